@@ -83,7 +83,7 @@ class Limits(Section):
 class Secret(Section):
     """A credential put in outside the walls. Exactly one of `value`, `from_env`, `from_file`, `from_command`."""
 
-    value: str | None = field(None, "The secret itself (better: one of the other three).")
+    value: str | None = field(None, "The secret itself (better: one of the other three).", secret=True)
     from_env: str | None = field(None, "A variable of the owner's environment that holds it.")
     from_file: str | None = field(None, "A file that holds it.")
     from_command: list[str] | None = field(None, "A program that prints it.")
@@ -114,7 +114,7 @@ class Network(Section):
     http: HttpRules = field(HttpRules, "Rules on single requests.")
     secrets: dict[str, Secret] = field({}, "Credentials by name.")
     policy_script: str | None = field(None, "A Starlark script: on_request, on_response, is_host_allowed.")
-    policy_secrets: dict[str, str] = field({}, "What the script sees as `secrets`.")
+    policy_secrets: dict[str, str] = field({}, "What the script sees as `secrets`.", secret=True)
     intercept: bool = field(False, "Look into every TLS connection, not only where a rule, secret or hook needs it.")
     ca_certificates: list[str] = field([], "Further certificate files trusted for upstream hosts.")
     upstream_proxy: str | None = field(None, "An HTTP proxy that every outgoing connection goes through.")

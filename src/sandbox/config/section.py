@@ -25,9 +25,9 @@ else:
 class Field:
     """One documented setting."""
 
-    __slots__ = ("name", "key", "type", "default", "doc", "choices", "parse", "example")
+    __slots__ = ("name", "key", "type", "default", "doc", "choices", "parse", "example", "secret")
 
-    def __init__(self, default, doc, choices, parse, key, example) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, default, doc, choices, parse, key, example, secret) -> None:  # type: ignore[no-untyped-def]
         self.name = ""
         self.type: Any = None
         self.default = default
@@ -36,6 +36,7 @@ class Field:
         self.parse: Callable[[Any], Any] | None = parse
         self.key: str = key
         self.example: Any = example
+        self.secret: bool = secret
 
     def fresh_default(self) -> "Any":
         """The default, never shared between two sections."""
@@ -52,9 +53,14 @@ def field(
     parse: "Callable[[Any], T] | None" = None,
     key: str = "",
     example: object = None,
+    secret: bool = False,
 ) -> "T":
-    """Declares a field. `parse` turns the user's spelling ("512m") into the value; `key` is its name in files."""
-    return Field(default, doc, choices, parse, key, example)  # type: ignore[return-value]
+    """Declares a field. `parse` turns the user's spelling ("512m") into the value; `key` is its name in files; a
+    `secret` one is never shown."""
+    return Field(default, doc, choices, parse, key, example, secret)  # type: ignore[return-value]
+
+
+REDACTED = "[redacted]"
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
@@ -84,7 +90,7 @@ class Section:
 
     def __repr__(self) -> str:
         changed = [
-            f"{one.name}={getattr(self, one.name)!r}"
+            f"{one.name}={REDACTED if one.secret else repr(getattr(self, one.name))}"
             for one in self.fields.values()
             if getattr(self, one.name) != one.fresh_default()
         ]
@@ -104,8 +110,11 @@ class Section:
         return cls(**values)
 
     def plain(self) -> "dict[str, Any]":
-        """The section as plain data, in file spelling, complete."""
-        return {one.key: _plain(getattr(self, one.name)) for one in self.fields.values()}
+        """The section as plain data, in file spelling, complete, secrets left out: what may be shown and kept."""
+        return {
+            one.key: _redacted(getattr(self, one.name)) if one.secret else _plain(getattr(self, one.name))
+            for one in self.fields.values()
+        }
 
 
 def unknown_key(key: str, known: "Mapping[str, object]", path: str) -> ConfigError:
@@ -187,3 +196,9 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
+
+
+def _redacted(value: object) -> object:
+    if isinstance(value, dict):
+        return dict.fromkeys(value, REDACTED)
+    return REDACTED if value else value
