@@ -1,0 +1,26 @@
+"""Builds the guest program for every architecture, so that a wheel or an editable install carries it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ARCHITECTURES = ("x86_64", "aarch64")
+
+
+class GuestBuildHook(BuildHookInterface[Any]):
+    """Runs `guest/build.py`; a build without both programs fails rather than making a wheel without walls."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        outdir = root / "src" / "sandbox" / "guest" / "bin"
+        outdir.mkdir(parents=True, exist_ok=True)
+        # The same interpreter, because ziglang is in this build's environment and in no other.
+        subprocess.run([sys.executable, root / "guest" / "build.py", outdir, "--arch", "all"], check=True)
+        missing = [arch for arch in ARCHITECTURES if not (outdir / f"guest-{arch}").is_file()]
+        if missing:
+            raise RuntimeError(f"guest/build.py left no program for {', '.join(missing)} in {outdir}")
