@@ -91,18 +91,25 @@ class Sandbox:
         timeout: float | None = None,
     ) -> Iterator[Chunk | ExecResult]:
         """Yields output as it comes, and the result last. A caller that stops iterating kills the command."""
-        given = stdin.encode() if isinstance(stdin, str) else stdin
-        process = self.spawn(
-            command,
-            working_dir,
-            env=env,
-            timeout=timeout,
-            stdin=self._null if given is None else None,
-        )
-        with process:
-            yield from process.chunks(given or b"")
+        with self.begin(command, working_dir, env=env, stdin=stdin, timeout=timeout) as process:
+            yield from process.chunks()
             assert process.result is not None
             yield process.result
+
+    def begin(
+        self,
+        command: Words,
+        working_dir: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        timeout: float | None = None,
+    ) -> Process:
+        """Starts a command whose whole input is known: `stdin`, or nothing. Its `chunks()` feed it and yield its output."""
+        null = self._null if stdin is None else None
+        process = self.spawn(command, working_dir, env=env, timeout=timeout, stdin=null)
+        process.given = stdin.encode() if isinstance(stdin, str) else stdin or b""
+        return process
 
     def spawn(
         self,

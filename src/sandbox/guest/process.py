@@ -39,6 +39,7 @@ class Process:
         self.stdout: int | None = None
         self.stderr: int | None = None
         self.terminal: int | None = None
+        self.given = b""
         self.result: ExecResult | None = None
 
     # -- what the guest says
@@ -91,8 +92,8 @@ class Process:
 
     # -- input and output
 
-    def chunks(self, given: bytes = b"") -> Iterator[Chunk]:
-        """Feeds `given` to its stdin and yields its output as it comes, until it has ended.
+    def chunks(self) -> Iterator[Chunk]:
+        """Feeds what it was given to its stdin and yields its output as it comes, until it has ended.
 
         Ends when the command itself ends, after what it wrote has been read: something it left in the background and
         that still holds the pipe open is not waited for.
@@ -101,7 +102,7 @@ class Process:
         streams = {fd: name for fd, name in ((self.stdout, "stdout"), (self.stderr, "stderr")) if fd is not None}
         for fd in (self.line.fileno(), *streams):
             poll.register(fd, select.POLLIN)
-        left = memoryview(given)
+        left = memoryview(self.given)
         if self.stdin is not None:
             os.set_blocking(self.stdin, False)
             poll.register(self.stdin, select.POLLOUT)
