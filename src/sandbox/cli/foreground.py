@@ -8,9 +8,10 @@ is copied through a pipe or a pty of the sandbox's own.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import stat
+
+from sandbox.cli.relay import Relay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
 
-PIECE = 2**16
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -32,8 +32,14 @@ def foreground(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
         return with_terminal(sandbox, command)
     given = [fd if _can_be_shared(fd) else None for fd in (0, 1, 2)]
     with sandbox.spawn(command, stdin=given[0], stdout=given[1], stderr=given[2]) as process:
+        relay = Relay(process)
+        if process.stdin is not None:
+            relay.feed(0, process.stdin)
+        for source, target in ((process.stdout, 1), (process.stderr, 2)):
+            if source is not None:
+                relay.show(source, target)
         with Forwarding(process):
-            return _copy_until_ended(process)
+            return relay.run()
 
 
 def _can_be_shared(fd: int) -> bool:
@@ -60,53 +66,3 @@ class Forwarding:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
-
-
-def _copy_until_ended(process: Process) -> ExecResult:
-    """Moves bytes between our streams and the command's pipes until it has ended and its output is out."""
-    line = process.line.fileno()
-    outputs = {fd: to for fd, to in ((process.stdout, 1), (process.stderr, 2)) if fd is not None}
-    poll = select.poll()
-    for fd in (line, *outputs):
-        poll.register(fd, select.POLLIN)
-    if process.stdin is not None:
-        poll.register(0, select.POLLIN)
-    while process.result is None:
-        for fd, _ in poll.poll():
-            if fd == line:
-                process.hear()
-            elif fd == 0:
-                if not _feed(process):
-                    poll.unregister(0)
-            elif not _copy(fd, outputs[fd]):
-                poll.unregister(fd)
-                del outputs[fd]
-    for fd, to in outputs.items():
-        os.set_blocking(fd, False)
-        while _copy(fd, to):
-            pass
-    return process.result
-
-
-def _feed(process: Process) -> bool:
-    """One piece of our input; False at its end, or when the command reads no more."""
-    try:
-        data = os.read(0, PIECE)
-        if data:
-            process.write(data)
-            return True
-    except BrokenPipeError:
-        pass
-    process.close_stdin()
-    return False
-
-
-def _copy(source: int, target: int) -> bool:
-    try:
-        data = os.read(source, PIECE)
-    except BlockingIOError:
-        return False
-    left = memoryview(data)
-    while left:
-        left = left[os.write(target, left) :]
-    return bool(data)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import termios
 import tty
 
-from sandbox.cli.foreground import PIECE
+from sandbox.cli.relay import PIECE, Relay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,39 +41,16 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
 
 def _relay(process: Process, wakes: int) -> ExecResult:
     assert process.terminal is not None
-    line, terminal = process.line.fileno(), process.terminal
-    poll = select.poll()
-    for fd in (line, terminal, wakes, 0):
-        poll.register(fd, select.POLLIN)
-    while process.result is None:
-        for fd, _ in poll.poll():
-            if fd == line:
-                process.hear()
-            elif fd == wakes:
-                os.read(wakes, PIECE)
-                size = os.get_terminal_size(1)
-                process.resize(size.lines, size.columns)
-            elif fd == 0:
-                data = os.read(0, PIECE)
-                if data:
-                    process.write(data)
-                else:
-                    poll.unregister(0)
-            elif not _show(process):
-                poll.unregister(terminal)
-    os.set_blocking(terminal, False)
-    try:
-        while _show(process):
-            pass
-    except BlockingIOError:
-        pass
-    return process.result
 
+    def resized() -> None:
+        os.read(wakes, PIECE)
+        size = os.get_terminal_size(1)
+        process.resize(size.lines, size.columns)
 
-def _show(process: Process) -> bool:
-    left = memoryview(process.read(PIECE))
-    if not left:
-        return False
-    while left:
-        left = left[os.write(1, left) :]
-    return True
+    relay = Relay(process)
+    relay.when(wakes, resized)
+    relay.show(process.terminal, 1)
+    # A descriptor of its own for the way in: the relay waits for room there and for output here at the same time.
+    with os.fdopen(os.dup(process.terminal), "wb", buffering=0) as terminal:
+        relay.feed(0, terminal.fileno())
+        return relay.run()
