@@ -83,9 +83,7 @@ def _parse_json(file: str, text: str) -> Source:
         found = dict(pairs)
         if len(found) != len(pairs):
             names = [name for name, _ in pairs]
-            raise ConfigError(
-                f"key {next(n for n in names if names.count(n) > 1)!r} is there twice", file=file
-            )
+            raise ConfigError(f"key {next(n for n in names if names.count(n) > 1)!r} is there twice", file=file)
         return found
 
     try:

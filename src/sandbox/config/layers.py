@@ -149,9 +149,7 @@ def _apply_project(resolved: Resolved, file: str, project: str) -> None:
     from sandbox.config.tighten import tightened
 
     source, data, checked = read_source(file)
-    before = (
-        resolved.config
-    )  # rules look at other settings too: at those of the layers beneath, not at our own
+    before = resolved.config  # rules look at other settings too: at those of the layers beneath, not at our own
 
     def only_tighter(path: str, current: Any, wanted: Any) -> Any:
         value, widened = tightened(path, current, wanted, before, project)

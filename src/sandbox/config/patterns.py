@@ -36,46 +36,70 @@ def checked(value: Any) -> list[str]:
     return list(value)
 
 
-def fold(text: str) -> str:
-    """The form in which names are compared."""
-    if text.isascii():
-        return text.lower()
+def fold(path: str) -> str:
+    """The form in which names and paths are compared."""
+    return path.lower() if path.isascii() else "/".join(_fold_name(name) for name in path.split("/"))
+
+
+def _fold_name(name: str) -> str:
     import unicodedata
 
-    # Compatibility form and format characters too: HFS+ ignores zero-width joiners, and a fullwidth dot fools
-    # eyes.
-    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return "".join(sign for sign in plain if unicodedata.category(sign) != "Cf")
+    # Compatibility form and no format characters: HFS+ ignores zero-width joiners, a fullwidth dot fools eyes. What
+    # becomes a slash by that (U+FF0F) must not cut the name in two.
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return "".join(sign for sign in plain if unicodedata.category(sign) != "Cf").replace("/", "_")
 
 
 class Pattern:
-    """One pattern taken apart: what it matches, and a literal that any match must contain."""
+    """One pattern taken apart. `needle` is in every string "/name/name/" of names of which one matches."""
 
-    __slots__ = ("text", "expression", "by_path", "dirs_only", "literal")
+    __slots__ = ("text", "body", "anywhere", "by_path", "dirs_only", "needle", "plain")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        body = fold(text)
-        body = body[2:] if body.startswith("./") else body
+        body = fold(text).removeprefix("./")
         self.dirs_only = body.endswith("/")
         body = body.rstrip("/")
+        self.anywhere = body.startswith("**/")
         while body.startswith("**/"):
             body = body[3:]
-        anchored = body.startswith("/") or "/" in body
-        if anchored and text.startswith("**/"):
-            body, anchored = f"**/{body}", True
-        self.by_path = anchored
-        self.expression, self.literal = _expression(body.lstrip("/"))
+        self.by_path = "/" in body
+        self.body = body.lstrip("/")
+        self.needle = _needle(body[body.rfind("/") + 1 :])
+        self.plain = not any(sign in body for sign in "*?[\\")
+
+    @property
+    def expression(self) -> str:
+        """As a regular expression, for a whole path when `by_path`, else for a name."""
+        expression = _expression(self.body)
+        return f"(?:[^/]+/)*{expression}" if self.by_path and self.anywhere else expression
+
+    def matches(self, path: str, name: str) -> bool:
+        """Whether it matches a folded path, whose last part is `name`."""
+        if self.plain:
+            if not self.by_path:
+                return name == self.body
+            return path == self.body or (self.anywhere and path.endswith(f"/{self.body}"))
+        import re
+
+        return re.fullmatch(self.expression, path if self.by_path else name) is not None
 
 
-def _expression(body: str) -> tuple[str, str]:
-    """The regular expression of a pattern's body, and its longest run of plain characters."""
+def _needle(name: str) -> str:
+    """The longest run of plain characters in a pattern for names, with a slash where the name must begin or end."""
+    if "\\" in name or "[" in name:
+        return ""
+    runs = f"/{name}/".replace("?", "*").split("*")
+    return max(runs, key=len) if runs != ["/", "/"] else ""
+
+
+def _expression(body: str) -> str:
+    """The regular expression of a pattern's body."""
     import re
 
-    out, run, longest, at = "", "", "", 0
+    out, at = "", 0
     while at < len(body):
         sign = body[at]
-        piece = ""
         if body.startswith("**/", at) and (at == 0 or body[at - 1] == "/"):
             piece, step = "(?:[^/]+/)*", 3
         elif body.startswith("**", at):
@@ -90,54 +114,30 @@ def _expression(body: str) -> tuple[str, str]:
             signs = body[at + 1 + negated : end].replace("--", "-")
             chosen = "".join(one if one == "-" else re.escape(one) for one in signs)
             piece, step = f"[{'^/' if negated else ''}{chosen}]", end + 1 - at
+        elif sign == "\\" and at + 1 < len(body):
+            piece, step = re.escape(body[at + 1]), 2
         else:
-            escaped = sign == "\\" and at + 1 < len(body)
-            sign, step = (body[at + 1], 2) if escaped else (sign, 1)
-            out += re.escape(sign)
-            run += sign
-        if piece or sign == "/":
-            longest, run = max(longest, run.strip("/"), key=len), ""
+            piece, step = re.escape(sign), 1
         out, at = out + piece, at + step
-    return out, max(longest, run.strip("/"), key=len)
+    return out
 
 
 class Patterns:
-    """Many patterns, compiled into one expression for names and one for paths below a root."""
+    """Many patterns. Making one costs next to nothing: expressions are built for names that could match."""
 
     def __init__(self, patterns: list[str]) -> None:
-        import re
-
         self.patterns = [Pattern(text) for text in patterns]
-        names = [one for one in self.patterns if not one.by_path]
-        paths = [one for one in self.patterns if one.by_path]
-        # Without any pattern the expression must match nothing; an empty one would match everything.
-        self.names = re.compile("|".join(f"(?:{one.expression})" for one in names) or r"(?!)")
-        self.paths = re.compile("|".join(f"(?:{one.expression})" for one in paths) or r"(?!)")
-        self.literals = sorted({one.literal for one in self.patterns})
-        self.any_dirs_only = any(one.dirs_only for one in self.patterns)
+        self.needles = sorted({one.needle for one in self.patterns})
 
     def __bool__(self) -> bool:
         return bool(self.patterns)
 
-    def maybe(self, folded: str) -> bool:
-        """Whether a match can be anywhere in `folded` names: a fast no for nearly every directory there
-        is.
-        """
-        return any(literal in folded for literal in self.literals)
-
     def match(self, relative: str, is_dir: bool) -> str | None:
-        """The pattern that matches this very path ("a/b/.env"), or None. Directories above are the caller's
-        walk.
-        """
+        """The pattern that matches this very path ("a/b/.env"), or None. Directories above are the caller's walk."""
         folded = fold(relative)
         name = folded[folded.rfind("/") + 1 :]
-        if not self.names.fullmatch(name) and not self.paths.fullmatch(folded):
-            return None
-        import re
-
+        bounded = f"/{name}/"
         for one in self.patterns:
-            if one.dirs_only and not is_dir:
-                continue
-            if re.fullmatch(one.expression, folded if one.by_path else name):
+            if one.needle in bounded and (is_dir or not one.dirs_only) and one.matches(folded, name):
                 return one.text
         return None

@@ -78,14 +78,10 @@ def _listed(item: Any, current: Any, config: Config, project: str) -> bool:
 
 def _host_covered(item: str, current: list[str], config: Config, project: str) -> bool:
     """`api.x.org` by itself, by `*.x.org` or by `*`; with a port also by the same without one."""
-    host, _, port = (
-        item.lower().rpartition(":") if item.rpartition(":")[2].isdigit() else (item.lower(), "", "")
-    )
+    host, _, port = item.lower().rpartition(":") if item.rpartition(":")[2].isdigit() else (item.lower(), "", "")
     for allowed in current:
         wide, _, its_port = (
-            allowed.lower().rpartition(":")
-            if allowed.rpartition(":")[2].isdigit()
-            else (allowed.lower(), "", "")
+            allowed.lower().rpartition(":") if allowed.rpartition(":")[2].isdigit() else (allowed.lower(), "", "")
         )
         if its_port not in ("", port):
             continue
@@ -136,8 +132,7 @@ def _variables_set(current: Any, wanted: Any, config: Config, project: str) -> t
             or secret_value(value)
         )
     ]
-    kept = {name: value for name, value in wanted.items() if name not in refused or name in current}
-    kept.update({name: value for name, value in current.items()})
+    kept = {name: value for name, value in wanted.items() if name not in refused} | current
     return kept, f"not to be set by a project: {', '.join(refused)}" if refused else None
 
 

@@ -50,9 +50,7 @@ class EnvFilter:
             return Decision(False, "host-pointer", f"Points to something of the host: {pattern}")
         pattern = launch_hook(name)
         if pattern is not None:
-            return Decision(
-                False, "launch-hook", f"Makes programs load or run something of the host: {pattern}"
-            )
+            return Decision(False, "launch-hook", f"Makes programs load or run something of the host: {pattern}")
         return Decision(True, "default", "Nothing speaks against it")
 
     def filter(self, environment: Mapping[str, str]) -> dict[str, str]:

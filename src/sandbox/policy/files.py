@@ -5,7 +5,7 @@ Order of precedence, first match decides:
 
 1. Outside everything visible                                   -> no
 2. A blocked pattern, on the path or on a directory above it    -> no, unless an allowed pattern names the same thing
-3. `deny_read`                                                  -> no, unless a narrower `allow_read` covers the path
+3. `deny_read`                                                  -> no, unless a narrower visible path covers it
 4. For a write: a file that programs on the host would run, `deny_write`, then a read-only place -> no
 """
 
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 PROTECTED = (
     ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
     ".mcp.json", ".vscode/", ".idea/", ".claude/commands/", ".claude/agents/", ".git/hooks/", ".git/config",
-    ".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".envrc", ".git/modules/*/config", ".git/modules/*/hooks/",
-    ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/", ".claude/skills/", ".cursor/",
-    ".sandbox/", ".uds/", ".srt-settings.json",
+    ".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".envrc", ".git/config.worktree", ".git/modules/**/config",
+    ".git/modules/**/hooks/", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/",
+    ".claude/skills/", ".cursor/", ".sandbox/", ".uds/", ".srt-settings.json",
 )  # fmt: skip
+# Names of branches and tags, not of files: a branch `fix-secret-scan` holds a hash, and git must be able to read it.
+GIT_NAMES = (".git/refs", ".git/logs")
 
 # What the walls show of the system: programs and libraries, read-only.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -67,7 +69,7 @@ class FileGuard:
             return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {pattern}")
         denied = narrowest(absolute, self.deny_read)
         if denied is not None:
-            back = narrowest(absolute, self.allow_read)
+            back = narrowest(absolute, [self.root, *self.allow_read, *self.allow_write])
             if back is None or len(back) <= len(denied):
                 return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {denied}")
         if operation != "read":
@@ -81,7 +83,7 @@ class FileGuard:
             # Whether the last step is a directory cannot be known from the name; taking it for one is the
             # strict way.
             pattern = self.blocked.match(relative, True)
-            if pattern is not None and not self.allowed.match(relative, True):
+            if pattern is not None and not git_name(relative) and not self.allowed.match(relative, True):
                 return pattern
         return None
 
@@ -128,6 +130,11 @@ class FileGuard:
 def protected_patterns() -> Patterns:
     """What is always refused to be written, at any depth."""
     return Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in PROTECTED])
+
+
+def git_name(relative: str) -> bool:
+    """Whether the path is a branch's or tag's in a repository's own bookkeeping."""
+    return any(f"/{top}/" in f"/{relative}" for top in GIT_NAMES)
 
 
 def within(path: str, top: str) -> bool:

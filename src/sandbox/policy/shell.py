@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Words that begin or join compound commands; what follows them is a command again.
-_JOINING = frozenset(
-    ("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}", "time")
-)
+_JOINING = frozenset(("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}", "time"))
 _UNSUPPORTED = frozenset(("case", "esac", "function", "select", "coproc", "[["))
 _DEEPEST = 20
 
@@ -88,9 +86,7 @@ class _Parser:
                 command = self.fresh()
             elif sign == ")":
                 raise Unclear("an unexpected ')'")
-            elif sign in "<>" or (
-                sign.isdigit() and self.text[self.at :].lstrip("0123456789")[:1] in ("<", ">")
-            ):
+            elif sign in "<>" or (sign.isdigit() and self.text[self.at :].lstrip("0123456789")[:1] in ("<", ">")):
                 self.redirection(command)
             else:
                 command = self.take_word(command)
@@ -241,11 +237,7 @@ class _Parser:
         if operator in ("<<", "<<-"):
             plain = raw.strip("'\"").replace("\\", "")
             self.heredocs.append((plain, plain != raw, operator == "<<-"))
-        elif (
-            ">" in operator
-            and not (operator.endswith("&") and raw.rstrip("-").isdigit())
-            and word != "/dev/null"
-        ):
+        elif ">" in operator and not (operator.endswith("&") and raw.rstrip("-").isdigit()) and word != "/dev/null":
             command.writes.append(word)
 
     def read_heredocs(self) -> None:

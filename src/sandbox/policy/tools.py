@@ -31,11 +31,11 @@ _PATH_KEYS = ("file_path", "notebook_path", "path")
 
 # Shell commands that neither change files nor talk to the network. Being wrong here cannot open anything: it
 # decides whether the kernel makes the project read-only and the network dead.
-READERS = frozenset(
-    ("ls", "cat", "head", "tail", "grep", "rg", "find", "fd", "wc", "pwd", "echo", "which", "tree", "stat", "file", "diff",
-     "sort", "uniq", "cut", "jq", "date", "true", "test", "git diff", "git log", "git status", "git show", "git blame",
-     "git grep", "git ls-files", "git rev-parse", "git branch")
-)  # fmt: skip
+READERS = frozenset((
+    "ls", "cat", "head", "tail", "grep", "rg", "find", "fd", "wc", "pwd", "echo", "which", "tree", "stat", "file", "diff",
+    "sort", "uniq", "cut", "jq", "date", "true", "test", "git diff", "git log", "git status", "git show", "git blame",
+    "git grep", "git ls-files", "git rev-parse", "git branch",
+))  # fmt: skip
 
 
 class ToolPattern:
@@ -81,9 +81,7 @@ class ToolGuard:
         self.allowed = [[ToolPattern(text) for text in tools.allowed]]
         if enforced and allowed is not None:
             self.allowed.append([ToolPattern(text) for text in allowed])
-        self.disallowed = [
-            ToolPattern(text) for text in (*tools.disallowed, *(disallowed if enforced else ()))
-        ]
+        self.disallowed = [ToolPattern(text) for text in (*tools.disallowed, *(disallowed if enforced else ()))]
 
     def check(self, tool: str, input: Mapping[str, object] | None = None) -> Decision:
         """Whether `tool` may be called with `input`."""
@@ -94,12 +92,8 @@ class ToolGuard:
             if pattern.names(tool, loosely=True) and self._fits(pattern, given, strict=False):
                 return Decision(False, "tools.disallowed", f"Tool is disallowed: {pattern.text}")
         for allowed in self.allowed:
-            if not any(
-                one.names(tool, loosely=False) and self._fits(one, given, strict=True) for one in allowed
-            ):
-                return Decision(
-                    False, "tools.allowed", f"Tool is not among the allowed ones: {_listed(allowed)}"
-                )
+            if not any(one.names(tool, loosely=False) and self._fits(one, given, strict=True) for one in allowed):
+                return Decision(False, "tools.allowed", f"Tool is not among the allowed ones: {_listed(allowed)}")
         return Decision(True, "tools.allowed", "Tool is allowed")
 
     def may_use(self, tool: str) -> bool:
@@ -123,8 +117,7 @@ class ToolGuard:
     def _restricted(self, tool: str) -> bool:
         """Whether some list allows this shell for certain commands only."""
         return any(
-            not any(one.names(tool, loosely=False) and not one.arguments for one in allowed)
-            for allowed in self.allowed
+            not any(one.names(tool, loosely=False) and not one.arguments for one in allowed) for allowed in self.allowed
         )
 
     def _check_shell(self, tool: str, line: str) -> Decision:
@@ -157,9 +150,7 @@ class ToolGuard:
         for command in found:
             if command.assigns:
                 return "A command with variables set for it can run other programs"
-            if not any(
-                _begins(command.words, arg, exact_name=True) for one in patterns for arg in one.arguments
-            ):
+            if not any(_begins(command.words, arg, exact_name=True) for one in patterns for arg in one.arguments):
                 shown = " ".join(word or "…" for word in command.words)
                 return f"Command is not among the allowed ones: {shown}"
             for target in command.writes:

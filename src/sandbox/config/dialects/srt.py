@@ -51,9 +51,7 @@ def _allow_write(value: object) -> dict[str, Any]:
 
 
 def _local_binding(value: object) -> dict[str, Any]:
-    return (
-        {"network.allow_localhost": True} if boolean(value) else {}
-    )  # the sandbox has a loopback of its own
+    return {"network.allow_localhost": True} if boolean(value) else {}  # the sandbox has a loopback of its own
 
 
 def _proxy_port(value: object) -> dict[str, Any]:
@@ -77,9 +75,7 @@ def _terminate(value: object) -> dict[str, Any]:
 def _credential_files(value: object) -> dict[str, Any]:
     for entry in _entries(value):
         if entry.get("mode") != "deny" or not isinstance(entry.get("path"), str):
-            raise ConfigError(
-                "only mode deny is supported for files; a masked credential is a network secret here"
-            )
+            raise ConfigError("only mode deny is supported for files; a masked credential is a network secret here")
     return {"filesystem.deny_read": [entry["path"] for entry in _entries(value)]}
 
 
@@ -118,12 +114,8 @@ TABLE: Mapping[str, Any] = {
     "network.parentProxy.https": "network.upstream_proxy",
     "network.parentProxy.noProxy": refused("exceptions from the outer proxy are not supported"),
     "network.tlsTerminate": _terminate,
-    "network.mitmProxy": refused(
-        "the gate itself looks into connections: use network.policy_script or hooks"
-    ),
-    "network.filterRequest": refused(
-        "a function cannot come from a file: use network.policy_script or hooks"
-    ),
+    "network.mitmProxy": refused("the gate itself looks into connections: use network.policy_script or hooks"),
+    "network.filterRequest": refused("a function cannot come from a file: use network.policy_script or hooks"),
     "network.strictAllowlist": ALWAYS,
     "network.deniedDomainReasons": ALWAYS,
     "filesystem.denyRead": _deny_read,
@@ -131,9 +123,7 @@ TABLE: Mapping[str, Any] = {
     "filesystem.allowWrite": _allow_write,
     "filesystem.denyWrite": "filesystem.deny_write",
     "filesystem.disabled": refused("walls are not switched off from a settings file; mode off says so"),
-    "filesystem.allowGitConfig": refused(
-        ".git/config can make git run programs on the host; it stays read-only"
-    ),
+    "filesystem.allowGitConfig": refused(".git/config can make git run programs on the host; it stays read-only"),
     "credentials.files": _credential_files,
     "credentials.envVars": _credential_variables,
     "credentials.allowPlaintextInject": refused("a secret is only ever put into a verified TLS connection"),

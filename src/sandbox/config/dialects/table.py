@@ -63,9 +63,7 @@ def _translate(data: Mapping[str, Any], table: Mapping[str, Rule], prefix: str, 
             try:
                 moved = {rule: value} if isinstance(rule, str) else rule(value)
             except ConfigError as problem:
-                raise ConfigError(
-                    problem.problem, path=".".join(filter(None, (path, problem.path)))
-                ) from None
+                raise ConfigError(problem.problem, path=".".join(filter(None, (path, problem.path)))) from None
             for ours, translated in moved.items():
                 into.put(ours, translated, path)
         elif any(known.startswith(f"{path}.") for known in table):
