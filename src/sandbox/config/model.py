@@ -1,0 +1,192 @@
+"""The one configuration model. Every foreign spelling (`config/dialects/`) is translated onto it.
+
+Empty allow-lists allow nothing. Field documentation here is what the JSON Schema and `docs/config.md` show.
+"""
+
+from sandbox.config import units
+from sandbox.config.section import Section, field
+
+MODES = ("off", "light", "standard", "max")
+ENGINES = (
+    "auto",
+    "bubblewrap",
+    "seatbelt",
+    "docker",
+    "podman",
+    "apple-container",
+    "qemu",
+    "firecracker",
+    "none",
+)
+
+# Seed 001, AC-2. A pattern without a slash matches a name at any depth; a trailing slash means a directory.
+SENSITIVE_PATTERNS = [
+    ".env",
+    ".env.*",
+    "*.pem",
+    "*.key",
+    "*credentials*",
+    "*secret*",
+    ".aws/",
+    ".ssh/",
+    ".gnupg/",
+]
+
+
+class Filesystem(Section):
+    """Which files a tenant sees, and which of them it may change."""
+
+    root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")
+    read_only: bool = field(False, "The project can be read but not changed.")
+    overlay: bool = field(False, "Changes to the project go to a layer of their own, to be reviewed and applied.")
+    allow_read: list[str] = field([], "Further paths that can be read.", example=["~/datasets"])
+    allow_write: list[str] = field([], "Further paths that can be read and changed.")
+    deny_read: list[str] = field([], "Paths that cannot be read; a narrower `allow_read` wins.")
+    deny_write: list[str] = field([], "Paths that cannot be changed; wins over everything.")
+    blocked_patterns: list[str] = field(
+        SENSITIVE_PATTERNS,
+        "Names or paths, as gitignore writes them, that cannot be read or changed anywhere under the visible paths.",
+    )
+    allowed_patterns: list[str] = field(
+        [".env.example"], "Exceptions from `blocked_patterns`.", example=[".env.template"]
+    )
+    toolchains: bool = field(
+        True, "Programs on PATH that live under the home directory (pyenv, nvm, cargo, …) work, read-only."
+    )
+    scratch_size: int = field(
+        2**30, "Most bytes in each of the sandbox's own /tmp, /run, /dev/shm and home.", parse=units.size
+    )
+
+
+class Environment(Section):
+    """Which variables a tenant sees."""
+
+    filter_secrets: bool = field(True, "Leave out variables whose names look like secrets.")
+    allow: list[str] = field([], "Names or patterns that are passed even so.", example=["NODE_ENV", "CI"])
+    block: list[str] = field([], "Names or patterns that are never passed; wins.", example=["AWS_*"])
+    set: dict[str, str] = field({}, 'Values set for the tenant. "${NAME}" of a network secret gives its placeholder.')
+
+
+class Limits(Section):
+    """What a sandbox may use up. A limit that was asked for and cannot be held is an error."""
+
+    memory: int | None = field(None, "Most memory, all processes together.", parse=units.size, example="512m")
+    cpus: float | None = field(None, "Most processors, fractions allowed.", parse=units.cpus, example=1.5)
+    pids: int | None = field(None, "Most processes and threads at a time.", parse=units.count)
+    file_size: int | None = field(None, "Largest file that can be written.", parse=units.size)
+    open_files: int | None = field(None, "Most open files per process.", parse=units.count)
+    timeout: float | None = field(None, "Longest a command may run.", parse=units.seconds, example="5m")
+
+
+class Secret(Section):
+    """A credential put in outside the walls. Exactly one of `value`, `from_env`, `from_file`, `from_command`."""
+
+    value: str | None = field(None, "The secret itself (better: one of the other three).", secret=True)
+    from_env: str | None = field(None, "A variable of the owner's environment that holds it.")
+    from_file: str | None = field(None, "A file that holds it.")
+    from_command: list[str] | None = field(None, "A program that prints it.")
+    hosts: list[str] = field([], "Hosts it may be sent to.", example=["api.openai.com"])
+    places: list[str] = field(["header"], "Where it may be put: header, query, body.", key="in")
+    placeholder: str | None = field(None, "What the tenant holds instead; random when absent.")
+
+
+class HttpRules(Section):
+    """Rules on single requests: `METHOD host/path`, `*` and `**` as in globs. A host named here is intercepted."""
+
+    allow: list[str] = field([], "Requests that may be made.", example=["GET api.github.com/repos/**"])
+    deny: list[str] = field([], "Requests that may not; wins.", example=["DELETE *.github.com/**"])
+
+
+class Network(Section):
+    """Whom a tenant may talk to. Everything it tries is on the record."""
+
+    allowed_hosts: list[str] = field([], 'Hosts: "name", "*.name" (strict subdomains), "name:port", address, CIDR.')
+    denied_hosts: list[str] = field([], "The same spellings; wins over `allowed_hosts`.")
+    block_private_ips: bool = field(True, "Names that resolve to private or link-local addresses are refused.")
+    allow_localhost: bool = field(True, "The sandbox's own loopback works inside.")
+    localhost_ports: list[int] = field([], "Ports of the host's loopback that can be reached.", example=[5432])
+    publish: list[str] = field([], "Inside ports reachable from the host.", example=["127.0.0.1:8080:80"])
+    allow_git: bool = field(False, "git over https and ssh (port 22) to the allowed hosts.")
+    http: HttpRules = field(HttpRules, "Rules on single requests.")
+    secrets: dict[str, Secret] = field({}, "Credentials by name.")
+    policy_script: str | None = field(None, "A Starlark script: on_request, on_response, is_host_allowed.")
+    policy_secrets: dict[str, str] = field({}, "What the script sees as `secrets`.", secret=True)
+    intercept: bool = field(False, "Look into every TLS connection, not only where a rule, secret or hook needs it.")
+    ca_certificates: list[str] = field([], "Further certificate files trusted for upstream hosts.")
+    upstream_proxy: str | None = field(None, "An HTTP proxy that every outgoing connection goes through.")
+
+
+class Tools(Section):
+    """Which of an agent's tools it may call. `Write`, `Bash(git:*)`, `Edit(src/**)`, `*`."""
+
+    enforce_agent_permissions: bool = field(True, "An agent file's allowed-tools and disallowed-tools count.")
+    allowed: list[str] = field(["*"], "Tools that may be used.")
+    disallowed: list[str] = field([], "Tools that may not; wins.")
+
+
+class Agents(Section):
+    """How agents are run."""
+
+    runner: list[str] = field([], "The program that runs an agent whose file names none.")
+    allow_no_sandbox: bool = field(False, "Whether `--no-sandbox` is possible. Counts in the user's own file only.")
+
+
+class Audit(Section):
+    """The record. It cannot be switched off."""
+
+    directory: str | None = field(None, "Where it is kept; by default `audit` under the sandbox home.")
+    rotate_size: int = field(64 * 2**20, "A file of the record is at most this large.", parse=units.size)
+
+
+class DirectMount(Section):
+    """A host directory, as it is."""
+
+    host_path: str = field("", "The directory on the host.")
+    readonly: bool = field(False, "It cannot be changed.")
+
+
+class Mount(Section):
+    """A directory made by a provider."""
+
+    type: str = field("memory", "What is behind it.", choices=("memory", "real_fs", "readonly", "overlay", "custom"))
+    host_path: str | None = field(None, "For real_fs and readonly: the directory on the host.")
+    readonly: bool = field(False, "It cannot be changed.")
+    size: int | None = field(None, "For memory: most bytes.", parse=units.size)
+    upper: dict[str, object] | None = field(None, "For overlay: where changes go.")
+    lower: dict[str, object] | None = field(None, "For overlay: what is beneath.")
+
+
+class Vfs(Section):
+    """Directories that are not simply the project."""
+
+    direct_mounts: dict[str, DirectMount] = field({}, "Host directories by inside path.")
+    mounts: dict[str, Mount] = field({}, "Provided directories by inside path.")
+    file_events: bool = field(False, "Report changes in kernel-backed directories as events.")
+
+
+class Ui(Section):
+    """How we talk to people."""
+
+    language: str | None = field(None, "en, zh-TW or zh-CN; by default from LANG.", choices=("en", "zh-TW", "zh-CN"))
+
+
+class Config(Section):
+    """Everything one sandbox is asked to be."""
+
+    enabled: bool = field(True, "False: mode off. Only the user's own file may say so.")
+    mode: str = field(
+        "standard",
+        "off (on the host, recorded), light (walls), standard (walls and limits), max (nothing kept, tightest).",
+        choices=MODES,
+    )
+    engine: str = field("auto", "What builds the walls.", choices=ENGINES)
+    image: str | None = field(None, "For container and microVM engines: the image.")
+    filesystem: Filesystem = field(Filesystem, "Files.")
+    environment: Environment = field(Environment, "Variables.")
+    network: Network = field(Network, "Hosts and secrets.")
+    limits: Limits = field(Limits, "Resources.")
+    tools: Tools = field(Tools, "An agent's tools.")
+    agents: Agents = field(Agents, "How agents run.")
+    audit: Audit = field(Audit, "The record.")
+    vfs: Vfs = field(Vfs, "Further directories.")
+    ui: Ui = field(Ui, "Language.")

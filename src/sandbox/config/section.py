@@ -1,0 +1,197 @@
+"""A section of the configuration: named, typed, documented fields, checked when they are read.
+
+Why not msgspec or dataclasses: this is on the path of every `sandbox run`, where importing either costs more than
+building the walls does; and we owe the user the exact path of a mistake and a suggestion, which is most of a
+validator anyway. A field's annotation must be one of: str, int, float, bool, `X | None`, list[X], dict[str, X], or
+another Section. (Modules that define sections therefore do not postpone annotations.)
+"""
+
+import types
+
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Self
+
+
+class Field:
+    """One documented setting."""
+
+    __slots__ = ("name", "key", "type", "default", "doc", "choices", "parse", "example", "secret")
+
+    def __init__(self, default, doc, choices, parse, key, example, secret) -> None:  # type: ignore[no-untyped-def]
+        self.name = ""
+        self.type: Any = None
+        self.default = default
+        self.doc: str = doc
+        self.choices: tuple[str, ...] | None = choices
+        self.parse: Callable[[Any], Any] | None = parse
+        self.key: str = key
+        self.example: Any = example
+        self.secret: bool = secret
+
+    def fresh_default(self) -> "Any":
+        """The default, never shared between two sections."""
+        if isinstance(self.default, type):
+            return self.default()
+        return self.default.copy() if isinstance(self.default, list | dict) else self.default
+
+
+def field(
+    default: object,
+    doc: str,
+    *,
+    choices: "tuple[str, ...] | None" = None,
+    parse: "Callable[[Any], Any] | None" = None,
+    key: str = "",
+    example: object = None,
+    secret: bool = False,
+) -> "Any":
+    """Declares a field. `parse` turns the user's spelling ("512m") into the value; `key` is its name in files; a
+    `secret` one is never shown."""
+    return Field(default, doc, choices, parse, key, example, secret)
+
+
+REDACTED = "[redacted]"
+
+
+class Section:
+    """Base of every section: keyword arguments in, plain attributes out, equal by value."""
+
+    fields: "dict[str, Field]" = {}
+
+    def __init_subclass__(cls) -> None:
+        declared = dict(cls.fields)
+        for name, kind in cls.__annotations__.items():
+            one = cls.__dict__.get(name)
+            if isinstance(one, Field):
+                one.name, one.type, one.key = name, kind, one.key or name
+                declared[one.key] = one
+                delattr(cls, name)
+        cls.fields = declared
+
+    def __init__(self, **values: object) -> None:
+        for one in self.fields.values():
+            setattr(self, one.name, values.pop(one.name) if one.name in values else one.fresh_default())
+        if values:
+            raise TypeError(f"{type(self).__name__} has no field {next(iter(values))!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{one.name}={REDACTED if one.secret else repr(getattr(self, one.name))}"
+            for one in self.fields.values()
+            if getattr(self, one.name) != one.fresh_default()
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    @classmethod
+    def read(cls, data: "Mapping[str, object]", path: str = "") -> "Self":
+        """Builds the section from a file's or caller's data. Raises ConfigError with the path of the mistake."""
+        if not isinstance(data, dict):
+            raise ConfigError(f"must be a mapping, not {_named(data)}", path=path)
+        values = {}
+        for key, value in data.items():
+            one = cls.fields.get(key)
+            if one is None:
+                raise unknown_key(str(key), cls.fields, path)
+            values[one.name] = _checked(one, value, _join(path, key))
+        return cls(**values)
+
+    def plain(self) -> "dict[str, Any]":
+        """The section as plain data, in file spelling, complete, secrets left out: what may be shown and kept."""
+        return {
+            one.key: _redacted(getattr(self, one.name)) if one.secret else _plain(getattr(self, one.name))
+            for one in self.fields.values()
+        }
+
+
+def unknown_key(key: str, known: "Mapping[str, object]", path: str) -> ConfigError:
+    """The error for a key that does not exist, with the nearest one that does."""
+    import difflib
+
+    near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
+    return ConfigError(f"unknown key {key!r}; {hint}", path=path)
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _checked(one: Field, value: object, path: str) -> "Any":
+    if one.parse is not None and value is not None:
+        try:
+            return one.parse(value)
+        except ConfigError as problem:
+            raise ConfigError(problem.problem, path=path) from None
+        except (ValueError, TypeError) as problem:
+            raise ConfigError(str(problem), path=path) from None
+    value = _fitting(one.type, value, path)
+    if one.choices is not None and value is not None and value not in one.choices:
+        import difflib
+
+        near = difflib.get_close_matches(str(value), one.choices, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"must be one of {', '.join(one.choices)}, not {value!r}{hint}", path=path)
+    return value
+
+
+def _fitting(kind: "Any", value: object, path: str) -> "Any":
+    """`value` as the annotation `kind` wants it, or a ConfigError."""
+    if isinstance(kind, types.UnionType):
+        if value is None:
+            return None
+        inner = next(one for one in kind.__args__ if one is not type(None))
+        return _fitting(inner, value, path)
+    if isinstance(kind, types.GenericAlias):
+        if kind.__origin__ is list:
+            if not isinstance(value, list | tuple):
+                raise ConfigError(f"must be a list, not {_named(value)}", path=path)
+            return [_fitting(kind.__args__[0], item, f"{path}[{at}]") for at, item in enumerate(value)]
+        if not isinstance(value, dict):
+            raise ConfigError(f"must be a mapping, not {_named(value)}", path=path)
+        for key in value:
+            if not isinstance(key, str):
+                raise ConfigError(f"keys must be text, not {key!r}", path=path)
+        return {key: _fitting(kind.__args__[1], item, _join(path, key)) for key, item in value.items()}
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return value if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"must be {_WORDS[kind]}, not {_named(value)}", path=path)
+    return value
+
+
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _named(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return f"{_WORDS.get(type(value), type(value).__name__)} ({value!r})"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Section):
+        return value.plain()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _redacted(value: object) -> object:
+    if isinstance(value, dict):
+        return dict.fromkeys(value, REDACTED)
+    return REDACTED if value else value

@@ -1,0 +1,50 @@
+"""What happened, as it is told to whoever listens.
+
+An event is a plain dict in the shape that seed 002 gives (`{"type": "exec", "timestamp": …, "exec": {…}}`), so that
+it goes over JSON-RPC unchanged and `event["type"]` works in every language.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Handler = Callable[[dict[str, object]], object]
+
+
+def event(kind: str, **details: object) -> dict[str, object]:
+    """An event of `kind` (network, file, exec, lifecycle), stamped now."""
+    return {"type": kind, "timestamp": int(time.time()), kind: details}
+
+
+class Events:
+    """The listeners of one sandbox. Emitting from any thread is safe."""
+
+    def __init__(self) -> None:
+        self._handlers: tuple[Handler, ...] = ()
+        self._lock = Lock()
+
+    def subscribe(self, handler: Handler) -> Callable[[], None]:
+        """Calls `handler` with every event from now on; returns what ends the subscription."""
+        with self._lock:
+            self._handlers = (*self._handlers, handler)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._handlers = tuple(one for one in self._handlers if one is not handler)
+
+        return unsubscribe
+
+    def emit(self, happened: dict[str, object]) -> None:
+        """Tells every listener. One that raises is the listener's problem, never the sandbox's."""
+        for handler in self._handlers:
+            try:
+                handler(happened)
+            except Exception as problem:  # noqa: BLE001 - a listener must not break the walls' bookkeeping
+                import sys
+
+                print(f"sandbox: an event handler raised {problem!r}", file=sys.stderr)
