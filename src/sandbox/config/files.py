@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST = 2**20
+DEEPEST = 32
 
 
 class Source:
@@ -114,8 +115,15 @@ def compose(file: str, text: str) -> tuple[Any, Any]:
     """The YAML node tree, with positions, and its loader."""
     import yaml
 
+    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        # The composer recurses in C and dies of depth: events, which do not, are counted first.
+        depth = 0
+        for event in yaml.parse(text, Loader=kind):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise ConfigError("is nested too deeply", file=file, line=event.start_mark.line + 1)
+        loader = kind(text)
         return loader, loader.get_single_node()
     except yaml.MarkedYAMLError as problem:
         raise _yaml_error(file, problem) from None
