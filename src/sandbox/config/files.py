@@ -39,10 +39,9 @@ class Source:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return None
 
-    def error(self, problem: ConfigError, path: str | None = None) -> ConfigError:
-        """`problem` with this file and the line it is about."""
-        path = problem.path if path is None else path
-        return ConfigError(problem.problem, path=path, file=self.file, line=self.line(path))
+    def error(self, problem: ConfigError, path: str, at: str) -> ConfigError:
+        """`problem` with this file and the line it is about; both paths in the file's own spelling."""
+        return ConfigError(problem.problem, path=path, file=self.file, line=self.line(at))
 
 
 def read(file: str) -> Source | None:

@@ -126,7 +126,8 @@ def read_source(file: str) -> tuple[Source, dict[str, Any], Config]:
         translated = dialects.translate(source)
         return source, translated, Config.read(translated)
     except ConfigError as problem:
-        raise source.error(problem, dialects.spelled(source, problem.path)) from None
+        path, at = (dialects.spelled(source, one) for one in (problem.path, problem.at))
+        raise source.error(problem, path, at) from None
 
 
 def present(section: Section, data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Field, Any]]:

@@ -79,7 +79,7 @@ class _Search:
         self.blocked = Patterns(filesystem.blocked_patterns)
         self.allowed = Patterns(filesystem.allowed_patterns)
         self.protected = protected_patterns()
-        self.needles = tuple({*self.blocked.needles, *self.protected.needles})
+        self.needles = tuple({*self.blocked.needles, *self.protected.needles, "/.git/"})
         self.found = found
         self.inodes: dict[tuple[int, int], str] = {}  # blocked files that have further names
         self.allowed_back = [self._absolute(path) for path in filesystem.allow_read]
@@ -160,11 +160,13 @@ class _Search:
             return not is_link
         if is_link:
             return False  # freezing a link's target would freeze something else; the link itself stays replaceable
-        is_gitfile = relative.rpartition("/")[2] == ".git" and not is_dir  # names the repository that git will trust
-        if is_gitfile or self.protected.match(relative, is_dir) is not None:
+        frozen = self.protected.match(relative, is_dir)
+        if frozen is not None:
             self.found.frozen[path] = None
-            if directory not in self.roots:
-                self.found.pinned[directory] = None
+            if "/" in frozen.removeprefix("**/").rstrip("/"):
+                self.found.pinned[directory] = None  # `.git`, `.claude`: else it is renamed and a new one made
+        elif not is_dir and relative.rpartition("/")[2] == ".git":
+            self.found.frozen[path] = None  # a worktree's: it names the repository that git will trust
         return False
 
     def cover(self, path: str, is_dir: bool, rule: str) -> None:
@@ -199,8 +201,10 @@ class _Search:
         for path in self.filesystem.deny_write:
             for match in self.expanded(path):
                 self.found.frozen[match] = None
-                if os.path.dirname(match) not in self.roots:
-                    self.found.pinned[os.path.dirname(match)] = None
+                above = os.path.dirname(match)
+                while above not in self.roots and any(_beneath(above, root) for root in self.roots):
+                    self.found.pinned[above] = None
+                    above = os.path.dirname(above)
         own = os.path.realpath(home())
         if os.path.isdir(own) and any(_beneath(own, root) for root in self.roots):
             self.cover(own, True, "the sandbox's own")

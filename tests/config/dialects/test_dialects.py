@@ -79,7 +79,7 @@ def test_other_blocks_of_the_uds_file_are_not_ours(project: Path) -> None:
 
 def test_a_mistake_in_the_uds_block_is_told_in_its_own_spelling(project: Path) -> None:
     (project / ".uds" / "config.yaml").write_text("sandbox:\n  network:\n    allow-externl: false\n")
-    with pytest.raises(ConfigError, match=r"config.yaml:2: sandbox.network: unknown key 'allow-externl'"):
+    with pytest.raises(ConfigError, match=r"config.yaml:3: sandbox.network: unknown key 'allow-externl'"):
         resolve({}, project=str(project))
     (project / ".uds" / "config.yaml").write_text("sandbox:\n  environment:\n    filter-secrets: 1\n")
     with pytest.raises(ConfigError, match=r"config.yaml:3: sandbox.environment.filter-secrets: must be true or false"):

@@ -43,7 +43,9 @@ def translate(data: Mapping[str, Any]) -> Translated:
     try:
         into = by_table(block, TABLE)
     except ConfigError as problem:
-        raise ConfigError(problem.problem, path=f"sandbox.{problem.path}".rstrip(".")) from None
+        told = ConfigError(problem.problem, path=f"sandbox.{problem.path}".rstrip("."))
+        told.at = f"sandbox.{problem.at}"
+        raise told from None
     into.spelled = {ours: f"sandbox.{foreign}" for ours, foreign in into.spelled.items()}
     network = into.data.get("network", {})
     # The block has no list of hosts. "Nothing external, but git" therefore leaves the list to the user:
