@@ -175,11 +175,14 @@ class _Search:
     def cover_target(self, link: str, pattern: str) -> None:
         """A blocked name that is a link: what it leads to is the secret, whatever that is called."""
         target = os.path.realpath(link)
-        if any(_beneath(target, root) and target != root for root in self.roots) and os.path.exists(target):
+        if self.visible(target) and target not in self.roots and os.path.exists(target):
             info = os.stat(target)
             self.cover(target, stat.S_ISDIR(info.st_mode), f"{pattern} (by the link {link})")
             if stat.S_ISREG(info.st_mode) and info.st_nlink > 1:
                 self.inodes[info.st_dev, info.st_ino] = pattern
+
+    def visible(self, path: str) -> bool:
+        return any(_beneath(path, root) for root in self.roots)
 
     def cover_links(self) -> None:
         """A second pass, only when a blocked file has further names: those are covered too."""
@@ -202,11 +205,11 @@ class _Search:
             for match in self.expanded(path):
                 self.found.frozen[match] = None
                 above = os.path.dirname(match)
-                while above not in self.roots and any(_beneath(above, root) for root in self.roots):
+                while above not in self.roots and self.visible(above):
                     self.found.pinned[above] = None
                     above = os.path.dirname(above)
         own = os.path.realpath(home())
-        if os.path.isdir(own) and any(_beneath(own, root) for root in self.roots):
+        if self.visible(own) and os.path.isdir(own):
             self.cover(own, True, "the sandbox's own")
 
     def cover_around(self, path: str, kept: list[str]) -> None:
@@ -232,7 +235,7 @@ class _Search:
             candidates = [absolute]
         for candidate in candidates:
             real = os.path.realpath(candidate)
-            if os.path.exists(real) and any(_beneath(real, root) for root in self.roots):
+            if self.visible(real) and os.path.exists(real):
                 yield real
 
     def _absolute(self, path: str) -> str:
