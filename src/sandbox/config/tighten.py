@@ -77,17 +77,22 @@ def _listed(item: Any, current: Any, config: Config, project: str) -> bool:
 
 
 def _host_covered(item: str, current: list[str], config: Config, project: str) -> bool:
-    """`api.x.org` by itself, by `*.x.org` or by `*`; with a port also by the same without one."""
-    host, _, port = item.lower().rpartition(":") if item.rpartition(":")[2].isdigit() else (item.lower(), "", "")
+    """`api.x.org` by itself, by `*.x.org` or by `*`; with a port also by the same without one, except ssh's."""
+    host, port = _host_and_port(item)
     for allowed in current:
-        wide, _, its_port = (
-            allowed.lower().rpartition(":") if allowed.rpartition(":")[2].isdigit() else (allowed.lower(), "", "")
-        )
-        if its_port not in ("", port):
+        wide, its_port = _host_and_port(allowed)
+        if its_port not in (port, "*") and not (its_port == "" and port not in ("22", "*")):
             continue
         if wide in ("*", host) or (wide.startswith("*.") and host.removeprefix("*").endswith(wide[1:])):
             return True
     return False
+
+
+def _host_and_port(entry: str) -> tuple[str, str]:
+    host, colon, port = entry.lower().rpartition(":")
+    if not colon or (":" in host and not host.endswith("]")):  # no port, or a bare IPv6 address
+        return entry.lower(), ""
+    return host, port
 
 
 def _path_covered(item: str, current: list[str], config: Config, project: str) -> bool:

@@ -96,6 +96,10 @@ class ToolGuard:
                 return Decision(False, "tools.allowed", f"Tool is not among the allowed ones: {_listed(allowed)}")
         return Decision(True, "tools.allowed", "Tool is allowed")
 
+    def refuses(self, tool: str, given: Mapping[str, object]) -> bool:
+        """Whether a disallowing pattern is about this very call."""
+        return self.check(tool, given).rule == "tools.disallowed"
+
     def may_use(self, tool: str) -> bool:
         """Whether `tool` can be used at all, with some input."""
         if any(one.names(tool, loosely=True) and not one.arguments for one in self.disallowed):
