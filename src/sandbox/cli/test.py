@@ -1,6 +1,6 @@
 """`sandbox test`: proves the configuration. Every rule is *tried* in a real sandbox, and what happened is compared.
 
-The tries are made in a project of their own: a directory with one file for each pattern, beside another project that must
+The tries are made in a project of their own: one file for each pattern, beside another project that must
 stay out of sight. Everything else (walls, variables, hosts, tools) is the configuration as it applies here.
 """
 
@@ -58,7 +58,13 @@ def run(arguments: Namespace) -> int:
             {
                 "ok": not failed,
                 "tries": [
-                    {"kind": t.kind, "target": t.target, "rule": t.rule, "expected": _word(t.expected), "seen": _word(t.seen)}
+                    {
+                        "kind": t.kind,
+                        "target": t.target,
+                        "rule": t.rule,
+                        "expected": _word(t.expected),
+                        "seen": _word(t.seen),
+                    }
                     for t in tries
                 ],
             }
@@ -246,5 +252,3 @@ def call_for(name: str, arguments: list[str]) -> tuple[str, dict[str, str]]:
     if argument.startswith("domain:"):
         return tool, {"url": f"https://{argument.removeprefix('domain:').replace('*', 'sample')}/"}
     return tool, {"file_path": sample(argument)}
-
-

@@ -175,7 +175,7 @@ def _apply(
         current = getattr(section, one.name)
         wanted = {**current, **value} if isinstance(current, dict) and isinstance(value, dict) else value
         taken = restrict(path, current, wanted) if restrict else wanted
-        if taken is current and restrict:
+        if restrict and taken == current:
             continue
         setattr(section, one.name, taken)
         resolved.sources[path] = _origin(layer, source, path)

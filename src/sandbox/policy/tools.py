@@ -33,8 +33,8 @@ _PATH_KEYS = ("file_path", "notebook_path", "path")
 # decides whether the kernel makes the project read-only and the network dead.
 READERS = frozenset((
     "ls", "cat", "head", "tail", "grep", "rg", "find", "fd", "wc", "pwd", "echo", "which", "tree", "stat", "file",
-    "diff", "sort", "uniq", "cut", "jq", "date", "true", "test", "git diff", "git log", "git status", "git show", "git blame",
-    "git grep", "git ls-files", "git rev-parse", "git branch",
+    "diff", "sort", "uniq", "cut", "jq", "date", "true", "test", "git diff", "git log", "git status", "git show",
+    "git blame", "git grep", "git ls-files", "git rev-parse", "git branch",
 ))  # fmt: skip
 
 
