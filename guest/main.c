@@ -161,5 +161,6 @@ int main(int argc, char **argv)
 	for (int fd = 0; fd < 3; fd++)
 		if (null < 0 || dup2(null, fd) < 0)
 			return 1;
+	close(null);
 	serve();
 }
