@@ -97,12 +97,12 @@ static bool mask(int target, bool directory)
 	struct stat st;
 	if ((covers[0] < 0 && !make_covers()) || fstat(target, &st))
 		return false;
-	if (S_ISLNK(st.st_mode)) {
-		errno = ELOOP;
+	if (S_ISLNK(st.st_mode) || directory != S_ISDIR(st.st_mode)) {
+		errno = S_ISLNK(st.st_mode) ? ELOOP : directory ? ENOTDIR : EISDIR;
 		return false;
 	}
 	int copy = open_tree(covers[directory], "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
-	return !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && attach(copy, target);
+	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && attach(copy, target);
 }
 
 static bool bind_mount(struct cbor op, int target)
@@ -112,7 +112,7 @@ static bool bind_mount(struct cbor op, int target)
 	if (!from || !cbor_get_bool(op, "ro", false, &ro))
 		return false;
 	int copy = open_tree(AT_FDCWD, from, OPEN_TREE_CLONE | RECURSIVE | AT_SYMLINK_NOFOLLOW);
-	return !set_attributes(copy, RECURSIVE, MOUNT_ATTR_NOSUID | (ro ? MOUNT_ATTR_RDONLY : 0), 0) &&
+	return copy >= 0 && !set_attributes(copy, RECURSIVE, MOUNT_ATTR_NOSUID | (ro ? MOUNT_ATTR_RDONLY : 0), 0) &&
 	       attach(copy, target);
 }
 

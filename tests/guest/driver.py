@@ -40,7 +40,8 @@ class Stream:
         if fds:
             sent = socket.send_fds(self.socket, [data], list(fds))
             data = data[sent:]
-        self.socket.sendall(data)
+        if data:
+            self.socket.sendall(data)
 
     def _exactly(self, size: int) -> bytes:
         data = b""
