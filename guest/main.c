@@ -47,7 +47,7 @@ noreturn void fail(const char *step, const char *path)
 	put_key_text(&out, "step", step);
 	put_key_uint(&out, "errno", (uint64_t)error);
 	if (path) {
-		put_text(&out, "path");
+		put_text(&out, "detail");
 		put_bytes(&out, path, strlen(path));
 	}
 	send_now(&out, NULL, 0);
@@ -161,5 +161,6 @@ int main(int argc, char **argv)
 	for (int fd = 0; fd < 3; fd++)
 		if (null < 0 || dup2(null, fd) < 0)
 			return 1;
+	close(null);
 	serve();
 }

@@ -40,7 +40,8 @@ class Stream:
         if fds:
             sent = socket.send_fds(self.socket, [data], list(fds))
             data = data[sent:]
-        self.socket.sendall(data)
+        if data:
+            self.socket.sendall(data)
 
     def _exactly(self, size: int) -> bytes:
         data = b""
@@ -93,7 +94,8 @@ class Command:
         return frame
 
     def wait(self) -> Result:
-        out, err = drain(self.stdout), drain(self.stderr)
+        out = drain(self.stdout) if self.stdout >= 0 else b""
+        err = drain(self.stderr) if self.stderr >= 0 else b""
         frame = self.line.receive()
         self.line.close()
         return Result(frame, out, err)
@@ -167,7 +169,9 @@ class Place:
         command = self.start(*argv, **keys)
         frame = command.started()
         if frame["t"] != "started":
-            os.close(command.stdout), os.close(command.stderr)
+            for fd in (command.stdout, command.stderr):
+                if fd >= 0:
+                    os.close(fd)
             return Result(frame, b"", b"")
         return command.wait()
 
@@ -199,10 +203,12 @@ class Place:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait(WAIT)
         self.stream.close()
+        try:
+            self.process.wait(WAIT)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            raise
 
 
 def bwrap(binds: tuple[tuple[str, str], ...] = ()) -> list[str]:
@@ -223,19 +229,16 @@ def bwrap(binds: tuple[tuple[str, str], ...] = ()) -> list[str]:
 
 def launch(
     guest: Path,
-    user: str | None,
     *,
     walls: bool = True,
     framed: bool = False,
     binds: tuple[tuple[str, str], ...] = (),
 ) -> Place:
-    """Starts the guest, as `user` when that is not None."""
+    """Starts the guest, in walls or bare."""
     ours, theirs = socket.socketpair()
     command = [*bwrap(binds), "--ro-bind", str(guest), "/guest", "--", "/guest"] if walls else [str(guest)]
     if framed:
         command.append("--framed")
-    if user:
-        command = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *command]
     control = theirs.fileno()
     process = subprocess.Popen(
         ["/bin/bash", "-c", f'exec 3<&{control} {control}<&-; exec "$@"', "sh", *command] if control != 3 else command,
