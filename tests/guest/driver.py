@@ -247,3 +247,20 @@ def launch(
     theirs.close()
     ours.settimeout(WAIT)
     return Place(process, Stream(ours))
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all below it, as the host sees them."""
+    children: dict[int, list[int]] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = Path(f"/proc/{entry}/stat").read_text()
+        except OSError:
+            continue  # ended meanwhile
+        children.setdefault(int(stat.rsplit(")", 1)[1].split()[1]), []).append(int(entry))
+    found, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        todo += children.get(one, [])
+        found.append(one)
+    return found

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest.driver import WAIT, Place, launch
+from tests.guest.driver import WAIT, Place, descendants, launch
 
 DAEMONS = """
 setsid sh -c 'echo up; exec sleep 1234' &
@@ -20,23 +20,6 @@ setsid sh -c 'trap "" TERM HUP INT; echo up; sleep 1234; true' &
 (setsid setsid -f sh -c 'echo up; exec sleep 1234') &
 exec sleep 4321
 """
-
-
-def descendants(pid: int) -> list[int]:
-    """A process and all below it, as the host sees them."""
-    children: dict[int, list[int]] = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            stat = Path(f"/proc/{entry}/stat").read_text()
-        except OSError:
-            continue  # ended meanwhile
-        children.setdefault(int(stat.rsplit(")", 1)[1].split()[1]), []).append(int(entry))
-    found, todo = [], [pid]
-    while todo:
-        one = todo.pop()
-        todo += children.get(one, [])
-        found.append(one)
-    return found
 
 
 def pidfds(pids: list[int]) -> list[int]:
