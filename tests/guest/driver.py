@@ -16,7 +16,8 @@ import cbor2
 
 Frame = dict[str, Any]
 
-CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP")
+#: The least that works. CAP_DAC_OVERRIDE is for overlays alone: the kernel's own work directory has mode 000.
+CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_DAC_OVERRIDE")
 WAIT = 30.0  # how long a test waits for something that must come
 ENV = [b"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin"]
 
@@ -215,6 +216,7 @@ def bwrap(binds: tuple[tuple[str, str], ...] = ()) -> list[str]:
     """A small place: the system read-only, everything else empty."""
     command = ["bwrap", "--unshare-user", "--uid", "0", "--gid", "0", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     command += ["--unshare-cgroup-try", "--unshare-net", "--as-pid-1", "--die-with-parent", "--clearenv"]
+    command += ["--cap-drop", "ALL"]  # as root bwrap would leave all of them
     for capability in CAPABILITIES:
         command += ["--cap-add", capability]
     for directory in ("/usr", "/etc"):
@@ -233,6 +235,7 @@ def launch(
     walls: bool = True,
     framed: bool = False,
     binds: tuple[tuple[str, str], ...] = (),
+    leak: tuple[int, ...] = (),
 ) -> Place:
     """Starts the guest, in walls or bare."""
     ours, theirs = socket.socketpair()
@@ -242,7 +245,7 @@ def launch(
     control = theirs.fileno()
     process = subprocess.Popen(
         ["/bin/bash", "-c", f'exec 3<&{control} {control}<&-; exec "$@"', "sh", *command] if control != 3 else command,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control,),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control, *leak),
     )  # fmt: skip
     theirs.close()
     ours.settimeout(WAIT)

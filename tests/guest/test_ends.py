@@ -59,8 +59,9 @@ def test_nothing_survives(guest: Path, walls: bool, how: str) -> None:
     if how.startswith("SIGKILL") and not walls:
         pytest.skip("without walls there is no launcher, and nobody can clean up after SIGKILL")
     with with_daemons(guest, walls) as place:
+        while len(descendants(place.process.pid)) < 6:
+            pass  # the last of them are just being adopted by the guest
         everyone = pidfds_of_all_in(place)
-        assert len(everyone) >= 5
         if how == "close":
             assert place.close() == 0
         elif how == "end of stream":
