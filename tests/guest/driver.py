@@ -122,6 +122,7 @@ class Place:
         self.stream = stream
         self.hello: Frame = {}
         self.ready: Frame = {}
+        self.kept: list[Command] = []
         self._next = 0
 
     def setup(self, **keys: Any) -> Frame:

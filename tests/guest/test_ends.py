@@ -50,6 +50,7 @@ def with_daemons(guest: Path, walls: bool) -> Place:
     heard = b""
     while heard.count(b"up") < 3:
         heard += os.read(command.stdout, 100)
+    place.kept.append(command)  # its line closes with it
     return place
 
 

@@ -152,6 +152,7 @@ def tenant(place: Place) -> int:
     """A tenant, as a pidfd on the host."""
     command = place.start("sleep", "7777")
     command.started()
+    place.kept.append(command)
     return os.pidfd_open(descendants(place.process.pid)[-1])
 
 
