@@ -6,7 +6,6 @@ import errno
 import os
 import resource
 import signal
-
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,9 @@ def test_a_bare_name_is_found_on_the_commands_own_path(place: Place) -> None:
         ({"pty": 3}, "terminal", errno.EINVAL),
     ],
 )
-def test_a_command_that_cannot_run_says_at_which_step(place: Place, keys: dict[str, object], step: str, number: int) -> None:
+def test_a_command_that_cannot_run_says_at_which_step(
+    place: Place, keys: dict[str, object], step: str, number: int
+) -> None:
     answer = place.run("true", **keys).exit
     assert (answer["t"], answer["step"], answer["errno"]) == ("failed", step, number)
     assert place.run("true").code == 0
@@ -121,7 +122,9 @@ def test_signals_start_out_as_if_nobody_had_touched_them(place: Place) -> None:
 
 
 def test_every_command_leads_its_own_session(place: Place) -> None:
-    pid, group, session = map(int, place.python("import os; print(os.getpid(), os.getpgid(0), os.getsid(0))").out.split())
+    pid, group, session = map(
+        int, place.python("import os; print(os.getpid(), os.getpgid(0), os.getsid(0))").out.split()
+    )
     assert pid == group == session
 
 
@@ -162,13 +165,17 @@ def test_a_background_process_outlives_its_command(place: Place) -> None:
 def test_orphans_are_reaped(place: Place) -> None:
     place.run("sh", "-c", "for i in 1 2 3; do (sh -c 'exit 0' &) ; done")
     place.run("sh", "-c", "(setsid true &)")
-    assert place.python(
-        "import os\n"
-        "for _ in range(1000):\n"
-        "    states = [open(f'/proc/{p}/stat').read().rsplit(')', 1)[1].split()[0] for p in os.listdir('/proc') if p.isdigit()]\n"
-        "    if 'Z' not in states: break\n"
-        "else: raise SystemExit(1)"
-    ).code == 0
+    assert (
+        place.python(
+            "import os\n"
+            "for _ in range(1000):\n"
+            "    states = [open(f'/proc/{p}/stat').read().rsplit(')', 1)[1].split()[0]\n"
+            "        for p in os.listdir('/proc') if p.isdigit()]\n"
+            "    if 'Z' not in states: break\n"
+            "else: raise SystemExit(1)"
+        ).code
+        == 0
+    )
 
 
 def test_limits_hold_for_tenants(guest: Path) -> None:

@@ -101,7 +101,9 @@ def test_killing_the_owner_with_9_ends_everything(guest: Path, walls: bool) -> N
 def test_a_fork_bomb_ends_with_the_place(guest: Path) -> None:
     with launch(guest) as place:
         place.setup(uid=1000, gid=1000, rlimits=[[6, 300, 300]] if os.geteuid() else [])
-        command = place.start("sh", "-c", "i=0; while [ $i -lt 200 ]; do setsid sleep 999 & i=$((i+1)); done; echo up; wait")
+        command = place.start(
+            "sh", "-c", "i=0; while [ $i -lt 200 ]; do setsid sleep 999 & i=$((i+1)); done; echo up; wait"
+        )
         command.started()
         os.read(command.stdout, 3)
         everyone = pidfds_of_all_in(place)

@@ -1,4 +1,7 @@
-"""Ways out that have worked on others, each tried by a tenant. Every attempt prints ESCAPED when it gets what it wants."""
+"""Ways out that have worked on others, each tried by a tenant.
+
+Every attempt prints ESCAPED when it gets what it wants.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +61,10 @@ def test_aliases_of_the_root_in_proc_lead_nowhere_new(house: tuple[Place, Path])
         place,
         """
         secret = sys.argv[1]
-        for base in ('/proc/self/root', '/proc/1/root', '/proc/1/cwd', '/proc/self/task/%d/root' % os.getpid(), '/proc/thread-self/root'):
-            tries(lambda: open(base + secret, 'rb').read(), lambda: open(base + '/../..' + secret, 'rb').read())
+        for base in ('/proc/self/root', '/proc/1/root', '/proc/1/cwd',
+            '/proc/self/task/%d/root' % os.getpid(), '/proc/thread-self/root'):
+            tries(lambda: open(base + secret, 'rb').read(), lambda: open(base + '/../..' + secret,
+                'rb').read())
         for pid in filter(str.isdigit, os.listdir('/proc')):
             tries(lambda: open(f'/proc/{pid}/root{secret}', 'rb').read())
             if pid != str(os.getpid()):
@@ -109,9 +114,12 @@ def test_a_masked_file_by_every_other_name(house: tuple[Place, Path]) -> None:
         place,
         """
         p = '/work/.env'
-        tries(lambda: open(p, 'rb').read(), lambda: open('/work//./.env', 'rb').read(), lambda: os.rename(p, '/work/x') or 1,
-              lambda: os.unlink(p) or 1, lambda: os.chmod(p, 0o777) or 1, lambda: os.truncate(p, 0) or 1, lambda: os.replace('/etc/passwd', p) or 1,
-              lambda: open(os.open(p, os.O_PATH), 'rb').read(), lambda: open('/proc/self/fd/%d' % os.open(p, os.O_PATH), 'rb').read())
+        tries(lambda: open(p, 'rb').read(), lambda: open('/work//./.env', 'rb').read(), lambda: os.rename(p,
+            '/work/x') or 1,
+              lambda: os.unlink(p) or 1, lambda: os.chmod(p, 0o777) or 1,
+              lambda: os.truncate(p, 0) or 1, lambda: os.replace('/etc/passwd', p) or 1,
+              lambda: open(os.open(p, os.O_PATH), 'rb').read(),
+              lambda: open('/proc/self/fd/%d' % os.open(p, os.O_PATH), 'rb').read())
         """,
     )
 
@@ -124,13 +132,16 @@ def test_the_guests_descriptors_cannot_be_taken(house: tuple[Place, Path]) -> No
         pidfd = os.pidfd_open(1)
         for n in range(16):
             tries(lambda: open(f'/proc/1/fd/{n}', 'rb', buffering=0), lambda: os.readlink(f'/proc/1/fd/{n}'),
-                  lambda: open(f'/proc/1/task/1/fd/{n}', 'rb', buffering=0), lambda: open(f'/proc/1/fdinfo/{n}').read(),
+                  lambda: open(f'/proc/1/task/1/fd/{n}', 'rb', buffering=0),
+                  lambda: open(f'/proc/1/fdinfo/{n}').read(),
                   lambda: libc.syscall(438, pidfd, n, 0))
         for name in ('mem', 'maps', 'environ', 'auxv', 'syscall', 'stack', 'pagemap', 'map_files', 'exe'):
-            tries(lambda: open(f'/proc/1/{name}', 'rb', buffering=0).read(1) if name != 'map_files' else os.listdir('/proc/1/map_files'))
+            tries(lambda: open(f'/proc/1/{name}',
+                'rb', buffering=0).read(1) if name != 'map_files' else os.listdir('/proc/1/map_files'))
         buffer = ctypes.create_string_buffer(64)
         vec = struct.pack('QQ', ctypes.addressof(buffer), 64)
-        tries(lambda: libc.syscall(310, 1, vec, 1, struct.pack('QQ', 0x400000, 64), 1, 0), lambda: libc.ptrace(16, 1, 0, 0))
+        tries(lambda: libc.syscall(310, 1, vec, 1, struct.pack('QQ', 0x400000, 64), 1, 0),
+            lambda: libc.ptrace(16, 1, 0, 0))
         """,
     )
 
@@ -138,7 +149,11 @@ def test_the_guests_descriptors_cannot_be_taken(house: tuple[Place, Path]) -> No
 def test_a_helper_of_the_guest_cannot_be_caught_alive(house: tuple[Place, Path]) -> None:
     # It is a fork of the guest and holds its control socket; while it works a tenant sees it.
     place, _ = house
-    hunter = place.start("/usr/bin/python3", "-u", "-c", textwrap.dedent("""
+    hunter = place.start(
+        "/usr/bin/python3",
+        "-u",
+        "-c",
+        textwrap.dedent("""
         import os, sys
         print('up')
         seen = 0
@@ -150,7 +165,8 @@ def test_a_helper_of_the_guest_cannot_be_caught_alive(house: tuple[Place, Path])
                     for n in range(12):
                         os.open(f'/proc/{pid}/fd/{n}', os.O_RDWR); print('ESCAPED')
                 except OSError: pass
-    """))
+    """),
+    )
     hunter.started()
     os.read(hunter.stdout, 3)
     while not _ended(hunter.line.socket):
@@ -173,7 +189,8 @@ def test_namespaces_of_its_own(house: tuple[Place, Path]) -> None:
     attempt(
         place,
         """
-        for flags in (0x10000000, 0x10020000, 0x20000, 0x40000000, 0x20000000, 0x08000000, 0x04000000, 0x02000000, 0x80):
+        for flags in (0x10000000, 0x10020000, 0x20000, 0x40000000, 0x20000000,
+                      0x08000000, 0x04000000, 0x02000000, 0x80):
             if libc.unshare(flags) == 0: escaped(hex(flags))
         for name in os.listdir('/proc/1/ns'):
             tries(lambda: libc.setns(os.open(f'/proc/1/ns/{name}', os.O_RDONLY), 0) + 1)
@@ -195,8 +212,10 @@ def test_changing_the_mounts(house: tuple[Place, Path]) -> None:
         place,
         """
         tries(lambda: libc.umount2(b'/work/.env', 2) + 1, lambda: libc.umount2(b'/proc/sys', 2) + 1,
-              lambda: libc.mount(b'proc', b'/tmp', b'proc', 0, None) + 1, lambda: libc.mount(None, b'/usr', None, 4096 | 32, None) + 1,
-              lambda: libc.chroot(b'/work') + 1, lambda: os.mknod('/tmp/disk', stat.S_IFBLK | 0o666, os.makedev(254, 0)) or 1,
+              lambda: libc.mount(b'proc', b'/tmp', b'proc', 0, None) + 1,
+              lambda: libc.mount(None, b'/usr', None, 4096 | 32, None) + 1,
+              lambda: libc.chroot(b'/work') + 1,
+              lambda: os.mknod('/tmp/disk', stat.S_IFBLK | 0o666, os.makedev(254, 0)) or 1,
               lambda: open('/usr/bin/planted', 'w'), lambda: open('/etc/passwd', 'a'))
         """,
     )
@@ -207,11 +226,15 @@ def test_the_kernels_own_memory_and_switches(house: tuple[Place, Path]) -> None:
     attempt(
         place,
         """
-        for path in ('/proc/kcore', '/dev/mem', '/dev/kmem', '/dev/port', '/dev/kmsg', '/proc/kmsg', '/dev/sda', '/dev/vda', '/dev/kvm', '/dev/fuse'):
+        for path in ('/proc/kcore', '/dev/mem', '/dev/kmem', '/dev/port', '/dev/kmsg', '/proc/kmsg',
+            '/dev/sda', '/dev/vda', '/dev/kvm', '/dev/fuse'):
             tries(lambda: open(path, 'rb', buffering=0).read(1))
-        for path, value in (('/proc/sys/kernel/core_pattern', '|/tmp/x'), ('/proc/sys/kernel/modprobe', '/tmp/x'), ('/proc/sysrq-trigger', 'h'),
-                            ('/proc/sys/fs/binfmt_misc/register', ':x:M::x::/tmp/x:'), ('/sys/kernel/uevent_helper', '/tmp/x'),
-                            ('/proc/1/oom_score_adj', '-1000'), ('/proc/self/oom_score_adj', '-1000'), ('/proc/1/uid_map', '0 0 1'), ('/proc/self/uid_map', '0 0 1'),
+        for path, value in (('/proc/sys/kernel/core_pattern', '|/tmp/x'), ('/proc/sys/kernel/modprobe',
+            '/tmp/x'), ('/proc/sysrq-trigger', 'h'),
+                            ('/proc/sys/fs/binfmt_misc/register', ':x:M::x::/tmp/x:'),
+                            ('/sys/kernel/uevent_helper', '/tmp/x'),
+                            ('/proc/1/oom_score_adj', '-1000'), ('/proc/self/oom_score_adj', '-1000'),
+                            ('/proc/1/uid_map', '0 0 1'), ('/proc/self/uid_map', '0 0 1'),
                             ('/sys/fs/cgroup/release_agent', '/tmp/x'), ('/sys/fs/cgroup/cgroup.procs', '1')):
             tries(lambda: os.write(os.open(path, os.O_WRONLY), value.encode()))
         """,
@@ -248,8 +271,10 @@ def test_the_hosts_sockets_and_processes(house: tuple[Place, Path], tmp_path: Pa
         attempt(
             place,
             """
-            tries(lambda: socket.socket(socket.AF_UNIX).connect(eval(sys.argv[1])) or 1, lambda: socket.create_connection(('127.0.0.1', int(sys.argv[2]))),
-                  lambda: socket.socket(40, socket.SOCK_STREAM), lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1), lambda: socket.socket(17, 3, 0))
+            tries(lambda: socket.socket(socket.AF_UNIX).connect(eval(sys.argv[1])) or 1,
+                lambda: socket.create_connection(('127.0.0.1', int(sys.argv[2]))),
+                  lambda: socket.socket(40, socket.SOCK_STREAM),
+                  lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1), lambda: socket.socket(17, 3, 0))
             if len([p for p in os.listdir('/proc') if p.isdigit()]) > 8: escaped('sees others')
             for pid in range(2, 40000):
                 if pid != os.getpid():
@@ -281,13 +306,16 @@ def test_privilege_by_a_program_of_the_hosts(house: tuple[Place, Path]) -> None:
         """
         import subprocess
         for program in ('su', 'sudo', 'mount', 'newuidmap', 'pkexec', 'passwd', 'bwrap', 'unshare'):
-            for args in (['-c', 'id -u'], ['-n', 'id', '-u'], ['--user', '--map-root-user', 'id', '-u'], ['-Ur', 'id', '-u'],
+            for args in (['-c', 'id -u'], ['-n', 'id', '-u'], ['--user', '--map-root-user', 'id', '-u'],
+                ['-Ur', 'id', '-u'],
                          ['--unshare-all', '--ro-bind', '/', '/', '--uid', '0', 'id', '-u']):
                 try:
-                    out = subprocess.run([program, *args], capture_output=True, stdin=subprocess.DEVNULL, timeout=20).stdout.strip()
+                    out = subprocess.run([program, *args], capture_output=True, stdin=subprocess.DEVNULL,
+                                         timeout=20).stdout.strip()
                     if out == b'0': escaped(program)
                 except (OSError, subprocess.TimeoutExpired): pass
-        tries(lambda: os.setuid(0) or 1, lambda: os.setgid(0) or 1, lambda: os.setresuid(0, 0, 0) or 1, lambda: os.setgroups([0]) or 1)
+        tries(lambda: os.setuid(0) or 1, lambda: os.setgid(0) or 1, lambda: os.setresuid(0, 0, 0) or 1,
+            lambda: os.setgroups([0]) or 1)
         """,
     )
 
@@ -295,7 +323,10 @@ def test_privilege_by_a_program_of_the_hosts(house: tuple[Place, Path]) -> None:
 def test_outliving_the_place(guest: Path) -> None:
     with launch(guest) as place:
         place.setup(uid=1000, gid=1000)
-        place.run("/usr/bin/python3", "-c", textwrap.dedent("""
+        place.run(
+            "/usr/bin/python3",
+            "-c",
+            textwrap.dedent("""
             import os, signal
             for n in range(1, 65):
                 try: signal.signal(n, signal.SIG_IGN)
@@ -305,7 +336,8 @@ def test_outliving_the_place(guest: Path) -> None:
                 os.setsid()
             for fd in range(3): os.close(fd)
             while True: signal.pause()
-        """))
+        """),
+        )
         everyone = [os.pidfd_open(pid) for pid in descendants(place.process.pid)]
         assert len(everyone) >= 3
         place.close()
@@ -317,7 +349,11 @@ def test_outliving_the_place(guest: Path) -> None:
 def test_starving_the_guest_of_memory_and_processes_ends_nothing_but_the_tenant(guest: Path) -> None:
     with launch(guest) as place:
         place.setup(uid=1000, gid=1000, rlimits=[[9, 1 << 29, 1 << 29], [7, 64, 64]])
-        attempt(place, "tries(lambda: [os.dup(0) for _ in range(10**6)])\ntry: x = b'x' * (1 << 30); escaped()\nexcept MemoryError: pass")
+        attempt(
+            place,
+            "tries(lambda: [os.dup(0) for _ in range(10**6)])\n"
+            "try: x = b'x' * (1 << 30); escaped()\nexcept MemoryError: pass",
+        )
 
 
 def test_the_guests_own_limits_are_out_of_reach(house: tuple[Place, Path]) -> None:

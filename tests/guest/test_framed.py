@@ -110,7 +110,8 @@ def test_much_output_waits_for_credit_and_none_is_lost(wire: Wire) -> None:
 
 def test_several_commands_share_the_stream(wire: Wire) -> None:
     numbers = {wire.start("sh", "-c", f"echo {n}; exit {n}"): n for n in range(50)}
-    exits, output = {}, dict.fromkeys(numbers, b"")
+    exits: dict[int, int] = {}
+    output = dict.fromkeys(numbers, b"")
     while len(exits) < len(numbers):
         frame = wire.receive()
         if frame["t"] == "exit":
@@ -159,7 +160,11 @@ def test_a_failure_and_a_timeout(wire: Wire) -> None:
 
 def test_files(wire: Wire) -> None:
     for number, (op, keys) in enumerate(
-        [("write", {"path": b"/tmp/big", "data": b"x" * (1 << 20)}), ("read", {"path": b"/tmp/big"}), ("list", {"path": b"/tmp"})]
+        [
+            ("write", {"path": b"/tmp/big", "data": b"x" * (1 << 20)}),
+            ("read", {"path": b"/tmp/big"}),
+            ("list", {"path": b"/tmp"}),
+        ]
     ):
         wire.place.stream.send({"t": "file", "id": 1000 + number, "op": op, **keys})
         answer = wire.receive()

@@ -127,7 +127,9 @@ def test_the_two_readers_never_disagree(reader: Reader, data: bytes) -> None:
 
 
 @given(value=VALUES, at=st.integers(0), change=st.binary(min_size=1, max_size=4), cut=st.integers(0, 3))
-def test_the_two_readers_never_disagree_about_a_damaged_frame(reader: Reader, value: Any, at: int, change: bytes, cut: int) -> None:
+def test_the_two_readers_never_disagree_about_a_damaged_frame(
+    reader: Reader, value: Any, at: int, change: bytes, cut: int
+) -> None:
     data = bytearray(cbor.encode({"v": value}))
     at %= len(data)
     data[at : at + len(change) - cut] = change
@@ -158,19 +160,23 @@ def tenant(place: Place) -> int:
 
 REQUESTS = st.fixed_dictionaries(
     {"t": st.sampled_from(["exec", "file", "dial", "close", "setup", "hello", "signal", "in", "credit", "x"]) | VALUES},
-    optional={key: VALUES for key in ("id", "argv", "env", "cwd", "pty", "op", "path", "fds", "timeout_ms", "address")},
+    optional=dict.fromkeys(("id", "argv", "env", "cwd", "pty", "op", "path", "fds", "timeout_ms", "address"), VALUES),
 )
 STREAMS = st.one_of(
     st.binary(min_size=1, max_size=200),
     st.lists(REQUESTS, min_size=1, max_size=5).map(lambda frames: b"".join(frame(cbor2.dumps(one)) for one in frames)),
-    st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=100)).map(lambda pair: struct.pack("<I", pair[0]) + pair[1]),
+    st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=100)).map(
+        lambda pair: struct.pack("<I", pair[0]) + pair[1]
+    ),
 )
 
 
 @pytest.mark.parametrize("framed", [False, True])
 @settings(max_examples=25)
 @given(stream=STREAMS)
-def test_whatever_comes_on_the_stream_the_guest_ends_and_leaves_nobody(guest: Path, framed: bool, stream: bytes) -> None:
+def test_whatever_comes_on_the_stream_the_guest_ends_and_leaves_nobody(
+    guest: Path, framed: bool, stream: bytes
+) -> None:
     with launch(guest, framed=framed) as place:
         place.setup(uid=1000, gid=1000)
         survivor = tenant(place) if not framed else os.pidfd_open(place.process.pid)

@@ -74,9 +74,13 @@ def test_the_gates_own_port_on_loopback_is_nobody(net: tuple[Place, dict[str, so
     assert b"Refused" in place.python(DIAL, "127.0.0.1", "1").err
 
 
-def test_a_wildcard_listener_of_a_tenant_catches_nothing_meant_for_the_world(net: tuple[Place, dict[str, socket.socket]]) -> None:
+def test_a_wildcard_listener_of_a_tenant_catches_nothing_meant_for_the_world(
+    net: tuple[Place, dict[str, socket.socket]],
+) -> None:
     place, sockets = net
-    command = place.start("/usr/bin/python3", "-c", "import socket\ns = socket.create_server(('0.0.0.0', 443))\n" + DIAL, "5.6.7.8", "443")
+    command = place.start(
+        "/usr/bin/python3", "-c", "import socket\ns = socket.create_server(('0.0.0.0', 443))\n" + DIAL, "5.6.7.8", "443"
+    )
     command.started()
     connection, _ = sockets["tcp4"].accept()
     assert connection.getsockname() == ("5.6.7.8", 443)
@@ -86,7 +90,9 @@ def test_a_wildcard_listener_of_a_tenant_catches_nothing_meant_for_the_world(net
 
 
 @pytest.mark.parametrize("address", ["9.9.9.9", "127.0.0.53", "2001:4860:4860::8888", "::1"])
-def test_a_name_query_to_any_address_is_answered_by_the_host(net: tuple[Place, dict[str, socket.socket]], address: str) -> None:
+def test_a_name_query_to_any_address_is_answered_by_the_host(
+    net: tuple[Place, dict[str, socket.socket]], address: str
+) -> None:
     place, sockets = net
     six = ":" in address
     command = place.start("/usr/bin/python3", "-c", ASK, address, "53")
@@ -118,7 +124,12 @@ def test_low_ports_may_be_listened_on(net: tuple[Place, dict[str, socket.socket]
 
 def test_the_routes_and_rules_are_out_of_a_tenants_hands(net: tuple[Place, dict[str, socket.socket]]) -> None:
     place, _ = net
-    for command in ("ip route add blackhole 1.0.0.0/8", "ip link set lo down", "ip addr add 1.1.1.1 dev lo", "nft flush ruleset"):
+    for command in (
+        "ip route add blackhole 1.0.0.0/8",
+        "ip link set lo down",
+        "ip addr add 1.1.1.1 dev lo",
+        "nft flush ruleset",
+    ):
         assert place.run("sh", "-c", f"PATH=$PATH:/usr/sbin {command}").code != 0, command
 
 
