@@ -237,10 +237,11 @@ def launch(
     framed: bool = False,
     binds: tuple[tuple[str, str], ...] = (),
     leak: tuple[int, ...] = (),
+    options: tuple[str, ...] = (),
 ) -> Place:
     """Starts the guest, in walls or bare."""
     ours, theirs = socket.socketpair()
-    command = [*bwrap(binds), "--ro-bind", str(guest), "/guest", "--", "/guest"] if walls else [str(guest)]
+    command = [*bwrap(binds), *options, "--ro-bind", str(guest), "/guest", "--", "/guest"] if walls else [str(guest)]
     if framed:
         command.append("--framed")
     control = theirs.fileno()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import socket
 import struct
 from collections.abc import Iterator
@@ -150,3 +152,37 @@ def test_the_hosts_own_loopback_is_not_there(net: tuple[Place, dict[str, socket.
         listener.listen()
         code = f"import socket; socket.socket(socket.AF_UNIX).connect({abstract!r})"
         assert b"Refused" in place.python(code).err
+
+
+def no_nftables() -> int:
+    """A filter for bwrap that makes the kernel look as if it had no nf_tables, as a descriptor."""
+    number = 41 if platform.machine() == "x86_64" else 198
+    program = [
+        (0x20, 0, 0, 0), (0x15, 0, 5, number),  # socket(
+        (0x20, 0, 0, 16), (0x15, 0, 3, 16),  # AF_NETLINK, ...,
+        (0x20, 0, 0, 32), (0x15, 0, 1, 12),  # NETLINK_NETFILTER)
+        (0x06, 0, 0, 0x50000 | errno.EPROTONOSUPPORT), (0x06, 0, 0, 0x7FFF0000),
+    ]  # fmt: skip
+    fd = os.memfd_create("filter")
+    os.write(fd, b"".join(struct.pack("HBBI", *instruction) for instruction in program))
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def test_without_nftables_the_named_ports_are_listened_on_and_others_refused(guest: Path) -> None:
+    fd = no_nftables()
+    with launch(guest, leak=(fd,), options=("--seccomp", str(fd))) as place:
+        os.close(fd)
+        ready = place.setup(uid=1000, gid=1000, network=True, ports=[80, 443])
+        assert ready["t"] == "ready" and ready["have"]["nft"] is False, ready
+        assert ready["sockets"] == ["tcp4:80", "tcp6:80", "tcp4:443", "tcp6:443", "udp4", "udp6"]
+        sockets = place.sockets()
+        for kind, address in (("tcp4:443", "1.2.3.4"), ("tcp6:443", "2001:db8::1")):
+            command = place.start("/usr/bin/python3", "-c", DIAL, address, "443")
+            command.started()
+            connection, _ = sockets[kind].accept()
+            assert connection.getsockname()[:2] == (address, 443)
+            connection.sendall(b"host")
+            connection.close()
+            assert command.wait().out == b"host\n"
+        assert b"Refused" in place.python(DIAL, "1.2.3.4", "8080").err
