@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.guest import cbor
-from tests.guest.driver import WAIT, Place, descendants, launch
+from tests.guest.driver import WAIT, Place, descendants, launch, line_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS = json.loads((ROOT / "guest" / "vectors.json").read_text())
@@ -236,3 +236,53 @@ def test_a_long_frame_that_never_comes_costs_no_memory(guest: Path) -> None:
         # It waits for the rest; the announced four mebibytes were not taken.
         status = Path(f"/proc/{descendants(place.process.pid)[-1]}/status").read_text()
         assert int(status.split("VmRSS:")[1].split()[0]) < 3000
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The whole guest under the sanitizers. They need the C library's own loader: without walls only."""
+    if not shutil.which("gcc"):
+        pytest.skip("needs gcc and its sanitizers")
+    program = tmp_path_factory.mktemp("sanitized") / "guest"
+    flags = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    subprocess.run(["gcc", *flags, "-o", program, *(ROOT / "guest").glob("*.c")], check=True)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ASAN_OPTIONS", "detect_leaks=0:exitcode=99")
+        environment.setenv("UBSAN_OPTIONS", "exitcode=99")
+        yield program
+
+
+#: Nothing here can change the machine it runs on.
+HARMLESS = st.fixed_dictionaries(
+    {"t": st.sampled_from(["exec", "file", "signal", "in", "credit", "resize", "cancel"]), "id": st.integers(0, 2)},
+    optional={
+        "argv": st.just([b"/bin/cat"]), "env": st.just([b"A=1"]), "cwd": st.just(b"/"), "pty": st.just({"rows": 3}),
+        "op": st.sampled_from(["stat", "list", "read"]), "path": st.sampled_from([b"/etc", b"/etc/passwd", b"/a\0"]),
+        "data": st.sampled_from([b"", b"x", b"x" * 200_000]), "fd": st.integers(0, 3), "n": st.integers(0, 2**20),
+        "sig": st.integers(0, 70), "rows": st.integers(0, 70_000), "timeout_ms": st.integers(0, 5),
+    },
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("framed", [False, True])
+@settings(max_examples=25)
+@given(requests=st.lists(HARMLESS, max_size=8), tail=st.binary(max_size=8))
+def test_the_sanitizers_find_nothing_in_the_guest(
+    sanitized: Path, framed: bool, requests: list[Any], tail: bytes
+) -> None:
+    with launch(sanitized, walls=False, framed=framed) as place:
+        assert place.setup(walls=False)["t"] == "ready"
+        lines = []
+        try:
+            for request in requests:
+                line, theirs = line_pair()
+                place.stream.send(request, () if framed else (theirs,))
+                os.close(theirs)
+                lines.append(line)
+                if not framed:
+                    line.send(request)
+            place.stream.send_raw(tail)
+        except OSError:
+            pass  # it has closed already
+        place.stream.close()
+        assert place.process.wait(WAIT) in (0, 1)
