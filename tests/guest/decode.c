@@ -1,7 +1,7 @@
 /* The guest's own reader of frames, alone, so that it can be fed anything under the sanitizers.
  *
  * In: u32 length and that many bytes of a stream, again and again. Out, for each: every frame the reader found, encoded
- * anew by the guest's own writer (u32 length, bytes), then u32 0 when the stream ended between frames, u32 1 when it
+ * anew by the guest's own writer (u32 length, bytes), then u32 0 when the stream ended between frames, u32 ~0 when it
  * was broken. */
 #define _GNU_SOURCE
 #include "../../guest/frame.h"
@@ -90,7 +90,7 @@ int main(void)
 			free(out.data);
 			channel_done(&ch);
 		}
-		put(&(uint32_t){ch.got ? 1 : 0}, 4);
+		put(&(uint32_t){ch.got ? ~0u : 0}, 4);
 		channel_close(&ch);
 	}
 	return 0;

@@ -16,7 +16,8 @@ import cbor2
 
 Frame = dict[str, Any]
 
-CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP")
+#: The least that works. CAP_DAC_OVERRIDE is for overlays alone: the kernel's own work directory has mode 000.
+CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_DAC_OVERRIDE")
 WAIT = 30.0  # how long a test waits for something that must come
 ENV = [b"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin"]
 
@@ -121,6 +122,7 @@ class Place:
         self.stream = stream
         self.hello: Frame = {}
         self.ready: Frame = {}
+        self.kept: list[Command] = []
         self._next = 0
 
     def setup(self, **keys: Any) -> Frame:
@@ -215,6 +217,7 @@ def bwrap(binds: tuple[tuple[str, str], ...] = ()) -> list[str]:
     """A small place: the system read-only, everything else empty."""
     command = ["bwrap", "--unshare-user", "--uid", "0", "--gid", "0", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     command += ["--unshare-cgroup-try", "--unshare-net", "--as-pid-1", "--die-with-parent", "--clearenv"]
+    command += ["--cap-drop", "ALL"]  # as root bwrap would leave all of them
     for capability in CAPABILITIES:
         command += ["--cap-add", capability]
     for directory in ("/usr", "/etc"):
@@ -233,17 +236,36 @@ def launch(
     walls: bool = True,
     framed: bool = False,
     binds: tuple[tuple[str, str], ...] = (),
+    leak: tuple[int, ...] = (),
+    options: tuple[str, ...] = (),
 ) -> Place:
     """Starts the guest, in walls or bare."""
     ours, theirs = socket.socketpair()
-    command = [*bwrap(binds), "--ro-bind", str(guest), "/guest", "--", "/guest"] if walls else [str(guest)]
+    command = [*bwrap(binds), *options, "--ro-bind", str(guest), "/guest", "--", "/guest"] if walls else [str(guest)]
     if framed:
         command.append("--framed")
     control = theirs.fileno()
     process = subprocess.Popen(
         ["/bin/bash", "-c", f'exec 3<&{control} {control}<&-; exec "$@"', "sh", *command] if control != 3 else command,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control,),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control, *leak),
     )  # fmt: skip
     theirs.close()
     ours.settimeout(WAIT)
     return Place(process, Stream(ours))
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all below it, as the host sees them."""
+    children: dict[int, list[int]] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = Path(f"/proc/{entry}/stat").read_text()
+        except OSError:
+            continue  # ended meanwhile
+        children.setdefault(int(stat.rsplit(")", 1)[1].split()[1]), []).append(int(entry))
+    found, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        todo += children.get(one, [])
+        found.append(one)
+    return found

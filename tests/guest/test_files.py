@@ -44,7 +44,7 @@ def test_open_hands_over_a_descriptor(place: Place) -> None:
 def test_a_fifo_or_a_missing_reader_holds_up_nobody(place: Place) -> None:
     place.run("mkfifo", "/tmp/fifo")
     assert failed(place.file("open", "/tmp/fifo", flags=os.O_WRONLY)) == errno.ENXIO
-    answer, fds = place.file("open", "/tmp/fifo", flags=os.O_RDONLY)
+    _, fds = place.file("open", "/tmp/fifo", flags=os.O_RDONLY)
     os.close(fds[0])
 
 
@@ -67,7 +67,11 @@ def test_mkdir_rename_symlink_list_and_remove(place: Place) -> None:
 
 
 def test_removing_a_tree_never_goes_through_a_link(place: Place) -> None:
-    place.run("sh", "-c", "mkdir -p /tmp/t/s /tmp/keep; echo x > /tmp/keep/x; ln -s /tmp/keep /tmp/t/s/l; ln -s /tmp/keep /tmp/top")
+    place.run(
+        "sh",
+        "-c",
+        "mkdir -p /tmp/t/s /tmp/keep; echo x > /tmp/keep/x; ln -s /tmp/keep /tmp/t/s/l; ln -s /tmp/keep /tmp/top",
+    )
     done(place.file("remove", "/tmp/t", recursive=True))
     done(place.file("remove", "/tmp/top", recursive=True))
     assert place.run("cat", "/tmp/keep/x").out == b"x\n"
@@ -79,7 +83,9 @@ def test_stat_follows_or_not(place: Place) -> None:
     assert stat.S_ISLNK(done(place.file("stat", "/tmp/l", follow=False))["mode"])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", ["/proc/self/fd/3", "/proc/self/root/etc/passwd", "/proc/self/exe", "/proc/self/cwd/etc"])
+@pytest.mark.parametrize(
+    "path", ["/proc/self/fd/3", "/proc/self/root/etc/passwd", "/proc/self/exe", "/proc/self/cwd/etc"]
+)
 def test_magic_links_of_the_helper_itself_are_not_followed(place: Place, path: str) -> None:
     place.run("ln", "-sf", path, "/tmp/magic")
     assert failed(place.file("read", "/tmp/magic")) == errno.ELOOP
@@ -104,14 +110,18 @@ def test_a_request_that_makes_no_sense_is_refused(place: Place, request_: dict[s
 
 
 def test_a_long_list_is_cut_not_refused(place: Place) -> None:
-    place.python("import os\nos.mkdir('/tmp/many')\nfor i in range(20000): os.close(os.open('/tmp/many/' + 'x' * 240 + str(i), os.O_CREAT))")
+    place.python(
+        "import os\nos.mkdir('/tmp/many')\n"
+        "for i in range(20000): os.close(os.open('/tmp/many/' + 'x' * 240 + str(i), os.O_CREAT))"
+    )
     listed = done(place.file("list", "/tmp/many"))
     assert listed["cut"] is True and len(listed["entries"]) > 10000  # type: ignore[arg-type]
 
 
 def test_dial_reaches_a_tenants_listener(place: Place) -> None:
     command = place.start("/usr/bin/python3", "-u", "-c",
-        "import socket\ns = socket.create_server(('127.0.0.1', 80))\nprint('up')\nc, _ = s.accept()\nc.sendall(c.recv(9).upper())")  # fmt: skip
+        "import socket\ns = socket.create_server(('127.0.0.1', 80))\nprint('up')\n"
+        "c, _ = s.accept()\nc.sendall(c.recv(9).upper())")  # fmt: skip
     command.started()
     os.read(command.stdout, 3)
     answer, fds = place.request({"t": "dial", "family": 4, "address": "127.0.0.1", "port": 80})

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.guest import cbor
-from tests.guest.driver import WAIT, Place, launch
+from tests.guest.driver import WAIT, Place, descendants, launch, line_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 VECTORS = json.loads((ROOT / "guest" / "vectors.json").read_text())
@@ -47,7 +47,7 @@ class Reader:
         self.process.stdin.write(frame(stream))
         self.process.stdin.flush()
         found = []
-        while (size := self._u32()) > 1:
+        while (size := self._u32()) not in (0, 0xFFFFFFFF):
             found.append(cbor2.loads(self.process.stdout.read(size)))
         return found, size == 0
 
@@ -127,7 +127,9 @@ def test_the_two_readers_never_disagree(reader: Reader, data: bytes) -> None:
 
 
 @given(value=VALUES, at=st.integers(0), change=st.binary(min_size=1, max_size=4), cut=st.integers(0, 3))
-def test_the_two_readers_never_disagree_about_a_damaged_frame(reader: Reader, value: Any, at: int, change: bytes, cut: int) -> None:
+def test_the_two_readers_never_disagree_about_a_damaged_frame(
+    reader: Reader, value: Any, at: int, change: bytes, cut: int
+) -> None:
     data = bytearray(cbor.encode({"v": value}))
     at %= len(data)
     data[at : at + len(change) - cut] = change
@@ -149,29 +151,32 @@ def _judge(reader: Reader, data: bytes) -> None:
 
 
 def tenant(place: Place) -> int:
-    """A tenant that would outlive anything but its place; its host-side pidfd."""
-    command = place.start("sh", "-c", "exec setsid sleep 7777")
+    """A tenant, as a pidfd on the host."""
+    command = place.start("sleep", "7777")
     command.started()
-    from tests.guest.test_ends import descendants
-
+    place.kept.append(command)
     return os.pidfd_open(descendants(place.process.pid)[-1])
 
 
 REQUESTS = st.fixed_dictionaries(
     {"t": st.sampled_from(["exec", "file", "dial", "close", "setup", "hello", "signal", "in", "credit", "x"]) | VALUES},
-    optional={key: VALUES for key in ("id", "argv", "env", "cwd", "pty", "op", "path", "fds", "timeout_ms", "address")},
+    optional=dict.fromkeys(("id", "argv", "env", "cwd", "pty", "op", "path", "fds", "timeout_ms", "address"), VALUES),
 )
 STREAMS = st.one_of(
     st.binary(min_size=1, max_size=200),
     st.lists(REQUESTS, min_size=1, max_size=5).map(lambda frames: b"".join(frame(cbor2.dumps(one)) for one in frames)),
-    st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=100)).map(lambda pair: struct.pack("<I", pair[0]) + pair[1]),
+    st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=100)).map(
+        lambda pair: struct.pack("<I", pair[0]) + pair[1]
+    ),
 )
 
 
 @pytest.mark.parametrize("framed", [False, True])
 @settings(max_examples=25)
 @given(stream=STREAMS)
-def test_whatever_comes_on_the_stream_the_guest_ends_and_leaves_nobody(guest: Path, framed: bool, stream: bytes) -> None:
+def test_whatever_comes_on_the_stream_the_guest_ends_and_leaves_nobody(
+    guest: Path, framed: bool, stream: bytes
+) -> None:
     with launch(guest, framed=framed) as place:
         place.setup(uid=1000, gid=1000)
         survivor = tenant(place) if not framed else os.pidfd_open(place.process.pid)
@@ -229,7 +234,55 @@ def test_a_long_frame_that_never_comes_costs_no_memory(guest: Path) -> None:
         place.setup(uid=1000, gid=1000)
         place.stream.send_raw(struct.pack("<I", 4 << 20) + b"\xa1")
         # It waits for the rest; the announced four mebibytes were not taken.
-        from tests.guest.test_ends import descendants
-
         status = Path(f"/proc/{descendants(place.process.pid)[-1]}/status").read_text()
         assert int(status.split("VmRSS:")[1].split()[0]) < 3000
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The whole guest under the sanitizers. They need the C library's own loader: without walls only."""
+    if not shutil.which("gcc"):
+        pytest.skip("needs gcc and its sanitizers")
+    program = tmp_path_factory.mktemp("sanitized") / "guest"
+    flags = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    subprocess.run(["gcc", *flags, "-o", program, *(ROOT / "guest").glob("*.c")], check=True)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ASAN_OPTIONS", "detect_leaks=0:exitcode=99")
+        environment.setenv("UBSAN_OPTIONS", "exitcode=99")
+        yield program
+
+
+#: Nothing here can change the machine it runs on.
+HARMLESS = st.fixed_dictionaries(
+    {"t": st.sampled_from(["exec", "file", "signal", "in", "credit", "resize", "cancel"]), "id": st.integers(0, 2)},
+    optional={
+        "argv": st.just([b"/bin/cat"]), "env": st.just([b"A=1"]), "cwd": st.just(b"/"), "pty": st.just({"rows": 3}),
+        "op": st.sampled_from(["stat", "list", "read"]), "path": st.sampled_from([b"/etc", b"/etc/passwd", b"/a\0"]),
+        "data": st.sampled_from([b"", b"x", b"x" * 200_000]), "fd": st.integers(0, 3), "n": st.integers(0, 2**20),
+        "sig": st.integers(0, 70), "rows": st.integers(0, 70_000), "timeout_ms": st.integers(0, 5),
+    },
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("framed", [False, True])
+@settings(max_examples=25)
+@given(requests=st.lists(HARMLESS, max_size=8), tail=st.binary(max_size=8))
+def test_the_sanitizers_find_nothing_in_the_guest(
+    sanitized: Path, framed: bool, requests: list[Any], tail: bytes
+) -> None:
+    with launch(sanitized, walls=False, framed=framed) as place:
+        assert place.setup(walls=False)["t"] == "ready"
+        lines = []
+        try:
+            for request in requests:
+                line, theirs = line_pair()
+                place.stream.send(request, () if framed else (theirs,))
+                os.close(theirs)
+                lines.append(line)
+                if not framed:
+                    line.send(request)
+            place.stream.send_raw(tail)
+        except OSError:
+            pass  # it has closed already
+        place.stream.close()
+        assert place.process.wait(WAIT) in (0, 1)

@@ -32,7 +32,11 @@ def test_directories_files_and_links(guest: Path) -> None:
 
 
 def test_a_tmpfs_has_its_size_and_mode(guest: Path) -> None:
-    with furnished(guest, dirs=[[b"/work/t", 0o755]], mounts=[{"kind": "tmpfs", "path": b"/work/t", "size": 1 << 20, "mode": 0o1777}]) as place:
+    with furnished(
+        guest,
+        dirs=[[b"/work/t", 0o755]],
+        mounts=[{"kind": "tmpfs", "path": b"/work/t", "size": 1 << 20, "mode": 0o1777}],
+    ) as place:
         assert place.run("stat", "-c", "%a", "/work/t").out == b"1777\n"
         assert place.run("sh", "-c", "head -c 2000000 /dev/zero > /work/t/x").code != 0
         assert int(place.run("stat", "-c", "%s", "/work/t/x").out) <= 1 << 20
@@ -41,7 +45,13 @@ def test_a_tmpfs_has_its_size_and_mode(guest: Path) -> None:
 
 
 def test_a_read_only_remount_and_a_size_hold(guest: Path) -> None:
-    with furnished(guest, mounts=[{"kind": "remount", "path": b"/work", "ro": True}, {"kind": "remount", "path": b"/tmp", "size": 1 << 20}]) as place:
+    with furnished(
+        guest,
+        mounts=[
+            {"kind": "remount", "path": b"/work", "ro": True},
+            {"kind": "remount", "path": b"/tmp", "size": 1 << 20},
+        ],
+    ) as place:
         assert b"Read-only" in place.run("sh", "-c", "echo > /work/x").err
         assert place.run("sh", "-c", "head -c 2000000 /dev/zero > /tmp/x").code != 0
 
@@ -66,9 +76,19 @@ def test_an_overlay_keeps_what_lies_below(guest: Path, tmp_path: Path) -> None:
         guest,
         binds=((str(lower), "/tmp/low:er\\dir"),),
         dirs=[[b"/work/up", 0o755], [b"/work/wk", 0o755], [b"/work/m", 0o755]],
-        mounts=[{"kind": "overlay", "path": b"/work/m", "lower": b"/tmp/low:er\\dir", "upper": b"/work/up", "work": b"/work/wk"}],
+        mounts=[
+            {
+                "kind": "overlay",
+                "path": b"/work/m",
+                "lower": b"/tmp/low:er\\dir",
+                "upper": b"/work/up",
+                "work": b"/work/wk",
+            }
+        ],
     ) as place:
-        result = place.run("sh", "-c", "cd /work/m && cat kept && echo new > kept && rm -f nothing && echo more > added && cat kept")
+        result = place.run(
+            "sh", "-c", "cd /work/m && cat kept && echo new > kept && rm -f nothing && echo more > added && cat kept"
+        )
         assert result.out == b"oldnew\n", result
         assert place.run("ls", "/work/up").out.split() == [b"added", b"kept"]
     assert (lower / "kept").read_text() == "old"
@@ -93,9 +113,11 @@ def test_a_mask_gives_nothing_away_and_cannot_be_undone(guest: Path, uid: int) -
     with launch(guest) as place:
         assert place.setup(uid=uid, gid=uid, **MASKED)["t"] == "ready"
         for attempt in (
-            "cat /work/.env", "cat /work/d/key", "ls /work/d", "chmod 777 /work/.env", "chmod 777 /work/d", "rm -rf /work/.env",
+            "cat /work/.env", "cat /work/d/key", "ls /work/d", "chmod 777 /work/.env", "chmod 777 /work/d",
+            "rm -rf /work/.env",
             "rm -rf /work/d", "mv /work/.env /work/e", "mv /work/d /work/e", "umount /work/.env", "echo x > /work/.env",
-            "touch /work/d/new", "ln /work/.env /work/hard", "mount -t tmpfs x /work/d", "cp -a /work/.env /work/e; cat /work/e | grep .",
+            "touch /work/d/new", "ln /work/.env /work/hard", "mount -t tmpfs x /work/d",
+            "cp -a /work/.env /work/e; cat /work/e | grep .",
         ):  # fmt: skip
             result = place.run("sh", "-c", attempt)
             assert result.code != 0 and b"secret" not in result.out, (attempt, result)
@@ -112,7 +134,10 @@ def test_a_mask_moves_along_with_a_renamed_parent(guest: Path) -> None:
 def test_masks_work_on_proc(guest: Path) -> None:
     names = [b"kcore", b"keys", b"timer_list", b"sched_debug", b"latency_stats", b"key-users", b"nowhere"]
     mounts = [{"kind": "mask", "path": b"/proc/" + name, "optional": True} for name in names]
-    mounts += [{"kind": "mask", "path": b"/proc/" + name, "dir": True, "optional": True} for name in (b"scsi", b"acpi", b"asound")]
+    mounts += [
+        {"kind": "mask", "path": b"/proc/" + name, "dir": True, "optional": True}
+        for name in (b"scsi", b"acpi", b"asound")
+    ]
     with furnished(guest, mounts=mounts) as place:
         assert b"Permission denied" in place.run("cat", "/proc/keys").err
         assert place.run("cat", "/proc/self/comm").out == b"cat\n"
@@ -133,6 +158,10 @@ def test_masks_work_on_proc(guest: Path) -> None:
 )
 def test_what_cannot_be_done_fails_the_set_up(guest: Path, mount: dict[str, object], number: int) -> None:
     with launch(guest) as place:
-        link = {"kind": "link", "path": b"/work/link", "target": b"file"}
-        answer = place.setup(uid=1000, gid=1000, files=[[b"/work/file", 0o644, b""]], mounts=[link, mount])
+        answer = place.setup(
+            uid=1000,
+            gid=1000,
+            files=[[b"/work/file", 0o644, b""]],
+            mounts=[{"kind": "link", "path": b"/work/link", "target": b"file"}, mount],
+        )
         assert (answer["t"], answer["step"], answer["errno"]) == ("failed", "mounts", number)

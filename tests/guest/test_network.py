@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import socket
 import struct
 from collections.abc import Iterator
@@ -74,9 +76,13 @@ def test_the_gates_own_port_on_loopback_is_nobody(net: tuple[Place, dict[str, so
     assert b"Refused" in place.python(DIAL, "127.0.0.1", "1").err
 
 
-def test_a_wildcard_listener_of_a_tenant_catches_nothing_meant_for_the_world(net: tuple[Place, dict[str, socket.socket]]) -> None:
+def test_a_wildcard_listener_of_a_tenant_catches_nothing_meant_for_the_world(
+    net: tuple[Place, dict[str, socket.socket]],
+) -> None:
     place, sockets = net
-    command = place.start("/usr/bin/python3", "-c", "import socket\ns = socket.create_server(('0.0.0.0', 443))\n" + DIAL, "5.6.7.8", "443")
+    command = place.start(
+        "/usr/bin/python3", "-c", "import socket\ns = socket.create_server(('0.0.0.0', 443))\n" + DIAL, "5.6.7.8", "443"
+    )
     command.started()
     connection, _ = sockets["tcp4"].accept()
     assert connection.getsockname() == ("5.6.7.8", 443)
@@ -86,7 +92,9 @@ def test_a_wildcard_listener_of_a_tenant_catches_nothing_meant_for_the_world(net
 
 
 @pytest.mark.parametrize("address", ["9.9.9.9", "127.0.0.53", "2001:4860:4860::8888", "::1"])
-def test_a_name_query_to_any_address_is_answered_by_the_host(net: tuple[Place, dict[str, socket.socket]], address: str) -> None:
+def test_a_name_query_to_any_address_is_answered_by_the_host(
+    net: tuple[Place, dict[str, socket.socket]], address: str
+) -> None:
     place, sockets = net
     six = ":" in address
     command = place.start("/usr/bin/python3", "-c", ASK, address, "53")
@@ -118,7 +126,12 @@ def test_low_ports_may_be_listened_on(net: tuple[Place, dict[str, socket.socket]
 
 def test_the_routes_and_rules_are_out_of_a_tenants_hands(net: tuple[Place, dict[str, socket.socket]]) -> None:
     place, _ = net
-    for command in ("ip route add blackhole 1.0.0.0/8", "ip link set lo down", "ip addr add 1.1.1.1 dev lo", "nft flush ruleset"):
+    for command in (
+        "ip route add blackhole 1.0.0.0/8",
+        "ip link set lo down",
+        "ip addr add 1.1.1.1 dev lo",
+        "nft flush ruleset",
+    ):
         assert place.run("sh", "-c", f"PATH=$PATH:/usr/sbin {command}").code != 0, command
 
 
@@ -139,3 +152,37 @@ def test_the_hosts_own_loopback_is_not_there(net: tuple[Place, dict[str, socket.
         listener.listen()
         code = f"import socket; socket.socket(socket.AF_UNIX).connect({abstract!r})"
         assert b"Refused" in place.python(code).err
+
+
+def no_nftables() -> int:
+    """A filter for bwrap that makes the kernel look as if it had no nf_tables, as a descriptor."""
+    number = 41 if platform.machine() == "x86_64" else 198
+    program = [
+        (0x20, 0, 0, 0), (0x15, 0, 5, number),  # socket(
+        (0x20, 0, 0, 16), (0x15, 0, 3, 16),  # AF_NETLINK, ...,
+        (0x20, 0, 0, 32), (0x15, 0, 1, 12),  # NETLINK_NETFILTER)
+        (0x06, 0, 0, 0x50000 | errno.EPROTONOSUPPORT), (0x06, 0, 0, 0x7FFF0000),
+    ]  # fmt: skip
+    fd = os.memfd_create("filter")
+    os.write(fd, b"".join(struct.pack("HBBI", *instruction) for instruction in program))
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def test_without_nftables_the_named_ports_are_listened_on_and_others_refused(guest: Path) -> None:
+    fd = no_nftables()
+    with launch(guest, leak=(fd,), options=("--seccomp", str(fd))) as place:
+        os.close(fd)
+        ready = place.setup(uid=1000, gid=1000, network=True, ports=[80, 443])
+        assert ready["t"] == "ready" and ready["have"]["nft"] is False, ready
+        assert ready["sockets"] == ["tcp4:80", "tcp6:80", "tcp4:443", "tcp6:443", "udp4", "udp6"]
+        sockets = place.sockets()
+        for kind, address in (("tcp4:443", "1.2.3.4"), ("tcp6:443", "2001:db8::1")):
+            command = place.start("/usr/bin/python3", "-c", DIAL, address, "443")
+            command.started()
+            connection, _ = sockets[kind].accept()
+            assert connection.getsockname()[:2] == (address, 443)
+            connection.sendall(b"host")
+            connection.close()
+            assert command.wait().out == b"host\n"
+        assert b"Refused" in place.python(DIAL, "1.2.3.4", "8080").err

@@ -29,7 +29,9 @@ def test_the_command_has_a_terminal_of_the_given_size_on_all_three(place: Place)
 
 
 def test_a_resize_is_told_to_the_command(place: Place) -> None:
-    command, master = terminal(place, "bash", "-c", "trap 'stty size; exit 3' WINCH; echo up; while :; do sleep 0.01; done")
+    command, master = terminal(
+        place, "bash", "-c", "trap 'stty size; exit 3' WINCH; echo up; while :; do sleep 0.01; done"
+    )
     read_until(master, b"up")
     command.line.send({"t": "resize", "rows": 50, "cols": 132})
     read_until(master, b"50 132")

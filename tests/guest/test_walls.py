@@ -139,7 +139,9 @@ def test_the_filter_lets_through(shared: Place, name: str, number: int, args: tu
 @pytest.mark.skipif(not X86 or not shutil.which("cc"), reason="needs a compiler")
 def test_a_32_bit_call_kills_the_caller(guest: Path, tmp_path: Path) -> None:
     source = tmp_path / "call.c"
-    source.write_text('int main(void) { long r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20L)); return r > 0 ? 0 : 1; }')
+    source.write_text(
+        'int main(void) { long r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20L)); return r > 0 ? 0 : 1; }'
+    )
     subprocess.run(["cc", "-o", tmp_path / "call", source], check=True)
     tmp_path.chmod(0o755)
     with launch(guest, binds=((str(tmp_path), "/work"),)) as place:
@@ -178,7 +180,13 @@ def test_no_new_privileges_and_the_filter_are_on(shared: Place) -> None:
 
 
 def test_a_tenant_is_the_user_that_was_asked_for_and_can_be_no_other(shared: Place) -> None:
-    assert shared.run("sh", "-c", "id -u; id -g; cat /proc/self/uid_map").out.split() == [b"1000", b"1000", b"1000", b"0", b"1"]
+    assert shared.run("sh", "-c", "id -u; id -g; cat /proc/self/uid_map").out.split() == [
+        b"1000",
+        b"1000",
+        b"1000",
+        b"0",
+        b"1",
+    ]
     assert shared.python("import os; os.setuid(0)").code != 0
     assert shared.python("import os; os.setgroups([])").code != 0
 
@@ -193,10 +201,14 @@ def test_the_session_keyring_is_new(guest: Path) -> None:
 
 
 def test_no_core_is_written(shared: Place) -> None:
-    assert shared.run("sh", "-c", "ulimit -Hc; cd /tmp; sh -c 'kill -SEGV $$'; ls /tmp/core* 2>/dev/null").out.split() == [b"0"]
+    assert shared.run(
+        "sh", "-c", "ulimit -Hc; cd /tmp; sh -c 'kill -SEGV $$'; ls /tmp/core* 2>/dev/null"
+    ).out.split() == [b"0"]
 
 
-@pytest.mark.parametrize("name", ["mem", "environ", "maps", "fd/3", "fd/0", "cwd", "root", "exe", "fdinfo/3", "stack", "auxv"])
+@pytest.mark.parametrize(
+    "name", ["mem", "environ", "maps", "fd/3", "fd/0", "cwd", "root", "exe", "fdinfo/3", "stack", "auxv"]
+)
 def test_the_guest_itself_is_out_of_reach(shared: Place, name: str) -> None:
     result = shared.python(f"import os; print(os.read(os.open('/proc/1/{name}', os.O_RDONLY), 1))")
     assert result.code == 1 and (b"PermissionError" in result.err), result
@@ -223,8 +235,16 @@ def test_a_landlock_path_that_is_not_there_fails_the_set_up(guest: Path) -> None
         assert (answer["step"], answer["errno"], answer["detail"]) == ("landlock", errno.ENOENT, b"/nowhere")
 
 
-@pytest.mark.parametrize("path", ["/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger",
-                                  "/proc/sys/kernel/core_pattern", "/proc/sys/net/ipv4/ip_forward"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/vm/drop_caches",
+        "/proc/sysrq-trigger",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/net/ipv4/ip_forward",
+    ],
+)
 def test_the_kernels_switches_are_read_only(shared: Place, path: str) -> None:
     result = shared.run("sh", "-c", f"echo 0 > {path}")
     assert result.code != 0 and any(why in result.err for why in (b"Read-only", b"Permission", b"nonexistent")), result
@@ -233,7 +253,12 @@ def test_the_kernels_switches_are_read_only(shared: Place, path: str) -> None:
 def test_a_step_that_fails_is_named_and_the_guest_is_gone(guest: Path) -> None:
     with launch(guest) as place:
         answer = place.setup(uid=1000, gid=1000, mounts=[{"kind": "tmpfs", "path": b"/nowhere"}])
-        assert (answer["t"], answer["step"], answer["errno"], answer["detail"]) == ("failed", "mounts", errno.ENOENT, b"/nowhere")
+        assert (answer["t"], answer["step"], answer["errno"], answer["detail"]) == (
+            "failed",
+            "mounts",
+            errno.ENOENT,
+            b"/nowhere",
+        )
         assert place.process.wait(30) != 0
 
 
