@@ -33,11 +33,15 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description="Side by side with bare tools and peers.")
-    parser.add_argument("subjects", nargs="*", default=SUBJECTS, choices=SUBJECTS, metavar="subject")
+    parser.add_argument("subjects", nargs="*", metavar="subject", help=f"of: {', '.join(SUBJECTS)} (all)")
     parser.add_argument("--repetitions", type=int, default=31)
     parser.add_argument("--user", action="store_true", help="as root: measure as the tests' ordinary user")
     parser.add_argument("--prepared", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.subjects = options.subjects or list(SUBJECTS)
+    if unknown := set(options.subjects) - set(SUBJECTS):
+        parser.error(f"no such subject: {', '.join(sorted(unknown))}")
+    return options
 
 
 def prepare(repetitions: int = 0) -> Bench:
