@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.harness import ROOT
 
 PLACE = ROOT / ".bench"
+SYSTEM_CAS = Path("/etc/ssl/certs/ca-certificates.crt")
 PYTHON_PEERS = ("sandlock", "nono-py")
 #: node from npm, because srt needs 22 or newer and distributions ship older ones. The package for this
 #: architecture, because the generic one fetches it with an install script, which newer npms do not run.
@@ -63,14 +64,17 @@ def _attempt(name: str, argv: list[str | Path], unavailable: dict[str, str]) -> 
     except FileNotFoundError:
         unavailable[name] = f"{argv[0]} is not installed"
     except subprocess.CalledProcessError as error:
-        lines = str(error.stderr).strip().splitlines()
-        unavailable[name] = f"not installed: {lines[-1][:100] if lines else error}"
+        # npm ends with where its log is, which is no reason.
+        lines = [line for line in str(error.stderr).strip().splitlines() if "complete log" not in line]
+        unavailable[name] = lines[-1][-90:] if lines else str(error)
 
 
 def _run(argv: list[str | Path]) -> None:
     # Without PYTHONDONTWRITEBYTECODE: import times with no bytecode are not what a user has.
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    env |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "npm_config_fetch_retries": "1"}
+    if SYSTEM_CAS.is_file():  # node has its own store and would not know a company's CA
+        env.setdefault("NODE_EXTRA_CA_CERTS", str(SYSTEM_CAS))
     done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stdout, done.stderr, sep="", file=sys.stderr)
