@@ -48,7 +48,6 @@ def prepare(repetitions: int = 0) -> Bench:
     print("bench: installing ours and the peers into .bench/", file=sys.stderr, flush=True)
     python = install.ours()
     npm, peers_python, unavailable = install.peers()
-    (install.PLACE / "home").mkdir(exist_ok=True)
     return Bench(repetitions, python, npm, peers_python, unavailable)
 
 

@@ -43,7 +43,9 @@ def peers() -> tuple[Path, Path, dict[str, str]]:
     npm.mkdir(parents=True, exist_ok=True)
     for name, package in NPM_PEERS.items():
         if not (npm / "node_modules" / package).is_dir():
-            _attempt(name, ["npm", "install", "--no-audit", "--no-fund", "--prefix", npm, NODE, package], unavailable)
+            # By tag: without one npm takes an older release that suits the system's node, which we do not use.
+            argv = ["npm", "install", "--no-audit", "--no-fund", "--prefix", npm, NODE, f"{package}@latest"]
+            _attempt(name, argv, unavailable)
     python = _venv(PLACE / "peers")
     for package in PYTHON_PEERS:
         if not list(python.parent.parent.glob(f"lib/*/site-packages/{package.replace('-', '_')}")):

@@ -20,11 +20,17 @@ HEAVY = frozenset(
 
 def rows(bench: Bench) -> Iterator[Row]:
     """Every budget of the design that concerns the walls, and what stands beside it."""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as project:
+    # A project and a home of their own; not in /tmp, where codex refuses to have its home.
+    with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as scratch:
+        project, home = Path(scratch, "project"), Path(scratch, "home")
+        project.mkdir()
+        home.mkdir()
         os.chdir(project)
+        os.environ["HOME"] = str(home)
         yield from commands(bench)
-        yield from inside_python(bench, Path(project))
+        yield from inside_python(bench, project)
         yield hot_path_imports(bench)
+        os.chdir("/")
 
 
 def commands(bench: Bench) -> Iterator[Row]:
@@ -112,9 +118,7 @@ def peers(bench: Bench) -> dict[str, Case]:
     """Peers that are commands, started as directly as they allow."""
     modules = bench.npm / "node_modules"
     node = next(iter(modules.glob("node*/bin/node")), Path("node"))
-    home = bench.npm.parent / "home"  # codex and srt write to theirs, and codex will not have one in /tmp
-    env = {"HOME": str(home) if os.access(home, os.W_OK) else os.environ.get("HOME", "/")}
-    env["PATH"] = f"{node.parent}:{os.environ['PATH']}"
+    env = {"PATH": f"{node.parent}:{os.environ['PATH']}"}
     found: dict[str, Case] = {}
     if "srt" not in bench.unavailable:
         found["srt"] = command([node, modules / "@anthropic-ai/sandbox-runtime/dist/cli.js", "--", "true"], env)
