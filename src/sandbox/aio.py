@@ -1,7 +1,7 @@
 """The same sandbox for asyncio programs: every method of `Sandbox`, as a coroutine.
 
-Waiting happens in threads of the sandbox's own, one per call under way, so that neither the loop nor another sandbox is held up. A
-cancelled `exec` kills its command.
+Waiting happens in threads of the sandbox's own, one per call under way, so that neither the loop nor another sandbox is
+held up. A cancelled `exec` kills its command.
 """
 
 from __future__ import annotations
@@ -53,7 +53,12 @@ class AsyncSandbox:
         return self.sync.id
 
     async def exec(
-        self, command: Words, working_dir: str | None = None, *, max_output: int = OUTPUT_LIMIT, **options: Any
+        self,
+        command: Words,
+        working_dir: str | None = None,
+        *,
+        max_output: int = OUTPUT_LIMIT,
+        **options: Any,
     ) -> ExecResult:
         """As `Sandbox.exec`; cancelling it kills the command."""
         out, err = Collector(max_output), Collector(max_output)

@@ -40,7 +40,8 @@ def run(arguments: Namespace) -> int:
     if arguments.shell == "zsh":
         print("autoload -U +X bashcompinit && bashcompinit")
     cases = "\n".join(
-        f'            {name}) COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$word")) ;;' for name, words in options.items()
+        f'            {name}) COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$word")) ;;'
+        for name, words in options.items()
     )
     print(BASH.format(commands=" ".join(COMMANDS), cases=cases), end="")
     return 0

@@ -36,4 +36,8 @@ def _line(one: Finding) -> str:
     if one.ok:
         return f"  ok       {_(one.name)}: {_.said(one.detail)}"
     word = "MISSING " if one.needed else "without "
-    return f"  {word} {_(one.name)}" + (f": {_.said(one.detail)}" if one.detail else "") + f"\n           {_.said(one.remedy)}"
+    return (
+        f"  {word} {_(one.name)}"
+        + (f": {_.said(one.detail)}" if one.detail else "")
+        + f"\n           {_.said(one.remedy)}"
+    )

@@ -105,8 +105,16 @@ def _variables(given: list[str]) -> dict[str, str]:
 def _as_json(result: ExecResult) -> int:
     import json
 
-    names = ("exit_code", "signal", "timed_out", "out_of_memory", "truncated", "stdout", "stderr", "duration_ms", "note")
+    names = (
+        "exit_code",
+        "signal",
+        "timed_out",
+        "out_of_memory",
+        "truncated",
+        "stdout",
+        "stderr",
+        "duration_ms",
+        "note",
+    )
     print(json.dumps({name: result[name] for name in names}, ensure_ascii=True))
     return status(result)
-
-

@@ -50,12 +50,12 @@ def bubblewrap_findings() -> list[Finding]:
 
 def _tried() -> list[Finding]:
     """A real sandbox, and what its guest says the kernel offered."""
+    import tempfile
+
     from sandbox.config.model import Config
     from sandbox.engines.bubblewrap import Bubblewrap
     from sandbox.engines.layout import layout
     from sandbox.errors import SandboxError
-
-    import tempfile
 
     with tempfile.TemporaryDirectory() as empty:
         try:
@@ -71,8 +71,8 @@ def _tried() -> list[Finding]:
             "every connection caught",
             have.get("nft") is True,
             "nftables tproxy in the sandbox's own network",
-            "load the kernel modules nf_tables and nft_tproxy; until then only ports 80, 443 and the ones rules name are caught "
-            "(nothing else leaves either: it is refused without a record)",
+            "load the kernel modules nf_tables and nft_tproxy; until then only ports 80, 443 and the ones rules name are "
+            "caught (nothing else leaves either: it is refused without a record)",
             needed=False,
         ),
         Finding(
@@ -91,7 +91,11 @@ def _limits() -> list[Finding]:
     from sandbox.errors import LimitUnavailable
 
     found = []
-    for name, limits in (("memory", Limits(memory=2**28)), ("cpus", Limits(cpus=1.0)), ("pids", Limits(pids=64))):
+    for name, limits in (
+        ("memory", Limits(memory=2**28)),
+        ("cpus", Limits(cpus=1.0)),
+        ("pids", Limits(pids=64)),
+    ):
         try:
             group = cgroup.hold(limits, limits.pids, "doctor")
         except LimitUnavailable as problem:

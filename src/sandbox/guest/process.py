@@ -1,7 +1,7 @@
 """A command running inside: its line to the guest, and the host's ends of its input and output.
 
-Every command has a line of its own (`guest/protocol.md`, "Lines"), so nothing is shared between two commands and no thread
-is needed to sort replies: whoever waits for a command waits on that command's descriptors.
+Every command has a line of its own (`guest/protocol.md`, "Lines"), so nothing is shared between two commands and no
+thread is needed to sort replies: whoever waits for a command waits on that command's descriptors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PIECE = 2**17
 class Process:
     """One running command. Closing it kills the command if it still runs.
 
-    `stdin`, `stdout`, `stderr` are the host's ends of its pipes, `terminal` the master of its pty; None where there is none.
+    `stdin`, `stdout`, `stderr` are the host's ends of its pipes, `terminal` the master of its pty; None where none is.
     """
 
     def __init__(self, line: socket.socket, name: str) -> None:
