@@ -44,8 +44,8 @@ def peers() -> tuple[Path, Path, dict[str, str]]:
     for name, package in NPM_PEERS.items():
         if not (npm / "node_modules" / package).is_dir():
             # By tag: without one npm takes an older release that suits the system's node, which we do not use.
-            argv = ["npm", "install", "--no-audit", "--no-fund", "--prefix", npm, NODE, f"{package}@latest"]
-            _attempt(name, argv, unavailable)
+            install: list[str | Path] = ["npm", "install", "--no-audit", "--no-fund", "--prefix", npm]
+            _attempt(name, [*install, NODE, f"{package}@latest"], unavailable)
     python = _venv(PLACE / "peers")
     for package in PYTHON_PEERS:
         if not list(python.parent.parent.glob(f"lib/*/site-packages/{package.replace('-', '_')}")):

@@ -104,7 +104,7 @@ def memory(bench: Bench, ours: Worker) -> Iterator[Row]:
 def hot_path_imports(bench: Bench) -> Row:
     """What `sandbox run -- true` imports, from `python -X importtime`."""
     what = f"heavy imports of `sandbox run -- true` ({len(HEAVY)} looked for)"
-    argv = [bench.python, "-X", "importtime", bench.python.parent / "sandbox", "run", "--", "true"]
+    argv: list[str | Path] = [bench.python, "-X", "importtime", bench.python.parent / "sandbox", "run", "--", "true"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
     if done.returncode or not lines:
