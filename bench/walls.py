@@ -11,10 +11,14 @@ from pathlib import Path
 
 from bench.harness import Bench, Case, Failed, Row, Worker, command
 
-BWRAP = "bwrap --unshare-all --die-with-parent --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp true".split()
+BWRAP = [
+    *("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/"),
+    *("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "true"),
+]
 #: Too heavy for a command that runs for a few milliseconds; each is imported only where it is needed.
 HEAVY = frozenset(
-    "asyncio ssl cryptography rich typing msgspec dataclasses inspect pathlib json subprocess yaml cbor2 h11 h2".split()
+    ("asyncio", "cbor2", "cryptography", "dataclasses", "h11", "h2", "inspect", "json", "msgspec", "pathlib")
+    + ("rich", "ssl", "subprocess", "typing", "yaml")
 )
 
 
@@ -56,7 +60,8 @@ def commands(bench: Bench) -> Iterator[Row]:
     )
     bwrap, ours, srt = median["bwrap"], median["ours"], median.get("srt")
     for name, label in labels.items():
-        yield timed(label, median.get(name) or Failed(bench.unavailable.get(name, "no reason given")), bwrap, "bare bwrap")
+        value = median[name] if name in median else Failed(bench.unavailable[name])
+        yield timed(label, value, bwrap, "bare bwrap")
         if name == "ours":
             floor = total(bwrap, median["python"])
             yield budget("… against bare bwrap + interpreter", ours, floor, 3, "3 × (bare bwrap + `python -c pass`)")
