@@ -68,8 +68,8 @@ def as_user(options: argparse.Namespace) -> int:
 
 
 def render(rows: list[Row], bench: Bench) -> str:
-    missed = sum(row.held is False for row in rows)
-    verdict = f"{missed} of {sum(row.held is not None for row in rows)} budgets missed" if missed else "all budgets held"
+    budgets = [row.held for row in rows if row.held is not None]
+    verdict = f"{budgets.count(True)} of {len(budgets)} budgets held"
     how = f"Medians of {bench.repetitions} turns; the cases of a group take turns."
     return f"# Benchmarks\n\n{machine(Path(bench.python))}.\n{how}\n\n{table(rows)}\n\n{verdict}."
 

@@ -16,10 +16,10 @@ BWRAP = [
     *("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "true"),
 ]
 #: Too heavy for a command that runs for a few milliseconds; each is imported only where it is needed.
-HEAVY = frozenset(
-    ("asyncio", "cbor2", "cryptography", "dataclasses", "h11", "h2", "inspect", "json", "msgspec", "pathlib")
-    + ("rich", "ssl", "subprocess", "typing", "yaml")
-)
+HEAVY = {
+    *("asyncio", "cbor2", "cryptography", "dataclasses", "h11", "h2", "inspect", "json", "msgspec", "pathlib"),
+    *("rich", "ssl", "subprocess", "typing", "yaml"),
+}
 
 
 def rows(bench: Bench) -> Iterator[Row]:
