@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -24,8 +25,8 @@ HEAVY = {
 
 def rows(bench: Bench) -> Iterator[Row]:
     """Every budget of the design that concerns the walls, and what stands beside it."""
-    # A project and a home of their own; not in /tmp, where codex refuses to have its home.
-    with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as scratch:
+    # A project and a home of their own, where people have projects; codex refuses to have its home in /tmp.
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=pwd.getpwuid(os.getuid()).pw_dir) as scratch:
         project, home = Path(scratch, "project"), Path(scratch, "home")
         project.mkdir()
         home.mkdir()
