@@ -57,7 +57,7 @@ def found(repetitions: int) -> Bench:
 
 
 def as_user(options: argparse.Namespace) -> int:
-    argv = [ROOT / "scripts" / "as-user", sys.executable, "-m", "bench", "--prepared"]
+    argv = [str(ROOT / "scripts" / "as-user"), sys.executable, "-m", "bench", "--prepared"]
     argv += [f"--repetitions={options.repetitions}", *options.subjects]
     done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if not done.stdout:
