@@ -33,3 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WALLS:
             item.add_marker(pytest.mark.walls)
+
+
+@pytest.fixture(autouse=True)
+def _home_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test writes into the user's own record, registry or config, or reads them."""
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path_factory.getbasetemp() / "sandbox-home"))
