@@ -1,6 +1,6 @@
 """IP addresses as the policy sees them: one canonical spelling, and the ranges nobody inside should reach.
 
-Kept free of the `ipaddress` module, which costs more to import than everything else a refused connection needs.
+Kept free of the `ipaddress` module, which costs more to import than all else a refused connection needs.
 An address here is `(bits, number)`: `(32, 0x7f000001)` or `(128, 1)`.
 """
 
@@ -33,8 +33,8 @@ class Range:
 def parse_address(text: str) -> Address | None:
     """The address that `text` spells in any form a resolver or C library takes, or None when it is a name.
 
-    Brackets and zone are dropped; `127.1`, `0x7f000001`, `017700000001` and `2130706433` are 127.0.0.1, and an IPv4
-    address inside `::ffff:0:0/96` is that IPv4 address, because the kernel dials it as such.
+    Brackets and zone are dropped; `127.1`, `0x7f000001`, `017700000001` and `2130706433` are 127.0.0.1, and an
+    IPv4 address inside `::ffff:0:0/96` is that IPv4 address, because the kernel dials it as such.
     """
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]

@@ -1,9 +1,13 @@
 """Host names and the entries of `allowed_hosts` and `denied_hosts`, made canonical first and compared after.
 
-    entry     example.com          that name, no other            *.example.com   its subdomains, not itself
-              192.0.2.7  2001:db8::7                              192.0.2.0/24    one address; a network
-              *                    every name, no address
-    with port example.com:8443     [2001:db8::7]:443              example.com:*   every port, also 22
+| entry                              | means                                       |
+|------------------------------------|---------------------------------------------|
+| `example.com`                      | that name, every port but 22                |
+| `*.example.com`                    | its subdomains, not itself                  |
+| `*`                                | every name, no address                      |
+| `192.0.2.7`, `[2001:db8::7]`       | that address                                |
+| `192.0.2.0/24`                     | a network                                   |
+| `example.com:8443`, `192.0.2.7:22` | that port alone; `:*` is every port, also 22 |
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 _DEVIATIONS = "ßς\u200c\u200d"
 _LABEL = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
-# Entries without a port mean every port but this one: reaching a web host is not yet a reason to log in to it.
+# Entries without a port mean every port but this one: reading a web host is no reason to log in to it.
 SSH = 22
 
 
@@ -80,7 +84,7 @@ class HostPattern:
         elif body.startswith("*."):
             self.host = "*." + canonical_host(body[2:])
             if parse_address(body[2:]):
-                raise ValueError("a wildcard cannot stand before an address; write a network such as 10.0.0.0/8")
+                raise ValueError("a wildcard cannot stand before an address; write a network (10.0.0.0/8)")
         elif "/" in body and parse_address(body.partition("/")[0].lstrip("[")) is not None:
             self.network = parse_network(body.removeprefix("[").removesuffix("]"))
         else:

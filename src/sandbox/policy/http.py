@@ -1,7 +1,8 @@
-"""Rules on single requests: `METHOD host/path`, where `*` is a part of one path segment and `**` any number of them.
+"""Rules on single requests: `METHOD host/path`; `*` is a part of one path segment, `**` any number of segments.
 
-A path is compared decoded, so that `%61dmin` is `admin`. One that different servers could read differently (dot segments,
-backslashes, control characters, an encoded slash that a denying rule would match as a real one) never slips past a rule.
+A path is compared decoded, so that `%61dmin` is `admin`. One that servers could read differently (dot segments,
+backslashes, control characters, an encoded slash that a denying rule would match as a real one) never slips past
+a rule.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class HttpRule:
         self.text = text
         words = text.split()
         if len(words) != 2:
-            raise ConfigError(f"{text!r}: write a method, then host and path, as in 'GET api.github.com/repos/**'")
+            raise ConfigError(f"{text!r}: write method, host and path, as in 'GET api.github.com/repos/**'")
         self.methods = None if words[0] == "*" else frozenset(words[0].upper().split(","))
         if self.methods is not None and not all(one and _TOKEN.issuperset(one) for one in self.methods):
             raise ConfigError(f"{text!r}: {words[0]!r} is not a method")
@@ -64,7 +65,7 @@ class HttpRules:
         return [rule for rule in self.allow if rule.means(host, port)]
 
     def denial(self, method: str, host: str, port: int, target: str) -> tuple[str, str] | None:
-        """`(rule, reason)` when the request may not be made. `target` is the request's path, query included."""
+        """`(rule, reason)` when the request may not be made. `target` is its path, query included."""
         allowing = self.allowing(host, port)
         denying = [rule for rule in self.deny if rule.means(host, port)]
         if not allowing and not denying:
@@ -77,7 +78,8 @@ class HttpRules:
             if rule.covers(method, as_sent) or rule.covers(method, as_decoded):
                 return f"network.http.deny: {rule.text}", f"{method} {host} {_shown(target)} is denied"
         if allowing and not any(rule.covers(method, as_sent) for rule in allowing):
-            return "network.http.allow", f"{method} {host} {_shown(target)} matches no rule of network.http.allow"
+            rule = "network.http.allow"
+            return rule, f"{method} {host} {_shown(target)} matches no rule of {rule}"
         return None
 
 
@@ -97,7 +99,7 @@ def _shown(target: str) -> str:
 
 
 def _readings(target: str) -> tuple[list[str], list[str]]:
-    """The path's segments, split before decoding and after. Raises ValueError when readings could differ more."""
+    """The path's segments, split before decoding and after. Raises ValueError when more readings exist."""
     path = target.partition("?")[0].partition("#")[0]
     if not path.startswith("/") and path != "*":
         raise ValueError("the request's target is not a path")
@@ -138,8 +140,8 @@ def _segment_like(pattern: str, segment: str) -> bool:
 
 
 def _like(pattern: Sequence[str], text: Sequence[str], star: str, fits: Callable[[str, str], bool]) -> bool:
-    """Wildcard matching without backtracking over more than the last star, so a hostile path costs no more than
-    its length times the pattern's. A final `**` also matches nothing at all: `/repos/**` means `/repos` too."""
+    """Wildcard matching that goes back to the last star only, so a hostile path costs no more than its length
+    times the pattern's. A final `**` also matches nothing at all: `/repos/**` means `/repos` too."""
     p = t = 0
     back, mark = -1, 0
     while t < len(text):

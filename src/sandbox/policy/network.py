@@ -61,13 +61,16 @@ class NetworkPolicy:
 
     def _listed(self, host: str, port: int | None) -> Decision:
         allowed = self._allowed.names(host) if port is None else self._allowed.allows(host, port)
+        shown = _joined(host, port)
         if allowed is not None:
-            return Decision(True, f"network.allowed_hosts: {allowed.text}", f"{_joined(host, port)} is allowed")
+            return Decision(True, f"network.allowed_hosts: {allowed.text}", f"{shown} is allowed")
         if port == SSH and self._git and self._allowed.names(host) is not None:
             return Decision(True, "network.allow_git", f"ssh to {host} is allowed for git")
         ruled = self._http.allowing(host, port)
         if ruled and port != SSH:
-            return Decision(True, f"network.http.allow: {ruled[0].text}", f"some requests to {host} are allowed")
+            return Decision(
+                True, f"network.http.allow: {ruled[0].text}", f"some requests to {shown} are allowed"
+            )
         return Decision(False, "network.allowed_hosts", self._missing(host, port))
 
     def _missing(self, host: str, port: int | None) -> str:
@@ -76,7 +79,7 @@ class NetworkPolicy:
             way = f"add {shown!r}" + (", or set network.allow_git" if port == SSH else "")
             return f"{host} is allowed, but not on port {port}; to allow it, {way} to network.allowed_hosts"
         if parse_address(host) is not None:
-            return f"the address {shown} is not allowed; connect by name, or add {host!r} to network.allowed_hosts"
+            return f"the address {shown} is not allowed; use a name, or add {host!r} to network.allowed_hosts"
         return f"{shown} is not allowed; to allow it, add {host!r} to network.allowed_hosts"
 
     def _local(self, shown: str, port: int | None) -> Decision:
@@ -86,32 +89,33 @@ class NetworkPolicy:
         return Decision(False, rule, f"{shown} is not open to the sandbox; to allow it, add it to {rule}")
 
     def addresses(self, host: str, port: int, addresses: Iterable[str]) -> Decision:
-        """May `host` be dialled, now that it resolved to `addresses`? One bad answer spoils them all: a name that
-        mixes public and private answers is a rebinding attempt or broken, and neither deserves a guess."""
+        """May `host` be dialled, now that it resolved to `addresses`? One bad answer spoils them all: a name
+        that mixes public and private answers is an attack or broken, and neither deserves a guess."""
+        rule = "network.block_private_ips"
         for text in addresses:
             address = parse_address(text)
             if address is None:
-                return Decision(False, "network.block_private_ips", f"{host} resolved to something unreadable")
+                return Decision(False, rule, f"{host} resolved to something unreadable")
             denied = self._denied.denies(format_address(address), port)
             if denied is not None:
                 return _denied_by(denied.text, f"{host} ({format_address(address)})")
             found = blocked_range(address)
-            if found is None or (not found.always and (not self._block_private or self._excepted(address, port, found))):
-                continue
-            way = (
-                "it cannot be allowed"
-                if found.always
-                else f"to allow it, add {format_address(address)!r} to network.allowed_hosts"
-            )
-            return Decision(
-                False,
-                "network.block_private_ips",
-                f"{host} is at {format_address(address)}, which is {found.what} ({found.text}); {way}",
-            )
-        return Decision(True, "network.block_private_ips", f"{host} is at public or excepted addresses")
+            if found is not None and not self._excepted(address, port, found):
+                shown = format_address(address)
+                way = (
+                    "it cannot be allowed"
+                    if found.always
+                    else f"to allow it, add {shown!r} to network.allowed_hosts"
+                )
+                return Decision(
+                    False, rule, f"{host} is at {shown}, which is {found.what} ({found.text}); {way}"
+                )
+        return Decision(True, rule, f"{host} is at public or excepted addresses")
 
     def _excepted(self, address: Address, port: int, found: Range) -> bool:
-        """An entry that lies within the blocked range is meant; `0.0.0.0/0` is not a wish to reach 10.0.0.1."""
+        """Only an entry within the blocked range is meant: `0.0.0.0/0` is no wish to reach 10.0.0.1."""
+        if found.always or not self._block_private:
+            return not found.always
         return any(
             one.port in (None, port) and one.network is not None and one.network[2] >= found.prefix
             for one in self._allowed.matching(format_address(address))
@@ -129,8 +133,8 @@ class NetworkPolicy:
         return self._everything or self._http.about(host) or self._secret_hosts.names(host) is not None
 
     def admits_other_protocols(self, host: str, port: int) -> bool:
-        """Whether something that is neither TLS nor HTTP may be said to an intercepted host: only where an entry
-        names the very port (`db.example.com:5432`), or git's ssh, and no rule or secret is about the host."""
+        """Whether something that is neither TLS nor HTTP may be said to an intercepted host: only where an
+        entry names the very port (`db.example.com:5432`), or git's ssh, and no rule or secret is about it."""
         if self._http.about(host) or self._secret_hosts.names(host) is not None:
             return port == SSH and self.connect(host, port).allowed
         named = self._allowed.allows(host, port)
