@@ -91,9 +91,7 @@ class Command:
         that still holds the pipe open is not waited for.
         """
         poll = select.poll()
-        streams = {
-            fd: name for fd, name in ((self.stdout, "stdout"), (self.stderr, "stderr")) if fd is not None
-        }
+        streams = {fd: name for fd, name in ((self.stdout, "stdout"), (self.stderr, "stderr")) if fd is not None}
         for fd in (self.line.fileno(), *streams):
             poll.register(fd, select.POLLIN)
         left = memoryview(given)

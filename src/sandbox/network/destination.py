@@ -1,7 +1,7 @@
 """The seam between the gate, which names and judges connections, and the interceptor, which looks into them.
 
-The gate (`gate.py`) accepts a tenant's connection, finds out whom it is meant for, asks the policy, and then either
-passes bytes (`relay.py`) or hands the connection to the interceptor (`intercept.py`). Both see only what is here.
+The gate (`gate.py`) accepts a tenant's connection, finds out whom it is meant for, asks the policy, and then
+either passes bytes (`relay.py`) or hands the connection to the interceptor (`intercept.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Destination:
     """Whom the tenant meant: a canonical host name or address literal, a port, and how we know.
 
-    `named_by` is "dns" (our own answer to its query), "address" (it dialled a literal), or "connect" (an explicit
-    proxy request). Never SNI or Host: those are claims, and are checked against this.
+    `named_by` is "dns" (our own answer to its query), "address" (it dialled a literal), or "connect" (an
+    explicit proxy request). Never SNI or Host: those are claims, and are checked against this.
     """
 
     __slots__ = ("host", "port", "named_by")
@@ -38,7 +38,7 @@ class Destination:
 
 
 class GateContext(Protocol):
-    """What handling one connection may use. Implemented by `gate.Gate`; everything runs in the gate's event loop."""
+    """What handling one connection may use: `gate.Gate`. Everything runs in the gate's event loop."""
 
     @property
     def network(self) -> Network:
@@ -46,13 +46,13 @@ class GateContext(Protocol):
 
     @property
     def policy(self) -> NetworkPolicy:
-        """The same, compiled: `connect(host, port)`, `request(method, host, port, path)`, `intercepts(host)`."""
+        """The same, compiled: `connect(host, port)`, `request(method, host, port, path)`, …"""
 
     async def dial(self, destination: Destination) -> socket.socket:
         """A connected, non-blocking socket to an address of `destination` that the policy was asked about.
 
-        Asks the policy itself, so that no caller can forget: raises `errors.Denied` when the host, port or any resolved
-        address is refused, `OSError` when it cannot be reached. Goes through `upstream_proxy` when there is one.
+        Asks the policy itself, so that no caller can forget: raises `errors.Denied` when the host, port or any
+        resolved address is refused, `OSError` when it cannot be reached. Goes through `upstream_proxy`.
         """
 
     def report(
@@ -68,22 +68,22 @@ class GateContext(Protocol):
         seconds: float = 0.0,
         **more: object,
     ) -> None:
-        """One event (seed 002's `network` shape) and one entry of the record. `url` must hold no secret value."""
+        """One event (seed 002's `network` shape) and one entry of the record. `url` holds no secret value."""
 
 
 class Interception(Protocol):
     """`intercept.Interception(network, placeholders, hooks)`: made once per sandbox, when first needed.
 
-    `client` is the accepted, non-blocking socket with **nothing read from it**: `peeked` is what MSG_PEEK saw (a whole
-    ClientHello when TLS; at least the first line or 16 KiB when HTTP). The callee closes `client` in every case. What it
-    raises is recorded and closes the connection.
+    `client` is the accepted, non-blocking socket with **nothing read from it**: `peeked` is what MSG_PEEK saw
+    (a whole ClientHello when TLS; at least the first bytes when HTTP). The callee closes `client` in every case.
+    What it raises is recorded and closes the connection.
     """
 
     def update(self, network: Network) -> None:
         """The configuration changed; new requests see it. Revoked placeholders stay blocked."""
 
     def wants(self, host: str) -> bool:
-        """Whether connections to `host` must be looked into for a hook, script or secret (rules: see the policy)."""
+        """Whether connections to `host` must be looked into for a hook, script or secret."""
 
     def host_allowed(self, host: str) -> Decision | None:
         """What the policy script's `is_host_allowed` says; None when there is no such function."""

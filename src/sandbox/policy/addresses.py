@@ -33,8 +33,8 @@ class Range:
 def parse_address(text: str) -> Address | None:
     """The address that `text` spells in any form a resolver or C library takes, or None when it is a name.
 
-    Brackets and zone are dropped; `127.1`, `0x7f000001`, `017700000001` and `2130706433` are 127.0.0.1, and an
-    IPv4 address inside `::ffff:0:0/96` is that IPv4 address, because the kernel dials it as such.
+    Brackets and zone are dropped; `127.1`, `0x7f000001`, `017700000001` and `2130706433` are 127.0.0.1, and
+    an IPv4 address inside `::ffff:0:0/96` is that IPv4 address, because the kernel dials it as such.
     """
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]

@@ -1,8 +1,8 @@
-"""Rules on single requests: `METHOD host/path`; `*` is a part of one path segment, `**` any number of segments.
+"""Rules on single requests: `METHOD host/path`; `*` is a part of one path segment, `**` any number of them.
 
-A path is compared decoded, so that `%61dmin` is `admin`. One that servers could read differently (dot segments,
-backslashes, control characters, an encoded slash that a denying rule would match as a real one) never slips past
-a rule.
+A path is compared decoded, so that `%61dmin` is `admin`. One that servers could read differently (dot
+segments, backslashes, control characters, an encoded slash that a denying rule would match as a real one)
+never slips past a rule.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class HttpRules:
             if rule.covers(method, as_sent) or rule.covers(method, as_decoded):
                 return f"network.http.deny: {rule.text}", f"{method} {host} {_shown(target)} is denied"
         if allowing and not any(rule.covers(method, as_sent) for rule in allowing):
-            rule = "network.http.allow"
-            return rule, f"{method} {host} {_shown(target)} matches no rule of {rule}"
+            allow = "network.http.allow"
+            return allow, f"{method} {host} {_shown(target)} matches no rule of {allow}"
         return None
 
 
