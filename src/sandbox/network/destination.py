@@ -91,12 +91,8 @@ class Interception(Protocol):
     def ca_certificate(self) -> bytes:
         """The sandbox's own authority, PEM. The key never leaves memory."""
 
-    async def tls(
-        self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext
-    ) -> None:
+    async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """Ends TLS here and speaks HTTP/1.1, HTTP/2 or WebSocket to both sides."""
 
-    async def http(
-        self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext
-    ) -> None:
+    async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """The same for plain HTTP, on any port."""

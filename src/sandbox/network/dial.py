@@ -35,9 +35,7 @@ class Dialer:
     def __init__(self, resolve: Resolve | None) -> None:
         self._resolve = resolve or system_resolve
 
-    async def dial(
-        self, destination: Destination, policy: NetworkPolicy, upstream_proxy: str | None
-    ) -> socket.socket:
+    async def dial(self, destination: Destination, policy: NetworkPolicy, upstream_proxy: str | None) -> socket.socket:
         """A connected socket. Raises Denied or OSError."""
         decision = policy.connect(destination.host, destination.port)
         if not decision:

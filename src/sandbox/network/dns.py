@@ -65,7 +65,7 @@ def answer(message: bytes, lookup: Lookup) -> bytes | None:
 
 
 def _name(message: bytes, at: int) -> tuple[str, int]:
-    labels = []
+    labels: list[str] = []
     start = at
     while True:
         (length,) = _unpack(">B", message, at)

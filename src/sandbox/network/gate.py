@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied
@@ -72,11 +73,11 @@ class Gate:
             else:
                 self._listen(sock, self._server(name))
         for rule, listener in self._watch.published:
-            self._listen(listener, lambda client, rule=rule: serve_published(client, rule, self))
-        over = self._loop.create_future()
-        self._loop.add_reader(stop, lambda: over.done() or over.set_result(None))
+            self._listen(listener, partial(serve_published, rule=rule, gate=self))
+        over = asyncio.Event()
+        self._loop.add_reader(stop, over.set)
         sweeper = self._loop.create_task(self._sweep())
-        await over
+        await over.wait()
         for task in (sweeper, *self._tasks):
             task.cancel()
         await asyncio.gather(sweeper, *self._tasks, return_exceptions=True)
@@ -85,12 +86,10 @@ class Gate:
 
     def _server(self, name: str) -> Serve:
         if name.startswith("proxy"):
-            return lambda client: proxy.serve(client, self)
+            return partial(proxy.serve, gate=self)
         if name.startswith("lo"):
             # The sandbox's own 127.0.0.1:port, lent to the host's port of that number
-            return lambda client: self.connect(
-                client, Destination(HOST_NAME, client.getsockname()[1], "address")
-            )
+            return lambda client: self.connect(client, Destination(HOST_NAME, client.getsockname()[1], "address"))
         return self._tenant
 
     def _listen(self, listener: socket.socket, serve: Serve) -> None:
@@ -108,8 +107,7 @@ class Gate:
                 self._loop.call_later(0.1, self._listen, listener, serve)
                 return
             if len(self._tasks) >= self._most and not self._evict():
-                self._overflow(self.destination(*client.getsockname()[:2], "address"))
-                reset(client)
+                self._overflow(client)
                 continue
             client.setblocking(False)
             task = self._loop.create_task(self._guarded(client, serve))
@@ -139,7 +137,10 @@ class Gate:
         oldest.abort()
         return True
 
-    def _overflow(self, destination: Destination) -> None:
+    def _overflow(self, client: socket.socket) -> None:
+        address, port = client.getsockname()[:2]
+        destination = self.destination(address, port, "address")
+        reset(client)
         decision = Decision(False, "network", f"the sandbox already has {self._most} connections")
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=503)
 
@@ -194,9 +195,7 @@ class Gate:
 
     # -- connections --------------------------------------------------------------------------------------------
 
-    async def connect(
-        self, client: socket.socket, destination: Destination, manner: Manner | None = None
-    ) -> None:
+    async def connect(self, client: socket.socket, destination: Destination, manner: Manner | None = None) -> None:
         """Serves a tenant that wants `destination`, to the end."""
         manner = manner or Manner()
         decision = self.judge(destination)
@@ -212,9 +211,7 @@ class Gate:
         finally:
             self._names.release(destination.host)
 
-    async def _deny(
-        self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner
-    ) -> None:
+    async def _deny(self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner) -> None:
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=403)
         await manner.deny(client, decision)
 
@@ -235,9 +232,7 @@ class Gate:
             reason = f"{destination} is looked into, and this is neither TLS nor HTTP"
             await self._deny(client, destination, Decision(False, "network.intercept", reason), Manner())
 
-    async def _pass(
-        self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner
-    ) -> None:
+    async def _pass(self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner) -> None:
         started = time.monotonic()
         url = f"tcp://{destination}"
         try:
@@ -246,9 +241,7 @@ class Gate:
             refused = Decision(False, denied.rule, denied.reason)
             return await self._deny(client, destination, refused, manner)
         except OSError as problem:
-            self.report(
-                destination, method="CONNECT", url=url, decision=decision, status=502, error=str(problem)
-            )
+            self.report(destination, method="CONNECT", url=url, decision=decision, status=502, error=str(problem))
             return await manner.fail(client, f"{destination}: {problem}")
         with upstream:
             await manner.welcome(client, upstream)
@@ -283,9 +276,7 @@ class Gate:
             async with asyncio.timeout(_FIRST_BYTES):
                 _, found = await first_bytes(client)
         except TimeoutError:
-            return Decision(
-                False, "tls", f"no complete ClientHello for {destination} came in {_FIRST_BYTES:.0f} s"
-            )
+            return Decision(False, "tls", f"no complete ClientHello for {destination} came in {_FIRST_BYTES:.0f} s")
         if found.kind != "tls":
             return Decision(False, "tls", f"what came for {destination} began as TLS and was not")
         return None if found.name is None else self._judge_sni(found.name, destination)
@@ -294,9 +285,7 @@ class Gate:
         try:
             host = canonical_host(name)
         except InvalidHost:
-            return Decision(
-                False, "tls", f"the ClientHello for {destination} names something that is no host"
-            )
+            return Decision(False, "tls", f"the ClientHello for {destination} names something that is no host")
         if destination.named_by == "address" or parse_address(destination.host) is not None:
             denied = self.policy.name(host)
             return denied if denied.rule.startswith("network.denied_hosts") else None
@@ -324,9 +313,7 @@ class Gate:
             decision = self.judge(Destination(name, 443, "dns"))
         if decision and parse_address(name) is None:
             return self._names.addresses(name)
-        self.report(
-            Destination(name, 53, "dns"), method="DNS", url=f"dns:{name}?type={kind}", decision=decision
-        )
+        self.report(Destination(name, 53, "dns"), method="DNS", url=f"dns:{name}?type={kind}", decision=decision)
         return None
 
 

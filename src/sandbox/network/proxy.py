@@ -60,9 +60,7 @@ async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> 
 def _carries_secret(head: bytes, placeholders: list[str]) -> Decision | None:
     """A CONNECT's headers go nowhere, but a placeholder in them is one on its way to the wrong reader."""
     if any(text.encode() in head for text in placeholders):
-        return Decision(
-            False, "network.secrets", "a secret's placeholder stands in a request to the proxy itself"
-        )
+        return Decision(False, "network.secrets", "a secret's placeholder stands in a request to the proxy itself")
     return None
 
 
@@ -139,12 +137,7 @@ def _http_request(head: bytes, token: str | None) -> tuple[Manner, str, int]:
 
 def _field(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
-    if (
-        not colon
-        or not name
-        or name != name.strip()
-        or any(ord(letter) < 32 and letter != "\t" for letter in text)
-    ):
+    if not colon or not name or name != name.strip() or any(ord(letter) < 32 and letter != "\t" for letter in text):
         raise BadRequest("a malformed header field")
     return name, value.strip()
 

@@ -187,11 +187,11 @@ class _Flow:
 async def either_readable(one: socket.socket, other: socket.socket) -> None:
     """Waits until somebody has something to say."""
     loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
+    ready = asyncio.Event()
     for sock in (one, other):
-        loop.add_reader(sock, lambda: ready.done() or ready.set_result(None))
+        loop.add_reader(sock, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(one)
         loop.remove_reader(other)

@@ -83,9 +83,7 @@ def _hello(body: bytes) -> Sniffed:
                 return Sniffed("other")
             if kind == 0:
                 if name is not None:
-                    return Sniffed(
-                        "other"
-                    )  # two names: somebody hopes that we and the server read different ones
+                    return Sniffed("other")  # two names: somebody hopes that we and the server read different ones
                 name = _server_name(body[at + 4 : at + 4 + size])
             at += 4 + size
         return Sniffed("tls", name)
@@ -120,10 +118,10 @@ async def peek(client: socket.socket, at_least: int = 1) -> bytes:
 async def readable(client: socket.socket) -> None:
     """Waits until `client` has something to read, or has ended."""
     loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(client, lambda: ready.done() or ready.set_result(None))
+    ready = asyncio.Event()
+    loop.add_reader(client, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(client)
 

@@ -120,9 +120,7 @@ class Watch:
 
     def wants_interception(self, host: str) -> bool:
         """Whether a hook or script wants to see what is said to `host`."""
-        return (
-            self.hooks is not None or self.network.policy_script is not None
-        ) and self.interception().wants(host)
+        return (self.hooks is not None or self.network.policy_script is not None) and self.interception().wants(host)
 
     def interception(self) -> Interception:
         """The interceptor, made on first use."""
