@@ -56,7 +56,7 @@ class Walled:
         self.heard = Heard()
         self.names = dict(names)
         self.asked: list[str] = []
-        self.sandbox = Sandbox({})
+        self.sandbox = Sandbox({"network": dict(network)})
         self.watch = Watch(
             self.sandbox._guest.sockets,
             Network.read(dict(network)),

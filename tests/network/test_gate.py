@@ -292,6 +292,23 @@ def test_chosen_host_ports_are_reachable_by_the_hosts_name(walled: Walls, origin
     assert "403" in room.run("curl -sS -i http://host.sandbox.internal:1/").stdout
 
 
+def test_chosen_host_ports_are_reachable_as_localhost(walled: Walls, origin: Origin) -> None:
+    room = walled(localhost_ports=[origin.port])
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        assert "GET /l" in room.run(f"curl -sS http://{host}:{origin.port}/l").stdout
+    assert room.heard.wait(lambda one: one["status_code"] == 200)["rule"] == "network.localhost_ports"
+
+
+def test_the_sandboxs_own_loopback_works_inside(walled: Walls) -> None:
+    code = """
+import socket, threading
+s = socket.create_server(('127.0.0.1', 0))
+threading.Thread(target=lambda: s.accept()[0].sendall(b'own')).start()
+print(socket.create_connection(s.getsockname()).recv(9))"""
+    room = walled()
+    assert room.python(code).stdout == "b'own'\n" and room.heard.events == []
+
+
 def test_the_hosts_name_does_not_exist_without_ports(walled: Walls) -> None:
     assert walled(allowed_hosts=["*"]).run("getent hosts host.sandbox.internal").exit_code != 0
 

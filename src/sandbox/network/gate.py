@@ -23,7 +23,7 @@ from sandbox.network.relay import Relay, either_readable, reset
 from sandbox.network.reporting import Reporter
 from sandbox.network.resolver import serve_datagrams, serve_stream
 from sandbox.network.sniff import Sniffed, first_bytes, sniff
-from sandbox.policy.addresses import normalize_ip_for_policy, parse_address
+from sandbox.policy.addresses import is_loopback_host, normalize_ip_for_policy, parse_address
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 from sandbox.policy.network import HOST_NAME, NetworkPolicy
@@ -87,9 +87,6 @@ class Gate:
     def _server(self, name: str) -> Serve:
         if name.startswith("proxy"):
             return partial(proxy.serve, gate=self)
-        if name.startswith("lo"):
-            # The sandbox's own 127.0.0.1:port, lent to the host's port of that number
-            return lambda client: self.connect(client, Destination(HOST_NAME, client.getsockname()[1], "address"))
         return self._tenant
 
     def _listen(self, listener: socket.socket, serve: Serve) -> None:
@@ -156,7 +153,12 @@ class Gate:
     def destination(self, host: str, port: int, named_by: str) -> Destination:
         """Whom a host or address means: a synthetic address means its name."""
         name = self._names.name_of(host)
-        return Destination(name, port, "dns") if name is not None else Destination(host, port, named_by)
+        if name is not None:
+            return Destination(name, port, "dns")
+        # The inside's loopback comes here only on ports that were lent to the host's.
+        if named_by == "address" and is_loopback_host(host):
+            return Destination(HOST_NAME, port, "dns")
+        return Destination(host, port, named_by)
 
     async def _tenant(self, client: socket.socket) -> None:
         address, port = client.getsockname()[:2]
