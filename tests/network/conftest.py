@@ -92,7 +92,9 @@ def walled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     monkeypatch.chdir(tmp_path)
     made: list[Walled] = []
 
-    def make(*, names: Mapping[str, list[str]] | None = None, more: dict[str, Any] | None = None, **network: object) -> Walled:
+    def make(
+        *, names: Mapping[str, list[str]] | None = None, more: dict[str, Any] | None = None, **network: object
+    ) -> Walled:
         one = Walled(network, names or {}, **(more or {}))
         made.append(one)
         return one

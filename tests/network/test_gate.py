@@ -139,7 +139,9 @@ def test_an_address_is_refused_with_a_page_that_says_how_to_allow_it(walled: Wal
     result = walled(allowed_hosts=["*"]).run("curl -sS -i http://192.0.43.8/")
     assert result.stdout.startswith("HTTP/1.1 403 Forbidden\r\n")
     assert "X-Proxy-Error: blocked-by-allowlist\r\n" in result.stdout
-    assert "add '192.0.43.8' to network.allowed_hosts" in result.stdout and "Rule: network.allowed_hosts" in result.stdout
+    assert (
+        "add '192.0.43.8' to network.allowed_hosts" in result.stdout and "Rule: network.allowed_hosts" in result.stdout
+    )
 
 
 def test_tls_to_a_refused_address_ends_with_an_alert(walled: Walls) -> None:
@@ -184,7 +186,8 @@ def test_rebinding_between_two_connections_is_refused(walled: Walls, origin: Ori
 
 
 @pytest.mark.parametrize(
-    "host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0xa9fea9fe", "2852039166", "0251.0376.0251.0376"]
+    "host",
+    ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0xa9fea9fe", "2852039166", "0251.0376.0251.0376"],
 )
 def test_metadata_is_out_of_reach_in_every_spelling(walled: Walls, host: str) -> None:
     room = walled(allowed_hosts=["*", "169.254.169.254", "0.0.0.0/0"], block_private_ips=False)
@@ -315,7 +318,11 @@ def test_the_hosts_name_does_not_exist_without_ports(walled: Walls) -> None:
 
 def test_a_published_port_leads_inside(walled: Walls) -> None:
     room = walled(publish=["127.0.0.1:0:8000"])
-    serve = "import socket\ns = socket.create_server(('127.0.0.1', 8000)); print('up', flush=True)\nwhile True:\n c, _ = s.accept(); c.sendall(b'from inside'); c.close()"
+    serve = """
+import socket
+s = socket.create_server(('127.0.0.1', 8000)); print('up', flush=True)
+while True:
+    c, _ = s.accept(); c.sendall(b'from inside'); c.close()"""
     with room.sandbox.spawn(["/usr/bin/python3", "-c", serve]) as process:
         assert process.stdout is not None
         assert os.read(process.stdout, 10).startswith(b"up")
@@ -393,7 +400,9 @@ def test_closing_ends_connections_and_gives_everything_back(walled: Walls, liste
             ended.set()
 
     port = listener(wait_for_end).port
-    code = f"import socket; s = socket.create_connection(('raw.test', {port})); s.recv(1); print('on', flush=True); s.recv(1)"
+    code = f"""
+import socket
+s = socket.create_connection(('raw.test', {port})); s.recv(1); print('on', flush=True); s.recv(1)"""
     with room.sandbox.spawn(["/usr/bin/python3", "-c", code]) as process:
         assert process.stdout is not None and os.read(process.stdout, 10).startswith(b"on")
         before = threading.active_count()

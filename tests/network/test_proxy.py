@@ -51,7 +51,9 @@ class Proxy:
 def proxy() -> Iterator[Callable[..., Proxy]]:
     made: list[Proxy] = []
 
-    def make(names: Mapping[str, list[str]] | None = None, more: dict[str, Any] | None = None, **network: object) -> Proxy:
+    def make(
+        names: Mapping[str, list[str]] | None = None, more: dict[str, Any] | None = None, **network: object
+    ) -> Proxy:
         made.append(Proxy(names or {}, network, **(more or {})))
         return made[-1]
 
@@ -129,7 +131,9 @@ def test_requests_that_could_be_read_two_ways_are_bad(good: Proxy, request_: byt
 
 
 def test_a_placeholder_in_a_connect_is_refused(proxy: Callable[..., Proxy]) -> None:
-    one = proxy({"good.test": LOCAL}, {"placeholders": {"KEY": "placeholder-1234"}}, allowed_hosts=["good.test", *LOCAL])
+    one = proxy(
+        {"good.test": LOCAL}, {"placeholders": {"KEY": "placeholder-1234"}}, allowed_hosts=["good.test", *LOCAL]
+    )
     answer = one.ask(b"CONNECT good.test:443 HTTP/1.1\r\nX-Key: placeholder-1234\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 403 ") and b"placeholder stands in" in answer
 

@@ -74,6 +74,7 @@ def test_bytes_and_ends_go_both_ways() -> None:
 def test_a_large_stream_arrives_whole_both_ways_at_once() -> None:
     data = os.urandom(1 << 20) * 40
     with running() as one:
+
         def send(sock: socket.socket) -> None:
             sock.sendall(data)
             sock.shutdown(socket.SHUT_WR)
@@ -145,6 +146,7 @@ def test_the_gate_can_break_it_off() -> None:
 def test_pieces_of_any_size_arrive_in_order(sizes: list[int]) -> None:
     data = os.urandom(sum(sizes))
     with running() as one:
+
         def send() -> None:
             at = 0
             for size in sizes:

@@ -111,7 +111,7 @@ async def _through(proxy: str, destination: Destination) -> socket.socket:
             await loop.sock_sendall(sock, request.encode() + b"\r\n")
             status = await _head(sock)
         if status.split(b" ", 2)[1:2] != [b"200"]:
-            raise OSError(f"the upstream proxy refused {destination}: {ascii(status.decode('latin-1'))}")
+            raise OSError(f"the upstream proxy refused {destination}: {status.decode('latin-1')!a}")
         return sock
     except BaseException as problem:
         sock.close()

@@ -321,7 +321,7 @@ class Gate:
 
 def _connection_limit() -> int:
     """How many connections at a time: as many as the process has descriptors for, twice over, and never more than
-    MOST_CONNECTIONS. The soft limit is raised first, as other servers do; it is meant for programs that use select()."""
+    MOST_CONNECTIONS. The soft limit is raised first, as other servers do: it is there for users of select()."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -86,7 +86,7 @@ class Reporter:
 
     def broke(self, problem: BaseException) -> None:
         """A handler raised what it should not: a bug of ours that somebody found."""
-        summary = f"a connection broke the gate's handler: {type(problem).__name__}: {ascii(str(problem))}"
+        summary = f"a connection broke the gate's handler: {type(problem).__name__}: {str(problem)!a}"
         self._record("fetch_proxy_error", summary, severity="error")
 
 
