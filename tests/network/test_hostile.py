@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox.network import gate as gate_module
+from sandbox.network import door
 from tests.network.conftest import Listener, Origin, Walled, echo, open_descriptors
 
 pytestmark = pytest.mark.walls
@@ -61,7 +61,7 @@ print(total)"""
 def test_beyond_the_limit_new_connections_are_reset_and_told(
     walled: Walls, listener: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate_module, "MOST_CONNECTIONS", 64)
+    monkeypatch.setattr(door, "MOST_CONNECTIONS", 64)
     room = walled(names={"raw.test": LOCAL}, allowed_hosts=["raw.test", *LOCAL])
     port = listener(echo).port
     code = f"""

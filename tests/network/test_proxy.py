@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -136,6 +137,22 @@ def test_a_placeholder_in_a_connect_is_refused(proxy: Callable[..., Proxy]) -> N
     )
     answer = one.ask(b"CONNECT good.test:443 HTTP/1.1\r\nX-Key: placeholder-1234\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 403 ") and b"placeholder stands in" in answer
+
+
+def test_with_a_token_only_those_who_know_it_are_served(
+    proxy: Callable[..., Proxy], listener: Callable[..., Listener]
+) -> None:
+    one = proxy({"good.test": LOCAL}, {"proxy_token": "t0ken"}, allowed_hosts=["good.test", *LOCAL])
+    request = f"CONNECT good.test:{listener(echo).port} HTTP/1.1\r\n".encode()
+    basic = b64encode(b"sandbox:t0ken")
+    assert one.ask(request + b"\r\n").startswith(b"HTTP/1.1 407 ")
+    assert one.ask(request + b"Proxy-Authorization: Basic " + b64encode(b"sandbox:no") + b"\r\n\r\n").startswith(
+        b"HTTP/1.1 407 "
+    )
+    assert one.ask(request + b"Proxy-Authorization: Basic " + basic + b"\r\n\r\nx").endswith(b"\r\n\r\nx")
+    assert one.ask(b"\x05\x01\x00") == b"\x05\xff"
+    assert one.ask(b"\x05\x01\x02\x01\x01u\x02no") == b"\x05\x02\x01\x01"
+    assert one.ask(b"\x05\x01\x02\x01\x01u\x05t0ken" + socks(b"evil.test", 1)[3:])[:6] == b"\x05\x02\x01\x00\x05\x02"
 
 
 # -- SOCKS

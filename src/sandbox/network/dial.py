@@ -36,10 +36,7 @@ class Dialer:
         self._resolve = resolve or system_resolve
 
     async def dial(self, destination: Destination, policy: NetworkPolicy, upstream_proxy: str | None) -> socket.socket:
-        """A connected socket. Raises Denied or OSError."""
-        decision = policy.connect(destination.host, destination.port)
-        if not decision:
-            raise Denied(decision.rule, decision.reason)
+        """A connected socket to a destination that was judged. Raises Denied for its addresses, or OSError."""
         if destination.host == HOST_NAME:
             return await _connect(["127.0.0.1", "::1"], destination.port)
         if upstream_proxy is not None:

@@ -16,6 +16,7 @@ from sandbox.errors import Denied
 from sandbox.network import proxy
 from sandbox.network.destination import Destination
 from sandbox.network.dial import Dialer
+from sandbox.network.door import IDLE, Door
 from sandbox.network.names import PROXY, Names, is_synthetic
 from sandbox.network.publish import serve_published
 from sandbox.network.refusal import Manner
@@ -29,17 +30,11 @@ from sandbox.policy.hosts import InvalidHost, canonical_host
 from sandbox.policy.network import HOST_NAME, NetworkPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from sandbox.config.model import Network
+    from sandbox.network.door import Serve
     from sandbox.network.watch import Watch
 
-    Serve = Callable[[socket.socket], Awaitable[None]]
-
-MOST_CONNECTIONS = 4096
 _FIRST_BYTES = 30.0  # a slow sender has so long for a ClientHello or a request line
-_IDLE = 3600.0  # a connection over which nothing went for so long is closed
-_EVICTABLE = 60.0  # at the limit, one that was silent for so long makes room
 
 
 class Gate:
@@ -50,9 +45,8 @@ class Gate:
         self._loop = asyncio.get_running_loop()
         self._names = Names()
         self._dialer = Dialer(watch.resolve)
-        self._tasks: dict[asyncio.Task[None], Relay | None] = {}
-        self._most = _connection_limit()
         self._reporter = Reporter(watch.emit, watch.record)
+        self._door = Door(self._overflow, self._reporter.broke)
         self.report = self._reporter.report
         self.placeholders = list(watch.placeholders.values())
 
@@ -67,86 +61,31 @@ class Gate:
     async def run(self, stop: socket.socket) -> None:
         """Serves until `stop` is readable, then ends every connection."""
         for name, sock in self._watch.sockets.items():
-            sock.setblocking(False)
             if name.startswith("udp"):
+                sock.setblocking(False)
                 self._loop.add_reader(sock, serve_datagrams, sock, self.lookup)
             else:
-                self._listen(sock, self._server(name))
+                self._door.open(sock, self._server(name))
         for rule, listener in self._watch.published:
-            self._listen(listener, partial(serve_published, rule=rule, gate=self))
+            self._door.open(listener, partial(serve_published, rule=rule, gate=self))
         over = asyncio.Event()
         self._loop.add_reader(stop, over.set)
-        sweeper = self._loop.create_task(self._sweep())
         await over.wait()
-        for task in (sweeper, *self._tasks):
-            task.cancel()
-        await asyncio.gather(sweeper, *self._tasks, return_exceptions=True)
+        await self._door.close()
 
     # -- accepting ----------------------------------------------------------------------------------------------
 
     def _server(self, name: str) -> Serve:
         if name.startswith("proxy"):
-            return partial(proxy.serve, gate=self)
+            return partial(proxy.serve, gate=self, token=self._watch.proxy_token)
         return self._tenant
-
-    def _listen(self, listener: socket.socket, serve: Serve) -> None:
-        listener.setblocking(False)
-        self._loop.add_reader(listener, self._accept, listener, serve)
-
-    def _accept(self, listener: socket.socket, serve: Serve) -> None:
-        for _ in range(64):
-            try:
-                client, _ = listener.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
-            except OSError:  # out of descriptors: what waits in the backlog waits a little longer
-                self._loop.remove_reader(listener)
-                self._loop.call_later(0.1, self._listen, listener, serve)
-                return
-            if len(self._tasks) >= self._most and not self._evict():
-                self._overflow(client)
-                continue
-            client.setblocking(False)
-            task = self._loop.create_task(self._guarded(client, serve))
-            self._tasks[task] = None
-            task.add_done_callback(self._forget)
-
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-
-    async def _guarded(self, client: socket.socket, serve: Serve) -> None:
-        """Whatever goes wrong in one connection stays there."""
-        try:
-            await serve(client)
-        except OSError:
-            pass  # the tenant went away, or its destination did
-        except Exception as problem:  # noqa: BLE001 - hostile input found a hole: note it, keep the others alive
-            self._reporter.broke(problem)
-        finally:
-            client.close()
-
-    def _evict(self) -> bool:
-        """Makes room by ending the relay that was silent the longest, if any was silent for long."""
-        relays = [relay for relay in self._tasks.values() if relay is not None]
-        oldest = min(relays, key=lambda relay: relay.last_moved, default=None)
-        if oldest is None or self._loop.time() - oldest.last_moved < _EVICTABLE:
-            return False
-        oldest.abort()
-        return True
 
     def _overflow(self, client: socket.socket) -> None:
         address, port = client.getsockname()[:2]
         destination = self.destination(address, port, "address")
         reset(client)
-        decision = Decision(False, "network", f"the sandbox already has {self._most} connections")
+        decision = Decision(False, "network", f"the sandbox already has {self._door.most} connections")
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=503)
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(60)
-            for relay in [one for one in self._tasks.values() if one is not None]:
-                if self._loop.time() - relay.last_moved > _IDLE:
-                    relay.abort()
 
     # -- naming -------------------------------------------------------------------------------------------------
 
@@ -252,9 +191,7 @@ class Gate:
                 return await self._deny(client, destination, mismatch, Manner())
             self._reporter.note(decision, destination)
             relay = Relay(client, upstream)
-            task = asyncio.current_task()
-            if task is not None:
-                self._tasks[task] = relay
+            self._door.carries(relay)
             await relay.run()
             self._reporter.tell(
                 decision, "CONNECT", url, status=200, sent=relay.sent.total, received=relay.received.total,
@@ -266,7 +203,7 @@ class Gate:
     ) -> Decision | None:
         """A ClientHello for another name than the connection's is a try to reach a neighbour on a shared address.
         What speaks no TLS, or lets the server speak first, has no name to check."""
-        async with asyncio.timeout(_IDLE):
+        async with asyncio.timeout(IDLE):
             await either_readable(client, upstream)
         try:
             data = client.recv(1, socket.MSG_PEEK)
@@ -317,23 +254,6 @@ class Gate:
             return self._names.addresses(name)
         self.report(Destination(name, 53, "dns"), method="DNS", url=f"dns:{name}?type={kind}", decision=decision)
         return None
-
-
-def _connection_limit() -> int:
-    """How many connections at a time: as many as the process has descriptors for, twice over, and never more than
-    MOST_CONNECTIONS. The soft limit is raised first, as other servers do: it is there for users of select()."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4 * MOST_CONNECTIONS
-    if soft < wanted:
-        best = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (best, hard))
-            soft = best
-        except (OSError, ValueError):
-            pass
-    return max(64, min(MOST_CONNECTIONS, (soft - 128) // 4))
 
 
 def run(watch: Watch, stop: socket.socket) -> None:

@@ -20,7 +20,7 @@ class Watch:
     """Owns the listening sockets the guest handed over, and everything the gate needs to know.
 
     `sockets` are named as in `guest/protocol.md`: `tcp4`, `tcp6`, `udp4`, `udp6`, `lo4:5432`, …; `proxy` is a listener
-    for explicit proxy requests. `dial(address, port)` connects to a tenant's port from inside. `resolve(host, port)`
+    for explicit proxy requests, which must know `proxy_token` when there is one. `dial(address, port)` connects to a tenant's port from inside. `resolve(host, port)`
     replaces the system's resolver. Raises ConfigError when `network` cannot be used.
     """
 
@@ -36,6 +36,7 @@ class Watch:
         hooks: object | None = None,
         resolve: Callable[[str, int], Sequence[str]] | None = None,
         placeholders: Mapping[str, str] | None = None,
+        proxy_token: str | None = None,
     ) -> None:
         self.sockets = sockets
         self.sandbox_id = sandbox_id
@@ -45,6 +46,7 @@ class Watch:
         self.hooks = hooks
         self.resolve = resolve
         self.placeholders = dict(placeholders or {})
+        self.proxy_token = proxy_token
         self.network = network
         self._policy: NetworkPolicy | None = None
         self._interception: Interception | None = None
