@@ -20,7 +20,8 @@ class Watch:
     """Owns the listening sockets the guest handed over, and everything the gate needs to know.
 
     `sockets` are named as in `guest/protocol.md`: `tcp4`, `tcp6`, `udp4`, `udp6`, `lo4:5432`, …; `proxy` is a listener
-    for explicit proxy requests, which must know `proxy_token` when there is one. `dial(address, port)` connects to a tenant's port from inside. `resolve(host, port)`
+    for explicit proxy requests, which must know `proxy_token` when there is one. `dial(address, port)` connects to a
+    tenant's port from inside. `resolve(host, port)`
     replaces the system's resolver. Raises ConfigError when `network` cannot be used.
     """
 
