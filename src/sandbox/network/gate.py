@@ -48,7 +48,6 @@ class Gate:
         self._reporter = Reporter(watch.emit, watch.record)
         self._door = Door(self._overflow, self._reporter.broke)
         self.report = self._reporter.report
-        self.placeholders = list(watch.placeholders.values())
 
     @property
     def network(self) -> Network:
@@ -134,6 +133,11 @@ class Gate:
     def _looked_into(self, host: str) -> bool:
         return host != HOST_NAME and (self.policy.intercepts(host) or self._watch.wants_interception(host))
 
+    def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
+        """Raises Denied when a head that was read here, and goes no further, holds a secret's placeholder."""
+        if self._watch.placeholders:
+            self._watch.interception().refuse_placeholders(head, destination)
+
     # -- connections --------------------------------------------------------------------------------------------
 
     async def connect(self, client: socket.socket, destination: Destination, manner: Manner | None = None) -> None:
@@ -162,11 +166,13 @@ class Gate:
                 peeked, found = await first_bytes(client)
         except TimeoutError:
             peeked, found = b"", Sniffed("other")
-        interception = self._watch.interception()
-        if found.kind == "tls":
-            await interception.tls(client, peeked, destination, self)
-        elif found.kind == "http":
-            await interception.http(client, peeked, destination, self)
+        if found.kind in ("tls", "http"):
+            interception = self._watch.interception()
+            try:
+                await getattr(interception, found.kind)(client, peeked, destination, self)
+            except Denied as denied:
+                refused = Decision(False, denied.rule, denied.reason)
+                self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=refused, status=403)
         elif self.policy.admits_other_protocols(destination.host, destination.port):
             await self._pass(client, destination, decision, Manner())
         else:

@@ -12,6 +12,7 @@ import socket
 from base64 import b64encode
 from typing import TYPE_CHECKING
 
+from sandbox.errors import Denied
 from sandbox.network.refusal import Manner, farewell, http_error, http_refusal
 from sandbox.network.sniff import MOST, peek
 from sandbox.policy.decision import Decision
@@ -31,6 +32,7 @@ class BadRequest(Exception):
 
 async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> None:
     """Serves one client. With `token`, only one that knows it: the port may be open to others on the machine."""
+    head = b""
     try:
         async with asyncio.timeout(_HANDSHAKE):
             first = await peek(client)
@@ -42,9 +44,6 @@ async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> 
                 manner, host, port = _http_request(head, token)
                 if isinstance(manner, _Connect):
                     client.recv(len(head))
-                refusal = _carries_secret(head, gate.placeholders)
-                if refusal is not None:
-                    return await manner.deny(client, refusal)
     except TimeoutError:
         return
     except (BadRequest, InvalidHost) as problem:
@@ -54,14 +53,13 @@ async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> 
         return await farewell(client, http_error(407, "This proxy belongs to a sandbox.\n", challenge))
     except _SocksError as problem:
         return await farewell(client, problem.last)
-    await gate.connect(client, gate.destination(host, port, "connect"), manner)
-
-
-def _carries_secret(head: bytes, placeholders: list[str]) -> Decision | None:
-    """A CONNECT's headers go nowhere, but a placeholder in them is one on its way to the wrong reader."""
-    if any(text.encode() in head for text in placeholders):
-        return Decision(False, "network.secrets", "a secret's placeholder stands in a request to the proxy itself")
-    return None
+    destination = gate.destination(host, port, "connect")
+    try:
+        # A CONNECT's headers go nowhere, but a placeholder in them is one on its way to the wrong reader.
+        gate.refuse_placeholders(head, destination)
+    except Denied as denied:
+        return await manner.deny(client, Decision(False, denied.rule, denied.reason))
+    await gate.connect(client, destination, manner)
 
 
 # -- HTTP -------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ class Watch:
 
     `sockets` are named as in `guest/protocol.md`: `tcp4`, `tcp6`, `udp4`, `udp6`, `lo4:5432`, …; `proxy` is a listener
     for explicit proxy requests, which must know `proxy_token` when there is one. `dial(address, port)` connects to a
-    tenant's port from inside. `resolve(host, port)`
-    replaces the system's resolver. Raises ConfigError when `network` cannot be used.
+    tenant's port from inside. `resolve(host, port)` replaces the system's resolver. Raises ConfigError when `network`
+    cannot be used.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._closed = False
         self.published: list[tuple[Published, socket.socket]] = []
-        if network.allowed_hosts or network.denied_hosts or network.secrets or self._may_intercept():
-            self._check(network)
+        if network.allowed_hosts or network.denied_hosts or self._may_intercept():
+            self._policy = _compiled(network)
         self._publish(network.publish)
         self._stop, self._stopper = socket.socketpair()
 
@@ -64,20 +64,8 @@ class Watch:
     def policy(self) -> NetworkPolicy:
         """The configuration, compiled."""
         if self._policy is None:
-            from sandbox.policy.network import NetworkPolicy
-
-            self._policy = NetworkPolicy(self.network)
+            self._policy = _compiled(self.network)
         return self._policy
-
-    def _check(self, network: Network) -> None:
-        """Compiles, so that a mistake is an error now and not a refusal later."""
-        from sandbox.policy.network import NetworkPolicy
-
-        self._policy = NetworkPolicy(network)
-        if network.upstream_proxy is not None:
-            from sandbox.network.dial import proxy_address
-
-            proxy_address(network.upstream_proxy)
 
     def _publish(self, entries: Sequence[str]) -> None:
         if entries:
@@ -110,11 +98,11 @@ class Watch:
 
     def update(self, network: Network) -> None:
         """New connections see the new configuration at once. Raises ConfigError and changes nothing."""
-        self._check(network)
+        policy = _compiled(network)
         with self._lock:
-            self.network = network
             if self._interception is not None:
                 self._interception.update(network)
+            self.network, self._policy = network, policy
 
     def _may_intercept(self) -> bool:
         network = self.network
@@ -122,8 +110,8 @@ class Watch:
         return ruled or network.intercept or network.policy_script is not None or self.hooks is not None
 
     def wants_interception(self, host: str) -> bool:
-        """Whether a hook or script wants to see what is said to `host`."""
-        return (self.hooks is not None or self.network.policy_script is not None) and self.interception().wants(host)
+        """Whether a hook, script or secret is a reason to see what is said to `host`."""
+        return self._may_intercept() and self.interception().wants(host)
 
     def interception(self) -> Interception:
         """The interceptor, made on first use."""
@@ -131,8 +119,14 @@ class Watch:
             if self._interception is None:
                 from sandbox.network.intercept import Interception
 
-                self._interception = Interception(self.network, self.placeholders, self.hooks)
+                self._interception = Interception(self.network, self.placeholders, self.hooks, log=self._said)
             return self._interception
+
+    def _said(self, line: str) -> None:
+        """What a policy script prints."""
+        from sandbox.events import event
+
+        self.emit(event("log", source="policy_script", message=line))
 
     def ca_certificate(self) -> bytes | None:
         """The authority that tenants are to trust, PEM, when interception can happen; else None, at no cost."""
@@ -146,5 +140,18 @@ class Watch:
         self._stopper.send(b"x")
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        if self._interception is not None:
+            self._interception.close()
         for sock in (self._stop, self._stopper, *self.sockets.values(), *(one for _, one in self.published)):
             sock.close()
+
+
+def _compiled(network: Network) -> NetworkPolicy:
+    """Compiles early, so that a mistake is an error at once and not a refusal later."""
+    from sandbox.policy.network import NetworkPolicy
+
+    if network.upstream_proxy is not None:
+        from sandbox.network.dial import proxy_address
+
+        proxy_address(network.upstream_proxy)
+    return NetworkPolicy(network)
