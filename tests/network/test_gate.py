@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.network.conftest import Listener, Origin, Walled, echo, open_descriptors
+from tests.network.room import (  # noqa: F401 - fixtures
+    Listener,
+    Origin,
+    Walled,
+    echo,
+    listener_fixture,
+    open_descriptors,
+    origin_fixture,
+    walled_fixture,
+)
 
 pytestmark = pytest.mark.walls
 

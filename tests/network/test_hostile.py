@@ -10,7 +10,16 @@ from collections.abc import Callable
 import pytest
 
 from sandbox.network import door
-from tests.network.conftest import Listener, Origin, Walled, echo, open_descriptors
+from tests.network.room import (  # noqa: F401 - fixtures
+    Listener,
+    Origin,
+    Walled,
+    echo,
+    listener_fixture,
+    open_descriptors,
+    origin_fixture,
+    walled_fixture,
+)
 
 pytestmark = pytest.mark.walls
 

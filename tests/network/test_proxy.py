@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from sandbox.config.model import Network
 from sandbox.network.watch import Watch
-from tests.network.conftest import Heard, Listener, Origin, echo
+from tests.network.room import (  # noqa: F401 - fixtures
+    Heard,
+    Listener,
+    Origin,
+    echo,
+    listener_fixture,
+    origin_fixture,
+)
 
 LOCAL = ["127.0.0.1"]
 

@@ -1,4 +1,7 @@
-"""A walled place with its gate, and origins on the loopback that the policy's resolver hook gives names to."""
+"""A walled place with its gate, and origins on the loopback that the policy's resolver hook gives names to.
+
+Test modules import the fixtures they use by their long names.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +89,8 @@ class Walled:
         self.sandbox.close()
 
 
-@pytest.fixture
-def walled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Walled]]:
+@pytest.fixture(name="walled")
+def walled_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Walled]]:
     """Makes walled places: `walled(names={"a.test": ["127.0.0.1"]}, allowed_hosts=[…])`."""
     monkeypatch.chdir(tmp_path)
     made: list[Walled] = []
@@ -139,8 +142,8 @@ class Origin:
         self.server.server_close()
 
 
-@pytest.fixture
-def origin() -> Iterator[Origin]:
+@pytest.fixture(name="origin")
+def origin_fixture() -> Iterator[Origin]:
     one = Origin()
     yield one
     one.close()
@@ -176,8 +179,8 @@ class Listener:
         self._socket.close()
 
 
-@pytest.fixture
-def listener() -> Iterator[Callable[[Callable[[socket.socket], None]], Listener]]:
+@pytest.fixture(name="listener")
+def listener_fixture() -> Iterator[Callable[[Callable[[socket.socket], None]], Listener]]:
     made: list[Listener] = []
 
     def make(serve: Callable[[socket.socket], None]) -> Listener:
