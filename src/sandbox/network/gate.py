@@ -147,7 +147,7 @@ class Gate:
         self._names.hold(destination.host)
         try:
             if not decision:
-                await self._deny(client, destination, decision, manner)
+                await self.deny(client, destination, decision, manner)
             elif self._looked_into(destination.host):
                 await manner.welcome(client, None)
                 await self._intercept(client, destination, decision)
@@ -156,7 +156,8 @@ class Gate:
         finally:
             self._names.release(destination.host)
 
-    async def _deny(self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner) -> None:
+    async def deny(self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner) -> None:
+        """Tells everybody who should know: the record, the listeners, the tenant."""
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=403)
         await manner.deny(client, decision)
 
@@ -177,7 +178,7 @@ class Gate:
             await self._pass(client, destination, decision, Manner())
         else:
             reason = f"{destination} is looked into, and this is neither TLS nor HTTP"
-            await self._deny(client, destination, Decision(False, "network.intercept", reason), Manner())
+            await self.deny(client, destination, Decision(False, "network.intercept", reason), Manner())
 
     async def _pass(self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner) -> None:
         started = time.monotonic()
@@ -186,7 +187,7 @@ class Gate:
             upstream = await self.dial(destination, decision)
         except Denied as denied:
             refused = Decision(False, denied.rule, denied.reason)
-            return await self._deny(client, destination, refused, manner)
+            return await self.deny(client, destination, refused, manner)
         except OSError as problem:
             self.report(destination, method="CONNECT", url=url, decision=decision, status=502, error=str(problem))
             return await manner.fail(client, f"{destination}: {problem}")
@@ -194,7 +195,7 @@ class Gate:
             await manner.welcome(client, upstream)
             mismatch = await self._wrong_name(client, upstream, destination)
             if mismatch is not None:
-                return await self._deny(client, destination, mismatch, Manner())
+                return await self.deny(client, destination, mismatch, Manner())
             self._reporter.note(decision, destination)
             relay = Relay(client, upstream)
             self._door.carries(relay)

@@ -58,7 +58,7 @@ async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> 
         # A CONNECT's headers go nowhere, but a placeholder in them is one on its way to the wrong reader.
         gate.refuse_placeholders(head, destination)
     except Denied as denied:
-        return await manner.deny(client, Decision(False, denied.rule, denied.reason))
+        return await gate.deny(client, destination, Decision(False, denied.rule, denied.reason), manner)
     await gate.connect(client, destination, manner)
 
 

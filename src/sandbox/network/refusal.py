@@ -20,7 +20,10 @@ _REASONS = {400: "Bad Request", 403: "Forbidden", 407: "Proxy Authentication Req
 
 def http_refusal(decision: Decision, status: int = 403) -> bytes:
     """The whole response: what was refused, by which rule, and how to allow it."""
-    body = f"Blocked by the sandbox: {decision.reason}.\nRule: {decision.rule}\n"
+    body = (
+        f"Blocked by the sandbox: {decision.reason}.\nRule: {decision.rule}\n"
+        "Retrying will not help: only the sandbox's owner can change this rule.\n"
+    )
     return http_error(status, body, "X-Proxy-Error: blocked-by-allowlist\r\n")
 
 
