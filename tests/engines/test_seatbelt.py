@@ -75,9 +75,9 @@ def test_the_gate_is_the_only_way_out() -> None:
 def test_refusals_come_after_permissions_because_the_last_rule_wins() -> None:
     lines = text("everything")
     order = [
-        '(allow file-write*\n  (subpath "/Users/ann/project")',
         '(deny file-read* file-write* (subpath "/Users/ann"))',
         '(allow file-read* (subpath "/Users/ann/datasets"))',
+        '(allow file-read* file-write* (subpath "/Users/ann/project"))',
         '(deny file-read* file-write* (subpath "/Users/ann/datasets/private"))',
         "; secrets",
         "; never changed",

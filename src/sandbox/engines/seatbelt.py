@@ -115,8 +115,7 @@ def _files(filesystem: Filesystem, root: str, home: str, scratch: str, protected
         "; the way to what may be seen: names on it, nothing beside it",
         _rule("allow", "file-read-metadata", map(_literal, _ancestors(seen))),
         "; the project, and what was named or refused: the narrower counts, so it comes later",
-        _rule("allow", "file-write*", map(_subpath, changing)),
-        *_by_depth(seen, paths(filesystem.deny_read)),
+        *_by_depth(seen, changing, paths(filesystem.deny_read)),
     ]
     if filesystem.blocked_patterns:
         lines += ["; secrets", _rule("deny", "file-read* file-write*", _regexes(filesystem.blocked_patterns, root))]
@@ -172,13 +171,14 @@ def _real(path: str) -> str:
     return f"/private{path}" if top in ("/tmp", "/var", "/etc") else path
 
 
-def _by_depth(allowed: Iterable[str], denied: Iterable[str]) -> list[str]:
-    """Read rules with the shallowest first; of the same path, the refusal last. What cannot be read is not written."""
-    rules = [(path.count("/"), "allow", path) for path in allowed] + [
-        (path.count("/"), "deny", path) for path in denied
-    ]
-    operation = {"allow": "file-read*", "deny": "file-read* file-write*"}
-    return [f"({verdict} {operation[verdict]} {_subpath(path)})" for _, verdict, path in sorted(rules)]
+def _by_depth(seen: Iterable[str], changing: Sequence[str], denied: Iterable[str]) -> list[str]:
+    """Rules with the shallowest path first; of the same path, the refusal last. What is not read is not changed."""
+    rules = [(path.count("/"), "allow", path) for path in seen] + [(path.count("/"), "deny", path) for path in denied]
+    lines = []
+    for _, verdict, path in sorted(rules):
+        only_read = verdict == "allow" and path not in changing
+        lines.append(f"({verdict} {'file-read*' if only_read else 'file-read* file-write*'} {_subpath(path)})")
+    return lines
 
 
 def _ancestors(paths: Iterable[str]) -> list[str]:
