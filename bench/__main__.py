@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import install
 from bench.harness import ROOT, Bench, Row, machine, table
 
-SUBJECTS = ("walls",)
+SUBJECTS = ("walls", "gate")
 
 
 def main() -> int:
@@ -66,7 +66,9 @@ def as_user(options: argparse.Namespace) -> int:
 
 def render(rows: list[Row], bench: Bench) -> str:
     missed = sum(row.held is False for row in rows)
-    verdict = f"{missed} of {sum(row.held is not None for row in rows)} budgets missed" if missed else "all budgets held"
+    verdict = (
+        f"{missed} of {sum(row.held is not None for row in rows)} budgets missed" if missed else "all budgets held"
+    )
     how = f"Medians of {bench.repetitions} turns; the cases of a group take turns."
     return f"# Benchmarks\n\n{machine(Path(bench.python))}.\n{how}\n\n{table(rows)}\n\n{verdict}."
 

@@ -1,6 +1,6 @@
 """`srt`: the command line of Anthropic's sandbox-runtime, on our walls.
 
-    srt [-s settings.json] [-d] [--control-fd N] [--] command…      srt [options] -c "shell string"
+srt [-s settings.json] [-d] [--control-fd N] [--] command…      srt [options] -c "shell string"
 """
 
 from __future__ import annotations
