@@ -154,5 +154,5 @@ def test_options_end_at_the_first_word_that_is_none() -> None:
 
 def test_ssh_goes_to_hosts_that_anything_goes_to() -> None:
     assert read_settings('{"network": {"allowedDomains": ["github.com"]}}').network.allow_git
-    with pytest.raises(ConfigError, match="network.deniedDomains"):
+    with pytest.raises(ConfigError, match=r"network\.deniedDomains"):
         read_settings('{"network": {"deniedDomains": ["not a host"]}}')

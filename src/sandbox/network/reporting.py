@@ -86,7 +86,7 @@ class Reporter:
         self._emit(event("network", **details, **more))
 
     def broke(self, problem: BaseException) -> None:
-        """A handler raised what it should not: a bug of ours that somebody found, or a record that cannot be written."""
+        """A handler raised what it should not: a bug of ours, or a record that cannot be written."""
         summary = f"a connection broke the gate's handler: {type(problem).__name__}: {str(problem)!a}"
         try:
             self._record("fetch_proxy_error", summary, severity="error")
