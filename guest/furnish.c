@@ -196,6 +196,8 @@ static bool operate(struct cbor op, const char *path)
 		done = bind_mount(op, target);
 	else if (cbor_is(kind, "overlay"))
 		done = overlay(op, target);
+	else if (cbor_is(kind, "fuse"))
+		done = fuse(op, target);
 	else
 		errno = EINVAL;
 	int saved = errno;

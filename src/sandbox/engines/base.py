@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 class Bind:
     """A path of the host's that is seen inside."""
 
-    __slots__ = ("source", "target", "writable")
+    __slots__ = ("device", "source", "target", "writable")
 
-    def __init__(self, source: str, target: str, writable: bool = False) -> None:
+    def __init__(self, source: str, target: str, writable: bool = False, device: bool = False) -> None:
         self.source = source
         self.target = target
         self.writable = writable
+        self.device = device  # works as a device inside; only for what the guest opens and takes away again
 
     def __repr__(self) -> str:
         return f"Bind({self.source!r}, {self.target!r}, writable={self.writable})"
@@ -44,6 +45,7 @@ class Plan:
         self.scratch: list[tuple[str, int]] = []  # own empty directories: path, mode
         self.scratch_size = 0
         self.links: list[tuple[str, str]] = []  # path, target
+        self.dirs: list[tuple[str, int]] = []  # made inside before the operations, parents first: path, mode
         self.files: list[tuple[str, int, bytes]] = []  # written inside: path, mode, content
         self.operations: list[dict[str, object]] = []  # the guest's mount operations
         self.writable: list[str] = []  # Landlock's view of where tenants may write
@@ -60,6 +62,7 @@ class Plan:
             "gid": self.gid,
             "network": self.network,
             "ports": self.ports,
+            "dirs": [[path.encode(), mode] for path, mode in self.dirs],
             "files": [[path.encode(), mode, content] for path, mode, content in self.files],
             "mounts": self.operations,
             "writable": [path.encode() for path in self.writable],

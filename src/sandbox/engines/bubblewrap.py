@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.engines.base import Engine, Finding, Place, Plan
+from sandbox.engines.base import Bind, Engine, Finding, Place, Plan
 from sandbox.engines.launch import Launch
 from sandbox.engines.room import stand
 from sandbox.errors import EngineUnavailable, SandboxError, WallError
@@ -90,13 +90,17 @@ def _arguments(plan: Plan) -> Iterator[str]:
     mounts: list[tuple[str, tuple[str, ...]]] = [
         (path, ("--perms", f"{mode:o}", "--tmpfs", path)) for path, mode in plan.scratch
     ]
-    mounts += [
-        (bind.target, ("--bind" if bind.writable else "--ro-bind", bind.source, bind.target)) for bind in plan.binds
-    ]
+    mounts += [(bind.target, (_kind(bind), bind.source, bind.target)) for bind in plan.binds]
     for _, words in sorted(mounts, key=lambda one: one[0].rstrip("/").split("/")):
         yield from words
     yield from ("--ro-bind", guest_binary(), PROGRAM)
     yield from ("--chdir", "/")
+
+
+def _kind(bind: Bind) -> str:
+    if bind.device:
+        return "--dev-bind"
+    return "--bind" if bind.writable else "--ro-bind"
 
 
 def explain(said: str) -> SandboxError:
