@@ -1,14 +1,14 @@
-/* Furnishes the place: directories, files, links, then mounts, in the order given.
+/* Furnishes the place: directories, files, then mounts, in the order given.
  *
- * Everything happens inside the mount namespace the engine made, so a path, whatever links lie on it, cannot lead
- * outside. The last component is never followed: a mask or a read-only bind that landed on a link's target
- * would leave the thing that was meant uncovered. */
+ * No path here may have a symbolic link on it: the host gives them resolved, so a link has been put there since, by
+ * someone who wants a mask to land elsewhere or a bind to show something else. */
 #define _GNU_SOURCE
 #include "guest.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +20,12 @@
 #define DETACH 2          /* MNT_DETACH and UMOUNT_NOFOLLOW: <sys/mount.h> and <linux/mount.h> do not mix */
 #define NOFOLLOW 8
 #define RECURSIVE 0x8000  /* AT_RECURSIVE */
+
+static int open_place(const char *path)
+{
+	struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+	return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+}
 
 static int open_tree(int dir, const char *path, unsigned flags)
 {
@@ -110,9 +116,15 @@ static bool bind_mount(struct cbor op, int target)
 	char *from = cbor_get_cstring(op, "from");
 	if (!from || !cbor_get_bool(op, "ro", false, &ro))
 		return false;
-	int copy = open_tree(AT_FDCWD, from, OPEN_TREE_CLONE | RECURSIVE | AT_SYMLINK_NOFOLLOW);
-	return copy >= 0 && !set_attributes(copy, RECURSIVE, MOUNT_ATTR_NOSUID | (ro ? MOUNT_ATTR_RDONLY : 0), 0) &&
-	       !attach(copy, target);
+	int source = open_place(from);
+	free(from);
+	int copy = source < 0 ? -1 : open_tree(source, "", OPEN_TREE_CLONE | RECURSIVE | AT_EMPTY_PATH);
+	uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (ro ? MOUNT_ATTR_RDONLY : 0);
+	bool done = copy >= 0 && !set_attributes(copy, RECURSIVE, attributes, 0) && !attach(copy, target);
+	int saved = errno;
+	close(source), close(copy);
+	errno = saved;
+	return done;
 }
 
 static bool remount(struct cbor op, int target)
@@ -152,8 +164,19 @@ static bool overlay_path(int fs, struct cbor op, const char *key, const char *na
 	return done;
 }
 
+static bool make_layer(struct cbor op, const char *key)
+{
+	bool make;
+	char *path = cbor_get_cstring(op, key);
+	bool done = path && cbor_get_bool(op, "make", false, &make) && (!make || !mkdir(path, 0755) || errno == EEXIST);
+	free(path);
+	return done;
+}
+
 static bool overlay(struct cbor op, int target)
 {
+	if (!make_layer(op, "upper") || !make_layer(op, "work"))
+		return false;
 	int fs = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
 	/* userxattr: the only kind of whiteout and opaque mark a user namespace may write. */
 	if (fs < 0 || option(fs, "userxattr", NULL) || !overlay_path(fs, op, "lower", "lowerdir") ||
@@ -173,17 +196,68 @@ static bool tmpfs(struct cbor op, int target)
 	return mount >= 0 && !attach(mount, target);
 }
 
-static bool operate(struct cbor op, const char *path)
+/* The directories that lead to `path`. */
+static bool make_parents(char *path)
+{
+	for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+		*slash = 0;
+		bool made = !mkdir(path, 0755) || errno == EEXIST || errno == EROFS;
+		*slash = '/';
+		if (!made)
+			return false;
+	}
+	return true;
+}
+
+/* Somewhere to mount: a directory, or a file when a file is to be bound there. */
+static bool make_place(struct cbor op, char *path)
+{
+	bool make, directory = true;
+	struct stat st;
+	if (!cbor_get_bool(op, "make", false, &make))
+		return false;
+	if (!make || !lstat(path, &st))
+		return true;
+	char *from = cbor_get_cstring(op, "from");
+	if (from) {
+		if (lstat(from, &st))
+			return false;
+		directory = S_ISDIR(st.st_mode);
+		free(from);
+	}
+	if (!make_parents(path))
+		return false;
+	return directory ? !mkdir(path, 0755) : !mknod(path, S_IFREG | 0644, 0);
+}
+
+static bool make_link(struct cbor op, char *path)
+{
+	char *target = cbor_get_cstring(op, "target");
+	bool done = target && make_parents(path) && !symlink(target, path);
+	free(target);
+	return done;
+}
+
+static bool unmount(struct cbor op, const char *path)
+{
+	bool remove;
+	if (!cbor_get_bool(op, "remove", false, &remove) || syscall(SYS_umount2, path, DETACH | NOFOLLOW))
+		return false;
+	return !remove || !rmdir(path) || !unlink(path);
+}
+
+static bool operate(struct cbor op, char *path)
 {
 	struct cbor kind;
 	bool directory, done = false;
-	if (!cbor_get(op, "kind", &kind) || !cbor_get_bool(op, "dir", false, &directory)) {
-		errno = EINVAL;
+	errno = EINVAL;
+	if (!cbor_get(op, "kind", &kind) || !cbor_get_bool(op, "dir", false, &directory))
 		return false;
-	}
 	if (cbor_is(kind, "umount"))
-		return !syscall(SYS_umount2, path, DETACH | NOFOLLOW);
-	int target = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		return unmount(op, path);
+	if (cbor_is(kind, "link"))
+		return make_link(op, path);
+	int target = make_place(op, path) ? open_place(path) : -1;
 	if (target < 0)
 		return false;
 	if (cbor_is(kind, "tmpfs"))
@@ -265,19 +339,6 @@ static void write_file(struct cbor entry)
 	free(path);
 }
 
-static void make_link(struct cbor entry)
-{
-	uint64_t n;
-	if (!cbor_array(entry, &n, &entry) || n != 2)
-		errno = EINVAL, fail("links", NULL);
-	char *path = cbor_cstring(entry);
-	cbor_next(&entry);
-	char *target = cbor_cstring(entry);
-	if (!path || !target || symlink(target, path))
-		fail("links", path);
-	free(path), free(target);
-}
-
 static void each(struct cbor setup, const char *key, void (*do_one)(struct cbor))
 {
 	struct cbor item;
@@ -295,7 +356,6 @@ void furnish(struct cbor setup)
 	umask(0);
 	each(setup, "dirs", make_dir);
 	each(setup, "files", write_file);
-	each(setup, "links", make_link);
 	each(setup, "mounts", do_mount);
 	umask(022);
 }

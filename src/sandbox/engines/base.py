@@ -24,7 +24,7 @@ class Bind:
         self.source = source
         self.target = target
         self.writable = writable
-        self.device = device  # works as a device inside; only for what the guest opens and takes away again
+        self.device = device  # works as a device: only for what the guest opens and takes away again
 
     def __repr__(self) -> str:
         return f"Bind({self.source!r}, {self.target!r}, writable={self.writable})"
@@ -45,7 +45,6 @@ class Plan:
         self.scratch: list[tuple[str, int]] = []  # own empty directories: path, mode
         self.scratch_size = 0
         self.links: list[tuple[str, str]] = []  # path, target
-        self.dirs: list[tuple[str, int]] = []  # made inside before the operations, parents first: path, mode
         self.files: list[tuple[str, int, bytes]] = []  # written inside: path, mode, content
         self.operations: list[dict[str, object]] = []  # the guest's mount operations
         self.writable: list[str] = []  # Landlock's view of where tenants may write
@@ -62,7 +61,7 @@ class Plan:
             "gid": self.gid,
             "network": self.network,
             "ports": self.ports,
-            "dirs": [[path.encode(), mode] for path, mode in self.dirs],
+            "dirs": [[b"/etc", 0o755], [b"/var", 0o755]],
             "files": [[path.encode(), mode, content] for path, mode, content in self.files],
             "mounts": self.operations,
             "writable": [path.encode() for path in self.writable],

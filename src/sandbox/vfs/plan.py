@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     Emit = Callable[[str, str, int], None]
 
-STAGING = "/run/.sandbox-vfs"  # what mounts are made of; taken away again before any tenant exists
-DEVICE = f"{STAGING}/fuse"
+# What mounts are made of; taken away again before any tenant exists. Short: the kernel takes options of 255 bytes.
+STAGING = "/.vfs"
+DEVICE = f"{STAGING}-fuse"
 TAKEN = ("/", "/dev", "/proc", "/sys", "/run")
 
 
@@ -39,19 +40,12 @@ class Arrangement:
     def __init__(self) -> None:
         self.binds: list[tuple[str, str, bool]] = []  # source, target, writable
         self.scratch: list[tuple[str, int]] = []  # a tmpfs of its own: path, mode
-        self.dirs: list[tuple[str, int]] = []  # made inside, parents first
-        self.first: list[dict[str, object]] = []  # mount operations, before all others
-        self.last: list[dict[str, object]] = []  # and after all others: FUSE, which nobody serves yet
+        self.first: list[dict[str, object]] = []  # mount operations, before those that look inside (masks)
+        self.last: list[dict[str, object]] = []  # and after them: FUSE, where nobody answers yet
         self.writable: list[str] = []
         self.served: dict[str, Provider] = {}  # name of the guest's device -> what is behind it
+        self.device: tuple[str, str] | None = None  # host and inside path of the FUSE device
         self.ways: dict[str, str] = {}  # inside path -> how it is made, for people
-
-    def _directory(self, path: str, mode: int = 0o755) -> None:
-        parents = []
-        while path != "/":
-            parents.append(path)
-            path = os.path.dirname(path)
-        self.dirs += [(one, mode) for one in reversed(parents) if (one, mode) not in self.dirs]
 
 
 def take_providers(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Provider]]:
@@ -98,15 +92,15 @@ def arrange(
             group = {one: wanted[one] for one in wanted if one == top or _inside(one, top)}
             _by_fuse(result, top, group, own, hooks if hooked else None, emit)
     if result.served:
-        result.last.append({"kind": "umount", "path": DEVICE.encode()})
+        result.last.append({"kind": "umount", "path": DEVICE.encode(), "remove": True})
     return result
 
 
 def overlay_project(result: Arrangement, root: str, state: str) -> None:
     """The project at `root` (already bound read-only there) as a layer over itself; changes are kept in `state`."""
-    staging = f"{STAGING}/project"
-    result.binds.append((state, staging, True))
-    _kernel_overlay(result, root, root, staging)
+    lower, upper = f"{STAGING}-project", f"{STAGING}-changes"
+    result.binds += [(root, lower, False), (state, upper, True)]
+    _kernel_overlay(result, root, lower, upper)
     result.ways[root] = "overlayfs"
 
 
@@ -136,8 +130,8 @@ def _by_kernel(result: Arrangement, place: str, mount: Mount, wanted: Mapping[st
 
 def _overlay(result: Arrangement, place: str, mount: Mount) -> None:
     upper, lower = _layers(mount, place)
-    number = len(result.first)
-    below, above = f"{STAGING}/{number}.lower", f"{STAGING}/{number}"
+    number = len(result.ways)
+    below, above = f"{STAGING}-{number}l", f"{STAGING}-{number}u"
     result.binds.append((_host_path(lower, f"{place}.lower"), below, False))
     if upper.type == "memory":
         result.scratch.append((above, 0o755))
@@ -145,26 +139,25 @@ def _overlay(result: Arrangement, place: str, mount: Mount) -> None:
             result.first.append({"kind": "remount", "path": above.encode(), "size": upper.size})
     else:
         result.binds.append((_host_path(upper, f"{place}.upper"), above, True))
-    result._directory(place)
     _kernel_overlay(result, place, below, above)
     if mount.readonly:
         result.first.append({"kind": "remount", "path": os.fsencode(place), "ro": True})
-    result.first.append({"kind": "umount", "path": below.encode()})
     result.ways[place] = "overlayfs"
 
 
 def _kernel_overlay(result: Arrangement, place: str, lower: str, state: str) -> None:
-    # The kernel wants its two directories on one file system.
-    result.dirs += [(f"{state}/upper", 0o755), (f"{state}/work", 0o755)]
+    # The kernel wants `upper` and `work` on one file system.
     result.first += [
         {
             "kind": "overlay",
             "path": os.fsencode(place),
-            "lower": os.fsencode(lower),
-            "upper": os.fsencode(f"{state}/upper"),
-            "work": os.fsencode(f"{state}/work"),
+            "lower": lower.encode(),
+            "upper": f"{state}/upper".encode(),
+            "work": f"{state}/work".encode(),
+            "make": True,
         },
-        {"kind": "umount", "path": os.fsencode(state)},
+        {"kind": "umount", "path": lower.encode(), "remove": True},
+        {"kind": "umount", "path": state.encode(), "remove": True},
     ]
 
 
@@ -184,12 +177,12 @@ def _by_fuse(
 
     # Before anything is built: a clear word when it cannot work, and no half-made place.
     os.close(open_device())
+    result.device = ("/dev/fuse", DEVICE)
     name = f"fuse:{len(result.served)}"
-    if not result.served:
-        result.binds.append(("/dev/fuse", DEVICE, True))
     provider = _provider(group, own, top)
     result.served[name] = HookedProvider(provider, hooks, mount=top, emit=emit) if hooks or emit else provider
-    result._directory(top)
+    # A place to mount on, made while places can be made; nothing that looks inside it waits for an answer.
+    result.scratch.append((top, 0o755))
     result.last.insert(0, {"kind": "fuse", "path": os.fsencode(top), "device": DEVICE.encode(), "name": name})
     if not provider.readonly:
         result.writable.append(top)
@@ -274,7 +267,7 @@ def _place(path: str) -> str:
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise ConfigError("must be an absolute path without `..`", path=f"vfs.mounts.{path}")
     place = os.path.normpath("/" + path.lstrip("/"))
-    if place in TAKEN or place.startswith(("/dev/", "/proc/", "/sys/")) or _inside(place, STAGING):
+    if place in TAKEN or place.startswith(("/dev/", "/proc/", "/sys/", STAGING)):
         raise ConfigError("belongs to the sandbox itself", path=f"vfs.mounts.{path}")
     return place
 
