@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     from sandbox.events import Handler
     from sandbox.guest.process import Process
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.mounts import Mounts
+    from sandbox.vfs.provider import Provider
+    from sandbox.vfs.workspace import Applied, Workspace
 
     Words = str | Sequence[str | bytes]
 
@@ -32,11 +36,12 @@ FILE_LIMIT = 2**30
 class Sandbox:
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process."""
 
-    def __init__(self, config: Config | Mapping[str, Any] | None = None) -> None:
-        """Builds the walls at once.
+    def __init__(self, config: Config | Mapping[str, Any] | None = None, *, hooks: object | None = None) -> None:
+        """Builds the walls at once. `hooks`: see docs/vfs.md for files.
 
         Raises ConfigError, EngineUnavailable, WallError or LimitUnavailable; then nothing is left behind.
         """
+        config, providers = take_providers(config)
         self.config = tightened(read_config(config))
         self.id = f"vm-{os.urandom(4).hex()}"
         self._events = Events()
@@ -47,11 +52,36 @@ class Sandbox:
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
-        self._place = engine.open(self._plan)
+        self._mounts = self._own_directories(providers, hooks) if has_mounts(self.config) else None
+        try:
+            self._place = engine.open(self._plan)
+        except BaseException:
+            if self._mounts is not None:
+                self._mounts.close()
+            raise
         self._guest = self._place.guest
+        if self._mounts is not None:
+            self._mounts.serve(self._guest.devices)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.engine = engine.name
         self._lifecycle("ready")
+
+    def _own_directories(self, providers: dict[str, Provider], hooks: object | None) -> Mounts:
+        """The directories that are more than the host's files: see `vfs/plan.py`."""
+        from sandbox.vfs.mounts import Mounts
+
+        state = None
+        if self.config.filesystem.overlay:
+            from sandbox.config.home import home
+            from sandbox.vfs.workspace import Workspace
+
+            state = Workspace.begin(home(), self.id, self._plan.directory).directory
+        mounts = Mounts(self.config, providers, hooks=hooks, emit=self._file_event, state=state)
+        mounts.furnish(self._plan)
+        return mounts
+
+    def _file_event(self, operation: str, path: str, size: int) -> None:
+        self._events.emit(event("file", op=operation, path=path, size=size))
 
     # -- commands
 
@@ -265,6 +295,28 @@ class Sandbox:
         """A connection to a TCP port that a tenant listens on. Raises OSError."""
         return self._guest.dial(6 if ":" in address else 4, address, port)
 
+    # -- an overlay project's changes
+
+    def changes(self) -> list[Change]:
+        """What tenants changed in an overlay project (`filesystem.overlay`), compared with the host's files now."""
+        return self._workspace().changes()
+
+    def apply(self, paths: Sequence[str] | None = None) -> Applied:
+        """Carries changes over to the host's files: all of them, or those at or below `paths`. See docs/overlay.md."""
+        return self._workspace().apply(paths)
+
+    def discard(self) -> None:
+        """Ends the sandbox and throws the changes away."""
+        workspace = self._workspace()
+        self.close()
+        workspace.discard()
+
+    def _workspace(self) -> Workspace:
+        from sandbox.config.home import home
+        from sandbox.vfs.workspace import Workspace
+
+        return Workspace.find(home(), self.id)
+
     # -- telling
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
@@ -285,6 +337,8 @@ class Sandbox:
         if os.getpid() != self._owner:
             return  # a fork's copy: the sandbox is not its to end
         self._place.close()
+        if self._mounts is not None:
+            self._mounts.close()
         os.close(self._null)
         self._lifecycle("stopped")
 
@@ -307,6 +361,23 @@ class Sandbox:
     def _path(self, path: str) -> bytes:
         # Not normalised: `a/../b` means what it means inside, where `a` may be a link.
         return os.fsencode(os.path.join(self._plan.directory, path))
+
+
+def take_providers(
+    config: Config | Mapping[str, Any] | None,
+) -> tuple[Config | Mapping[str, Any] | None, dict[str, Provider]]:
+    """Provider objects among a caller's `vfs.mounts`, apart from the plain rest."""
+    if config is None or isinstance(config, Config) or not (config.get("vfs") or {}).get("mounts"):
+        return config, {}
+    from sandbox.vfs.plan import take_providers
+
+    return take_providers(config)
+
+
+def has_mounts(config: Config) -> bool:
+    """Whether there are directories that are more than the host's files; most sandboxes have none."""
+    vfs = config.vfs
+    return bool(vfs.mounts or vfs.direct_mounts or config.filesystem.overlay)
 
 
 def read_config(config: Config | Mapping[str, Any] | None) -> Config:

@@ -17,6 +17,9 @@ OUR_ERROR = 125  # as `env`, `timeout` and docker say "it was me, not your comma
 # Command -> its module in this package and one line about it. A module has `add(parser)` and `run(arguments) -> int`.
 COMMANDS = {
     "run": ("run", "run a command behind the walls"),
+    "diff": ("diff", "what a sandbox changed in its overlay project"),
+    "apply": ("apply", "carry a sandbox's changes over to the project"),
+    "discard": ("discard", "throw a sandbox's changes away"),
     "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),
 }

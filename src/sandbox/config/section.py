@@ -161,6 +161,8 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
         return {key: _fitting(kind.__args__[1], item, _join(path, key)) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Section):
         return value if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
+    if kind is object:  # looked at by whoever uses it
+        return value
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

@@ -53,6 +53,16 @@ class Plan:
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
 
+    def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
+        """Makes a path of the host's seen inside."""
+        self.binds.append(Bind(source, target, writable, device))
+
+    def freeze(self, target: str) -> None:
+        """What is shown at `target` cannot be changed there."""
+        for bind in self.binds:
+            if bind.target == target:
+                bind.writable = False
+
     def setup(self) -> dict[str, object]:
         """The guest's `setup`, as far as the plan decides it."""
         return {

@@ -1,8 +1,8 @@
 """Hooks: a user's code before and after every operation on a provider.
 
-A hook is a method `before_<operation>` or `after_<operation>` of the object given as `hooks`; one that is not there costs
-nothing. `before_*` refuses by raising `Denied`, `PermissionError` or any other OSError; `after_*` observes what has been
-done. Paths are those the tenant sees.
+A hook is a method `before_<operation>` or `after_<operation>` of the object given as `hooks`; one that is not there
+costs nothing. `before_*` refuses by raising `Denied`, `PermissionError` or any other OSError; `after_*` observes what
+has been done. Paths are those the tenant sees.
 
 | operation | before | after |
 |---|---|---|
@@ -38,6 +38,7 @@ OPERATIONS = (
 
 # What a listener is told of, in the words of the event.
 EVENTS = {"create", "mkdir", "mknod", "remove", "rename", "symlink", "link", "setattr"}
+QUIET = {"atime_ns", "mtime_ns"}  # the kernel's own bookkeeping after a write
 
 
 def has_hooks(hooks: object | None) -> bool:
@@ -154,8 +155,9 @@ class HookedProvider(Provider):
         after = self._after.get(name)
         if after is not None:
             after(*arguments)
-        if name in EVENTS and self._emit is not None:
-            self._emit(name, path, 0)
+        if self._emit is None or name not in EVENTS or (name == "setattr" and set(arguments[-1]) <= QUIET):
+            return
+        self._emit(name, path, 0)
 
 
 class _HookedHandle(Handle):

@@ -1,4 +1,4 @@
-"""How each configured directory is made: by the kernel at full speed where it can, through FUSE where Python must see it.
+"""How each directory is made: by the kernel at full speed where it can, through FUSE where Python must see it.
 
 | asked for | without hooks | with hooks, or beneath a FUSE mount |
 |---|---|---|

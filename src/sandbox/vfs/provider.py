@@ -1,7 +1,7 @@
 """What can stand behind a directory: the two interfaces a provider implements.
 
-A path is absolute within the provider, with `/` between its parts, no `.` or `..`, and `/` alone for the root; bytes that
-are not UTF-8 arrive as surrogates (`os.fsencode` gives them back). What goes wrong is said with an `OSError` that
+A path is absolute within the provider, with `/` between its parts, no `.` or `..`, and `/` alone for the root; bytes
+that are not UTF-8 arrive as surrogates (`os.fsencode` gives them back). What goes wrong is said with an `OSError` that
 has an errno. Anything else a provider raises reaches the tenant as EIO and nobody else.
 
 Calls come from several threads at once; a provider that is not safe for that takes a lock of its own.
@@ -97,13 +97,13 @@ class Handle(ABC):
         """Writes all of `data` (valid during the call only); returns how many bytes were taken."""
         raise failure(errno.EROFS)
 
-    def sync(self) -> None:
+    def sync(self) -> None:  # noqa: B027 - optional
         """What was written is kept."""
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027 - optional
         """A tenant closed one of its descriptors; asked only when the provider says `flushes`."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - optional
         """The last descriptor is gone."""
 
     def stat(self) -> FileInfo:
@@ -190,7 +190,7 @@ class Provider(ABC):
     def removexattr(self, path: str, name: str) -> None:
         raise failure(errno.ENOTSUP, path)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - optional
         """The mount is gone. Called once."""
 
 

@@ -147,9 +147,7 @@ class RealFSProvider(Provider):
 
     def statfs(self) -> Space:
         told = os.statvfs(self._root)
-        return Space(
-            told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize, told.f_files, told.f_favail
-        )
+        return Space(told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize, told.f_files, told.f_favail)
 
     def close(self) -> None:
         os.close(self._root)

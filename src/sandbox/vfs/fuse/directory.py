@@ -31,9 +31,7 @@ class Directory:
         self._entries: list[DirEntry] = []
         self._source: Iterator[DirEntry] | None = None
 
-    def read(
-        self, offset: int, size: int, found: Callable[[str, FileInfo | None], bytes] | None = None
-    ) -> bytes:
+    def read(self, offset: int, size: int, found: Callable[[str, FileInfo | None], bytes] | None = None) -> bytes:
         """Entries from the one at `offset` on, as many as fit `size`; with `found` each with its attributes."""
         with self._lock:
             if offset == 0 or self._source is None:  # rewinddir shows what is there now
