@@ -110,13 +110,11 @@ class OverlayProvider(Provider):
         writing = flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC)
         with self._lock:
             if self._upper_info(path) is None:
-                lower = self._visible_lower(path)
-                if not writing:
+                regular = stat.S_ISREG(self._visible_lower(path).mode)
+                if not writing or not regular:
                     handle = _OverlayHandle(self, self._lower.open(path, flags, mode), path)
                     self._readers.setdefault(path, set()).add(handle)
                     return handle
-                if not stat.S_ISREG(lower.mode):
-                    raise failure(errno.EISDIR if lower.is_dir else errno.ENXIO, path)
                 self._copy_up(path, empty=bool(flags & os.O_TRUNC))
             return _OverlayHandle(self, self._upper.open(path, flags, mode), None)
 

@@ -73,7 +73,7 @@ class Directory:
         assert self._source is not None
         while len(self._entries) <= at:
             if at >= MAX_ENTRIES:
-                raise failure(errno.EOVERFLOW)
+                raise failure(errno.EIO)  # not EOVERFLOW: `ls` would try for ever
             entry = next(self._source, None)
             if entry is None:
                 return False
