@@ -162,7 +162,7 @@ class GeneratedProvider(Provider):
 
     def stat(self, path: str) -> FileInfo:
         if path == "/":
-            return FileInfo(mode=stat.S_IFDIR | 0o555)
+            return FileInfo(mode=stat.S_IFDIR | 0o755)
         try:
             return FileInfo(size=len(self.objects[path[1:]]), mode=0o444)
         except KeyError:
