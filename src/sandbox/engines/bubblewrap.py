@@ -87,6 +87,9 @@ def _arguments(plan: Plan) -> Iterator[str]:
     yield from ("--as-pid-1", "--clearenv", "--new-session")
     for capability in CAPABILITIES:
         yield from ("--cap-add", capability)
+    if any(operation["kind"] == "overlay" for operation in plan.operations):
+        # overlayfs works with its mounter's rights in a directory that it makes with mode 000.
+        yield from ("--cap-add", "CAP_DAC_OVERRIDE")
     yield from ("--proc", "/proc", "--dev", "/dev")
     # The host's files for the guest to build from. It mounts what the plan shows, each with one system call where
     # bwrap needs several and reads the mount table anew, and takes this away before any tenant exists.
