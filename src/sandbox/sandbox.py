@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sandbox.vfs.changes import Change
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
+    from sandbox.vfs.watch import Watch
     from sandbox.vfs.workspace import Applied, Workspace
 
     Words = str | Sequence[str | bytes]
@@ -63,6 +64,7 @@ class Sandbox:
         self._guest = self._place.guest
         if self._mounts is not None:
             self._mounts.serve(self._guest.devices)
+        self._watch = self._watched() if self.config.vfs.file_events else None
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.engine = engine.name
         self._lifecycle("ready")
@@ -80,6 +82,18 @@ class Sandbox:
         mounts = Mounts(self.config, providers, hooks=hooks, emit=self._file_event, state=state)
         mounts.furnish(self._plan)
         return mounts
+
+    def _watched(self) -> Watch:
+        """Watches what the kernel serves; what goes through FUSE tells by itself."""
+        from sandbox.vfs.watch import Watch
+
+        served = {path for path, way in (self._mounts.ways if self._mounts else {}).items() if way == "FUSE"}
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        trees: dict[str, int] = {}
+        for path in (self._plan.directory, *(self._mounts.ways if self._mounts else ())):
+            if path not in served and path not in trees:
+                trees[path] = self._guest.file("open", os.fsencode(path), flags=flags)[1][0]
+        return Watch(trees, self._file_event)
 
     def _file_event(self, operation: str, path: str, size: int) -> None:
         self._events.emit(event("file", op=operation, path=path, size=size))
@@ -370,6 +384,8 @@ class Sandbox:
         if os.getpid() != self._owner:
             return  # a fork's copy: the sandbox is not its to end
         self._place.close()
+        if self._watch is not None:
+            self._watch.close()
         if self._mounts is not None:
             self._mounts.close()
         os.close(self._null)
