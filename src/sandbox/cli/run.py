@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> int:
         from sandbox.cli.foreground import foreground
 
         result = foreground(sandbox, command)
-    if config.filesystem.overlay:
+    if resolved.config.filesystem.overlay:
         _tell_changes(sandbox)
     if result.note:
         print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
@@ -104,7 +104,7 @@ def tell_ignored(resolved: Resolved, record: Record) -> None:
 def flags(arguments: Namespace) -> dict[str, object]:
     """The command line as a configuration layer: only what was said."""
     filesystem = {
-        "root": arguments.root,
+        "root": os.path.abspath(os.path.expanduser(arguments.root)) if arguments.root else None,
         "overlay": arguments.overlay,
         "allow_read": arguments.ro or None,
         "allow_write": arguments.rw or None,
