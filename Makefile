@@ -1,0 +1,36 @@
+# Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint bench soak setup-run setup-dev setup-bench clean
+
+GUEST := src/sandbox/guest/bin/guest-x86_64
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+demo: setup-run $(GUEST) ## a hostile script against the walls
+	@.venv/bin/python demo/run.py
+
+test: setup-dev $(GUEST) ## lint, types, layers, and the tests as root and as an ordinary user
+	@scripts/test
+
+lint: setup-dev ## ruff, mypy --strict, import-linter
+	@scripts/lint
+
+soak: setup-dev $(GUEST) ## the long fuzz and soak runs
+	@.venv/bin/python -m pytest -m soak
+
+bench: setup-bench $(GUEST) ## the side-by-side table, budgets and peers
+	@.venv/bin/python -m bench
+
+setup-run setup-dev setup-bench: setup-%:
+	@scripts/setup $*
+
+# Setting up builds the guest; this is for a source that changed since.
+$(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
+	@.venv/bin/python guest/build.py $(@D) --arch all
+	@touch $@
+
+clean: ## everything that was made here
+	rm -rf .venv .bench dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

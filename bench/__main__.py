@@ -1,0 +1,75 @@
+"""`python -m bench [--user] [subject…]`: installs, measures, prints the one table and keeps it as Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+from bench import install
+from bench.harness import ROOT, Bench, Row, machine, table
+
+SUBJECTS = ("walls",)
+
+
+def main() -> int:
+    options = arguments()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # import times without bytecode are not what a user has
+    if options.user and os.geteuid() == 0:
+        prepare()
+        return as_user(options)
+    bench = prepare(options.repetitions) if not options.prepared else found(options.repetitions)
+    rows = [row for name in options.subjects for row in importlib.import_module(f"bench.{name}").rows(bench)]
+    report = render(rows, bench)
+    print(report)
+    if not options.prepared:
+        (ROOT / "bench" / "results.md").write_text(report + "\n", encoding="utf-8")
+    return 1 if any(row.held is False for row in rows) else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench", description="Side by side with bare tools and peers.")
+    parser.add_argument("subjects", nargs="*", default=SUBJECTS, choices=SUBJECTS, metavar="subject")
+    parser.add_argument("--repetitions", type=int, default=31)
+    parser.add_argument("--user", action="store_true", help="as root: measure as the tests' ordinary user")
+    parser.add_argument("--prepared", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def prepare(repetitions: int = 0) -> Bench:
+    print("bench: installing ours and the peers into .bench/", file=sys.stderr, flush=True)
+    python = install.ours()
+    npm, peers_python, unavailable = install.peers()
+    (install.PLACE / "home").mkdir(exist_ok=True)
+    return Bench(repetitions, python, npm, peers_python, unavailable)
+
+
+def found(repetitions: int) -> Bench:
+    """What the installing half left, for the half that runs as another user."""
+    place = install.PLACE
+    return Bench(repetitions, place / "ours/bin/python", place / "npm", place / "peers/bin/python")
+
+
+def as_user(options: argparse.Namespace) -> int:
+    user = pwd.getpwnam("sandbox-test")
+    argv = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", "--reset-env"]
+    argv += [sys.executable, "-m", "bench", "--prepared", f"--repetitions={options.repetitions}", *options.subjects]
+    done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, end="")
+    (ROOT / "bench" / "results-user.md").write_text(done.stdout, encoding="utf-8")
+    return done.returncode
+
+
+def render(rows: list[Row], bench: Bench) -> str:
+    missed = sum(row.held is False for row in rows)
+    verdict = f"{missed} of {sum(row.held is not None for row in rows)} budgets missed" if missed else "all budgets held"
+    how = f"Medians of {bench.repetitions} turns; the cases of a group take turns."
+    return f"# Benchmarks\n\n{machine(Path(bench.python))}.\n{how}\n\n{table(rows)}\n\n{verdict}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

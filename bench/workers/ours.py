@@ -1,0 +1,95 @@
+"""Our Python API, measured inside one process of a plain installation."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.harness import serve
+from sandbox import Sandbox
+
+ALIVE = 100
+MIB = 1024 * 1024
+
+
+def run_true(sandbox: Sandbox) -> None:
+    result = sandbox.exec(["true"])
+    if result.exit_code:
+        raise RuntimeError(f"true exited with {result.exit_code}: {result.stderr!r}")
+
+
+def first_command() -> Callable[[], None]:
+    sandbox = Sandbox()
+    run_true(sandbox)
+    return sandbox.close
+
+
+def whole_life() -> None:
+    with Sandbox() as sandbox:
+        run_true(sandbox)
+
+
+def bare_subprocess() -> None:
+    subprocess.run(["true"], capture_output=True, check=True)
+
+
+def measure_memory() -> dict[str, float]:
+    """Memory of each idle sandbox beyond the first, in MB: what the owner grew by, and its descendants."""
+    sandboxes = [Sandbox()]
+    try:
+        run_true(sandboxes[0])
+        owner, others = pss(os.getpid()), sum(map(pss, descendants(os.getpid())))
+        for _ in range(ALIVE - 1):
+            sandboxes.append(Sandbox())
+            run_true(sandboxes[-1])
+        grown = pss(os.getpid()) - owner
+        added = sum(map(pss, descendants(os.getpid()))) - others
+        for sandbox in sandboxes:  # alive means that it still runs commands
+            run_true(sandbox)
+    finally:
+        for sandbox in sandboxes:
+            sandbox.close()
+    return {"owner": grown / (ALIVE - 1) / MIB, "others": added / (ALIVE - 1) / MIB}
+
+
+def pss(pid: int) -> int:
+    """Proportional set size in bytes: pages that n processes share count 1/n in each."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"no Pss for process {pid}")
+
+
+def descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def main() -> None:
+    living = Sandbox()
+    memory: dict[str, float] = {}
+
+    def remembered(part: str) -> float:
+        if not memory:
+            memory.update(measure_memory())
+        return memory[part]
+
+    serve(
+        {
+            "first": first_command,
+            "life": whole_life,
+            "further": lambda: run_true(living),
+            "subprocess": bare_subprocess,
+        },
+        {"memory-owner": lambda: remembered("owner"), "memory-others": lambda: remembered("others")},
+    )
+    living.close()
+
+
+if __name__ == "__main__":
+    main()

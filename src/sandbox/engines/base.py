@@ -1,0 +1,112 @@
+"""What every engine is: something that puts walls around our guest and hands over the line to it.
+
+The guest inside is the same for all engines, so an engine's whole duty is to start it in a place built to the
+plan. `tests/engines/conformance.py` is the suite that every engine must pass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from sandbox.config.model import Limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.guest.client import Guest
+
+
+class Bind:
+    """A path of the host's that is seen inside."""
+
+    __slots__ = ("source", "target", "writable")
+
+    def __init__(self, source: str, target: str, writable: bool = False) -> None:
+        self.source = source
+        self.target = target
+        self.writable = writable
+
+    def __repr__(self) -> str:
+        return f"Bind({self.source!r}, {self.target!r}, writable={self.writable})"
+
+
+class Plan:
+    """A place as it is to be built, in terms that every engine understands. Made by `layout.py`."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.walls = True
+        self.uid = 0
+        self.gid = 0
+        self.hostname = "sandbox"
+        self.directory = "/"  # where commands start
+        self.environment: dict[str, str] = {}
+        self.binds: list[Bind] = []
+        self.scratch: list[tuple[str, int]] = []  # own empty directories: path, mode
+        self.scratch_size = 0
+        self.links: list[tuple[str, str]] = []  # path, target
+        self.files: list[tuple[str, int, bytes]] = []  # written inside: path, mode, content
+        self.operations: list[dict[str, object]] = []  # the guest's mount operations
+        self.writable: list[str] = []  # Landlock's view of where tenants may write
+        self.network = True
+        self.ports: list[int] = []
+        self.limits = Limits()
+        self.pids: int | None = None  # asked for, or the mode's default
+
+    def setup(self) -> dict[str, object]:
+        """The guest's `setup`, as far as the plan decides it."""
+        return {
+            "walls": self.walls,
+            "uid": self.uid,
+            "gid": self.gid,
+            "network": self.network,
+            "ports": self.ports,
+            "files": [[path.encode(), mode, content] for path, mode, content in self.files],
+            "mounts": self.operations,
+            "writable": [path.encode() for path in self.writable],
+        }
+
+
+class Finding:
+    """One thing `sandbox doctor` looked at: is it there, and if not, what would help."""
+
+    __slots__ = ("name", "ok", "detail", "remedy", "needed")
+
+    def __init__(self, name: str, ok: bool, detail: str = "", remedy: str = "", needed: bool = True) -> None:
+        self.name = name
+        self.ok = ok
+        self.detail = detail
+        self.remedy = remedy
+        self.needed = needed
+
+
+class Place(ABC):
+    """A place that stands: the guest is ready, no tenant has run yet."""
+
+    guest: Guest
+    pid: int  # the guest's, as the host sees it
+
+    @abstractmethod
+    def out_of_memory(self) -> str | None:
+        """When tenants were killed for want of memory since the last call: limit and peak in words. Else None."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends every tenant and gives everything back; returns when nothing is left. Idempotent, never raises."""
+
+
+class Engine(ABC):
+    """A way to build walls."""
+
+    name: str
+
+    @abstractmethod
+    def findings(self) -> list[Finding]:
+        """What this machine offers this engine. Raises nothing: a problem is a finding."""
+
+    @abstractmethod
+    def open(self, plan: Plan) -> Place:
+        """Builds the place.
+
+        Raises EngineUnavailable when this machine cannot build such walls at all, WallError when one of them could
+        not be built, LimitUnavailable when a limit cannot be held. After any of these nothing is left behind.
+        """

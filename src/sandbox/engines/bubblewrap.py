@@ -1,0 +1,111 @@
+"""Process walls by bubblewrap: namespaces and mounts by `bwrap`, everything after that by the guest from inside.
+
+bubblewrap because distributions ship, harden and (with AppArmor) know it; the guest because what bubblewrap cannot
+do (the network's inside, masks, Landlock, the nested user namespace, serving commands) must happen before
+any untrusted code exists and without a second launcher.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.engines.base import Engine, Finding, Place, Plan
+from sandbox.engines.launch import Launch
+from sandbox.engines.room import stand
+from sandbox.errors import EngineUnavailable, SandboxError, WallError
+from sandbox.guest.binary import guest_binary
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ARGUMENTS = 4  # where bwrap reads its arguments: off the command line, so that no `ps` shows them
+PROGRAM = "/run/.sandbox-guest"  # the guest sees itself here; it takes the mount away when it is set up
+
+# What the guest needs until it is furnished; it throws all of it away before any tenant exists.
+CAPABILITIES = (
+    "CAP_SYS_ADMIN",  # mounts, the nested user namespace
+    "CAP_NET_ADMIN",  # routes, nftables, transparent sockets
+    "CAP_NET_BIND_SERVICE",  # port 53
+    "CAP_SETUID",  # the nested namespace's maps
+    "CAP_SETGID",
+    "CAP_SETPCAP",  # emptying the bounding set
+    "CAP_SETFCAP",  # mapping uid 0 of the parent namespace
+)
+
+
+class Bubblewrap(Engine):
+    name = "bubblewrap"
+
+    def open(self, plan: Plan) -> Place:
+        bwrap = find_bwrap()
+        if bwrap is None:
+            raise EngineUnavailable(MISSING)
+        return stand(plan, lambda: _start(bwrap, plan), explain)
+
+    def findings(self) -> list[Finding]:
+        from sandbox.engines.doctor import bubblewrap_findings
+
+        return bubblewrap_findings()
+
+
+MISSING = (
+    "bubblewrap (`bwrap`) is not installed: `apt install bubblewrap`, `dnf install bubblewrap` or "
+    "`pacman -S bubblewrap`; `sandbox doctor` shows what else this machine can do"
+)
+
+# A launcher planted on PATH by a project would run outside the walls: only the system's own places count.
+PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
+
+
+def find_bwrap() -> str | None:
+    """The system's bwrap."""
+    return next((path for path in PLACES if os.access(path, os.X_OK)), None)
+
+
+def _start(bwrap: str, plan: Plan) -> Launch:
+    arguments = os.memfd_create("arguments")
+    try:
+        os.write(arguments, b"\0".join(os.fsencode(one) for one in _arguments(plan)) + b"\0")
+        os.lseek(arguments, 0, os.SEEK_SET)
+        return Launch([bwrap, "--args", str(ARGUMENTS), "--", PROGRAM], fds=[(arguments, ARGUMENTS)])
+    finally:
+        os.close(arguments)
+
+
+def _arguments(plan: Plan) -> Iterator[str]:
+    # Every namespace there is. The user namespace always, also for root: tenants then hold no capability over the host.
+    yield from ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net")
+    yield "--unshare-cgroup-try"
+    # As uid 0: otherwise bwrap puts a second user namespace between the guest and its network namespace.
+    yield from ("--uid", "0", "--gid", "0", "--hostname", plan.hostname)
+    # The guest is PID 1: it reaps orphans, and the kernel kills everything when it ends.
+    yield from ("--as-pid-1", "--clearenv", "--new-session")
+    for capability in CAPABILITIES:
+        yield from ("--cap-add", capability)
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    for path, target in plan.links:
+        yield from ("--symlink", target, path)
+    # Parents before children, so that a directory mounted inside another is not hidden by it.
+    mounts: list[tuple[str, tuple[str, ...]]] = [
+        (path, ("--perms", f"{mode:o}", "--tmpfs", path)) for path, mode in plan.scratch
+    ]
+    mounts += [
+        (bind.target, ("--bind" if bind.writable else "--ro-bind", bind.source, bind.target))
+        for bind in plan.binds
+    ]
+    for _, words in sorted(mounts, key=lambda one: one[0].rstrip("/").split("/")):
+        yield from words
+    yield from ("--ro-bind", guest_binary(), PROGRAM)
+    yield from ("--chdir", "/")
+
+
+def explain(said: str) -> SandboxError:
+    """What bwrap said when it gave up, as an error that names the cause and what helps."""
+    if "namespace" in said or "uid map" in said or "Operation not permitted" in said:
+        from sandbox.engines.doctor import why_no_namespaces
+
+        return EngineUnavailable(f"bubblewrap could not make its namespaces ({said}). {why_no_namespaces()}")
+    return WallError(f"bubblewrap could not build the place: {said or 'it said nothing'}")
+
+

@@ -1,0 +1,111 @@
+"""Starting the guest: one program, one line to it, nothing else inherited. Shared by the engines that start it here."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+
+from sandbox.guest import wire
+from sandbox.guest.client import Guest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONTROL = 3  # where the guest finds its end of the line
+_SAID = 8192  # most bytes of a failed launcher's words that are kept
+
+
+class Launch:
+    """A started guest that has not been set up yet. Either `greet` succeeds, or `abandon` gives everything back."""
+
+    def __init__(self, argv: Sequence[str], fds: Sequence[tuple[int, int]] = ()) -> None:
+        """Starts `argv` with a line on descriptor 3 and `fds` (ours, theirs) beside it. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        # The kernel then tells who sent the first word: the guest's pid as we see it, whatever namespaces lie between.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        said, saying = os.pipe()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        # posix_spawn duplicates in order: nothing that is still needed may stand where something is to be put.
+        high = [(_above(fd), target) for fd, target in ((theirs.fileno(), CONTROL), *fds)]
+        actions = [
+            (os.POSIX_SPAWN_DUP2, null, 0),
+            (os.POSIX_SPAWN_DUP2, null, 1),
+            (os.POSIX_SPAWN_DUP2, saying, 2),
+            *((os.POSIX_SPAWN_DUP2, fd, target) for fd, target in high),
+        ]
+        try:
+            # A fresh process group keeps the terminal's Ctrl-C away from the walls: the owner decides what it means.
+            self.pid = os.posix_spawn(
+                argv[0], argv, {}, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_defaults()
+            )
+        except BaseException:
+            ours.close()
+            os.close(said)
+            raise
+        finally:
+            theirs.close()
+            wire.close_all([saying, null, *(fd for fd, _ in high)])
+        self._said = said
+        self._channel = ours
+        self._reaped = False
+        self.guest = Guest(ours)
+        self.guest_pid = 0
+
+    def greet(self) -> None:
+        """Hears the guest's first word. Raises SandboxClosed when the launcher ended instead."""
+        self.guest_pid = wire.sender_pid(self._channel)
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        self.guest.greet()
+
+    def words(self) -> str:
+        """What the launcher said on stderr, for an error message."""
+        os.set_blocking(self._said, False)
+        try:
+            return os.read(self._said, _SAID).decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def abandon(self) -> None:
+        """Kills and reaps whatever was started. Never raises; safe to call twice."""
+        self.guest.close()
+        if self._reaped:
+            return
+        self._reaped = True
+        # The guest ends everything when its line closes; the kill is for one that cannot hear any more.
+        reap(self.pid, patience=5.0)
+        os.close(self._said)
+
+
+def reap(pid: int, patience: float) -> None:
+    """Waits for a child to end, kills it when patience runs out, and collects it."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        pidfd = -1
+    try:
+        if pidfd >= 0:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if not poll.poll(patience * 1000):
+                os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ChildProcessError, ProcessLookupError):
+        pass  # somebody else's SIGCHLD handler was quicker
+    finally:
+        if pidfd >= 0:
+            os.close(pidfd)
+
+
+def _above(fd: int) -> int:
+    """A duplicate of `fd` that no target descriptor can collide with."""
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16)
+
+
+def _defaults() -> list[int]:
+    # Python ignores SIGPIPE and SIGXFSZ; what we start must not inherit that.
+    return [signal.SIGPIPE, signal.SIGXFSZ]

@@ -1,0 +1,228 @@
+"""What a tenant sees: the configuration turned into a plan that engines build.
+
+The project at its own path; the system read-only; an `/etc` written here; an empty home; nothing else of the host.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from sandbox.engines.base import Bind, Plan
+from sandbox.engines.toolchains import toolchain_roots
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandbox.config.model import Config, Filesystem
+
+RESOLVER = "198.18.0.2"  # answered by the gate, like every other address; not a loopback, so that it passes there
+
+# The whole of the system that programs run from. A link (merged /usr) stays a link.
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+
+# Files of /etc that hold how programs work and nothing about this machine or its people.
+ETC = (
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ca-certificates",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "crypto-policies",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "alternatives",
+    "localtime",
+    "timezone",
+    "services",
+    "protocols",
+    "mime.types",
+    "fonts",
+    "python3",
+    "python3.11",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+)
+NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n"
+
+# What the host's /proc says of the host, or lets uid 0 do to it, also without a capability.
+PROC_HIDDEN = ("acpi", "asound", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list", "timer_stats")
+PROC_FROZEN = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+
+# A project here would be the machine itself.
+NO_PROJECT = (
+    "/",
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/tmp",
+    "/usr",
+    "/var",
+    "/var/tmp",
+)
+KERNEL = ("/dev", "/proc", "/sys")
+
+
+def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Plan:
+    """The plan for one sandbox. Raises ConfigError for a root or path that cannot be used."""
+    plan = Plan()
+    plan.id = identity
+    plan.uid, plan.gid = os.getuid(), os.getgid()
+    plan.limits = config.limits
+    plan.directory = project_root(config.filesystem)
+    plan.environment = dict(environment)
+    home = os.path.realpath(os.path.expanduser("~"))
+    _system(plan)
+    _own(plan, home, config.filesystem)
+    _etc(plan, home)
+    _project(plan, config.filesystem, home)
+    _paths(plan, config.filesystem)
+    _proc(plan)
+    _writable(plan)
+    _environment(plan, home)
+    return plan
+
+
+def without_walls(config: Config, identity: str, environment: Mapping[str, str]) -> Plan:
+    """The plan for mode `off`: commands run on the host, in the project, with the environment that was chosen."""
+    plan = Plan()
+    plan.id = identity
+    plan.walls = plan.network = False
+    plan.uid, plan.gid = os.getuid(), os.getgid()
+    plan.limits = config.limits
+    plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
+    plan.environment = dict(environment)
+    return plan
+
+
+def project_root(filesystem: Filesystem) -> str:
+    """The project's real path. Raises ConfigError when it is not a directory, or is the machine itself."""
+    asked = os.path.expanduser(filesystem.root)
+    root = os.path.realpath(asked)
+    if not os.path.isdir(root):
+        raise ConfigError(f"{asked!r} is not a directory", path="filesystem.root")
+    if root in NO_PROJECT or any(root.startswith(f"{one}/") for one in KERNEL):
+        raise ConfigError(
+            f"{root!r} holds the system itself; choose the project's own directory", path="filesystem.root"
+        )
+    return root
+
+
+def _system(plan: Plan) -> None:
+    for path in SYSTEM:
+        if os.path.islink(path):
+            plan.links.append((path, os.readlink(path)))
+        elif os.path.isdir(path):
+            plan.binds.append(Bind(path, path))
+
+
+def _own(plan: Plan, home: str, filesystem: Filesystem) -> None:
+    """The sandbox's own places: empty at the start, gone at the end."""
+    plan.scratch = [("/tmp", 0o1777), ("/run", 0o755), ("/dev/shm", 0o1777), (home, 0o700)]
+    plan.scratch_size = filesystem.scratch_size
+    for path, _ in plan.scratch:
+        plan.operations.append({"kind": "remount", "path": path.encode(), "size": plan.scratch_size})
+    plan.links += [("/var/tmp", "/tmp"), ("/var/run", "/run")]
+
+
+def _etc(plan: Plan, home: str) -> None:
+    for name in ETC:
+        path = f"/etc/{name}"
+        if os.path.lexists(path):
+            source = os.path.realpath(path)
+            if os.path.exists(source):
+                plan.binds.append(Bind(source, path))
+    name = _user_name(plan.uid)
+    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+    passwd = f"{name}:x:{plan.uid}:{plan.gid}:{name}:{home}:{shell}\n"
+    group = f"{name}:x:{plan.gid}:\n"
+    if plan.uid != 0:
+        passwd += "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+        group += "nogroup:x:65534:\n"
+    plan.files += [
+        ("/etc/passwd", 0o644, passwd.encode()),
+        ("/etc/group", 0o644, group.encode()),
+        ("/etc/nsswitch.conf", 0o644, NSSWITCH),
+        ("/etc/hosts", 0o644, HOSTS),
+        ("/etc/hostname", 0o644, plan.hostname.encode() + b"\n"),
+        ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
+    ]
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return "user"
+
+
+def _project(plan: Plan, filesystem: Filesystem, home: str) -> None:
+    root = plan.directory
+    plan.binds.append(Bind(root, root, writable=not filesystem.read_only))
+    if filesystem.toolchains:
+        path = os.environ.get("PATH", "")
+        plan.binds += [Bind(os.path.realpath(one), one) for one in toolchain_roots(path, home, root)]
+
+
+def _paths(plan: Plan, filesystem: Filesystem) -> None:
+    for key, paths, writable in (
+        ("allow_read", filesystem.allow_read, False),
+        ("allow_write", filesystem.allow_write, True),
+    ):
+        for asked in paths:
+            path = os.path.abspath(os.path.join(plan.directory, os.path.expanduser(asked)))
+            if not os.path.exists(path):
+                raise ConfigError(f"{asked!r} does not exist", path=f"filesystem.{key}")
+            if writable and path in NO_PROJECT:
+                raise ConfigError(f"{path!r} holds the system itself", path=f"filesystem.{key}")
+            plan.binds.append(Bind(os.path.realpath(path), path, writable))
+
+
+def _proc(plan: Plan) -> None:
+    for name in PROC_HIDDEN:
+        path = f"/proc/{name}"
+        if os.path.exists(path):
+            plan.operations.append(
+                {"kind": "mask", "path": path.encode(), "dir": os.path.isdir(path), "optional": True}
+            )
+    for name in PROC_FROZEN:
+        path = f"/proc/{name}".encode()
+        plan.operations.append({"kind": "bind", "path": path, "from": path, "ro": True, "optional": True})
+
+
+def _writable(plan: Plan) -> None:
+    places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
+    plan.writable = [*places, "/dev", "/proc"]
+    # What is left of the root is only mount points: nothing there is a tenant's to change.
+    plan.operations.append({"kind": "remount", "path": b"/", "ro": True})
+
+
+def _environment(plan: Plan, home: str) -> None:
+    """PATH without what is not there inside; places that exist."""
+    visible = [bind.target for bind in plan.binds] + [path for path, _ in plan.links]
+    path = [
+        one
+        for one in plan.environment.get("PATH", os.defpath).split(":")
+        if any(one == place or one.startswith(f"{place}/") for place in visible)
+    ]
+    plan.environment.update(
+        PATH=":".join(path) or "/usr/local/bin:/usr/bin:/bin",
+        HOME=home,
+        TMPDIR="/tmp",
+        USER=_user_name(plan.uid),
+        LOGNAME=_user_name(plan.uid),
+        SANDBOX=plan.id,
+    )

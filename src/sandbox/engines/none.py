@@ -1,0 +1,22 @@
+"""No walls: mode `off`. The same guest, started as it is, so that everything but the walls behaves the same."""
+
+from __future__ import annotations
+
+from sandbox.engines.base import Engine, Finding, Place, Plan
+from sandbox.engines.launch import Launch
+from sandbox.engines.room import stand
+from sandbox.errors import EngineUnavailable, WallError
+from sandbox.guest.binary import guest_binary
+
+
+class NoWalls(Engine):
+    name = "none"
+
+    def open(self, plan: Plan) -> Place:
+        return stand(plan, lambda: Launch([guest_binary()]), lambda said: WallError(f"the guest ended: {said}"))
+
+    def findings(self) -> list[Finding]:
+        try:
+            return [Finding("guest program", True, guest_binary())]
+        except EngineUnavailable as problem:
+            return [Finding("guest program", False, str(problem))]

@@ -1,0 +1,29 @@
+"""Limits that the kernel keeps per process or per user namespace."""
+
+from __future__ import annotations
+
+import resource
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.config.model import Limits
+    from sandbox.engines.cgroup import Group
+
+
+def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[int]]:
+    """The guest's `rlimits`: what no control group holds. Never above what we ourselves may have."""
+    wanted: list[tuple[int, int | None]] = [
+        (resource.RLIMIT_FSIZE, limits.file_size),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+    ]
+    if group is None or not group.holds("memory"):
+        wanted.append((resource.RLIMIT_AS, limits.memory))
+    if group is None or not group.holds("pids"):
+        # Counted per user namespace: exactly this sandbox's processes. The guest is one of them.
+        wanted.append((resource.RLIMIT_NPROC, None if pids is None else pids + 1))
+    return [[kind, most, most] for kind, value in wanted if value is not None for most in (_allowed(kind, value),)]
+
+
+def _allowed(kind: int, value: int) -> int:
+    hard = resource.getrlimit(kind)[1]
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)

@@ -1,0 +1,75 @@
+"""A place on this machine: a guest that was started here, set up, and held to its limits."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.engines import cgroup
+from sandbox.engines.base import Place, Plan
+from sandbox.engines.rlimits import rlimits
+from sandbox.errors import SandboxClosed, WallError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.engines.launch import Launch
+
+
+class Room(Place):
+    """A started, furnished guest and its control group."""
+
+    def __init__(self, launch: Launch, group: cgroup.Group | None) -> None:
+        self._launch = launch
+        self._group = group
+        self._closed = False
+        self.guest = launch.guest
+        self.pid = launch.guest_pid
+
+    def out_of_memory(self) -> str | None:
+        return self._group.out_of_memory() if self._group is not None else None
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._launch.abandon()
+        if self._group is not None:
+            self._group.remove()
+
+
+def stand(plan: Plan, start: Callable[[], Launch], explain: Callable[[str], Exception]) -> Room:
+    """Starts a guest and furnishes its place. `explain` turns a launcher's last words into the error to raise.
+
+    Raises what `Engine.open` may raise; then nothing is left behind.
+    """
+    group = cgroup.hold(plan.limits, plan.pids, plan.id)
+    launch: Launch | None = None
+    try:
+        launch = start()
+        _furnish(launch, plan, group, explain)
+        return Room(launch, group)
+    except BaseException:
+        if launch is not None:
+            launch.abandon()
+        if group is not None:
+            group.remove()
+        raise
+
+
+def _furnish(
+    launch: Launch, plan: Plan, group: cgroup.Group | None, explain: Callable[[str], Exception]
+) -> None:
+    try:
+        launch.greet()
+    except SandboxClosed:
+        raise explain(launch.words()) from None
+    if group is not None:
+        group.add(launch.guest_pid)
+    owner = os.pidfd_open(os.getpid())
+    try:
+        launch.guest.set_up({**plan.setup(), "rlimits": rlimits(plan.limits, plan.pids, group)}, [owner])
+    except SandboxClosed:
+        raise WallError(f"the guest ended while it was set up: {launch.words() or 'it said nothing'}") from None
+    finally:
+        os.close(owner)

@@ -1,0 +1,124 @@
+"""Programs on PATH that live under the home directory: what must be visible for them to run, and nothing more.
+
+`~/.cargo/bin` is wanted, `~/.cargo/credentials.toml` is not: where a tool's directory also keeps secrets, only the parts
+that programs need are named here. Everything is found from PATH; nothing is searched for.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# A directory on PATH that lies beneath the first column makes the second column visible. Relative to the home.
+KNOWN = (
+    (".pyenv", (".pyenv",)),
+    (".rbenv", (".rbenv",)),
+    (".nodenv", (".nodenv",)),
+    (".asdf", (".asdf",)),
+    (".nvm", (".nvm/versions",)),
+    (".volta", (".volta/bin", ".volta/tools")),
+    (".fnm", (".fnm",)),
+    (".cargo", (".cargo/bin", ".cargo/env", ".rustup/toolchains", ".rustup/settings.toml")),
+    (".bun", (".bun/bin",)),
+    (".deno", (".deno/bin",)),
+    (".sdkman", (".sdkman/candidates",)),
+    (".local/share/mise", (".local/share/mise/installs", ".local/share/mise/shims", ".local/bin/mise")),
+    (".local/share/uv", (".local/share/uv/python", ".local/share/uv/tools")),
+    (".local/share/pipx", (".local/share/pipx/venvs",)),
+    (".local/share/pnpm", (".local/share/pnpm",)),
+    (".nix-profile", (".nix-profile", ".local/state/nix")),
+)
+# What makes the parent of a `bin` directory a whole installation (a venv, conda, a Go or Node tree).
+MARKS = ("pyvenv.cfg", "conda-meta", "lib", "libexec", "pkg")
+
+
+def toolchain_roots(path: str, home: str, project: str) -> list[str]:
+    """What to make visible, read-only, so that the programs on PATH and the project's own venv run."""
+    roots: dict[str, None] = {}
+    entries = [one for one in path.split(":") if one.startswith("/")]
+    for venv in (".venv", "venv"):
+        if os.path.exists(f"{project}/{venv}/pyvenv.cfg"):
+            entries.append(f"{project}/{venv}/bin")
+    for entry in entries:
+        for root in _roots_of(entry, home):
+            roots[root] = None
+    return _outermost(root for root in roots if not _beneath(root, project) and os.path.exists(root))
+
+
+def _roots_of(entry: str, home: str) -> Iterator[str]:
+    """The roots behind one directory on PATH, through whatever links its programs are."""
+    if not os.path.isdir(entry):
+        return
+    if _needs_binding(entry, home):
+        yield from _installation(entry, home)
+    for target in _link_targets(entry):
+        if _needs_binding(target, home):
+            yield from _installation(os.path.dirname(target), home)
+    config = f"{os.path.dirname(entry)}/pyvenv.cfg"
+    if os.path.exists(config):
+        base = _base_python(config)
+        if base and _needs_binding(base, home):
+            yield from _installation(base, home)
+
+
+def _installation(directory: str, home: str) -> Iterator[str]:
+    for prefix, parts in KNOWN:
+        if _beneath(directory, f"{home}/{prefix}"):
+            yield from (f"{home}/{part}" for part in parts)
+            return
+    parent = os.path.dirname(directory)
+    whole = os.path.basename(directory) in ("bin", "sbin", "shims", "Scripts") and any(
+        os.path.exists(f"{parent}/{mark}") for mark in MARKS
+    )
+    # `~/.local/bin` has a `lib` beside it and half of a person's private state too: never its parent.
+    if whole and parent not in (home, f"{home}/.local"):
+        yield parent
+    else:
+        yield directory
+
+
+def _link_targets(directory: str) -> Iterator[str]:
+    """Where the links in a directory of programs lead, when that is outside the directory."""
+    try:
+        with os.scandir(directory) as entries:
+            links = [entry.path for entry in entries if entry.is_symlink()]
+    except OSError:
+        return
+    for link in links:
+        target = os.path.realpath(link)
+        if not _beneath(target, directory):
+            yield target
+
+
+def _base_python(config: str) -> str | None:
+    """The interpreter's directory that a venv was made from."""
+    try:
+        with open(config, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                name, _, value = line.partition("=")
+                if name.strip() == "home":
+                    return os.path.realpath(value.strip())
+    except OSError:
+        pass
+    return None
+
+
+
+def _needs_binding(path: str, home: str) -> bool:
+    """Programs under the home directory or /opt; the system's own are visible anyway, and nobody else's are ours to show."""
+    return (_beneath(path, home) and path != home) or _beneath(path, "/opt")
+
+
+def _beneath(path: str, ancestor: str) -> bool:
+    return path == ancestor or path.startswith(ancestor.rstrip("/") + "/")
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    kept: list[str] = []
+    for path in sorted(paths):
+        if not kept or not _beneath(path, kept[-1]):
+            kept.append(path)
+    return kept

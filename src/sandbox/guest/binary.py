@@ -1,0 +1,23 @@
+"""Where the guest program is."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.errors import EngineUnavailable
+
+ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+
+def guest_binary() -> str:
+    """The guest for this machine. Raises EngineUnavailable when the package does not carry one."""
+    machine = os.uname().machine
+    arch = ARCHITECTURES.get(machine)
+    if arch is None:
+        raise EngineUnavailable(f"there is no guest program for {machine} machines (x86_64 and aarch64 have one)")
+    path = os.path.join(os.path.dirname(__file__), "bin", f"guest-{arch}")
+    if not os.path.exists(path):
+        raise EngineUnavailable(
+            f"the guest program is missing at {path}: reinstall agent-sandbox, or in a checkout run `make guest`"
+        )
+    return path

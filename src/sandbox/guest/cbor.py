@@ -1,0 +1,131 @@
+"""The subset of CBOR that `guest/protocol.md` allows: integers, bytes, text, arrays, maps with text keys, true, false,
+null; definite lengths; eight levels.
+
+Our own because what comes from the guest is hostile input, and a decoder that knows nothing beyond the subset
+has nothing beyond it to attack; and because a general library costs more to import than the walls to build.
+"""
+
+from __future__ import annotations
+
+from struct import error as StructError
+from struct import pack, unpack_from
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+DEPTH = 8
+
+
+class Malformed(ValueError):
+    """The bytes are not one value of the subset."""
+
+
+def encode(value: object) -> bytes:
+    """`value` as CBOR. Raises TypeError for what the subset has no word for."""
+    out = bytearray()
+    _encode(value, out)
+    return bytes(out)
+
+
+def decode(data: bytes) -> Any:
+    """The one value that `data` holds. Raises Malformed for anything else, whatever the bytes."""
+    try:
+        value, end = _decode(data, 0, DEPTH)
+    except (IndexError, StructError):
+        raise Malformed("cut short") from None
+    if end != len(data):
+        raise Malformed("bytes after the value")
+    return value
+
+
+def _head(major: int, number: int, out: bytearray) -> None:
+    if number < 24:
+        out.append(major << 5 | number)
+    elif number < 2**8:
+        out += pack(">BB", major << 5 | 24, number)
+    elif number < 2**16:
+        out += pack(">BH", major << 5 | 25, number)
+    elif number < 2**32:
+        out += pack(">BI", major << 5 | 26, number)
+    else:
+        out += pack(">BQ", major << 5 | 27, number)
+
+
+def _encode(value: object, out: bytearray) -> None:
+    if value is None or value is True or value is False:
+        out.append({None: 0xF6, True: 0xF5, False: 0xF4}[value])
+    elif isinstance(value, int):
+        _head(0, value, out) if value >= 0 else _head(1, -1 - value, out)
+    elif isinstance(value, bytes | bytearray | memoryview):
+        _head(2, len(value), out)
+        out += value
+    elif isinstance(value, str):
+        raw = value.encode()
+        _head(3, len(raw), out)
+        out += raw
+    elif isinstance(value, list | tuple):
+        _head(4, len(value), out)
+        for item in value:
+            _encode(item, out)
+    elif isinstance(value, dict):
+        _head(5, len(value), out)
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"map keys are text, not {key!r}")
+            _encode(key, out)
+            _encode(item, out)
+    else:
+        raise TypeError(f"the guest's language has no word for {type(value).__name__}")
+
+
+_SIMPLE = {0xF4: False, 0xF5: True, 0xF6: None}
+
+
+def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    first = data[at]
+    if first in _SIMPLE:
+        return _SIMPLE[first], at + 1
+    major, number = first >> 5, first & 31
+    at += 1
+    if number >= 24:
+        if number > 27:
+            raise Malformed(f"byte {first:#x}")
+        width = 1 << (number - 24)
+        (number,) = unpack_from(">" + "BHIQ"[number - 24], data, at)
+        at += width
+    if major == 0:
+        return number, at
+    if major == 1:
+        return -1 - number, at
+    if major in (2, 3):
+        end = at + number
+        if end > len(data):
+            raise Malformed("cut short")
+        raw = data[at:end]
+        if major == 2:
+            return raw, end
+        try:
+            return raw.decode(), end
+        except UnicodeDecodeError:
+            raise Malformed("text that is not UTF-8") from None
+    if major > 5:
+        raise Malformed(f"byte {first:#x}")
+    if depth == 0:
+        raise Malformed("too deep")
+    # Each item takes a byte at least: a length that promises more than is there is refused before anything is made.
+    if number > len(data) - at:
+        raise Malformed("cut short")
+    if major == 4:
+        items = []
+        for _ in range(number):
+            item, at = _decode(data, at, depth - 1)
+            items.append(item)
+        return items, at
+    entries: dict[str, Any] = {}
+    for _ in range(number):
+        key, at = _decode(data, at, depth - 1)
+        if not isinstance(key, str) or key in entries:
+            raise Malformed("a key that is not text, or twice the same")
+        entries[key], at = _decode(data, at, depth - 1)
+    return entries, at

@@ -1,0 +1,112 @@
+"""The host's side of the conversation with one guest."""
+
+from __future__ import annotations
+
+import os
+import socket
+from threading import Lock
+
+from sandbox.errors import GuestError, SandboxClosed, WallError
+from sandbox.guest import wire
+from sandbox.guest.command import Command, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+VERSION = 1
+
+
+class Guest:
+    """One guest. Safe to use from many threads: each request is one frame, and each has a line of its own."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._lock = Lock()
+        self._next = 0
+        self.have: dict[str, Any] = {}
+        self.sockets: dict[str, socket.socket] = {}
+
+    def greet(self) -> None:
+        """Hears the guest's first word. Raises SandboxClosed when it never comes, GuestError when it is another."""
+        message, fds = wire.receive(self._channel)
+        wire.close_all(fds)
+        if message["t"] != "hello" or message.get("v") != VERSION:
+            raise GuestError(f"the guest speaks another version: {message.get('v')!r}, not {VERSION}; reinstall")
+
+    def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
+        """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
+        self._say({"t": "setup", **setup}, fds)
+        message, received = wire.receive(self._channel)
+        if message["t"] == "failed":
+            wire.close_all(received)
+            raise WallError(_failed(message))
+        names = message.get("sockets", [])
+        if message["t"] != "ready" or not isinstance(names, list) or len(names) != len(received):
+            wire.close_all(received)
+            raise GuestError("the guest did not get ready")
+        self.sockets = {str(name): socket.socket(fileno=fd) for name, fd in zip(names, received, strict=True)}
+        self.have = message.get("have", {})
+
+    def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Command:
+        """Starts a command; `stdio` are the tenant's ends (none with a pty) and stay the caller's to close."""
+        line, theirs = socket.socketpair()
+        try:
+            self._say({"t": "exec", "id": self._number(), **request}, (theirs.fileno(), *stdio))
+        except BaseException:
+            line.close()
+            raise
+        finally:
+            theirs.close()
+        return Command(line, name)
+
+    def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
+        """One file operation with a tenant's own rights. Raises OSError as the same call outside would."""
+        request = {"t": "file", "op": operation, "path": path, **more}
+        return self._ask(request, os.fsdecode(path))
+
+    def dial(self, family: int, address: str, port: int) -> socket.socket:
+        """A connection to a tenant's listening socket. Raises OSError when nobody listens."""
+        request: dict[str, object] = {"t": "dial", "family": family, "address": address, "port": port}
+        _, fds = self._ask(request, f"{address}:{port}")
+        return socket.socket(fileno=fds[0])
+
+    def close(self) -> None:
+        """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""
+        for one in self.sockets.values():
+            one.close()
+        self._channel.close()
+
+    def _ask(self, request: dict[str, object], subject: str) -> tuple[dict[str, Any], list[int]]:
+        line, theirs = socket.socketpair()
+        with line:
+            with theirs:
+                self._say({"id": self._number(), **request}, (theirs.fileno(),))
+            message, fds = wire.receive(line)
+        if message["t"] == "done":
+            return message, fds
+        wire.close_all(fds)
+        if message["t"] != "failed":
+            raise GuestError(f"the guest answered {message['t']!r}")
+        number = whole(message, "errno")
+        raise OSError(number, os.strerror(number), subject)
+
+    def _say(self, message: dict[str, object], fds: Sequence[int]) -> None:
+        with self._lock:
+            try:
+                wire.send(self._channel, message, fds)
+            except ValueError as closed:  # our own end was closed by another thread
+                raise SandboxClosed("the sandbox is closed") from closed
+
+    def _number(self) -> int:
+        with self._lock:
+            self._next += 1
+            return self._next
+
+
+def _failed(message: dict[str, Any]) -> str:
+    number, step = whole(message, "errno"), message.get("step")
+    detail = message.get("detail")
+    where = f" ({detail.decode(errors='replace') if isinstance(detail, bytes) else detail})" if detail else ""
+    return f"the walls could not be built: {step}: {os.strerror(number)}{where}. Try `sandbox doctor`."

@@ -1,0 +1,193 @@
+"""A command running inside: its line to the guest, and the host's ends of its input and output.
+
+Every command has a line of its own (`guest/protocol.md`, "Lines"), so nothing is shared between two commands and no thread
+is needed to sort replies: whoever waits for a command waits on that command's descriptors.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import time
+
+from sandbox.errors import CommandError, GuestError, SandboxClosed
+from sandbox.guest import wire
+from sandbox.result import Chunk, ExecResult
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+PIECE = 2**17
+
+
+class Command:
+    """What the host holds of one running command. Closing it kills the command if it still runs."""
+
+    def __init__(self, line: socket.socket, name: str) -> None:
+        self.line = line
+        self.name = name
+        self.pid: int | None = None
+        self.stdin: int | None = None
+        self.stdout: int | None = None
+        self.stderr: int | None = None
+        self.terminal: int | None = None
+        self.result: ExecResult | None = None
+
+    # -- what the guest says
+
+    def wait_started(self) -> None:
+        """Until it runs. Raises CommandError when it never will."""
+        while self.pid is None and self.result is None:
+            self.hear()
+
+    def hear(self) -> None:
+        """Takes in one frame from the line. Raises CommandError, GuestError or SandboxClosed."""
+        message, fds = wire.receive(self.line)
+        kind = message["t"]
+        if kind == "started":
+            self.pid = whole(message, "pid")
+            if fds:
+                self.terminal = fds.pop()
+            wire.close_all(fds)
+        elif kind == "exit":
+            wire.close_all(fds)
+            self.result = _result(message)
+        elif kind == "failed":
+            wire.close_all(fds)
+            raise never_ran(self.name, message)
+        else:
+            wire.close_all(fds)
+            raise GuestError(f"the guest said {kind!r} about a command")
+
+    # -- what the host asks
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the command's process group; nothing happens when it has ended."""
+        self._tell({"t": "signal", "sig": number})
+
+    def kill(self) -> None:
+        """Kills every process of the command's session."""
+        self._tell({"t": "cancel"})
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Tells the command's terminal its new size."""
+        self._tell({"t": "resize", "rows": rows, "cols": columns})
+
+    def _tell(self, message: dict[str, object]) -> None:
+        try:
+            wire.send(self.line, message)
+        except SandboxClosed:
+            pass  # it ended first: what was asked no longer matters
+
+    # -- input and output
+
+    def chunks(self, given: bytes = b"") -> Iterator[Chunk]:
+        """Feeds `given` to its stdin and yields its output as it comes, until it has ended.
+
+        Ends when the command itself ends, after what it wrote has been read: something it left in the background and
+        that still holds the pipe open is not waited for.
+        """
+        poll = select.poll()
+        streams = {fd: name for fd, name in ((self.stdout, "stdout"), (self.stderr, "stderr")) if fd is not None}
+        for fd in (self.line.fileno(), *streams):
+            poll.register(fd, select.POLLIN)
+        left = memoryview(given)
+        if self.stdin is not None:
+            os.set_blocking(self.stdin, False)
+            poll.register(self.stdin, select.POLLOUT)
+        while self.result is None:
+            for fd, _ in poll.poll():
+                if fd == self.stdin:
+                    left = self._feed(poll, left)
+                elif fd in streams:
+                    data = os.read(fd, PIECE)
+                    if data:
+                        yield Chunk(streams[fd], data)
+                    else:
+                        poll.unregister(fd)
+                        del streams[fd]
+                else:
+                    self.hear()
+        for fd, name in streams.items():
+            os.set_blocking(fd, False)
+            yield from (Chunk(name, data) for data in _rest(fd))
+
+    def _feed(self, poll: select.poll, left: memoryview) -> memoryview:
+        assert self.stdin is not None
+        try:
+            left = left[os.write(self.stdin, left[:PIECE]) if left else 0 :]
+        except BlockingIOError:
+            return left
+        except BrokenPipeError:
+            left = left[:0]  # the command does not read on: its choice
+        if not left:
+            poll.unregister(self.stdin)
+            os.close(self.stdin)
+            self.stdin = None
+        return left
+
+    def wait(self, timeout: float | None = None) -> ExecResult:
+        """Until it has ended; its output is the caller's to read. Raises TimeoutError."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        poll = select.poll()
+        poll.register(self.line.fileno(), select.POLLIN)
+        while self.result is None:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+            if not poll.poll(left):
+                raise TimeoutError(f"{self.name} still runs")
+            self.hear()
+        return self.result
+
+    def close(self) -> None:
+        """Gives back every descriptor; the guest kills what still runs when the line closes."""
+        self.line.close()
+        for name in ("stdin", "stdout", "stderr", "terminal"):
+            fd = getattr(self, name)
+            if fd is not None:
+                setattr(self, name, None)
+                os.close(fd)
+
+
+def whole(message: dict[str, object], key: str) -> int:
+    """A whole number that the guest must have sent."""
+    value = message.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise GuestError(f"the guest sent no number for {key!r}")
+    return value
+
+
+def never_ran(name: str, message: dict[str, object]) -> CommandError:
+    """The guest's `failed`, in words."""
+    number, step = whole(message, "errno"), message.get("step")
+    said = os.strerror(number)
+    if step == "chdir":
+        return CommandError(f"cannot enter the working directory inside the sandbox: {said}", exit_code=126)
+    if number == errno.ENOENT:
+        return CommandError(f"{name}: no such command inside the sandbox", exit_code=127)
+    return CommandError(f"{name}: {said}" + ("" if step == "exec" else f" (at {step})"), exit_code=126)
+
+
+def _rest(fd: int) -> Iterator[bytes]:
+    try:
+        while data := os.read(fd, PIECE):
+            yield data
+    except BlockingIOError:
+        return
+
+
+def _result(message: dict[str, object]) -> ExecResult:
+    signal = whole(message, "signal") if "signal" in message else None
+    timed_out = message.get("timed_out") is True
+    return ExecResult(
+        exit_code=whole(message, "code") if signal is None else 128 + signal,
+        signal=signal,
+        timed_out=timed_out,
+        duration_ms=whole(message, "wall_us") // 1000,
+        user_ms=whole(message, "user_us") // 1000,
+        system_ms=whole(message, "sys_us") // 1000,
+        max_rss_kb=whole(message, "maxrss_kb"),
+        note="it ran longer than its timeout" if timed_out else "",
+    )

@@ -1,0 +1,109 @@
+"""Frames with descriptors over a stream socket: `guest/protocol.md`, "Frames"."""
+
+from __future__ import annotations
+
+import os
+import socket
+from array import array
+from struct import pack, unpack
+
+from sandbox.errors import GuestError, SandboxClosed
+from sandbox.guest import cbor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+LARGEST = 4 * 2**20
+MOST_FDS = 64
+
+
+def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = ()) -> None:
+    """Sends one frame; `fds` ride on its first byte and stay the caller's to close.
+
+    Raises SandboxClosed when nobody is there any more, GuestError when the frame would be too large.
+    """
+    if fds:
+        message["fds"] = len(fds)
+    body = cbor.encode(message)
+    if len(body) > LARGEST:
+        raise GuestError(f"a request of {len(body)} bytes; at most {LARGEST} fit (shorten arguments or environment)")
+    frame = memoryview(pack("<I", len(body)) + body)
+    try:
+        if fds:
+            sent = sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))])
+            frame = frame[sent:]
+        sock.sendall(frame)
+    except OSError as problem:
+        raise SandboxClosed("the sandbox has ended") from problem
+
+
+def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """The next frame and the descriptors that came with it, which are the caller's to close.
+
+    Raises SandboxClosed at the end of the stream, GuestError for anything the protocol does not allow.
+    """
+    head, fds = _exactly(sock, 4, with_fds=True)
+    try:
+        (length,) = unpack("<I", head)
+        if not 0 < length <= LARGEST:
+            raise GuestError(f"the guest sent a frame of {length} bytes")
+        body, _ = _exactly(sock, length)
+        try:
+            message = cbor.decode(body)
+        except cbor.Malformed as problem:
+            raise GuestError(f"the guest sent a broken frame: {problem}") from None
+        if not isinstance(message, dict) or not isinstance(message.get("t"), str):
+            raise GuestError("the guest sent a frame without a type")
+        if message.get("fds", 0) != len(fds):
+            raise GuestError("the guest sent other descriptors than it said")
+    except BaseException:
+        close_all(fds)
+        raise
+    return message, fds
+
+
+def close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def sender_pid(sock: socket.socket) -> int:
+    """Who will send the next frame, as a pid of ours: the kernel's word, not the sender's. SO_PASSCRED must be on."""
+    _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(12), socket.MSG_PEEK)
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            return int(unpack("iii", data)[0])
+    raise SandboxClosed("the sandbox has ended")
+
+
+def _exactly(sock: socket.socket, size: int, with_fds: bool = False) -> tuple[bytes, list[int]]:
+    fds: list[int] = []
+    data = bytearray()
+    while len(data) < size:
+        try:
+            if with_fds and not data:
+                part, fds = _with_descriptors(sock, size)
+            else:
+                part = sock.recv(min(size - len(data), 2**18))
+        except ConnectionError as problem:
+            raise SandboxClosed("the sandbox has ended") from problem
+        if not part:
+            close_all(fds)
+            raise SandboxClosed("the sandbox has ended")
+        data += part
+    return bytes(data), fds
+
+
+def _with_descriptors(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    # Not socket.recv_fds: it drops its flags, and the descriptors would be inherited by the next program started.
+    part, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(MOST_FDS * 4), socket.MSG_CMSG_CLOEXEC)
+    fds = array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) // 4 * 4])
+    if flags & socket.MSG_CTRUNC:
+        close_all(fds)
+        raise GuestError("the guest sent too many descriptors")
+    return part, list(fds)

@@ -1,0 +1,34 @@
+"""How the suite runs as root and as an ordinary user (see CONTRIBUTING.md, "Tests run twice")."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+#: Everything here is about walls. Elsewhere a module or a test says so: `pytestmark = pytest.mark.walls`.
+WALLS = ("engines", "guest", "security", "test_sandbox.py", "test_aio.py")
+
+# A machine under load is no bug: no deadlines. No database: the ordinary user cannot write in root's tree.
+hypothesis.settings.register_profile("suite", deadline=None, database=None)
+hypothesis.settings.register_profile("soak", deadline=None, database=None, max_examples=20_000)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    soaking = config.getoption("markexpr") == "soak"
+    hypothesis.settings.load_profile("soak" if soaking else "suite")
+
+
+def pytest_report_header() -> str:
+    return "running as root" if os.geteuid() == 0 else f"running as an ordinary user (uid {os.geteuid()})"
+
+
+# First, because `-m` is applied in this hook too and must see the mark.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WALLS:
+            item.add_marker(pytest.mark.walls)
