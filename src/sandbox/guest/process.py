@@ -18,17 +18,22 @@ from sandbox.result import Chunk, ExecResult
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Self
 
 PIECE = 2**17
 
 
-class Command:
-    """What the host holds of one running command. Closing it kills the command if it still runs."""
+class Process:
+    """One running command. Closing it kills the command if it still runs.
+
+    `stdin`, `stdout`, `stderr` are the host's ends of its pipes, `terminal` the master of its pty; None where there is none.
+    """
 
     def __init__(self, line: socket.socket, name: str) -> None:
         self.line = line
         self.name = name
+        self.judge: Callable[[ExecResult], None] | None = None  # the sandbox's last word on the result
         self.pid: int | None = None
         self.stdin: int | None = None
         self.stdout: int | None = None
@@ -55,6 +60,8 @@ class Command:
         elif kind == "exit":
             wire.close_all(fds)
             self.result = _result(message)
+            if self.judge is not None:
+                self.judge(self.result)
         elif kind == "failed":
             wire.close_all(fds)
             raise never_ran(self.name, message)
@@ -125,8 +132,7 @@ class Command:
             left = left[:0]  # the command does not read on: its choice
         if not left:
             poll.unregister(self.stdin)
-            os.close(self.stdin)
-            self.stdin = None
+            self.close_stdin()
         return left
 
     def wait(self, timeout: float | None = None) -> ExecResult:
@@ -140,6 +146,39 @@ class Command:
                 raise TimeoutError(f"{self.name} still runs")
             self.hear()
         return self.result
+
+    def write(self, data: bytes) -> None:
+        """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
+        target = self.terminal if self.terminal is not None else self.stdin
+        if target is None:
+            raise ValueError("this command has no input")
+        left = memoryview(data)
+        while left:
+            left = left[os.write(target, left) :]
+
+    def close_stdin(self) -> None:
+        """Ends the command's input."""
+        if self.stdin is not None:
+            os.close(self.stdin)
+            self.stdin = None
+
+    def read(self, size: int = PIECE, stream: str = "stdout") -> bytes:
+        """Output as soon as there is some; empty at its end. With a pty there is one stream, whatever is asked."""
+        source = self.terminal if self.terminal is not None else getattr(self, stream)
+        if source is None:
+            raise ValueError(f"this command's {stream} is not a pipe of ours")
+        try:
+            return os.read(source, size)
+        except OSError as problem:
+            if problem.errno == errno.EIO and self.terminal is not None:
+                return b""  # how a terminal says that nobody is on the other side any more
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Gives back every descriptor; the guest kills what still runs when the line closes."""
