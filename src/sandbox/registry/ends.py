@@ -46,7 +46,7 @@ def remove(entry: Entry) -> None:
     """Deletes an ended sandbox's entry, and the changes it kept. Raises SandboxError while it is running."""
     if entry.running:
         raise SandboxError(f"{entry.id} is running; `sandbox kill {entry.id}` first")
-    _take_away(entry.path)
+    take_away(entry.path)
 
 
 def prune(home: str, *, changes_too: bool = False) -> tuple[list[str], list[str]]:
@@ -61,7 +61,7 @@ def prune(home: str, *, changes_too: bool = False) -> tuple[list[str], list[str]
             continue
         if _holds_changes(entry.path) and not changes_too:
             kept.append(entry.id)
-        elif _take_away(entry.path):
+        elif take_away(entry.path):
             removed.append(entry.id)
     _clear_half_made(home)
     _sweeper()(home)
@@ -72,7 +72,7 @@ def trim(home: str, keep: int) -> None:
     """Deletes the oldest stopped entries beyond `keep`. Crashed ones stay until somebody has seen them."""
     stopped = [entry for entry in entries(home) if entry.status == STOPPED and not _holds_changes(entry.path)]
     for entry in stopped[keep:]:
-        _take_away(entry.path)
+        take_away(entry.path)
 
 
 def _is_same(entry: Entry) -> bool:
@@ -130,7 +130,7 @@ def _holds_changes(path: str) -> bool:
         return False
 
 
-def _take_away(path: str) -> bool:
+def take_away(path: str) -> bool:
     """Removes a directory of the registry by one rename, then at leisure. False when somebody else was faster."""
     parent, name = os.path.split(path)
     hidden = f"{parent}/.gone.{name.lstrip('.')}.{os.getpid()}"

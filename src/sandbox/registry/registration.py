@@ -57,6 +57,13 @@ class Registration:
         """A path of `name` in the entry that is short however deep the home lies: a socket's may have 107 bytes."""
         return f"/proc/self/fd/{self._directory}/{name}"
 
+    def discard(self) -> None:
+        """Takes the whole entry away: the sandbox never came to be."""
+        from sandbox.registry.ends import take_away
+
+        self.end()
+        take_away(self.path)
+
     def end(self, status: str = STOPPED) -> None:
         """Writes how it ended and takes away what only a living sandbox has. Harmless to repeat."""
         directory, self._directory = self._directory, -1

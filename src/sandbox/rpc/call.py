@@ -15,7 +15,7 @@ from sandbox.rpc.faults import Fault
 from sandbox.rpc.wire import Writer
 
 if TYPE_CHECKING:
-    from sandbox.process import Process
+    from sandbox.guest.process import Process
 
 _WAITING_INPUT = 16 * 2**20  # bytes that a command has been sent and has not read
 
@@ -23,42 +23,53 @@ _WAITING_INPUT = 16 * 2**20  # bytes that a command has been sent and has not re
 class Call:
     """A request: where its answers go, and the command it runs, if it runs one."""
 
-    def __init__(self, writer: Writer, id: int | str | UnsetType, method: str) -> None:
+    def __init__(
+        self, writer: Writer, id: int | str | UnsetType, method: str, free: Callable[[Call], None]
+    ) -> None:
         self.id = id
         self.method = method
         self.cancelled = False
         self.inputs = Inputs()
         self._writer = writer
+        self._free = free
         self._process: Process | None = None
+        self._on_cancel: Callable[[], None] | None = None
         self._started = Event()
 
-    def reply(self, result: dict[str, Any]) -> None:
-        """Sends a result; streaming methods send several. A notification gets none."""
+    def piece(self, result: dict[str, Any]) -> None:
+        """Sends one of several results. (A notification gets no answers at all.)"""
         if self.id is not UNSET:
             self._writer.send({"jsonrpc": "2.0", "result": result, "id": self.id})
 
+    def reply(self, result: dict[str, Any]) -> None:
+        """Sends the last, or only, result."""
+        self.done()
+        self.piece(result)
+
     def reply_content(self, content: bytes | bytearray, more: dict[str, Any]) -> None:
         """Sends a result that is mostly one file's content."""
+        self.done()
         if not isinstance(self.id, UnsetType):
             self._writer.send_content(self.id, content, more)
 
     def fail(self, problem: BaseException) -> None:
         """Sends an error."""
+        self.done()
         if self.id is not UNSET:
-            error = faults.fault(problem).plain()
-            self._writer.send({"jsonrpc": "2.0", "error": error, "id": self.id})
+            self._writer.send({"jsonrpc": "2.0", "error": faults.fault(problem).plain(), "id": self.id})
 
     @property
     def gone(self) -> bool:
         """Whether nobody hears the answers any more."""
         return self._writer.broken
 
-    def runs(self, process: Process) -> None:
-        """From now on `cancel`, `signal`, `resize` and `input` reach `process`."""
+    def runs(self, process: Process, on_cancel: Callable[[], None] | None = None) -> None:
+        """From now on `cancel`, `signal`, `resize` and `input` reach `process`; cancelling kills it, or `on_cancel`."""
         self._process = process
+        self._on_cancel = on_cancel or process.kill
         self._started.set()
         if self.cancelled:
-            process.kill()
+            self._on_cancel()
 
     def process(self) -> Process:
         """The command, as soon as it runs. Raises Fault when this request runs none."""
@@ -70,12 +81,13 @@ class Call:
     def cancel(self) -> None:
         """Kills the command, now or as soon as it runs."""
         self.cancelled = True
-        if self._process is not None:
-            self._process.kill()
+        if self._on_cancel is not None:
+            self._on_cancel()
 
     def done(self) -> None:
-        """Lets go of everybody who waits for the command."""
-        self._process = None
+        """Frees the id, *before* the last answer is out: whoever has read that may use the id again."""
+        self._free(self)
+        self._process = self._on_cancel = None
         self._started.set()
         self.inputs.close()
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING
 
+from sandbox.errors import SandboxError
+
 if TYPE_CHECKING:
-    from sandbox.process import Process
+    from sandbox.guest.process import Process
     from sandbox.result import ExecResult
 
 _REMEMBERED = 64 * 1024  # bytes of output that somebody who joins sees at once
@@ -22,15 +24,23 @@ class Terminal:
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        self.result: ExecResult | None = None
+        self._ended = False
+        self._failed: SandboxError | None = None
         self._changed = Condition()
         self._recent: deque[bytes] = deque()
         self._recent_size = 0
         self._watchers: list[deque[bytes]] = []
         Thread(target=self._read, name="sandbox-terminal", daemon=True).start()
 
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
     def watch(self, show: Callable[[bytes], None], leaves: Callable[[], bool]) -> ExecResult | None:
-        """Shows what was printed lately and everything from now on, until the command ends. None: the watcher left."""
+        """Shows what was printed lately and everything from now on, until the command ends. None: the watcher left.
+
+        Raises SandboxError when the sandbox ended under it.
+        """
         mine: deque[bytes] = deque()
         with self._changed:
             mine.extend(self._recent)
@@ -38,15 +48,17 @@ class Terminal:
         try:
             while True:
                 with self._changed:
-                    while not mine and self.result is None and not leaves():
+                    while not mine and not self._ended and not leaves():
                         self._changed.wait()
                     pieces = list(mine)
                     mine.clear()
                     self._changed.notify_all()
                 if leaves():
                     return None
+                if not pieces and self._failed is not None:
+                    raise self._failed
                 if not pieces:
-                    return self.result
+                    return self.process.result
                 show(b"".join(pieces))
         finally:
             with self._changed:
@@ -68,10 +80,11 @@ class Terminal:
                     self._changed.notify_all()
                     while any(sum(map(len, watcher)) > _WAITING for watcher in self._watchers):
                         self._changed.wait()
-            result = self.process.wait()
+        except SandboxError as problem:
+            self._failed = problem
         finally:
             with self._changed:
-                self.result = result
+                self._ended = True
                 self._changed.notify_all()
             self.process.close()
 
@@ -89,13 +102,39 @@ class Terminals:
         self._kept: dict[str, Terminal] = {}
         self._lock = Lock()
 
+    def __bool__(self) -> bool:
+        return any(not terminal.ended for terminal in self._kept.values())
+
     def join(self, name: str | None, start: Callable[[], Process]) -> tuple[Terminal, bool]:
         """The living terminal of that name and True, or a new one and False."""
         if name is None:
             return Terminal(start()), False
         with self._lock:
             kept = self._kept.get(name)
-            if kept is not None and kept.result is None:
+            if kept is not None and not kept.ended:
                 return kept, True
             self._kept[name] = Terminal(start())
             return self._kept[name], False
+
+
+def _output(process: Process) -> Iterator[bytes]:
+    """Everything the terminal shows until the command has ended; what it left in the background is not waited for."""
+    terminal = process.terminal
+    assert terminal is not None
+    poll = select.poll()
+    poll.register(terminal, select.POLLIN)
+    poll.register(process.line.fileno(), select.POLLIN)
+    while process.result is None:
+        for descriptor, _ in poll.poll():
+            if descriptor != terminal:
+                process.hear()
+            elif data := process.read():
+                yield data
+            else:
+                poll.unregister(terminal)
+    os.set_blocking(terminal, False)
+    try:
+        while data := process.read():
+            yield data
+    except BlockingIOError:
+        return
