@@ -67,8 +67,8 @@ class Sandbox:
     ) -> ExecResult:
         """Runs a command to its end: a string by the shell, a list as it is.
 
-        Each of stdout and stderr is kept up to `max_output` bytes; what is over is cut, with a mark. A command that runs
-        longer than `timeout` seconds is killed and the result says so. Raises CommandError when it never
+        Each of stdout and stderr is kept up to `max_output` bytes; what is over is cut, with a mark. A command that
+        runs longer than `timeout` seconds is killed and the result says so. Raises CommandError when it never
         started, SandboxClosed when the sandbox ended meanwhile.
         """
         out, err = Collector(max_output), Collector(max_output)
@@ -91,18 +91,25 @@ class Sandbox:
         timeout: float | None = None,
     ) -> Iterator[Chunk | ExecResult]:
         """Yields output as it comes, and the result last. A caller that stops iterating kills the command."""
-        given = stdin.encode() if isinstance(stdin, str) else stdin
-        process = self.spawn(
-            command,
-            working_dir,
-            env=env,
-            timeout=timeout,
-            stdin=self._null if given is None else None,
-        )
-        with process:
-            yield from process.chunks(given or b"")
+        with self.begin(command, working_dir, env=env, stdin=stdin, timeout=timeout) as process:
+            yield from process.chunks()
             assert process.result is not None
             yield process.result
+
+    def begin(
+        self,
+        command: Words,
+        working_dir: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | str | None = None,
+        timeout: float | None = None,
+    ) -> Process:
+        """Starts a command whose whole input is known: `stdin`, or nothing. Its `chunks()` feed it and yield output."""
+        null = self._null if stdin is None else None
+        process = self.spawn(command, working_dir, env=env, timeout=timeout, stdin=null)
+        process.given = stdin.encode() if isinstance(stdin, str) else stdin or b""
+        return process
 
     def spawn(
         self,
@@ -119,7 +126,7 @@ class Sandbox:
         """Starts a command and returns at once; the caller talks to it and closes it.
 
         With `pty` (rows, columns) it gets a terminal. Else its standard streams are pipes, or the descriptors given,
-        which stay the caller's. Raises SandboxClosed; a command that cannot start says so at its first `wait` or output.
+        which stay the caller's. Raises SandboxClosed; a command that cannot start says so at its first `wait`.
         """
         argv = _argv(command)
         limit = min((one for one in (timeout, self.config.limits.timeout) if one is not None), default=None)
@@ -189,7 +196,7 @@ class Sandbox:
     # -- files, always with a tenant's rights and through descriptors: a path cannot lead where a tenant could not go
 
     def open_file(self, path: str, flags: int, mode: int = 0o644) -> int:
-        """A descriptor of a regular file inside. Raises OSError as `os.open` would, also for what is no regular file."""
+        """A descriptor of a regular file inside. Raises OSError as `os.open` does, and for anything else."""
         _, fds = self._guest.file("open", self._path(path), flags=flags, mode=mode & 0o777)
         (fd,) = fds
         if not stat.S_ISREG(os.fstat(fd).st_mode):

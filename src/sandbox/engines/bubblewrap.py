@@ -91,8 +91,7 @@ def _arguments(plan: Plan) -> Iterator[str]:
         (path, ("--perms", f"{mode:o}", "--tmpfs", path)) for path, mode in plan.scratch
     ]
     mounts += [
-        (bind.target, ("--bind" if bind.writable else "--ro-bind", bind.source, bind.target))
-        for bind in plan.binds
+        (bind.target, ("--bind" if bind.writable else "--ro-bind", bind.source, bind.target)) for bind in plan.binds
     ]
     for _, words in sorted(mounts, key=lambda one: one[0].rstrip("/").split("/")):
         yield from words
@@ -107,5 +106,3 @@ def explain(said: str) -> SandboxError:
 
         return EngineUnavailable(f"bubblewrap could not make its namespaces ({said}). {why_no_namespaces()}")
     return WallError(f"bubblewrap could not build the place: {said or 'it said nothing'}")
-
-

@@ -51,7 +51,17 @@ NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\npro
 HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n"
 
 # What the host's /proc says of the host, or lets uid 0 do to it, also without a capability.
-PROC_HIDDEN = ("acpi", "asound", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list", "timer_stats")
+PROC_HIDDEN = (
+    "acpi",
+    "asound",
+    "kcore",
+    "keys",
+    "latency_stats",
+    "sched_debug",
+    "scsi",
+    "timer_list",
+    "timer_stats",
+)
 PROC_FROZEN = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 
 # A project here would be the machine itself.
@@ -199,8 +209,8 @@ def _proc(plan: Plan) -> None:
                 {"kind": "mask", "path": path.encode(), "dir": os.path.isdir(path), "optional": True}
             )
     for name in PROC_FROZEN:
-        path = f"/proc/{name}".encode()
-        plan.operations.append({"kind": "bind", "path": path, "from": path, "ro": True, "optional": True})
+        frozen = f"/proc/{name}".encode()
+        plan.operations.append({"kind": "bind", "path": frozen, "from": frozen, "ro": True, "optional": True})
 
 
 def _writable(plan: Plan) -> None:

@@ -1,7 +1,7 @@
 """Programs on PATH that live under the home directory: what must be visible for them to run, and nothing more.
 
-`~/.cargo/bin` is wanted, `~/.cargo/credentials.toml` is not: where a tool's directory also keeps secrets, only the parts
-that programs need are named here. Everything is found from PATH; nothing is searched for.
+`~/.cargo/bin` is wanted, `~/.cargo/credentials.toml` is not: where a tool's directory also keeps secrets, only the
+parts that programs need are named here. Everything is found from PATH; nothing is searched for.
 """
 
 from __future__ import annotations
@@ -106,9 +106,8 @@ def _base_python(config: str) -> str | None:
     return None
 
 
-
 def _needs_binding(path: str, home: str) -> bool:
-    """Programs under the home directory or /opt; the system's own are visible anyway, and nobody else's are ours to show."""
+    """Programs under the home directory or /opt; the system's own are visible anyway, nobody else's are ours to show."""
     return (_beneath(path, home) and path != home) or _beneath(path, "/opt")
 
 

@@ -1,7 +1,7 @@
 """A command running inside: its line to the guest, and the host's ends of its input and output.
 
-Every command has a line of its own (`guest/protocol.md`, "Lines"), so nothing is shared between two commands and no thread
-is needed to sort replies: whoever waits for a command waits on that command's descriptors.
+Every command has a line of its own (`guest/protocol.md`, "Lines"), so nothing is shared between two commands and no
+thread is needed to sort replies: whoever waits for a command waits on that command's descriptors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PIECE = 2**17
 class Process:
     """One running command. Closing it kills the command if it still runs.
 
-    `stdin`, `stdout`, `stderr` are the host's ends of its pipes, `terminal` the master of its pty; None where there is none.
+    `stdin`, `stdout`, `stderr` are the host's ends of its pipes, `terminal` the master of its pty; None where none is.
     """
 
     def __init__(self, line: socket.socket, name: str) -> None:
@@ -39,6 +39,7 @@ class Process:
         self.stdout: int | None = None
         self.stderr: int | None = None
         self.terminal: int | None = None
+        self.given = b""
         self.result: ExecResult | None = None
 
     # -- what the guest says
@@ -91,8 +92,8 @@ class Process:
 
     # -- input and output
 
-    def chunks(self, given: bytes = b"") -> Iterator[Chunk]:
-        """Feeds `given` to its stdin and yields its output as it comes, until it has ended.
+    def chunks(self) -> Iterator[Chunk]:
+        """Feeds what it was given to its stdin and yields its output as it comes, until it has ended.
 
         Ends when the command itself ends, after what it wrote has been read: something it left in the background and
         that still holds the pipe open is not waited for.
@@ -101,7 +102,7 @@ class Process:
         streams = {fd: name for fd, name in ((self.stdout, "stdout"), (self.stderr, "stderr")) if fd is not None}
         for fd in (self.line.fileno(), *streams):
             poll.register(fd, select.POLLIN)
-        left = memoryview(given)
+        left = memoryview(self.given)
         if self.stdin is not None:
             os.set_blocking(self.stdin, False)
             poll.register(self.stdin, select.POLLOUT)
