@@ -239,6 +239,10 @@ class RemoteProcess:
         self.result.stdout_bytes, self.result.stderr_bytes = output["stdout"].value(), output["stderr"].value()
         return self.result
 
+    def leave(self) -> None:
+        """Cancels: whoever reads `chunks` hears RpcError; a kept terminal lives on."""
+        self._connection.call("cancel", {"request": self._stream.id})
+
     def close(self) -> None:
         self._stream.close()
 

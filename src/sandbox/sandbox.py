@@ -7,12 +7,15 @@ import os
 import stat
 from threading import Lock
 
+from sandbox.config.home import home
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, without_walls
 from sandbox.errors import SandboxClosed, SandboxError
 from sandbox.events import Events, event
+from sandbox.registry.registration import Registration
 from sandbox.result import Chunk, Collector, ExecResult
+from sandbox.rpc.listen import Listener
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
+    from sandbox.client import Client
     from sandbox.events import Handler
     from sandbox.guest.process import Process
 
@@ -32,8 +36,10 @@ FILE_LIMIT = 2**30
 class Sandbox:
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process."""
 
-    def __init__(self, config: Config | Mapping[str, Any] | None = None) -> None:
-        """Builds the walls at once.
+    def __init__(
+        self, config: Config | Mapping[str, Any] | None = None, *, command: Sequence[str] | None = None
+    ) -> None:
+        """Builds the walls at once. `command` is what `sandbox list` shows it is for.
 
         Raises ConfigError, EngineUnavailable, WallError or LimitUnavailable; then nothing is left behind.
         """
@@ -47,7 +53,13 @@ class Sandbox:
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
-        self._place = engine.open(self._plan)
+        self._registration = Registration(home(), self.id, self.config.plain(), command)
+        try:
+            self._place = engine.open(self._plan)
+            self._listener = Listener(self._registration.beside("socket"), self)
+        except BaseException:
+            self._registration.discard()
+            raise
         self._guest = self._place.guest
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.engine = engine.name
@@ -265,6 +277,18 @@ class Sandbox:
         """A connection to a TCP port that a tenant listens on. Raises OSError."""
         return self._guest.dial(6 if ":" in address else 4, address, port)
 
+    @staticmethod
+    def attach(id: str) -> Client:
+        """A client, with the same methods, of a sandbox that runs already. Raises NotFound or SandboxError."""
+        from sandbox.client import attach
+
+        return attach(id)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that were asked for, as tenants see them: placeholders where a secret was named."""
+        return {name: self._plan.environment[name] for name in self.config.environment.set}
+
     # -- telling
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
@@ -284,7 +308,9 @@ class Sandbox:
             self._closed = True
         if os.getpid() != self._owner:
             return  # a fork's copy: the sandbox is not its to end
+        self._listener.close()
         self._place.close()
+        self._registration.end()
         os.close(self._null)
         self._lifecycle("stopped")
 

@@ -112,13 +112,13 @@ class Inputs:
             self._queue.append((data, end, answer))
             self._changed.notify()
 
-    def feed(self, descriptor: int) -> None:
+    def feed(self, descriptor: int, at_end: bytes = b"") -> None:
         """Writes everything that comes to `descriptor`, until the end was sent or `close`; then closes it."""
         try:
             while (one := self._next()) is not None:
                 data, end, answer = one
                 try:
-                    _write_all(descriptor, data)
+                    _write_all(descriptor, data + at_end if end else data)
                 except OSError as problem:
                     answer(problem)
                     return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,13 @@ if TYPE_CHECKING:
     from sandbox.guest.process import Process
     from sandbox.sandbox import Sandbox
 
+_END_OF_INPUT = b"\x04"  # Ctrl-D: how somebody at a terminal says it
+
 
 def run(call: Call, sandbox: Sandbox, asked: Exec) -> dict[str, Any]:
     """`exec`: one answer, with the output up to `max_output` bytes of each stream."""
     output = {"stdout": Collector(asked.max_output), "stderr": Collector(asked.max_output)}
-    result = _run(call, sandbox, asked, asked.stdin or b"", lambda name, data: output[name].add(data))
+    result = _run(call, _begun(sandbox, asked), lambda name, data: output[name].add(data))
     said = {name: collected.value() for name, collected in output.items()} | _ended(result)
     if any(collected.truncated for collected in output.values()):
         said["truncated"] = True
@@ -31,14 +32,28 @@ def run(call: Call, sandbox: Sandbox, asked: Exec) -> dict[str, Any]:
 
 def stream(call: Call, sandbox: Sandbox, asked: Exec) -> dict[str, Any]:
     """`exec_stream`: an answer for each piece of output, a last one with the exit code."""
-    result = _run(call, sandbox, asked, asked.stdin or b"", lambda name, data: call.piece({name: data}))
-    return _ended(result)
+    return _ended(_run(call, _begun(sandbox, asked), lambda name, data: call.piece({name: data})))
 
 
 def pipe(call: Call, sandbox: Sandbox, asked: ExecPipe) -> dict[str, Any]:
     """`exec_pipe`: as `exec_stream`, with a first answer that it runs, and its stdin from `input`."""
-    result = _run(call, sandbox, asked, None, lambda name, data: call.piece({name: data}))
-    return _ended(result)
+    process = sandbox.spawn(asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout)
+    try:
+        process.wait_started()
+    except BaseException:
+        process.close()
+        raise
+    # The feeder owns stdin from here on: a command that does not read must not hold up its own output.
+    stdin, process.stdin = process.stdin, None
+    Thread(target=call.inputs.feed, args=(stdin,), daemon=True).start()
+    call.piece({"pid": process.pid})
+    return _ended(_run(call, process, lambda name, data: call.piece({name: data})))
+
+
+def _begun(sandbox: Sandbox, asked: Exec) -> Process:
+    return sandbox.begin(
+        asked.command, asked.working_dir, env=asked.env, stdin=asked.stdin, timeout=asked.timeout
+    )
 
 
 def terminal(call: Call, sandbox: Sandbox, asked: ExecTty, terminals: Terminals) -> dict[str, Any]:
@@ -52,8 +67,7 @@ def terminal(call: Call, sandbox: Sandbox, asked: ExecTty, terminals: Terminals)
     if joined:
         shown.process.resize(*size)
     call.runs(shown.process, on_cancel=shown.wake if asked.keep else None)
-    assert shown.process.terminal is not None
-    Thread(target=call.inputs.feed, args=(os.dup(shown.process.terminal),), daemon=True).start()
+    Thread(target=call.inputs.feed, args=(shown.keyboard(), _END_OF_INPUT), daemon=True).start()
     call.piece({"pid": shown.process.pid, "joined": joined})
     result = shown.watch(lambda data: call.piece({"stdout": data}), lambda: call.gone or call.cancelled)
     if result is None:
@@ -61,37 +75,21 @@ def terminal(call: Call, sandbox: Sandbox, asked: ExecTty, terminals: Terminals)
     return _ended(result)
 
 
-def _run(
-    call: Call, sandbox: Sandbox, asked: Exec | ExecPipe, given: bytes | None, take: Callable[[str, bytes], None]
-) -> ExecResult:
-    """Runs to the end, handing over output as it comes. `given` None: stdin comes from `input`."""
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if given == b"" else None
-    try:
-        process = sandbox.spawn(
-            asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout, stdin=nothing
-        )
-    finally:
-        if nothing is not None:
-            os.close(nothing)
+def _run(call: Call, process: Process, take: Callable[[str, bytes], None]) -> ExecResult:
+    """Runs to the end, handing over output as it comes."""
     try:
         call.runs(process)
-        if given is None:
-            # The feeder owns stdin from here on: a command that does not read must not hold up its own output.
-            process.wait_started()
-            stdin, process.stdin = process.stdin, None
-            Thread(target=call.inputs.feed, args=(stdin,), daemon=True).start()
-            call.piece({"pid": process.pid})
-        for chunk in process.chunks(given or b""):
+        for chunk in process.chunks():
             take(chunk.stream, chunk.data)
             if call.gone:
                 process.kill()
-        result = process.wait()
     finally:
         call.inputs.close()
         process.close()
     if call.cancelled:
         raise Fault(faults.CANCELLED, "cancelled")
-    return result
+    assert process.result is not None
+    return process.result
 
 
 def _ended(result: ExecResult) -> dict[str, Any]:

@@ -17,15 +17,21 @@ if TYPE_CHECKING:
 class Place:
     """A sandbox that `create` makes, or that is there already (a connection to its socket)."""
 
-    def __init__(self, sandbox: Sandbox | None = None, base: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, sandbox: Sandbox | None = None, *, file: str | None = None, flags: Mapping[str, Any] | None = None
+    ) -> None:
+        """`file` and `flags` are the command line's, for the sandbox that `create` makes."""
         self.terminals = Terminals()
         self._sandbox = sandbox
-        self._base = base or {}
+        self._file = file
+        self._flags = dict(flags or {})
         self._making = False
         self._changed = Condition()
 
     def create(self, asked: Mapping[str, Any]) -> Sandbox:
         """Starts the sandbox as the command line and `asked` say. Raises Fault when there is one already."""
+        from sandbox.config.dialects.create import translate
+        from sandbox.config.load import load, merge
         from sandbox.sandbox import Sandbox
 
         with self._changed:
@@ -34,7 +40,7 @@ class Place:
             self._making = True
         made = None
         try:
-            made = Sandbox(merged(self._base, asked))
+            made = Sandbox(load(merge(self._flags, translate(asked).data), file=self._file))
             return made
         finally:
             with self._changed:
@@ -58,12 +64,3 @@ class Place:
             sandbox = self._sandbox
         if sandbox is not None:
             sandbox.close()
-
-
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`: sections merge, everything else (lists too) replaces."""
-    both = dict(base)
-    for key, value in over.items():
-        below = both.get(key)
-        both[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return both

@@ -13,12 +13,12 @@ from sandbox.rpc.place import Place
 from sandbox.rpc.session import Session
 
 
-def serve(base: Mapping[str, Any] | None = None) -> int:
-    """Serves until the client closes stdin or the sandbox. `base` is what the command line asked for."""
+def serve(file: str | None = None, flags: Mapping[str, Any] | None = None) -> int:
+    """Serves until the client closes stdin or the sandbox. `file` and `flags` are what the command line asked for."""
     source, sink = _own_stdio()
     _raise_descriptor_limit()
     signal.signal(signal.SIGTERM, _end)
-    place = Place(base=base)
+    place = Place(file=file, flags=flags)
     try:
         Session(source, sink, place).run()
     finally:

@@ -1,7 +1,7 @@
 """One connection: requests in, answers and events out.
 
-Every request runs in a thread of its own, so that a slow one holds up nobody; what only passes something on to a running
-request (`input`, `cancel`) is done by the reading thread itself, in the order it was sent.
+Every request runs in a thread of its own, so that a slow one holds up nobody; what only passes something on to a
+running request (`input`, `cancel`) is done by the reading thread itself, in the order it was sent.
 """
 
 from __future__ import annotations

@@ -30,6 +30,8 @@ class Terminal:
         self._recent: deque[bytes] = deque()
         self._recent_size = 0
         self._watchers: list[deque[bytes]] = []
+        assert process.terminal is not None
+        self._keyboard = os.dup(process.terminal)
         Thread(target=self._read, name="sandbox-terminal", daemon=True).start()
 
     @property
@@ -65,6 +67,11 @@ class Terminal:
                 self._watchers = [one for one in self._watchers if one is not mine]
                 self._changed.notify_all()
 
+    def keyboard(self) -> int:
+        """A descriptor of the caller's own to type on; when the command has ended, one where it goes nowhere."""
+        with self._changed:
+            return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC) if self._ended else os.dup(self._keyboard)
+
     def wake(self) -> None:
         """Has every watcher ask again whether it leaves."""
         with self._changed:
@@ -85,6 +92,7 @@ class Terminal:
         finally:
             with self._changed:
                 self._ended = True
+                os.close(self._keyboard)
                 self._changed.notify_all()
             self.process.close()
 
