@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.cli.main import COMMANDS
+from sandbox.cli.main import COMMANDS, parser_of
 from sandbox.words import _
 
 TYPE_CHECKING = False
@@ -48,9 +48,4 @@ def run(arguments: Namespace) -> int:
 
 
 def _options(name: str) -> list[str]:
-    from argparse import ArgumentParser
-    from importlib import import_module
-
-    parser = ArgumentParser(prog=name)
-    import_module(f"sandbox.cli.{COMMANDS[name][0]}").add(parser)
-    return [word for action in parser._actions for word in action.option_strings if word.startswith("--")]
+    return [word for action in parser_of(name)._actions for word in action.option_strings if word.startswith("--")]

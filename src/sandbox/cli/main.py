@@ -9,6 +9,7 @@ from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
     from collections.abc import Sequence
 
 OUR_ERROR = 125  # as `env`, `timeout` and docker say "it was me, not your command"
@@ -68,14 +69,28 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _command(name: str, words: list[str]) -> int:
-    from argparse import ArgumentParser
+    from importlib import import_module
+
+    module, _summary = COMMANDS[name]
+    command = import_module(f"sandbox.cli.{module}")
+    return int(command.run(parser_of(name).parse_args(words)))
+
+
+def parser_of(name: str) -> ArgumentParser:
+    """The parser of one command."""
+    from argparse import ArgumentParser, HelpFormatter
     from importlib import import_module
 
     module, summary = COMMANDS[name]
-    command = import_module(f"sandbox.cli.{module}")
-    parser = ArgumentParser(prog=f"sandbox {name}", description=_(summary), allow_abbrev=False)
-    command.add(parser)
-    return int(command.run(parser.parse_args(words)))
+    parser = ArgumentParser(
+        prog=f"sandbox {name}",
+        description=_(summary),
+        allow_abbrev=False,
+        # A width of our own: argparse would import shutil, and with it three compression libraries, to ask for it.
+        formatter_class=lambda prog: HelpFormatter(prog, max_help_position=32, width=100),
+    )
+    import_module(f"sandbox.cli.{module}").add(parser)
+    return parser
 
 
 def usage() -> str:

@@ -60,6 +60,7 @@ class Plan:
             "gid": self.gid,
             "network": self.network,
             "ports": self.ports,
+            "dirs": [[b"/etc", 0o755], [b"/var", 0o755]],
             "files": [[path.encode(), mode, content] for path, mode, content in self.files],
             "mounts": self.operations,
             "writable": [path.encode() for path in self.writable],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from sandbox.errors import EngineUnavailable
@@ -35,10 +36,14 @@ def choose(config: Config) -> Engine:
 
 
 def default_pids(config: Config) -> int | None:
-    """The limit on processes: what was asked for, else the mode's own."""
+    """The limit on processes: what was asked for, else the mode's own.
+
+    Root's processes escape RLIMIT_NPROC and moving them into a control group costs as much as all the other walls
+    together, so for root the limit of `standard` must be asked for (docs/limits.md).
+    """
     if config.limits.pids is not None:
         return config.limits.pids
-    return STANDARD_PIDS if config.mode in ("standard", "max") else None
+    return STANDARD_PIDS if config.mode == "standard" and os.geteuid() != 0 else None
 
 
 def tightened(config: Config) -> Config:

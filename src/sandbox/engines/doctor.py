@@ -71,7 +71,7 @@ def _tried() -> list[Finding]:
             "every connection caught",
             have.get("nft") is True,
             "nftables tproxy in the sandbox's own network",
-            "load the kernel modules nf_tables and nft_tproxy; until then only ports 80, 443 and the ones rules name are "
+            "load the kernel modules nf_tables and nft_tproxy; until then only ports 80, 443 and those rules name are "
             "caught (nothing else leaves either: it is refused without a record)",
             needed=False,
         ),

@@ -50,7 +50,7 @@ ETC = (
 NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n"
 
-# What the host's /proc says of the host, or lets uid 0 do to it, also without a capability.
+# What /proc tells of the host. (What uid 0 could do through it even without a capability, the guest makes read-only.)
 PROC_HIDDEN = (
     "acpi",
     "asound",
@@ -62,7 +62,6 @@ PROC_HIDDEN = (
     "timer_list",
     "timer_stats",
 )
-PROC_FROZEN = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 
 # A project here would be the machine itself.
 NO_PROJECT = (
@@ -143,8 +142,6 @@ def _own(plan: Plan, home: str, filesystem: Filesystem) -> None:
     """The sandbox's own places: empty at the start, gone at the end."""
     plan.scratch = [("/tmp", 0o1777), ("/run", 0o755), ("/dev/shm", 0o1777), (home, 0o700)]
     plan.scratch_size = filesystem.scratch_size
-    for path, _ in plan.scratch:
-        plan.operations.append({"kind": "remount", "path": path.encode(), "size": plan.scratch_size})
     plan.links += [("/var/tmp", "/tmp"), ("/var/run", "/run")]
 
 
@@ -184,7 +181,8 @@ def _project(plan: Plan, filesystem: Filesystem, home: str) -> None:
     plan.binds.append(Bind(root, root, writable=not filesystem.read_only))
     if filesystem.toolchains:
         path = os.environ.get("PATH", "")
-        plan.binds += [Bind(os.path.realpath(one), one) for one in toolchain_roots(path, home, root)]
+        for one in toolchain_roots(path, home, root):
+            plan.binds.append(Bind(one, one))
 
 
 def _paths(plan: Plan, filesystem: Filesystem) -> None:
@@ -198,7 +196,10 @@ def _paths(plan: Plan, filesystem: Filesystem) -> None:
                 raise ConfigError(f"{asked!r} does not exist", path=f"filesystem.{key}")
             if writable and path in NO_PROJECT:
                 raise ConfigError(f"{path!r} holds the system itself", path=f"filesystem.{key}")
-            plan.binds.append(Bind(os.path.realpath(path), path, writable))
+            real = os.path.realpath(path)
+            plan.binds.append(Bind(real, real, writable))
+            if real != path and not any(_beneath(path, bind.target) for bind in plan.binds):
+                plan.links.append((path, real))
 
 
 def _proc(plan: Plan) -> None:
@@ -208,9 +209,6 @@ def _proc(plan: Plan) -> None:
             plan.operations.append(
                 {"kind": "mask", "path": path.encode(), "dir": os.path.isdir(path), "optional": True}
             )
-    for name in PROC_FROZEN:
-        frozen = f"/proc/{name}".encode()
-        plan.operations.append({"kind": "bind", "path": frozen, "from": frozen, "ro": True, "optional": True})
 
 
 def _writable(plan: Plan) -> None:
@@ -236,3 +234,7 @@ def _environment(plan: Plan, home: str) -> None:
         LOGNAME=_user_name(plan.uid),
         SANDBOX=plan.id,
     )
+
+
+def _beneath(path: str, ancestor: str) -> bool:
+    return path == ancestor or path.startswith(ancestor.rstrip("/") + "/")

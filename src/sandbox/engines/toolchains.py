@@ -34,6 +34,9 @@ KNOWN = (
 # What makes the parent of a `bin` directory a whole installation (a venv, conda, a Go or Node tree).
 MARKS = ("pyvenv.cfg", "conda-meta", "lib", "libexec", "pkg")
 
+# Where people and installers put links to programs that live elsewhere.
+LINKED = ("/usr/local/bin", "/usr/local/sbin")
+
 
 def toolchain_roots(path: str, home: str, project: str) -> list[str]:
     """What to make visible, read-only, so that the programs on PATH and the project's own venv run."""
@@ -54,6 +57,8 @@ def _roots_of(entry: str, home: str) -> Iterator[str]:
         return
     if _needs_binding(entry, home):
         yield from _installation(entry, home)
+    elif entry not in LINKED:
+        return  # the system's own directories: thousands of links, none of them out of the system
     for target in _link_targets(entry):
         if _needs_binding(target, home):
             yield from _installation(os.path.dirname(target), home)
@@ -107,7 +112,7 @@ def _base_python(config: str) -> str | None:
 
 
 def _needs_binding(path: str, home: str) -> bool:
-    """Programs under the home directory or /opt; the system's own are visible anyway, nobody else's are ours to show."""
+    """Programs under the home directory or /opt; the system's own are visible anyway, others are not ours to show."""
     return (_beneath(path, home) and path != home) or _beneath(path, "/opt")
 
 
