@@ -287,7 +287,7 @@ class Sandbox:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that were asked for, as tenants see them: placeholders where a secret was named."""
-        return {name: self._plan.environment[name] for name in self.config.environment.set}
+        return {name: self._plan.environment.get(name, said) for name, said in self.config.environment.set.items()}
 
     # -- telling
 

@@ -18,7 +18,7 @@ class Message(Struct):
 
     jsonrpc: Literal["2.0"]
     method: str | UnsetType = UNSET
-    params: Raw | None = None
+    params: Raw = Raw(b"{}")
     id: Id | UnsetType = UNSET
     result: Any = UNSET
     error: Any = UNSET
@@ -87,13 +87,13 @@ class WriteFile(Struct, forbid_unknown_fields=True):
     path: Path
     content: bytes
     mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0o644
-    offset: Annotated[int, Meta(ge=0, lt=2**63)] = 0
+    offset: Annotated[int, Meta(ge=0, lt=2**62)] = 0
 
 
 class ReadFile(Struct, forbid_unknown_fields=True):
     path: Path
-    offset: Annotated[int, Meta(ge=0, lt=2**63)] = 0
-    length: Annotated[int, Meta(ge=0, lt=2**63)] | None = None
+    offset: Annotated[int, Meta(ge=0, lt=2**62)] = 0
+    length: Annotated[int, Meta(ge=0, lt=2**62)] | None = None
 
 
 class OnePath(Struct, forbid_unknown_fields=True):

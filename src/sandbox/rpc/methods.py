@@ -31,10 +31,10 @@ class Method:
         self.inline = inline
         self._decoder = msgspec.json.Decoder(params)
 
-    def read(self, params: Raw | None) -> Any:
+    def read(self, params: Raw) -> Any:
         """Raises Fault when they are not what the method takes."""
         try:
-            return self._decoder.decode(b"{}" if params is None or params == b"null" else params)
+            return self._decoder.decode(b"{}" if params == b"null" else params)
         except msgspec.ValidationError as problem:
             raise Fault(faults.INVALID_PARAMS, f"invalid params: {problem}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from threading import Condition
+from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any
 
 from sandbox.rpc import faults
@@ -25,8 +25,14 @@ class Place:
         self._sandbox = sandbox
         self._file = file
         self._flags = dict(flags or {})
-        self._making = False
+        self._expected = 0
         self._changed = Condition()
+        self._creating = Lock()
+
+    def expect(self) -> None:
+        """A `create` was sent: whatever comes after it on the line waits for it."""
+        with self._changed:
+            self._expected += 1
 
     def create(self, asked: Mapping[str, Any]) -> Sandbox:
         """Starts the sandbox as the command line and `asked` say. Raises Fault when there is one already."""
@@ -34,23 +40,22 @@ class Place:
         from sandbox.config.load import load, merge
         from sandbox.sandbox import Sandbox
 
+        with self._creating:
+            if self._sandbox is not None:
+                raise Fault(faults.ALREADY_CREATED, "there is a sandbox here; start another `sandbox --rpc`")
+            self._sandbox = Sandbox(load(merge(self._flags, translate(asked).data), file=self._file))
+        return self._sandbox
+
+    def settled(self) -> None:
+        """A `create` that was expected has been dealt with, one way or the other."""
         with self._changed:
-            if self._sandbox is not None or self._making:
-                raise Fault(faults.ALREADY_CREATED, "this connection has its sandbox; start another `sandbox --rpc`")
-            self._making = True
-        made = None
-        try:
-            made = Sandbox(load(merge(self._flags, translate(asked).data), file=self._file))
-            return made
-        finally:
-            with self._changed:
-                self._sandbox, self._making = made, False
-                self._changed.notify_all()
+            self._expected -= 1
+            self._changed.notify_all()
 
     def sandbox(self) -> Sandbox:
         """The sandbox; a `create` that is under way is waited for. Raises Fault when there is none."""
         with self._changed:
-            while self._making:
+            while self._expected and self._sandbox is None:
                 self._changed.wait()
             if self._sandbox is None:
                 raise Fault(faults.NOT_CREATED, "there is no sandbox yet; call `create` first")
@@ -59,7 +64,7 @@ class Place:
     def close(self) -> None:
         """Ends the sandbox, if there is one."""
         with self._changed:
-            while self._making:
+            while self._expected:
                 self._changed.wait()
             sandbox = self._sandbox
         if sandbox is not None:

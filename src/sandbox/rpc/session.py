@@ -99,6 +99,8 @@ class Session:
         except Fault as refused:
             self._refuse(refused, message.id)
             return
+        if message.method == "create":
+            self.place.expect()
         if method.inline:
             self._work(method, call, params, len(line))
         else:
@@ -126,6 +128,8 @@ class Session:
         except BaseException as problem:  # noqa: BLE001 - whatever it was, the client hears of it and we live on
             call.fail(problem)
         finally:
+            if call.method == "create":
+                self.place.settled()
             call.done()
             with self._idle:
                 self._running -= 1
