@@ -37,7 +37,11 @@ class Sandbox:
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process."""
 
     def __init__(
-        self, config: Config | Mapping[str, Any] | None = None, *, command: Sequence[str] | None = None
+        self,
+        config: Config | Mapping[str, Any] | None = None,
+        *,
+        hooks: object | None = None,
+        command: Sequence[str] | None = None,
     ) -> None:
         """Builds the walls at once. `command` is what `sandbox list` shows it is for.
 
@@ -45,6 +49,7 @@ class Sandbox:
         """
         self.config = tightened(read_config(config))
         self.id = f"vm-{os.urandom(4).hex()}"
+        self._hooks = hooks
         self._events = Events()
         self._lock = Lock()
         self._closed = False

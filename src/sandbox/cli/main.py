@@ -26,6 +26,7 @@ COMMANDS = {
     "rm": ("rm", "delete what is kept of ended sandboxes"),
     "prune": ("prune", "delete every ended sandbox, and what crashed ones left behind"),
     "--rpc": ("rpc", "JSON-RPC over stdin and stdout, for programs"),
+    "--config-fd": ("baked", "a configuration from a descriptor, for commands of one's own"),
     "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),
 }

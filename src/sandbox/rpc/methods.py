@@ -14,6 +14,7 @@ from sandbox.rpc import commands, faults
 from sandbox.rpc import messages as m
 from sandbox.rpc.call import Call
 from sandbox.rpc.faults import Fault
+from sandbox.rpc.hooks import remote_hooks
 from sandbox.rpc.wire import CONTENT_LIMIT
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ class Method:
 
 
 def _create(session: Session, call: Call, config: dict[str, Any]) -> Answer:
-    sandbox = session.place.create(config)
+    asked = config.pop("hooks", None)
+    hooks = remote_hooks(asked, session.asking.hook) if asked is not None else None
+    sandbox = session.place.create(config, hooks)
     sandbox.on_event(session.events.put)
     return {"id": sandbox.id, "env": sandbox.environment}
 

@@ -34,7 +34,7 @@ class Place:
         with self._changed:
             self._expected += 1
 
-    def create(self, asked: Mapping[str, Any]) -> Sandbox:
+    def create(self, asked: Mapping[str, Any], hooks: object | None = None) -> Sandbox:
         """Starts the sandbox as the command line and `asked` say. Raises Fault when there is one already."""
         from sandbox.config.dialects.create import translate
         from sandbox.config.load import load, merge
@@ -43,7 +43,8 @@ class Place:
         with self._creating:
             if self._sandbox is not None:
                 raise Fault(faults.ALREADY_CREATED, "there is a sandbox here; start another `sandbox --rpc`")
-            self._sandbox = Sandbox(load(merge(self._flags, translate(asked).data), file=self._file))
+            config = load(merge(self._flags, translate(asked).data), file=self._file)
+            self._sandbox = Sandbox(config, hooks=hooks)
         return self._sandbox
 
     def settled(self) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sandbox.rpc import faults, methods
+from sandbox.rpc.asking import Asking
 from sandbox.rpc.budget import REQUESTS, Budget
 from sandbox.rpc.call import Call
 from sandbox.rpc.events import EventQueue
@@ -30,6 +31,7 @@ class Session:
         self.budget = Budget()
         self.writer = Writer(sink)
         self.events = EventQueue(self.writer)
+        self.asking = Asking(self.writer)
         self._source = source
         self._limit = limit
         self._calls: dict[Id, Call] = {}
@@ -51,8 +53,10 @@ class Session:
                     self._refuse(Fault(faults.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
                 if self._closing:
                     break
+            self.asking.close()
             self._await_running()
         finally:
+            self.asking.close()
             for call in self.calls():
                 call.cancel()
             self.events.close()
@@ -87,7 +91,8 @@ class Session:
         if isinstance(message.method, UnsetType):
             if message.result is UNSET and message.error is UNSET:
                 self._refuse(Fault(faults.INVALID_REQUEST, "a request needs a method"), message.id)
-            return  # an answer to nothing we asked
+            self.asking.answered(message)
+            return
         method = methods.METHODS.get(message.method)
         if method is None:
             known = ", ".join(methods.METHODS)
