@@ -80,11 +80,14 @@ class AsyncSandbox:
         room = Semaphore(64)  # chunks that have not been taken yet: a slow listener slows the command down
         process = await self._in_thread(lambda: self.sync.begin(command, working_dir, **options))
 
+        listening = True
+
         def pump() -> None:
             try:
                 for chunk in process.chunks():
-                    room.acquire()
-                    loop.call_soon_threadsafe(arrived.put_nowait, chunk)
+                    if listening:
+                        room.acquire()
+                        loop.call_soon_threadsafe(arrived.put_nowait, chunk)
                 assert process.result is not None
                 loop.call_soon_threadsafe(arrived.put_nowait, process.result)
             except BaseException as problem:  # noqa: BLE001 - it is raised again where the caller waits
@@ -101,8 +104,9 @@ class AsyncSandbox:
                     return
                 room.release()
         finally:
+            listening = False
             process.kill()  # nothing happens when it has ended by itself
-            room.release(2**30)
+            room.release()
             await asyncio.shield(pumping)
             process.close()
 
