@@ -61,10 +61,10 @@ class Sandbox:
         self._registration = Registration(home(), self.id, self.config.plain(), command)
         try:
             self._place = engine.open(self._plan)
-            self._listener = Listener(self._registration.beside("socket"), self)
         except BaseException:
             self._registration.discard()
             raise
+        self._listener = Listener(self._registration.beside("socket"), self)
         self._guest = self._place.guest
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.engine = engine.name

@@ -185,5 +185,5 @@ METHODS = {
     "remove": Method(m.Remove, _remove),
     "rename": Method(m.Rename, _rename),
     "update_network": Method(m.Anything, _update_network),
-    "close": Method(m.Nothing, _close),
+    "close": Method(m.Nothing, _close, inline=True),  # nothing is heard after it
 }

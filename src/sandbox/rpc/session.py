@@ -90,19 +90,20 @@ class Session:
             return
         if isinstance(message.method, UnsetType):
             if message.result is UNSET and message.error is UNSET:
-                self._refuse(Fault(faults.INVALID_REQUEST, "a request needs a method"), message.id)
+                id = None if isinstance(message.id, UnsetType) else message.id
+                self._refuse(Fault(faults.INVALID_REQUEST, "a request needs a method"), id)
             self.asking.answered(message)
             return
         method = methods.METHODS.get(message.method)
         if method is None:
             known = ", ".join(methods.METHODS)
-            self._refuse(Fault(faults.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"), message.id)
+            self._answer(message, Fault(faults.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
             return
         try:
             params = method.read(message.params)
             call = self._admitted(message)
         except Fault as refused:
-            self._refuse(refused, message.id)
+            self._answer(message, refused)
             return
         if message.method == "create":
             self.place.expect()
@@ -145,10 +146,12 @@ class Session:
             if not isinstance(call.id, UnsetType) and self._calls.get(call.id) is call:
                 del self._calls[call.id]
 
-    def _refuse(self, problem: Fault, id: Id | UnsetType | None) -> None:
-        self.writer.send(
-            {"jsonrpc": "2.0", "error": problem.plain(), "id": None if isinstance(id, UnsetType) else id}
-        )
+    def _answer(self, message: Message, problem: Fault) -> None:
+        if not isinstance(message.id, UnsetType):  # a notification is never answered, not even with an error
+            self._refuse(problem, message.id)
+
+    def _refuse(self, problem: Fault, id: Id | None) -> None:
+        self.writer.send({"jsonrpc": "2.0", "error": problem.plain(), "id": id})
 
     def _await_running(self) -> None:
         with self._idle:
