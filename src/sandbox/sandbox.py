@@ -290,6 +290,11 @@ class Sandbox:
         return attach(id)
 
     @property
+    def log(self) -> str:
+        """Where `sandbox logs` looks for what it printed, when it runs detached."""
+        return self._registration.log
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables that were asked for, as tenants see them: placeholders where a secret was named."""
         return {name: self._plan.environment.get(name, said) for name, said in self.config.environment.set.items()}

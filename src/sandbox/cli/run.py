@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from sandbox.config.model import Config
+    from sandbox.registry.detach import Background
     from sandbox.result import ExecResult
 
 TIMED_OUT = 124  # as timeout(1)
@@ -33,6 +34,7 @@ def add(parser: ArgumentParser) -> None:
     option("--ro", metavar="PATH", action="append", default=[], help=_("a further path, readable"))
     option("--rw", metavar="PATH", action="append", default=[], help=_("a further path, writable"))
     option("--allow-host", metavar="HOST", action="append", default=[], help=_("a host it may talk to"))
+    option("--detach", "-d", action="store_true", help=_("in the background; prints the sandbox's id"))
     option("--json", action="store_true", help=_("print the result as JSON, output included"))
     # REMAINDER: what follows the command's first word is the command's, options included.
     option("command", nargs="...", metavar="command", help=_("the command and its arguments"))
@@ -43,9 +45,13 @@ def run(arguments: Namespace) -> int:
     if not command:
         raise SandboxError("no command; try `sandbox run -- ls`")
     config = configuration(arguments)
+    if arguments.detach:
+        from sandbox.registry.detach import detach
+
+        return detach(lambda background: _in_background(config, command, background))
     from sandbox.sandbox import Sandbox
 
-    with Sandbox(config) as sandbox:
+    with Sandbox(config, command=command) as sandbox:
         if arguments.json:
             return _as_json(sandbox.exec(command))
         from sandbox.cli.foreground import foreground
@@ -54,6 +60,22 @@ def run(arguments: Namespace) -> int:
     if result.note:
         print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
     return status(result)
+
+
+def _in_background(config: Config, command: list[str], background: Background) -> int:
+    from sandbox.cli.foreground import foreground
+    from sandbox.errors import SandboxClosed
+    from sandbox.sandbox import Sandbox
+
+    with Sandbox(config, command=command) as sandbox:
+        background.started(sandbox.id, sandbox.log)
+        try:
+            return status(foreground(sandbox, command))
+        except SandboxClosed:
+            return 0  # somebody killed it: that was the wish
+        except SandboxError as problem:
+            print(f"sandbox: {_.said(problem)}", file=sys.stderr)  # into the log
+            return 125
 
 
 def status(result: ExecResult) -> int:

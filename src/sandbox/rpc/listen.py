@@ -30,6 +30,7 @@ class Listener:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
         self._socket.bind(path)
+        os.chmod(path, 0o600)  # for an umask that would lock out the owner too
         self._socket.listen(16)
         Thread(target=self._accept, name="sandbox-socket", daemon=True).start()
 
