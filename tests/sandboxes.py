@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,9 +42,8 @@ def cli(home: Path) -> Command:
     """Runs `sandbox` with words and returns what it printed and how it ended."""
 
     def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*program(), *words], capture_output=True, text=True, check=False, **options  # type: ignore[call-overload]
-        )
+        given: Any = options
+        return subprocess.run([*program(), *words], capture_output=True, text=True, check=False, **given)
 
     return run
 

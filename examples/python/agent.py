@@ -1,4 +1,4 @@
-"""An AI agent's code in a sandbox: it may talk to a few hosts, uses a key it never sees, and everything it does is told."""
+"""An AI agent's code in a sandbox: a few hosts, a key that it uses and never sees, and all it does is told."""
 
 import os
 

@@ -349,7 +349,12 @@ def read_config(config: Config | Mapping[str, Any] | None) -> Config:
     """The configuration as one model. Raises ConfigError."""
     if isinstance(config, Config):
         return config
-    return Config.read(dict(config or {}))
+    data = dict(config or {})
+    if "env" in data or "resources" in data:  # in the words of JSON-RPC's `create`
+        from sandbox.config.dialects.create import translate
+
+        data = translate(data).data
+    return Config.read(data)
 
 
 def _argv(command: Words) -> list[bytes]:

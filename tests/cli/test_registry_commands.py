@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import get_vm
+from sandbox.registry import ends
 from tests.sandboxes import Command, program
 
 pytestmark = pytest.mark.walls
@@ -112,7 +114,9 @@ def test_logs_on_a_terminal_show_escape_sequences_instead_of_obeying_them(cli: C
 
 
 def test_exec_runs_a_further_command_with_our_streams(cli: Command, detached: str) -> None:
-    done = cli("exec", "--env", "A=b", detached, "--", "sh", "-c", 'echo "$A"; cat; echo err >&2; exit 9', input="given\n")
+    done = cli(
+        "exec", "--env", "A=b", detached, "--", "sh", "-c", 'echo "$A"; cat; echo err >&2; exit 9', input="given\n"
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("b\ngiven\n", "err\n", 9)
 
 
@@ -123,7 +127,10 @@ def test_exec_says_what_a_shell_says_of_a_command_that_is_not_there(cli: Command
 
 
 def test_exec_at_a_terminal_gives_the_command_one(detached: str) -> None:
-    with at_a_terminal("exec", detached, "--", "sh", "-c", "test -t 0 && test -t 1 && echo it is one") as (terminal, process):
+    with at_a_terminal("exec", detached, "--", "sh", "-c", "test -t 0 && test -t 1 && echo it is one") as (
+        terminal,
+        process,
+    ):
         terminal.sees("it is one")
         assert process.wait() == 0
 
@@ -164,8 +171,7 @@ def test_kill_all_ends_all(cli: Command, detached: str) -> None:
 def test_kill_works_on_an_owner_that_hangs(cli: Command, detached: str) -> None:
     pid = json.loads(cli("get", detached).stdout)["pid"]
     os.kill(pid, signal.SIGSTOP)
-    script = "import sys; from sandbox import get_vm; from sandbox.registry.ends import kill; kill(get_vm(sys.argv[1]), patience=0.2)"
-    subprocess.run([sys.executable, "-c", script, detached], check=True)
+    ends.kill(get_vm(detached), patience=0.2)
     assert json.loads(cli("get", detached).stdout)["status"] == "stopped"
 
 

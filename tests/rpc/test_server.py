@@ -136,7 +136,9 @@ BROKEN = [
     pytest.param(b'{"jsonrpc": "2.0", "method": "exec"\n', faults.PARSE, id="half of it"),
     pytest.param(b'{"jsonrpc": "2.0", "method": "\xff\xfe", "id": 1}\n', faults.PARSE, id="not UTF-8"),
     pytest.param(
-        b'{"jsonrpc": "2.0", "method": "exec", "params": {"command": "\xff"}, "id": 1}\n', faults.PARSE, id="not UTF-8 inside"
+        b'{"jsonrpc": "2.0", "method": "exec", "params": {"command": "\xff"}, "id": 1}\n',
+        faults.PARSE,
+        id="not UTF-8 inside",
     ),
     pytest.param(b'{"jsonrpc": "2.0", "params": ' + b"[" * 100_000 + b"\n", faults.PARSE, id="very deep"),
     pytest.param(b"[]\n", faults.INVALID_REQUEST, id="a batch"),
@@ -145,13 +147,17 @@ BROKEN = [
     pytest.param(b'{"jsonrpc": "1.0", "method": "exec", "id": 1}\n', faults.INVALID_REQUEST, id="another version"),
     pytest.param(b'{"jsonrpc": "2.0", "id": 1}\n', faults.INVALID_REQUEST, id="no method"),
     pytest.param(b'{"jsonrpc": "2.0", "method": 5, "id": 1}\n', faults.INVALID_REQUEST, id="a method that is a number"),
-    pytest.param(b'{"jsonrpc": "2.0", "method": "exec", "id": {}}\n', faults.INVALID_REQUEST, id="an id that is an object"),
+    pytest.param(b'{"jsonrpc": "2.0", "method": "exec", "id": {}}\n', faults.INVALID_REQUEST, id="an object as id"),
     pytest.param(b'{"jsonrpc": "2.0", "method": "exec", "id": 1.5}\n', faults.INVALID_REQUEST, id="a broken id"),
     pytest.param(b'{"jsonrpc": "2.0", "method": "format_disk", "id": 1}\n', faults.NO_SUCH_METHOD, id="unknown method"),
     pytest.param(b'{"jsonrpc": "2.0", "method": "exec", "id": 1}\n', faults.INVALID_PARAMS, id="no params"),
-    pytest.param(b'{"jsonrpc": "2.0", "method": "exec", "params": [], "id": 1}\n', faults.INVALID_PARAMS, id="params by position"),
     pytest.param(
-        b'{"jsonrpc": "2.0", "method": "exec", "params": {"command": 5}, "id": 1}\n', faults.INVALID_PARAMS, id="wrong type"
+        b'{"jsonrpc": "2.0", "method": "exec", "params": [], "id": 1}\n', faults.INVALID_PARAMS, id="params by position"
+    ),
+    pytest.param(
+        b'{"jsonrpc": "2.0", "method": "exec", "params": {"command": 5}, "id": 1}\n',
+        faults.INVALID_PARAMS,
+        id="wrong type",
     ),
     pytest.param(
         b'{"jsonrpc": "2.0", "method": "exec", "params": {"command": "x", "shell": 1}, "id": 1}\n',
@@ -164,7 +170,9 @@ BROKEN = [
         id="not base64",
     ),
     pytest.param(
-        b'{"jsonrpc": "2.0", "method": "exec", "params": {"command": "true"}, "id": 1}\n', faults.NOT_CREATED, id="before create"
+        b'{"jsonrpc": "2.0", "method": "exec", "params": {"command": "true"}, "id": 1}\n',
+        faults.NOT_CREATED,
+        id="before create",
     ),
 ]
 
@@ -224,4 +232,6 @@ def test_a_configuration_file_and_flags_are_the_base_of_create(rpc: list[str], t
 
 
 def test_a_stray_print_of_ours_cannot_break_the_protocol(made: Raw) -> None:
-    assert made.ask("exec", command="cat", stdin=b64("x"))["result"]["stdout"] == b64("x")  # and no child reads requests
+    assert made.ask("exec", command="cat", stdin=b64("x"))["result"]["stdout"] == b64(
+        "x"
+    )  # and no child reads requests

@@ -51,17 +51,16 @@ def test_a_deep_home_does_not_make_the_sockets_address_too_long(
 
 
 def test_leaving_ends_what_one_started_and_nothing_else(home: Path) -> None:
-    with Sandbox() as sandbox:
-        with sandbox.spawn("trap 'exit 3' TERM; echo up; while :; do sleep 0.05; done") as kept:
-            assert kept.read() == b"up\n"
-            attached = attach(sandbox.id)
-            left = attached.spawn("echo $$; exec sleep 1000")
-            pid = next(left.chunks()).data.decode().strip()
-            attached.close()
-            while sandbox.exec(["kill", "-0", pid]).exit_code == 0:
-                pass
-            kept.signal(15)
-            assert kept.wait().exit_code == 3
+    with Sandbox() as sandbox, sandbox.spawn("trap 'exit 3' TERM; echo up; while :; do sleep 0.05; done") as kept:
+        assert kept.read() == b"up\n"
+        attached = attach(sandbox.id)
+        left = attached.spawn("echo $$; exec sleep 1000")
+        pid = next(left.chunks()).data.decode().strip()
+        attached.close()
+        while sandbox.exec(["kill", "-0", pid]).exit_code == 0:
+            pass
+        kept.signal(15)
+        assert kept.wait().exit_code == 3
 
 
 def test_a_kept_terminal_outlives_who_left_it_and_shows_what_it_showed(home: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from sandbox.config.home import home
+from sandbox.engines.sweep import sweep
 from sandbox.registry import ends
 from sandbox.words import _
 
@@ -20,6 +21,7 @@ def add(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     removed, kept = ends.prune(home(), changes_too=arguments.changes_too)
+    sweep(home())
     if arguments.json:
         import json
 

@@ -23,9 +23,7 @@ _LEAVE = b"\x10\x11"  # Ctrl-P Ctrl-Q, as docker has it
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-def piped(
-    client: Client, command: Sequence[str], working_dir: str | None, variables: Mapping[str, str]
-) -> int:
+def piped(client: Client, command: Sequence[str], working_dir: str | None, variables: Mapping[str, str]) -> int:
     """Our stdin, stdout and stderr are the command's. Returns its exit status."""
     with client.spawn(command, working_dir, env=variables) as process:
         for number in _FORWARDED:
@@ -42,18 +40,16 @@ def with_terminal(
     *,
     keep: str | None = None,
 ) -> int:
-    """On a terminal of its own; ours is raw meanwhile and as it was afterwards. With `keep` one can leave it running."""
+    """On a terminal of its own; ours is raw meanwhile and as it was afterwards. With `keep` one can leave it."""
     import termios
     import tty
 
-    size = os.get_terminal_size(1)
     environment = {"TERM": os.environ.get("TERM", "xterm-256color"), **variables}
-    pty = (size.lines, size.columns)
-    with client.spawn(command, working_dir, env=environment, pty=pty, keep=keep) as process:
+    with client.spawn(command, working_dir, env=environment, pty=_size(), keep=keep) as process:
         before = termios.tcgetattr(0)
-        signal.signal(signal.SIGWINCH, lambda *_: _later(lambda: _resize(process)))
+        signal.signal(signal.SIGWINCH, lambda *_: _later(lambda: process.resize(*_size())))
         try:
-            tty.setraw(0)
+            tty.setraw(0, termios.TCSANOW)  # what was typed already is not lost
             keys = LeaveKeys() if keep else None
             _later(lambda: _feed(process, keys))
             return _show(process)
@@ -110,9 +106,9 @@ def _feed(process: RemoteProcess, keys: LeaveKeys | None = None) -> None:
     process.close_stdin()
 
 
-def _resize(process: RemoteProcess) -> None:
+def _size() -> tuple[int, int]:
     size = os.get_terminal_size(1)
-    process.resize(size.lines, size.columns)
+    return size.lines or 24, size.columns or 80  # a terminal that was never told its size says 0
 
 
 def _later(act: Callable[[], object]) -> None:

@@ -9,10 +9,6 @@ from sandbox.registry.process import identity
 from sandbox.registry.registration import STOPPED, overwrite_status
 from sandbox.registry.registry import Entry, entries
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 def kill(entry: Entry, *, patience: float = 5.0) -> None:
     """Ends a running sandbox and returns when it is gone. Raises SandboxError when it is not running.
@@ -50,7 +46,7 @@ def remove(entry: Entry) -> None:
 
 
 def prune(home: str, *, changes_too: bool = False) -> tuple[list[str], list[str]]:
-    """Deletes every ended entry and everything crashed sandboxes left behind.
+    """Deletes every ended entry, and the beginnings of ones whose owner died over them.
 
     Returns the ids removed, and those kept because their overlay holds changes that nobody has applied or dropped
     (`changes_too` removes those as well). Safe beside starts and other prunes.
@@ -64,7 +60,6 @@ def prune(home: str, *, changes_too: bool = False) -> tuple[list[str], list[str]
         elif take_away(entry.path):
             removed.append(entry.id)
     _clear_half_made(home)
-    _sweeper()(home)
     return removed, kept
 
 
@@ -168,9 +163,3 @@ def _delete(path: str) -> None:
 
         subprocess.run(["chmod", "-R", "u+rwx", "--", path], stderr=subprocess.DEVNULL, check=False)
         subprocess.run(["rm", "-rf", "--", path], check=False)
-
-
-def _sweeper() -> Callable[[str], object]:
-    from sandbox.engines.sweep import sweep
-
-    return sweep

@@ -95,9 +95,7 @@ def overwrite_status(directory: int, status: str) -> None:
         os.close(descriptor)
 
 
-def _furnish(
-    home: str, path: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None
-) -> int:
+def _furnish(home: str, path: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None) -> int:
     import time
 
     hidden = f"{home}/vms/.{id}.{os.getpid()}"

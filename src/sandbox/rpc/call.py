@@ -23,9 +23,7 @@ _WAITING_INPUT = 16 * 2**20  # bytes that a command has been sent and has not re
 class Call:
     """A request: where its answers go, and the command it runs, if it runs one."""
 
-    def __init__(
-        self, writer: Writer, id: int | str | UnsetType, method: str, free: Callable[[Call], None]
-    ) -> None:
+    def __init__(self, writer: Writer, id: int | str | UnsetType, method: str, free: Callable[[Call], None]) -> None:
         self.id = id
         self.method = method
         self.cancelled = False

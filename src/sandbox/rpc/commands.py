@@ -51,9 +51,7 @@ def pipe(call: Call, sandbox: Sandbox, asked: ExecPipe) -> dict[str, Any]:
 
 
 def _begun(sandbox: Sandbox, asked: Exec) -> Process:
-    return sandbox.begin(
-        asked.command, asked.working_dir, env=asked.env, stdin=asked.stdin, timeout=asked.timeout
-    )
+    return sandbox.begin(asked.command, asked.working_dir, env=asked.env, stdin=asked.stdin, timeout=asked.timeout)
 
 
 def terminal(call: Call, sandbox: Sandbox, asked: ExecTty, terminals: Terminals) -> dict[str, Any]:

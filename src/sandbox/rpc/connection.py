@@ -116,9 +116,7 @@ class Connection:
         self._writer.send({"jsonrpc": "2.0", "method": method, "params": params, "id": id})
         return Stream(self, id, answers)
 
-    def pipelined(
-        self, requests: Iterable[tuple[str, dict[str, Any]]], ahead: int, kind: Any = Any
-    ) -> Iterator[Any]:
+    def pipelined(self, requests: Iterable[tuple[str, dict[str, Any]]], ahead: int, kind: Any = Any) -> Iterator[Any]:
         """The answers of many requests in order, `ahead` of them under way at a time."""
         under_way: deque[Stream] = deque()
         try:

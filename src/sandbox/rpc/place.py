@@ -21,7 +21,7 @@ class Place:
         self, sandbox: Sandbox | None = None, *, file: str | None = None, flags: Mapping[str, Any] | None = None
     ) -> None:
         """`file` and `flags` are the command line's, for the sandbox that `create` makes."""
-        self.terminals = Terminals()
+        self.terminals: Terminals = Terminals()
         self._sandbox = sandbox
         self._file = file
         self._flags = dict(flags or {})

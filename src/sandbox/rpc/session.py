@@ -6,6 +6,7 @@ running request (`input`, `cancel`) is done by the reading thread itself, in the
 
 from __future__ import annotations
 
+import time
 from threading import Condition, Thread
 from typing import Any
 
@@ -22,12 +23,14 @@ from sandbox.rpc.messages import Id, Message, read_message
 from sandbox.rpc.place import Place
 from sandbox.rpc.wire import LINE_LIMIT, TooLong, Writer, lines
 
+_GRACE = 5.0  # seconds
+
 
 class Session:
     """Serves one connection until it ends."""
 
     def __init__(self, source: int, sink: int, place: Place, *, limit: int = LINE_LIMIT) -> None:
-        self.place = place
+        self.place: Place = place
         self.budget = Budget()
         self.writer = Writer(sink)
         self.events = EventQueue(self.writer)
@@ -42,8 +45,8 @@ class Session:
     def run(self) -> None:
         """Until the other side closes its end, or `close` was asked for and answered.
 
-        Requests still running when the other side has sent its last line may finish as long as somebody hears
-        their answers; then, or at once when nobody does, they are ended.
+        Requests still running when the other side has sent its last line have a moment to finish, so that
+        `sandbox --rpc < requests > answers` works; when nobody hears their answers any more, not even that.
         """
         try:
             for line in lines(self._source, self._limit):
@@ -154,9 +157,10 @@ class Session:
         self.writer.send({"jsonrpc": "2.0", "error": problem.plain(), "id": id})
 
     def _await_running(self) -> None:
+        until = time.monotonic() + _GRACE
         with self._idle:
-            while self._running and not self.writer.hung_up():
-                self._idle.wait(timeout=0.2)  # a hang-up wakes nobody
+            while self._running and not self.writer.hung_up() and time.monotonic() < until:
+                self._idle.wait(timeout=0.1)  # a hang-up wakes nobody
 
 
 class _Loose(msgspec.Struct):
