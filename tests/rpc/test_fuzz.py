@@ -20,7 +20,23 @@ PLAIN = st.recursive(
 )
 # Words that methods know, so that fuzzing gets past the first check. Commands are harmless: `close` would end the run.
 KEYS = st.sampled_from(
-    "command path content env stdin timeout request data signal rows cols offset old new working_dir".split(" ")
+    [
+        "command",
+        "path",
+        "content",
+        "env",
+        "stdin",
+        "timeout",
+        "request",
+        "data",
+        "signal",
+        "rows",
+        "cols",
+        "offset",
+        "old",
+        "new",
+        "working_dir",
+    ]
 )
 NAMES = st.sampled_from(sorted(set(METHODS) - {"close", "create"})) | st.text(max_size=12)
 REQUESTS = st.fixed_dictionaries(

@@ -27,6 +27,13 @@ COMMANDS = {
     "prune": ("prune", "delete every ended sandbox, and what crashed ones left behind"),
     "--rpc": ("rpc", "JSON-RPC over stdin and stdout, for programs"),
     "--config-fd": ("baked", "a configuration from a descriptor, for commands of one's own"),
+    "agent": ("agent", "run an agent behind walls that hold what its file says"),
+    "config": ("config", "settings, where they come from, and how to change them"),
+    "configure": ("configure", "the same as config"),
+    "why": ("why", "what would be decided about a file, host, variable or tool, and why"),
+    "test": ("test", "try every rule of this configuration in a real sandbox"),
+    "log": ("log", "what happened, from the record"),
+    "hook": ("hook", "the guards for Claude Code's own tool calls"),
     "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),
 }

@@ -12,7 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from sandbox.config.model import Config
+    from sandbox.audit.record import Record
+    from sandbox.config.layers import Resolved
     from sandbox.registry.detach import Background
     from sandbox.result import ExecResult
 
@@ -44,14 +45,15 @@ def run(arguments: Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SandboxError("no command; try `sandbox run -- ls`")
-    config = configuration(arguments)
+    resolved = configuration(arguments)
     if arguments.detach:
         from sandbox.registry.detach import detach
 
-        return detach(lambda background: _in_background(config, command, background))
+        return detach(lambda background: _in_background(resolved, command, background))
     from sandbox.sandbox import Sandbox
 
-    with Sandbox(config, command=command) as sandbox:
+    with Sandbox(resolved.config, command=command) as sandbox:
+        tell_ignored(resolved, sandbox.record)
         if arguments.json:
             return _as_json(sandbox.exec(command))
         from sandbox.cli.foreground import foreground
@@ -62,12 +64,13 @@ def run(arguments: Namespace) -> int:
     return status(result)
 
 
-def _in_background(config: Config, command: list[str], background: Background) -> int:
+def _in_background(resolved: Resolved, command: list[str], background: Background) -> int:
     from sandbox.cli.foreground import foreground
     from sandbox.errors import SandboxClosed
     from sandbox.sandbox import Sandbox
 
-    with Sandbox(config, command=command) as sandbox:
+    with Sandbox(resolved.config, command=command) as sandbox:
+        tell_ignored(resolved, sandbox.record)
         background.started(sandbox.id, sandbox.log)
         try:
             return status(foreground(sandbox, command))
@@ -83,11 +86,28 @@ def status(result: ExecResult) -> int:
     return TIMED_OUT if result.timed_out else result.exit_code
 
 
-def configuration(arguments: Namespace) -> Config:
+def configuration(arguments: Namespace) -> Resolved:
     """The configuration that the flags and files ask for. Raises ConfigError."""
-    from sandbox.config.load import load
+    from sandbox.config.layers import resolve
 
-    return load(flags(arguments), file=arguments.config)
+    return resolve(flags(arguments), project=arguments.root or ".", config_file=arguments.config)
+
+
+def tell_ignored(resolved: Resolved, record: Record) -> None:
+    """What the project's files asked for and did not get: on the record, and to the person."""
+    for ignored in resolved.warnings:
+        print(f"sandbox: {ignored}", file=sys.stderr)
+        record.write(
+            "policy_decision",
+            str(ignored),
+            severity="warn",
+            operation="configure",
+            target=ignored.path,
+            result="blocked",
+            policy="project-only-tightens",
+            reason=ignored.reason,
+            sync=True,
+        )
 
 
 def flags(arguments: Namespace) -> dict[str, object]:

@@ -103,9 +103,8 @@ def _furnish(home: str, path: str, id: str, config: Mapping[str, object], comman
         _private_directory(hidden)
     except FileNotFoundError:
         for parent in (home, f"{home}/vms"):
-            if not os.path.isdir(parent):
-                os.makedirs(parent, 0o700, exist_ok=True)
-                os.chmod(parent, 0o700)
+            os.makedirs(parent, 0o700, exist_ok=True)
+            os.chmod(parent, 0o700)
         _private_directory(hidden)
     directory = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

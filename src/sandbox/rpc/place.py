@@ -36,15 +36,18 @@ class Place:
 
     def create(self, asked: Mapping[str, Any], hooks: object | None = None) -> Sandbox:
         """Starts the sandbox as the command line and `asked` say. Raises Fault when there is one already."""
+        from sandbox.cli.run import tell_ignored
         from sandbox.config.dialects.create import translate
-        from sandbox.config.load import load, merge
+        from sandbox.config.layers import resolve
         from sandbox.sandbox import Sandbox
 
         with self._creating:
             if self._sandbox is not None:
                 raise Fault(faults.ALREADY_CREATED, "there is a sandbox here; start another `sandbox --rpc`")
-            config = load(merge(self._flags, translate(asked).data), file=self._file)
-            self._sandbox = Sandbox(config, hooks=hooks)
+            said = merged(self._flags, translate(asked).data)
+            resolved = resolve(said, project=_root(said), config_file=self._file)
+            self._sandbox = Sandbox(resolved.config, hooks=hooks)
+            tell_ignored(resolved, self._sandbox.record)
         return self._sandbox
 
     def settled(self) -> None:
@@ -70,3 +73,18 @@ class Place:
             sandbox = self._sandbox
         if sandbox is not None:
             sandbox.close()
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections are merged; everything else, lists too, is replaced."""
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return both
+
+
+def _root(said: Mapping[str, Any]) -> str:
+    filesystem = said.get("filesystem")
+    root = filesystem.get("root") if isinstance(filesystem, dict) else None
+    return root if isinstance(root, str) else "."
