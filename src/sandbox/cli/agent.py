@@ -27,8 +27,8 @@ def add(parser: ArgumentParser) -> None:
     running = actions.add_parser("run", help=_("run an agent behind the walls"))
     running.usage = "sandbox agent run NAME [--sandbox | --no-sandbox] [--config FILE] [-- arguments]"
     _options(running)
-    running.add_argument("name")
-    running.add_argument("rest", nargs="...", help=_("for the agent's program"))
+    # One argument for all: argparse would give a `--` after the name to the name, and drop it.
+    running.add_argument("words", nargs="...", metavar="NAME", help=_("the agent, and what is for its program"))
 
 
 def _options(parser: ArgumentParser) -> None:
@@ -38,15 +38,16 @@ def _options(parser: ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
 
 
-def _after_name(arguments: Namespace) -> list[str]:
-    """Options may follow the name too, up to `--`. (argparse gives all that follows a name to the last argument.)"""
+def _named(arguments: Namespace) -> tuple[str, list[str]]:
+    """The agent's name and the words for its program. Options may follow the name too, up to `--`."""
     from argparse import ArgumentParser
 
-    at = arguments.rest.index("--") if "--" in arguments.rest else len(arguments.rest)
+    name, *rest = arguments.words or [""]
+    at = rest.index("--") if "--" in rest else len(rest)
     parser = ArgumentParser(prog="sandbox agent run", allow_abbrev=False)
     _options(parser)
-    parser.parse_args(arguments.rest[:at], arguments)
-    return list(arguments.rest[at + 1 :])
+    parser.parse_args(rest[:at], arguments)
+    return name, rest[at + 1 :]
 
 
 def run(arguments: Namespace) -> int:
@@ -106,8 +107,8 @@ def guard(agent: Agent, config: Config) -> ToolGuard:
 
 
 def _run(arguments: Namespace) -> int:
-    extra = _after_name(arguments)
-    agent = find(".", arguments.name)
+    name, extra = _named(arguments)
+    agent = find(".", name)
     resolved = resolve({}, project=".", config_file=arguments.config)
     config = resolved.config
     walls = _walls_wanted(arguments, resolved)
