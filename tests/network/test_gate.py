@@ -429,3 +429,21 @@ def test_many_connections_leave_no_descriptors_behind(walled: Walls, origin: Ori
     room.run(ask)
     room.heard.wait(lambda one: len(room.heard.events) == 10)
     assert open_descriptors() <= before + 1
+
+
+def test_a_resolver_that_hangs_does_not_keep_a_sandbox_from_closing(walled: Walls) -> None:
+    asked, release = threading.Event(), threading.Event()
+
+    def hang(host: str, port: int) -> list[str]:
+        asked.set()
+        release.wait(60)
+        return LOCAL
+
+    room = walled(allowed_hosts=["slow.test"])
+    room.watch.resolve = hang
+    with room.sandbox.spawn(["curl", "-s", "http://slow.test/"]) as process:
+        assert asked.wait(20)
+        room.watch.close()
+        process.kill()
+    assert not release.is_set()
+    release.set()

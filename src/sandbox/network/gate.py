@@ -24,6 +24,7 @@ from sandbox.network.relay import Relay, either_readable, reset
 from sandbox.network.reporting import Reporter
 from sandbox.network.resolver import serve_datagrams, serve_stream
 from sandbox.network.sniff import Sniffed, first_bytes, sniff
+from sandbox.network.threads import in_thread
 from sandbox.policy.addresses import is_loopback_host, normalize_ip_for_policy, parse_address
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
@@ -191,19 +192,19 @@ class Gate:
         except OSError as problem:
             self.report(destination, method="CONNECT", url=url, decision=decision, status=502, error=str(problem))
             return await manner.fail(client, f"{destination}: {problem}")
+        self._reporter.note(decision, destination)
         with upstream:
             await manner.welcome(client, upstream)
             mismatch = await self._wrong_name(client, upstream, destination)
             if mismatch is not None:
                 return await self.deny(client, destination, mismatch, Manner())
-            self._reporter.note(decision, destination)
             relay = Relay(client, upstream)
             self._door.carries(relay)
-            await relay.run()
-            self._reporter.tell(
-                decision, "CONNECT", url, status=200, sent=relay.sent.total, received=relay.received.total,
-                seconds=time.monotonic() - started,
-            )  # fmt: skip
+            try:
+                await relay.run()
+            finally:
+                moved = relay.sent.total, relay.received.total
+                self._reporter.tell(decision, "CONNECT", url, 200, *moved, time.monotonic() - started)
 
     async def _wrong_name(
         self, client: socket.socket, upstream: socket.socket, destination: Destination
@@ -248,7 +249,7 @@ class Gate:
 
     async def dial_inside(self, port: int) -> socket.socket:
         """A connection to a tenant's listening port, asked of the guest."""
-        return await self._loop.run_in_executor(None, self._watch.dial, "127.0.0.1", port)
+        return await in_thread(self._watch.dial, "127.0.0.1", port)
 
     # -- DNS ----------------------------------------------------------------------------------------------------
 
