@@ -7,6 +7,8 @@ import os
 import stat
 from threading import Lock
 
+from sandbox.audit.record import Record
+from sandbox.config.home import home
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, without_walls
@@ -43,6 +45,15 @@ class Sandbox:
         self._lock = Lock()
         self._closed = False
         self._owner = os.getpid()
+        self.record = open_record(self.config, self.id)
+        try:
+            self._build()
+        except BaseException as problem:
+            self.record.write("sandbox_lifecycle", f"failed: {type(problem).__name__}", severity="error")
+            self.record.close()
+            raise
+
+    def _build(self) -> None:
         engine = choose(self.config)
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
@@ -51,7 +62,7 @@ class Sandbox:
         self._guest = self._place.guest
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.engine = engine.name
-        self._lifecycle("ready")
+        self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
 
     # -- commands
 
@@ -184,6 +195,16 @@ class Sandbox:
             reason = self._place.out_of_memory()
             if reason is not None:
                 result.out_of_memory, result.note = True, reason
+        # The program only: arguments may hold secrets, and the record must not.
+        self.record.write(
+            "policy_decision",
+            f"ran {os.path.basename(os.fsdecode(argv[0]))}",
+            operation="exec",
+            target=os.fsdecode(argv[0]),
+            result="allowed",
+            policy=f"mode-{self.config.mode}",
+            metadata={"exitCode": result.exit_code, "durationMs": result.duration_ms},
+        )
         self._events.emit(
             event(
                 "exec",
@@ -271,8 +292,9 @@ class Sandbox:
         """Calls `handler` with every event from now on; returns what ends that."""
         return self._events.subscribe(handler)
 
-    def _lifecycle(self, state: str) -> None:
+    def _lifecycle(self, state: str, **details: str | int) -> None:
         self._events.emit(event("lifecycle", state=state, id=self.id))
+        self.record.write("sandbox_lifecycle", state, metadata=details)
 
     # -- the end
 
@@ -287,6 +309,7 @@ class Sandbox:
         self._place.close()
         os.close(self._null)
         self._lifecycle("stopped")
+        self.record.close()
 
     def __enter__(self) -> Self:
         return self
@@ -313,7 +336,18 @@ def read_config(config: Config | Mapping[str, Any] | None) -> Config:
     """The configuration as one model. Raises ConfigError."""
     if isinstance(config, Config):
         return config
-    return Config.read(dict(config or {}))
+    given = dict(config or {})
+    if "resources" in given or "env" in given:
+        from sandbox.config.dialects.create import translate
+
+        given = translate(given).data
+    return Config.read(given)
+
+
+def open_record(config: Config, identity: str) -> Record:
+    """The record this sandbox writes to. Raises SandboxError: without a record nothing runs."""
+    directory = config.audit.directory or os.path.join(home(), "audit")
+    return Record(os.path.expanduser(directory), sandbox=identity, rotate_size=config.audit.rotate_size)
 
 
 def _argv(command: Words) -> list[bytes]:

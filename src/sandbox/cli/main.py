@@ -17,6 +17,13 @@ OUR_ERROR = 125  # as `env`, `timeout` and docker say "it was me, not your comma
 # Command -> its module in this package and one line about it. A module has `add(parser)` and `run(arguments) -> int`.
 COMMANDS = {
     "run": ("run", "run a command behind the walls"),
+    "agent": ("agent", "run an agent behind walls that hold what its file says"),
+    "config": ("config", "settings, where they come from, and how to change them"),
+    "configure": ("configure", "the same as config"),
+    "why": ("why", "what would be decided about a file, host, variable or tool, and why"),
+    "test": ("test", "try every rule of this configuration in a real sandbox"),
+    "log": ("log", "what happened, from the record"),
+    "hook": ("hook", "the guards for Claude Code's own tool calls"),
     "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),
 }

@@ -12,7 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from sandbox.config.model import Config
+    from sandbox.audit.record import Record
+    from sandbox.config.layers import Resolved
     from sandbox.result import ExecResult
 
 TIMED_OUT = 124  # as timeout(1)
@@ -42,10 +43,11 @@ def run(arguments: Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SandboxError("no command; try `sandbox run -- ls`")
-    config = configuration(arguments)
+    resolved = configuration(arguments)
     from sandbox.sandbox import Sandbox
 
-    with Sandbox(config) as sandbox:
+    with Sandbox(resolved.config) as sandbox:
+        tell_ignored(resolved, sandbox.record)
         if arguments.json:
             return _as_json(sandbox.exec(command))
         from sandbox.cli.foreground import foreground
@@ -61,11 +63,28 @@ def status(result: ExecResult) -> int:
     return TIMED_OUT if result.timed_out else result.exit_code
 
 
-def configuration(arguments: Namespace) -> Config:
+def configuration(arguments: Namespace) -> Resolved:
     """The configuration that the flags and files ask for. Raises ConfigError."""
-    from sandbox.config.load import load
+    from sandbox.config.layers import resolve
 
-    return load(flags(arguments), file=arguments.config)
+    return resolve(flags(arguments), project=arguments.root or ".", config_file=arguments.config)
+
+
+def tell_ignored(resolved: Resolved, record: Record) -> None:
+    """What the project's files asked for and did not get: on the record, and to the person."""
+    for ignored in resolved.warnings:
+        print(f"sandbox: {ignored}", file=sys.stderr)
+        record.write(
+            "policy_decision",
+            str(ignored),
+            severity="warn",
+            operation="configure",
+            target=ignored.path,
+            result="blocked",
+            policy="project-only-tightens",
+            reason=ignored.reason,
+            sync=True,
+        )
 
 
 def flags(arguments: Namespace) -> dict[str, object]:

@@ -46,6 +46,8 @@ class Plan:
         self.links: list[tuple[str, str]] = []  # path, target
         self.files: list[tuple[str, int, bytes]] = []  # written inside: path, mode, content
         self.operations: list[dict[str, object]] = []  # the guest's mount operations
+        self.masked = 0  # how many paths are covered, and how many frozen; for the record
+        self.frozen = 0
         self.writable: list[str] = []  # Landlock's view of where tenants may write
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
