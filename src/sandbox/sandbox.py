@@ -24,21 +24,28 @@ if TYPE_CHECKING:
 
     from sandbox.events import Handler
     from sandbox.guest.process import Process
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.mounts import Mounts
+    from sandbox.vfs.provider import Provider
+    from sandbox.vfs.watch import Watch
+    from sandbox.vfs.workspace import Applied, Workspace
 
     Words = str | Sequence[str | bytes]
 
 OUTPUT_LIMIT = 10 * 2**20
 FILE_LIMIT = 2**30
+PIECE = 2**20
 
 
 class Sandbox:
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process."""
 
-    def __init__(self, config: Config | Mapping[str, Any] | None = None) -> None:
-        """Builds the walls at once.
+    def __init__(self, config: Config | Mapping[str, Any] | None = None, *, hooks: object | None = None) -> None:
+        """Builds the walls at once. `hooks`: see docs/vfs.md for files.
 
         Raises ConfigError, EngineUnavailable, WallError or LimitUnavailable; then nothing is left behind.
         """
+        config, providers = take_providers(config)
         self.config = tightened(read_config(config))
         self.id = f"vm-{os.urandom(4).hex()}"
         self._events = Events()
@@ -58,11 +65,49 @@ class Sandbox:
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
-        self._place = engine.open(self._plan)
+        self._mounts = self._own_directories(providers, hooks) if has_mounts(self.config) else None
+        try:
+            self._place = engine.open(self._plan)
+        except BaseException:
+            if self._mounts is not None:
+                self._mounts.close()
+            raise
         self._guest = self._place.guest
+        if self._mounts is not None:
+            self._mounts.serve(self._guest.devices)
+        self._watch = self._watched() if self.config.vfs.file_events else None
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.engine = engine.name
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
+
+    def _own_directories(self, providers: dict[str, Provider], hooks: object | None) -> Mounts:
+        """The directories that are more than the host's files: see `vfs/plan.py`."""
+        from sandbox.vfs.mounts import Mounts
+
+        state = None
+        if self.config.filesystem.overlay:
+            from sandbox.config.home import home
+            from sandbox.vfs.workspace import Workspace
+
+            state = Workspace.begin(home(), self.id, self._plan.directory).directory
+        mounts = Mounts(self.config, providers, hooks=hooks, emit=self._file_event, state=state)
+        mounts.furnish(self._plan)
+        return mounts
+
+    def _watched(self) -> Watch:
+        """Watches what the kernel serves; what goes through FUSE tells by itself."""
+        from sandbox.vfs.watch import Watch
+
+        served = {path for path, way in (self._mounts.ways if self._mounts else {}).items() if way == "FUSE"}
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        trees: dict[str, int] = {}
+        for path in (self._plan.directory, *(self._mounts.ways if self._mounts else ())):
+            if path not in served and path not in trees:
+                trees[path] = self._guest.file("open", os.fsencode(path), flags=flags)[1][0]
+        return Watch(trees, self._file_event)
+
+    def _file_event(self, operation: str, path: str, size: int) -> None:
+        self._events.emit(event("file", op=operation, path=path, size=size))
 
     # -- commands
 
@@ -220,7 +265,13 @@ class Sandbox:
         """A descriptor of a regular file inside. Raises OSError as `os.open` does, and for anything else."""
         _, fds = self._guest.file("open", self._path(path), flags=flags, mode=mode & 0o777)
         (fd,) = fds
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        try:
+            regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        except PermissionError:
+            # The kernel lets only tenants into a FUSE mount of theirs, not even us who serve it.
+            os.close(fd)
+            raise OSError(errno.EXDEV, "served by a provider: use read_file and write_file", path) from None
+        if not regular:
             os.close(fd)
             raise OSError(errno.EINVAL, "not a regular file", path)
         os.set_blocking(fd, True)
@@ -228,21 +279,47 @@ class Sandbox:
 
     def read_file(self, path: str, max_bytes: int = FILE_LIMIT) -> bytes:
         """The content of a file inside. Raises OSError, also when it is larger than `max_bytes`."""
-        with os.fdopen(self.open_file(path, os.O_RDONLY), "rb", buffering=0) as file:
-            parts, room = [], max_bytes + 1
-            while room > 0 and (part := file.read(min(room, 2**20))):
-                parts.append(part)
-                room -= len(part)
-        if room <= 0:
-            raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", path)
+        parts, room = [], max_bytes
+        for part in self._pieces(path):
+            parts.append(part)
+            room -= len(part)
+            if room < 0:
+                raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", path)
         return b"".join(parts)
 
     def write_file(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
         """Makes or replaces the content of a file inside. Raises OSError."""
         data = memoryview(content.encode() if isinstance(content, str) else content)
-        with os.fdopen(self.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb", buffering=0) as file:
+        try:
+            fd = self.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        except OSError as problem:
+            if problem.errno != errno.EXDEV:
+                raise
+            for at in range(0, len(data) or 1, PIECE):
+                piece = bytes(data[at : at + PIECE])
+                self._guest.file("write", self._path(path), offset=at, data=piece, mode=mode & 0o777, truncate=at == 0)
+            return
+        with os.fdopen(fd, "wb", buffering=0) as file:
             while data:
                 data = data[file.write(data) :]
+
+    def _pieces(self, path: str) -> Iterator[bytes]:
+        """A file's content: by its descriptor, or asked for piece by piece where only tenants can open it."""
+        try:
+            fd = self.open_file(path, os.O_RDONLY)
+        except OSError as problem:
+            if problem.errno != errno.EXDEV:
+                raise
+            offset = 0
+            while True:
+                answer, _ = self._guest.file("read", self._path(path), offset=offset, size=PIECE)
+                if not answer["data"]:
+                    return
+                offset += len(answer["data"])
+                yield answer["data"]
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            while part := file.read(PIECE):
+                yield part
 
     def list_files(self, path: str = ".") -> list[dict[str, Any]]:
         """What is in a directory inside: name, size, mode, is_dir. Raises OSError."""
@@ -286,6 +363,28 @@ class Sandbox:
         """A connection to a TCP port that a tenant listens on. Raises OSError."""
         return self._guest.dial(6 if ":" in address else 4, address, port)
 
+    # -- an overlay project's changes
+
+    def changes(self) -> list[Change]:
+        """What tenants changed in an overlay project (`filesystem.overlay`), compared with the host's files now."""
+        return self._workspace().changes()
+
+    def apply(self, paths: Sequence[str] | None = None) -> Applied:
+        """Carries changes over to the host's files: all of them, or those at or below `paths`. See docs/overlay.md."""
+        return self._workspace().apply(paths)
+
+    def discard(self) -> None:
+        """Ends the sandbox and throws the changes away."""
+        workspace = self._workspace()
+        self.close()
+        workspace.discard()
+
+    def _workspace(self) -> Workspace:
+        from sandbox.config.home import home
+        from sandbox.vfs.workspace import Workspace
+
+        return Workspace.find(home(), self.id)
+
     # -- telling
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
@@ -307,6 +406,10 @@ class Sandbox:
         if os.getpid() != self._owner:
             return  # a fork's copy: the sandbox is not its to end
         self._place.close()
+        if self._watch is not None:
+            self._watch.close()
+        if self._mounts is not None:
+            self._mounts.close()
         os.close(self._null)
         self._lifecycle("stopped")
         self.record.close()
@@ -330,6 +433,23 @@ class Sandbox:
     def _path(self, path: str) -> bytes:
         # Not normalised: `a/../b` means what it means inside, where `a` may be a link.
         return os.fsencode(os.path.join(self._plan.directory, path))
+
+
+def take_providers(
+    config: Config | Mapping[str, Any] | None,
+) -> tuple[Config | Mapping[str, Any] | None, dict[str, Provider]]:
+    """Provider objects among a caller's `vfs.mounts`, apart from the plain rest."""
+    if config is None or isinstance(config, Config) or not (config.get("vfs") or {}).get("mounts"):
+        return config, {}
+    from sandbox.vfs.plan import take_providers
+
+    return take_providers(config)
+
+
+def has_mounts(config: Config) -> bool:
+    """Whether there are directories that are more than the host's files; most sandboxes have none."""
+    vfs = config.vfs
+    return bool(vfs.mounts or vfs.direct_mounts or config.filesystem.overlay)
 
 
 def read_config(config: Config | Mapping[str, Any] | None) -> Config:

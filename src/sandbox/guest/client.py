@@ -27,6 +27,7 @@ class Guest:
         self._next = 0
         self.have: dict[str, Any] = {}
         self.sockets: dict[str, socket.socket] = {}
+        self.devices: dict[str, int] = {}  # mounted FUSE devices; whoever serves one takes it out and owns it
 
     def greet(self) -> None:
         """Hears the guest's first word. Raises SandboxClosed when it never comes, GuestError when it is another."""
@@ -46,7 +47,11 @@ class Guest:
         if message["t"] != "ready" or not isinstance(names, list) or len(names) != len(received):
             wire.close_all(received)
             raise GuestError("the guest did not get ready")
-        self.sockets = {str(name): socket.socket(fileno=fd) for name, fd in zip(names, received, strict=True)}
+        for name, fd in zip(names, received, strict=True):
+            if str(name).startswith("fuse:"):
+                self.devices[str(name)] = fd
+            else:
+                self.sockets[str(name)] = socket.socket(fileno=fd)
         self.have = message.get("have", {})
 
     def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
@@ -76,6 +81,9 @@ class Guest:
         """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""
         for one in self.sockets.values():
             one.close()
+        for device in self.devices.values():
+            os.close(device)
+        self.devices.clear()
         self._channel.close()
 
     def _ask(self, request: dict[str, object], subject: str) -> tuple[dict[str, Any], list[int]]:
