@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from sandbox.policy.network import NetworkPolicy
 
 
+_OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
+
+
 class Watch:
     """Owns the listening sockets the guest handed over, and everything the gate needs to know.
 
@@ -84,6 +87,7 @@ class Watch:
 
     def start(self) -> None:
         """Begins to watch. Returns at once."""
+        self.sockets = {name: sock for name, sock in self.sockets.items() if name.startswith(_OURS)}
         self._thread = threading.Thread(target=self._watch, name=f"gate-{self.sandbox_id}", daemon=True)
         self._thread.start()
 
