@@ -11,11 +11,19 @@ from sandbox.errors import ConfigError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
 
     from sandbox.config.model import Network
     from sandbox.network.destination import Interception
     from sandbox.network.publish import Published
     from sandbox.policy.network import NetworkPolicy
+
+    class Furnished(Protocol):
+        """What `furnish` needs of a plan."""
+
+        environment: dict[str, str]
+        files: list[tuple[str, int, bytes]]
+        operations: list[dict[str, object]]
 
 
 _OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
@@ -84,6 +92,27 @@ class Watch:
                 for _, listener in self.published:
                     listener.close()
                 raise
+
+    def furnish(self, plan: Furnished) -> None:
+        """Puts into a place that is yet to be built what tenants must find there: placeholders where variables ask
+        for secrets (`"${NAME}"`), and, when connections may be looked into, an authority that every program trusts."""
+        for name, value in plan.environment.items():
+            for secret, placeholder in self.placeholders.items():
+                value = value.replace(f"${{{secret}}}", placeholder)
+            plan.environment[name] = value
+        authority = self.ca_certificate()
+        if authority is not None:
+            from sandbox.network.trust import trusted
+
+            trust = trusted(authority)
+            plan.files += trust.files
+            plan.operations += trust.mounts()
+            plan.environment.update(trust.environment)
+
+    def serve(self, sockets: Mapping[str, socket.socket]) -> None:
+        """Begins to watch these sockets, too."""
+        self.sockets.update(sockets)
+        self.start()
 
     def start(self) -> None:
         """Begins to watch. Returns at once."""
