@@ -91,6 +91,10 @@ def _run(options: Options) -> int:
     config = settings(options.settings)
     if options.debug:
         _debug(f"configuration: {config.plain()}")
+    if sys.platform == "darwin":
+        from sandbox.cli.seatbelt import run
+
+        return run(config, command)
     from sandbox.cli.foreground import foreground
     from sandbox.sandbox import Sandbox
 
