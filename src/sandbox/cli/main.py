@@ -17,6 +17,16 @@ OUR_ERROR = 125  # as `env`, `timeout` and docker say "it was me, not your comma
 # Command -> its module in this package and one line about it. A module has `add(parser)` and `run(arguments) -> int`.
 COMMANDS = {
     "run": ("run", "run a command behind the walls"),
+    "list": ("list", "every sandbox of yours"),
+    "get": ("get", "all that is known of one sandbox"),
+    "exec": ("exec", "a further command in a running sandbox"),
+    "attach": ("attach", "a shell in a running sandbox; Ctrl-P Ctrl-Q leaves it running"),
+    "logs": ("logs", "what a detached sandbox printed"),
+    "kill": ("kill", "end running sandboxes"),
+    "rm": ("rm", "delete what is kept of ended sandboxes"),
+    "prune": ("prune", "delete every ended sandbox, and what crashed ones left behind"),
+    "--rpc": ("rpc", "JSON-RPC over stdin and stdout, for programs"),
+    "--config-fd": ("baked", "a configuration from a descriptor, for commands of one's own"),
     "agent": ("agent", "run an agent behind walls that hold what its file says"),
     "config": ("config", "settings, where they come from, and how to change them"),
     "configure": ("configure", "the same as config"),
