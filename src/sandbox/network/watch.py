@@ -94,12 +94,8 @@ class Watch:
                 raise
 
     def furnish(self, plan: Furnished) -> None:
-        """Puts into a place that is yet to be built what tenants must find there: placeholders where variables ask
-        for secrets (`"${NAME}"`), and, when connections may be looked into, an authority that every program trusts."""
-        for name, value in plan.environment.items():
-            for secret, placeholder in self.placeholders.items():
-                value = value.replace(f"${{{secret}}}", placeholder)
-            plan.environment[name] = value
+        """Puts into a place that is yet to be built what its programs need to trust us when we look into connections.
+        Nothing, and at no cost, when that cannot happen."""
         authority = self.ca_certificate()
         if authority is not None:
             from sandbox.network.trust import trusted
@@ -108,11 +104,6 @@ class Watch:
             plan.files += trust.files
             plan.operations += trust.mounts()
             plan.environment.update(trust.environment)
-
-    def serve(self, sockets: Mapping[str, socket.socket]) -> None:
-        """Begins to watch these sockets, too."""
-        self.sockets.update(sockets)
-        self.start()
 
     def start(self) -> None:
         """Begins to watch. Returns at once."""
