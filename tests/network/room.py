@@ -89,7 +89,9 @@ class Walled:
 @pytest.fixture(name="walled")
 def walled_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Walled]]:
     """Makes walled places: `walled(names={"a.test": ["127.0.0.1"]}, allowed_hosts=[…])`."""
-    monkeypatch.chdir(tmp_path)
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "sandbox-home"))
     made: list[Walled] = []
 
