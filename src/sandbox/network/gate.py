@@ -19,11 +19,11 @@ from sandbox.network.dial import Dialer
 from sandbox.network.door import IDLE, Door
 from sandbox.network.names import PROXY, Names, is_synthetic
 from sandbox.network.publish import serve_published
-from sandbox.network.refusal import Manner
+from sandbox.network.refusal import FIRST_WORD, Manner
 from sandbox.network.relay import Relay, either_readable, reset
 from sandbox.network.reporting import Reporter
 from sandbox.network.resolver import serve_datagrams, serve_stream
-from sandbox.network.sniff import Sniffed, first_bytes, sniff
+from sandbox.network.sniff import TLS, Sniffed, first_bytes
 from sandbox.network.threads import in_thread
 from sandbox.policy.addresses import is_loopback_host, normalize_ip_for_policy, parse_address
 from sandbox.policy.decision import Decision
@@ -163,8 +163,10 @@ class Gate:
         await manner.deny(client, decision)
 
     async def _intercept(self, client: socket.socket, destination: Destination, decision: Decision) -> None:
+        others = self.policy.admits_other_protocols(destination.host, destination.port)
         try:
-            async with asyncio.timeout(_FIRST_BYTES):
+            # Where another protocol may be spoken, the server may be the one to begin.
+            async with asyncio.timeout(FIRST_WORD if others else _FIRST_BYTES):
                 peeked, found = await first_bytes(client)
         except TimeoutError:
             peeked, found = b"", Sniffed("other")
@@ -175,7 +177,7 @@ class Gate:
             except Denied as denied:
                 refused = Decision(False, denied.rule, denied.reason)
                 self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=refused, status=403)
-        elif self.policy.admits_other_protocols(destination.host, destination.port):
+        elif others:
             await self._pass(client, destination, decision, Manner())
         else:
             reason = f"{destination} is looked into, and this is neither TLS nor HTTP"
@@ -217,7 +219,7 @@ class Gate:
             data = client.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return None
-        if sniff(data).kind != "more" or data != b"\x16" or destination.host == HOST_NAME:
+        if data != TLS or destination.host == HOST_NAME:
             return None
         try:
             async with asyncio.timeout(_FIRST_BYTES):
