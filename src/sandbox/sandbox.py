@@ -137,6 +137,7 @@ class Sandbox(Commands, Files):
             placeholders=held,
         )
         self._endings.append(watch.close)
+        watch.furnish(self._plan)
         return watch
 
     def _report_changes(self) -> None:
