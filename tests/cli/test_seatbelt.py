@@ -4,6 +4,7 @@ around it be tried: the gate, the variables, the status, what is left behind."""
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from sandbox.cli.seatbelt import Enclosure, run
 from sandbox.config.model import Config
 from sandbox.engines import seatbelt
+from sandbox.engines.choose import choose
 from sandbox.errors import EngineUnavailable, SandboxError
 from tests.network.room import Origin, origin_fixture  # noqa: F401 - fixture
 
@@ -67,8 +69,15 @@ def test_secrets_are_placeholders_and_the_authority_is_trusted(project: Path) ->
 
 
 def test_what_macos_cannot_do_is_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SandboxError, match=r"limits\.memory"):
-        run(config(limits={"memory": "1g"}), ["true"])
+    for asked, name in (
+        ({"limits": {"memory": "1g"}}, "limits.memory"),
+        ({"mode": "max"}, "filesystem.overlay"),
+        ({"network": {"publish": ["80"]}}, "network.publish"),
+    ):
+        with pytest.raises(SandboxError, match=re.escape(name)):
+            run(config(**asked), ["true"])
+    with pytest.raises(EngineUnavailable, match="sandbox run"):
+        choose(config(engine="seatbelt"))
     monkeypatch.setattr(seatbelt, "SANDBOX_EXEC", "/nowhere/sandbox-exec")
     with pytest.raises(EngineUnavailable, match="for macOS"):
         run(config(), ["true"])

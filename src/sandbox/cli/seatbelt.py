@@ -136,9 +136,12 @@ class Enclosure:
 
 
 def run(config: Config, command: Sequence[str]) -> int:
-    """One command under Seatbelt. Raises SandboxError for a limit that macOS cannot hold."""
-    asked = [name for name in ("memory", "cpus", "pids") if getattr(config.limits, name) is not None]
+    """One command under Seatbelt. Raises SandboxError for what was asked for and cannot be had there."""
+    limits = [f"limits.{name}" for name in config.limits.fields if getattr(config.limits, name) is not None]
+    mounts = ["vfs"] if config.vfs.mounts or config.vfs.direct_mounts else []
+    overlay = ["filesystem.overlay"] if config.filesystem.overlay or config.mode == "max" else []
+    asked = [*limits, *mounts, *overlay, *(["network.publish"] if config.network.publish else [])]
     if asked:
-        raise SandboxError(f"the seatbelt engine cannot hold limits.{asked[0]}")
+        raise SandboxError(f"the seatbelt engine has no {asked[0]}; leave it out, or use another engine")
     with Enclosure(config) as enclosure:
         return enclosure.run(command)
