@@ -132,7 +132,7 @@ def tell_ignored(resolved: Resolved, record: Record) -> None:
 def flags(arguments: Namespace) -> dict[str, object]:
     """The command line as a configuration layer: only what was said."""
     filesystem = {
-        "root": arguments.root,
+        "root": os.path.abspath(os.path.expanduser(arguments.root)) if arguments.root else None,
         "overlay": arguments.overlay,
         "allow_read": arguments.ro or None,
         "allow_write": arguments.rw or None,
