@@ -112,15 +112,12 @@ def _read_file(session: Session, call: Call, asked: m.ReadFile) -> Answer:
     return None
 
 
-def _read(descriptor: int, offset: int, length: int) -> bytearray:
-    content = bytearray(length)
-    view = memoryview(content)
-    at = 0
-    while at < length and (got := os.preadv(descriptor, [view[at:]], offset + at)):
-        at += got
-    view.release()
-    del content[at:]  # it was cut meanwhile
-    return content
+def _read(descriptor: int, offset: int, length: int) -> bytes:
+    parts = []
+    while length > 0 and (part := os.pread(descriptor, length, offset)):
+        parts.append(part)
+        length, offset = length - len(part), offset + len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _write_file(session: Session, call: Call, asked: m.WriteFile) -> Answer:
