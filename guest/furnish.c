@@ -165,8 +165,19 @@ static bool overlay_path(int fs, struct cbor op, const char *key, const char *na
 	return done;
 }
 
+static bool make_layer(struct cbor op, const char *key)
+{
+	bool make;
+	char *path = cbor_get_cstring(op, key);
+	bool done = path && cbor_get_bool(op, "make", false, &make) && (!make || !mkdir(path, 0755) || errno == EEXIST);
+	free(path);
+	return done;
+}
+
 static bool overlay(struct cbor op, int target)
 {
+	if (!make_layer(op, "upper") || !make_layer(op, "work"))
+		return false;
 	int fs = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
 	/* userxattr: the only kind of whiteout and opaque mark a user namespace may write. */
 	if (fs < 0 || option(fs, "userxattr", NULL) || !overlay_path(fs, op, "lower", "lowerdir") ||
@@ -260,6 +271,8 @@ static bool operate(struct cbor op, char *path)
 		done = bind_mount(op, target);
 	else if (cbor_is(kind, "overlay"))
 		done = overlay(op, target);
+	else if (cbor_is(kind, "fuse"))
+		done = fuse(op, target);
 	else
 		errno = EINVAL;
 	int saved = errno;

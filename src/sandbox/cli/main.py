@@ -34,6 +34,9 @@ COMMANDS = {
     "test": ("test", "try every rule of this configuration in a real sandbox"),
     "log": ("log", "what happened, from the record"),
     "hook": ("hook", "the guards for Claude Code's own tool calls"),
+    "diff": ("diff", "what a sandbox changed in its overlay project"),
+    "apply": ("apply", "carry a sandbox's changes over to the project"),
+    "discard": ("discard", "throw a sandbox's changes away"),
     "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),
 }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sandbox.config.layers import Resolved
     from sandbox.registry.detach import Background
     from sandbox.result import ExecResult
+    from sandbox.sandbox import Sandbox
 
 TIMED_OUT = 124  # as timeout(1)
 
@@ -27,6 +28,7 @@ def add(parser: ArgumentParser) -> None:
     option("--mode", help=_("off, light, standard or max"))
     option("--engine", help=_("what builds the walls: auto, bubblewrap, none …"))
     option("--root", metavar="DIR", help=_("the project (default: this directory)"))
+    option("--overlay", action="store_true", default=None, help=_("keep changes apart, to review and apply them"))
     option("--memory", metavar="SIZE", help=_("most memory, such as 512m"))
     option("--cpus", metavar="N", help=_("most processors, such as 1.5"))
     option("--pids", metavar="N", type=int, help=_("most processes"))
@@ -59,9 +61,21 @@ def run(arguments: Namespace) -> int:
         from sandbox.cli.foreground import foreground
 
         result = foreground(sandbox, command)
+    if resolved.config.filesystem.overlay:
+        _tell_changes(sandbox)
     if result.note:
         print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
     return status(result)
+
+
+def _tell_changes(sandbox: Sandbox) -> None:
+    """After the run: how to review what changed. Without changes nothing is left behind."""
+    found = sandbox.changes()
+    if not found:
+        sandbox.discard()
+        return
+    text = _("{count} changes: `sandbox diff {id}` shows them, `sandbox apply {id}` or `sandbox discard {id}` ends it")
+    print(f"sandbox: {text.format(count=len(found), id=sandbox.id)}", file=sys.stderr)
 
 
 def _in_background(resolved: Resolved, command: list[str], background: Background) -> int:
@@ -114,6 +128,7 @@ def flags(arguments: Namespace) -> dict[str, object]:
     """The command line as a configuration layer: only what was said."""
     filesystem = {
         "root": arguments.root,
+        "overlay": arguments.overlay,
         "allow_read": arguments.ro or None,
         "allow_write": arguments.rw or None,
     }

@@ -104,6 +104,23 @@ class Section:
             values[one.name] = _checked(one, value, _join(path, key))
         return cls(**values)
 
+    def changed(self, changes: "Mapping[str, object]", path: str = "") -> "Self":
+        """A copy with `changes` made: mappings are merged (None takes an entry out), everything else is replaced.
+
+        Raises ConfigError with the path of the mistake.
+        """
+        copy = type(self).read(_said(changes), path)
+        for one in self.fields.values():
+            mine, new = getattr(self, one.name), changes.get(one.key)
+            if new is None:
+                setattr(copy, one.name, mine)
+            elif isinstance(mine, Section) and isinstance(new, dict):
+                setattr(copy, one.name, mine.changed(new, _join(path, one.key)))
+            elif isinstance(mine, dict) and isinstance(new, dict):
+                kept = {key: value for key, value in mine.items() if key not in new}
+                setattr(copy, one.name, {**kept, **getattr(copy, one.name)})
+        return copy
+
     def plain(self) -> "dict[str, Any]":
         """The section as plain data, in file spelling, complete, secrets left out: what may be shown and
         kept.
@@ -112,6 +129,12 @@ class Section:
             one.key: _redacted(getattr(self, one.name)) if one.secret else _plain(getattr(self, one.name))
             for one in self.fields.values()
         }
+
+
+def _said(changes: "Mapping[str, object]") -> "dict[str, object]":
+    return {
+        key: _said(value) if isinstance(value, dict) else value for key, value in changes.items() if value is not None
+    }
 
 
 def unknown_key(key: str, known: "Mapping[str, object]", path: str) -> ConfigError:

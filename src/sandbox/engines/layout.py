@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sandbox.config.model import Config, Filesystem
+    from sandbox.config.model import Config, Filesystem, Network
 
 RESOLVER = "198.18.0.2"  # answered by the gate, like every other address; not a loopback, so that it passes there
 
@@ -105,6 +105,7 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     _proc(plan)
     _writable(plan)
     _environment(plan, home)
+    _ports(plan, config.network)
     return plan
 
 
@@ -118,6 +119,15 @@ def without_walls(config: Config, identity: str, environment: Mapping[str, str])
     plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
     plan.environment = EnvFilter(config.environment).filter(environment)
     return plan
+
+
+def _ports(plan: Plan, network: Network) -> None:
+    """The ports the gate hears on: those lent to the host, and, where nf_tables is missing, those that rules name."""
+    plan.loopback_ports = sorted(set(network.localhost_ports))
+    named = (entry.rpartition(":")[2] for entry in network.allowed_hosts)
+    wanted = {53, 80, 443, *(int(port) for port in named if port.isdecimal() and 0 < int(port) < 65536)}
+    wanted |= {22} if network.allow_git else set()
+    plan.ports = sorted(wanted - set(plan.loopback_ports))
 
 
 def project_root(filesystem: Filesystem) -> str:
