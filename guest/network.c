@@ -28,6 +28,7 @@
 
 /* Where tproxy leads everything. Documentation addresses: a tenant that dials them on purpose is seen like any other,
  * and 127.0.0.1 stays wholly the tenant's own. */
+static const uint8_t loopback4[4] = {127, 0, 0, 1}, loopback6[16] = {[15] = 1};
 static const uint8_t gate4[4] = {192, 0, 2, 1};
 static const uint8_t gate6[16] = {0x20, 0x01, 0x0d, 0xb8, [14] = 0xff, [15] = 0x01};
 
@@ -81,10 +82,11 @@ static int all_local(int family)
 	return ask(&message.head, sizeof message);
 }
 
+static int fresh = -2; /* -2: not tried */
+
 /* /proc/sys is read-only here, rightly; a procfs mounted nowhere is the same namespace's, and gone when closed. */
 static bool sysctl(const char *name, const char *value)
 {
-	static int fresh = -2;
 	int fd = open("/proc/sys", O_PATH | O_CLOEXEC), file = openat(fd, name, O_WRONLY | O_CLOEXEC);
 	close(fd);
 	if (file < 0 && fresh == -2) {
@@ -142,19 +144,19 @@ static int open_socket(int family, int type, const void *address, unsigned port)
 	return fd;
 }
 
-/* Without nf_tables a port that has no listener is refused by the kernel itself: less is seen, nothing gets out. */
-static void listen_on_ports(struct cbor setup, bool six)
+/* Listens on the ports that `key` of the set-up lists: at one address, or, where it is NULL, at every one. */
+static void listen_on_ports(struct cbor setup, const char *key, const void *v4, const void *v6, bool six)
 {
 	struct cbor item;
 	uint64_t n = 0, port;
-	if (cbor_get(setup, "ports", &item) && !cbor_array(item, &n, &item))
-		errno = EINVAL, fail("ports", NULL);
+	if (cbor_get(setup, key, &item) && !cbor_array(item, &n, &item))
+		errno = EINVAL, fail(key, NULL);
 	for (; n--; cbor_next(&item)) {
 		if (!cbor_uint(item, &port) || !port || port > 65535 || place.nsockets + 4 > FDS_OUT)
-			errno = EINVAL, fail("ports", NULL);
-		keep(open_socket(AF_INET, SOCK_STREAM, NULL, (unsigned)port), "tcp4", (unsigned)port);
+			errno = EINVAL, fail(key, NULL);
+		keep(open_socket(AF_INET, SOCK_STREAM, v4, (unsigned)port), v4 ? "lo4" : "tcp4", (unsigned)port);
 		if (six)
-			keep(open_socket(AF_INET6, SOCK_STREAM, NULL, (unsigned)port), "tcp6", (unsigned)port);
+			keep(open_socket(AF_INET6, SOCK_STREAM, v6, (unsigned)port), v6 ? "lo6" : "tcp6", (unsigned)port);
 	}
 }
 
@@ -164,6 +166,8 @@ void network(struct cbor setup)
 	place.have_low_ports = sysctl("net/ipv4/ip_unprivileged_port_start", "0");
 	sysctl("net/ipv6/conf/all/disable_ipv6", "0");
 	sysctl("net/ipv6/conf/lo/disable_ipv6", "0");
+	if (fresh >= 0)
+		close(fresh); /* a writable /proc/sys */
 	if (!place.network)
 		return;
 	if (place.framed)
@@ -178,8 +182,12 @@ void network(struct cbor setup)
 		keep(open_socket(AF_INET, SOCK_STREAM, gate4, GATE_PORT), "tcp4", 0);
 		if (six)
 			keep(open_socket(AF_INET6, SOCK_STREAM, gate6, GATE_PORT), "tcp6", 0);
+		/* tproxy leaves the loopback to tenants; of it, these ports are the host's. */
+		listen_on_ports(setup, "loopback_ports", loopback4, loopback6, six);
 	} else {
-		listen_on_ports(setup, six);
+		/* A port that has no listener is refused by the kernel itself: less is seen, nothing gets out. */
+		listen_on_ports(setup, "ports", NULL, NULL, six);
+		listen_on_ports(setup, "loopback_ports", NULL, NULL, six);
 	}
 	keep(open_socket(AF_INET, SOCK_DGRAM, NULL, 53), "udp4", 0);
 	if (six)

@@ -71,8 +71,14 @@ class Guest:
         request = {"t": "file", "op": operation, "path": path, **more}
         return self._ask(request, os.fsdecode(path))
 
-    def dial(self, family: int, address: str, port: int) -> socket.socket:
+    def take_sockets(self) -> dict[str, socket.socket]:
+        """The listening sockets of the inside, by name; they are the caller's from now on."""
+        taken, self.sockets = self.sockets, {}
+        return taken
+
+    def dial(self, address: str, port: int) -> socket.socket:
         """A connection to a tenant's listening socket. Raises OSError when nobody listens."""
+        family = 6 if ":" in address else 4
         request: dict[str, object] = {"t": "dial", "family": family, "address": address, "port": port}
         _, fds = self._ask(request, f"{address}:{port}")
         return socket.socket(fileno=fds[0])

@@ -72,9 +72,7 @@ class Watch:
             return
         try:
             with opened(self._trees[tree], path, os.O_RDONLY | os.O_DIRECTORY) as fd:
-                number = _libc.inotify_add_watch(
-                    self._inotify, f"/proc/self/fd/{fd}".encode(), WATCHED | IN_ONLYDIR
-                )
+                number = _libc.inotify_add_watch(self._inotify, f"/proc/self/fd/{fd}".encode(), WATCHED | IN_ONLYDIR)
                 if number < 0 or len(self._places) >= MOST_DIRECTORIES:
                     self._incomplete()
                     return

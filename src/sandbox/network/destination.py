@@ -1,0 +1,104 @@
+"""The seam between the gate, which names and judges connections, and the interceptor, which looks into them.
+
+The gate (`gate.py`) accepts a tenant's connection, finds out whom it is meant for, asks the policy, and then
+either passes bytes (`relay.py`) or hands the connection to the interceptor (`intercept.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import socket
+
+    from sandbox.config.model import Network
+    from sandbox.policy.decision import Decision
+    from sandbox.policy.network import NetworkPolicy
+
+
+class Destination:
+    """Whom the tenant meant: a canonical host name or address literal, a port, and how we know.
+
+    `named_by` is "dns" (our own answer to its query), "address" (it dialled a literal), or "connect" (an
+    explicit proxy request). Never SNI or Host: those are claims, and are checked against this.
+    """
+
+    __slots__ = ("host", "port", "named_by")
+
+    def __init__(self, host: str, port: int, named_by: str) -> None:
+        self.host = host
+        self.port = port
+        self.named_by = named_by
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"Destination({str(self)!r}, {self.named_by!r})"
+
+
+class GateContext(Protocol):
+    """What handling one connection may use: `gate.Gate`. Everything runs in the gate's event loop."""
+
+    @property
+    def network(self) -> Network:
+        """The configuration as it is now; `update_network` replaces it."""
+
+    @property
+    def policy(self) -> NetworkPolicy:
+        """The same, compiled: `connect(host, port)`, `request(method, host, port, path)`, …"""
+
+    async def dial(self, destination: Destination) -> socket.socket:
+        """A connected, non-blocking socket to an address of `destination` that the policy was asked about.
+
+        Asks the policy itself, so that no caller can forget: raises `errors.Denied` when the host, port or any
+        resolved address is refused, `OSError` when it cannot be reached. Goes through `upstream_proxy`.
+        """
+
+    def report(
+        self,
+        destination: Destination,
+        *,
+        method: str,
+        url: str,
+        decision: Decision,
+        status: int = 0,
+        sent: int = 0,
+        received: int = 0,
+        seconds: float = 0.0,
+        **more: object,
+    ) -> None:
+        """One event (seed 002's `network` shape) and one entry of the record. `url` holds no secret value."""
+
+
+class Interception(Protocol):
+    """`intercept.Interception(network, placeholders, hooks, log=…)`: made once per sandbox, when first needed.
+
+    `client` is the accepted, non-blocking socket with **nothing read from it**: `peeked` is what MSG_PEEK saw
+    (a whole ClientHello when TLS; at least the first bytes when HTTP). The callee closes `client` in every case.
+    What it raises is recorded and closes the connection.
+    """
+
+    def update(self, network: Network) -> None:
+        """The configuration changed; new requests see it. Revoked placeholders stay blocked."""
+
+    def wants(self, host: str) -> bool:
+        """Whether connections to `host` must be looked into for a hook, script or secret."""
+
+    def host_allowed(self, host: str) -> Decision | None:
+        """What the policy script's `is_host_allowed` says; None when there is no such function."""
+
+    def ca_certificate(self) -> bytes:
+        """The sandbox's own authority, PEM. The key never leaves memory."""
+
+    def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
+        """Raises Denied when a request head that the gate itself reads (CONNECT) holds a placeholder."""
+
+    def close(self) -> None:
+        """Ends its workers."""
+
+    async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
+        """Ends TLS here and speaks HTTP/1.1, HTTP/2 or WebSocket to both sides."""
+
+    async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
+        """The same for plain HTTP, on any port."""

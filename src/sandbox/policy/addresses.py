@@ -1,0 +1,176 @@
+"""IP addresses as the policy sees them: one canonical spelling, and the ranges nobody inside should reach.
+
+Kept free of the `ipaddress` module, which costs more to import than all else a refused connection needs.
+An address here is `(bits, number)`: `(32, 0x7f000001)` or `(128, 1)`.
+"""
+
+from __future__ import annotations
+
+# Two functions that only calculate; the `socket` module around them would be I/O, and slow to import.
+from _socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Address = tuple[int, int]
+
+
+class Range:
+    """A range that is refused: always, or unless an entry of `allowed_hosts` names the address itself."""
+
+    __slots__ = ("text", "bits", "network", "prefix", "what", "always")
+
+    def __init__(self, text: str, what: str, *, always: bool = False) -> None:
+        self.text = text
+        self.what = what
+        self.always = always
+        self.bits, self.network, self.prefix = parse_network(text)
+
+    def __contains__(self, address: Address) -> bool:
+        bits, number = address
+        return bits == self.bits and not (number ^ self.network) >> (bits - self.prefix)
+
+
+def parse_address(text: str) -> Address | None:
+    """The address that `text` spells in any form a resolver or C library takes, or None when it is a name.
+
+    Brackets and zone are dropped; `127.1`, `0x7f000001`, `017700000001` and `2130706433` are 127.0.0.1, and
+    an IPv4 address inside `::ffff:0:0/96` is that IPv4 address, because the kernel dials it as such.
+    """
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    if ":" in text:
+        return _parse_v6(text.partition("%")[0])
+    number = _parse_v4(text.removesuffix("."))
+    return None if number is None else (32, number)
+
+
+def _parse_v6(text: str) -> Address | None:
+    try:
+        number = int.from_bytes(inet_pton(AF_INET6, text), "big")
+    except (OSError, ValueError):
+        return None
+    if number >> 32 == 0xFFFF:
+        return 32, number & 0xFFFFFFFF
+    return 128, number
+
+
+def _parse_v4(text: str) -> int | None:
+    parts = text.split(".")
+    if len(parts) > 4:
+        return None
+    numbers = [_number(part) for part in parts]
+    if None in numbers:
+        return None
+    *front, last = [number for number in numbers if number is not None]
+    if any(number > 255 for number in front) or last >= 256 ** (4 - len(front)):
+        return None
+    for at, number in enumerate(front):
+        last += number << (24 - 8 * at)
+    return last
+
+
+def _number(text: str) -> int | None:
+    """One part, as inet_aton reads it: 0x is hexadecimal, a leading 0 octal."""
+    if not text.isascii() or not text.isalnum() or len(text) > 40:
+        return None
+    try:
+        if text[:2] in ("0x", "0X"):
+            return int(text[2:] or "0", 16)
+        return int(text, 8 if text[0] == "0" else 10)
+    except ValueError:
+        return None
+
+
+def format_address(address: Address) -> str:
+    """The one spelling: dotted quads, and RFC 5952 for IPv6."""
+    bits, number = address
+    return inet_ntop(AF_INET if bits == 32 else AF_INET6, number.to_bytes(bits // 8, "big"))
+
+
+def parse_network(text: str) -> tuple[int, int, int]:
+    """`(bits, network, prefix)` of CIDR notation. Raises ValueError; bits beyond the prefix must be zero."""
+    base, _, length = text.partition("/")
+    address = parse_address(base)
+    if address is None or not (length.isascii() and length.isdigit()) or int(length) > address[0]:
+        raise ValueError(f"{text!r} is not a network in CIDR notation")
+    bits, number = address
+    prefix = int(length)
+    network = number >> (bits - prefix) << (bits - prefix)
+    if network != number:
+        raise ValueError(f"{text!r} has bits set beyond its prefix; write {format_address((bits, network))}/{prefix}")
+    return bits, network, prefix
+
+
+# Seed 000's two tables are the floor. The first can be opened by nothing; the second by an explicit entry.
+BLOCKED: tuple[Range, ...] = (
+    Range("0.0.0.0/8", "this network", always=True),
+    Range("169.254.0.0/16", "link-local, cloud metadata", always=True),
+    Range("168.63.129.16/32", "cloud metadata (Azure)", always=True),
+    Range("100.100.100.200/32", "cloud metadata (Alibaba)", always=True),
+    Range("192.0.0.192/32", "cloud metadata (Oracle)", always=True),
+    Range("fd00:ec2::/32", "cloud metadata (AWS)", always=True),
+    Range("224.0.0.0/4", "multicast", always=True),
+    Range("240.0.0.0/4", "reserved, broadcast", always=True),
+    Range("::/128", "unspecified", always=True),
+    Range("::1/128", "loopback", always=True),
+    Range("fe80::/10", "link-local", always=True),
+    Range("ff00::/8", "multicast", always=True),
+    Range("10.0.0.0/8", "private"),
+    Range("127.0.0.0/8", "loopback"),
+    Range("172.16.0.0/12", "private"),
+    Range("192.168.0.0/16", "private"),
+    Range("fc00::/7", "unique local"),
+    Range("100.64.0.0/10", "shared by carriers (CGNAT)"),
+    Range("192.0.0.0/24", "protocol assignments"),
+    Range("192.0.2.0/24", "documentation"),
+    Range("198.18.0.0/15", "benchmarks"),
+    Range("198.51.100.0/24", "documentation"),
+    Range("203.0.113.0/24", "documentation"),
+    Range("192.88.99.0/24", "6to4 relay"),
+    Range("::/96", "IPv4-compatible"),
+    Range("::ffff:0:0:0/96", "IPv4-translated"),
+    Range("64:ff9b:1::/48", "NAT64, local use"),
+    Range("100::/64", "discard"),
+    Range("2001::/32", "Teredo"),
+    Range("2001:2::/48", "benchmarks"),
+    Range("2001:10::/28", "ORCHID"),
+    Range("2001::/23", "protocol assignments"),
+    Range("2001:db8::/32", "documentation"),
+    Range("2002::/16", "6to4"),
+    Range("3fff::/20", "documentation"),
+    Range("5f00::/16", "segment routing"),
+    Range("fec0::/10", "site-local"),
+)
+
+_NAT64 = Range("64:ff9b::/96", "NAT64")
+
+
+def blocked_range(address: Address) -> Range | None:
+    """The range that makes `address` one to refuse, or None. NAT64 is judged by the address it carries."""
+    if address in _NAT64:
+        address = (32, address[1] & 0xFFFFFFFF)
+    return next((one for one in BLOCKED if address in one), None)
+
+
+def normalize_ip_for_policy(ip: str) -> str:
+    """`ip` in the one spelling that rules are matched against. Raises ValueError for what is no address."""
+    address = parse_address(ip.strip())
+    if address is None:
+        raise ValueError(f"{ip!r} is not an IP address")
+    return format_address(address)
+
+
+def is_blocked_private_or_link_local_ip(ip: str) -> bool:
+    """Whether `ip` lies in a range nobody inside should reach. What cannot be read is refused."""
+    address = parse_address(ip.strip())
+    return address is None or blocked_range(address) is not None
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether `host` names this very machine: localhost and below, 127.0.0.0/8, ::1, in any spelling."""
+    host = host.strip().lower()
+    name = host.removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    address = parse_address(host)
+    return address is not None and (address == (128, 1) or (address[0] == 32 and address[1] >> 24 == 127))

@@ -1,0 +1,184 @@
+"""Host names and the entries of `allowed_hosts` and `denied_hosts`, made canonical first and compared after.
+
+| entry                              | means                                       |
+|------------------------------------|---------------------------------------------|
+| `example.com`                      | that name, every port but 22                |
+| `*.example.com`                    | its subdomains, not itself                  |
+| `*`                                | every name, no address                      |
+| `192.0.2.7`, `[2001:db8::7]`       | that address                                |
+| `192.0.2.0/24`                     | a network                                   |
+| `example.com:8443`, `192.0.2.7:22` | that port alone; `:*` is every port, also 22 |
+"""
+
+from __future__ import annotations
+
+from sandbox.errors import ConfigError
+from sandbox.policy.addresses import format_address, parse_address, parse_network
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sandbox.policy.addresses import Address
+
+# Letters IDNA 2003 (what Python has) and IDNA 2008 (what browsers do) turn into different names.
+_DEVIATIONS = "ßς\u200c\u200d"
+_LABEL = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+
+# Entries without a port mean every port but this one: reading a web host is no reason to log in to it.
+SSH = 22
+
+
+class InvalidHost(ValueError):
+    """Not a host name or address that anything could be decided about."""
+
+
+def canonical_host(text: str) -> str:
+    """The one spelling of a host name (lower case, A-labels, no final dot) or address. Raises InvalidHost."""
+    if len(text) > 1024:
+        raise InvalidHost("a host name longer than any can be")
+    address = parse_address(text)
+    if address is not None:
+        return format_address(address)
+    name = (_ascii(text) if not text.isascii() else text).lower().removesuffix(".")
+    address = parse_address(name)  # full-width digits are digits by now
+    if address is not None:
+        return format_address(address)
+    labels = name.split(".")
+    if not 0 < len(name) <= 253 or not all(0 < len(one) <= 63 and _LABEL.issuperset(one) for one in labels):
+        raise InvalidHost(f"{text[:80]!r} is not a host name")
+    if labels[-1].isdigit() or labels[-1].startswith("0x"):
+        raise InvalidHost(f"{text[:80]!r} is neither a name nor an address")
+    return name
+
+
+def _ascii(text: str) -> str:
+    if any(letter in text for letter in _DEVIATIONS):
+        raise InvalidHost(f"{text[:80]!r} means different names to different programs; write it as xn--…")
+    try:
+        return text.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise InvalidHost(f"{text[:80]!r} is not a host name") from None
+
+
+class HostPattern:
+    """One entry. `host` is a name, "*.name", "*", or empty when `network` says it."""
+
+    __slots__ = ("text", "host", "network", "port", "every_port")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.network: tuple[int, int, int] | None = None
+        self.host = ""
+        body, port = _split_port(text)
+        self.every_port = port == "*"
+        self.port = None if port in ("", "*") else _port(port, text)
+        try:
+            self._read(body)
+        except ValueError as problem:
+            raise ConfigError(_hint(text, str(problem))) from None
+
+    def _read(self, body: str) -> None:
+        if body == "*":
+            self.host = "*"
+        elif body.startswith("*."):
+            self.host = "*." + canonical_host(body[2:])
+            if parse_address(body[2:]):
+                raise ValueError("a wildcard cannot stand before an address; write a network (10.0.0.0/8)")
+        elif "/" in body and parse_address(body.partition("/")[0].lstrip("[")) is not None:
+            self.network = parse_network(body.removeprefix("[").removesuffix("]"))
+        else:
+            name = canonical_host(body)
+            address = parse_address(name)
+            if address is None:
+                self.host = name
+            else:
+                self.network = (*address, address[0])
+
+    def admits_port(self, port: int) -> bool:
+        """Whether `port` is meant, for an allowing entry (a denying one without port means all)."""
+        if self.port is not None:
+            return port == self.port
+        return self.every_port or port != SSH
+
+    def __repr__(self) -> str:
+        return f"HostPattern({self.text!r})"
+
+
+def _split_port(text: str) -> tuple[str, str]:
+    if text.startswith("["):
+        body, bracket, rest = text.partition("]")
+        if bracket and (not rest or rest.startswith(":")):
+            return body + bracket, rest[1:]
+        return text, ""
+    if text.count(":") == 1:
+        body, _, port = text.partition(":")
+        return body, port or "?"
+    return text, ""  # no port, or an IPv6 address without brackets
+
+
+def _port(text: str, entry: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65536:
+        return int(text)
+    raise ConfigError(_hint(entry, f"{text!r} is not a port"))
+
+
+def _hint(text: str, problem: str) -> str:
+    if "://" in text:
+        return f"{text!r} is a URL; write the host alone: {text.split('://')[1].split('/')[0]!r}"
+    if "*" in text[1:].removesuffix(":*"):
+        return f"{text!r}: a wildcard stands alone or before the first dot, as in '*.example.com'"
+    return f"{text!r}: {problem}"
+
+
+class HostSet:
+    """Entries prepared for asking: names and suffixes by dictionary, networks in order."""
+
+    def __init__(self, entries: Iterable[str], path: str = "") -> None:
+        self._names: dict[str, list[HostPattern]] = {}
+        self._networks: list[HostPattern] = []
+        self.patterns: list[HostPattern] = []
+        for at, text in enumerate(entries):
+            try:
+                one = HostPattern(text)
+            except ConfigError as problem:
+                raise ConfigError(problem.problem, path=f"{path}[{at}]" if path else "") from None
+            self.patterns.append(one)
+            if one.network is None:
+                self._names.setdefault(one.host, []).append(one)
+            else:
+                self._networks.append(one)
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns)
+
+    def matching(self, host: str) -> list[HostPattern]:
+        """Every entry that means the canonical `host`, the most exact first."""
+        address = parse_address(host)
+        if address is not None:
+            return [one for one in self._networks if _within(address, one.network)]
+        found = list(self._names.get(host, ()))
+        rest = host
+        while "." in rest:
+            rest = rest.partition(".")[2]
+            found += self._names.get("*." + rest, ())
+        return found + self._names.get("*", [])
+
+    def names(self, host: str) -> HostPattern | None:
+        """The first entry that means `host` on whatever port."""
+        return next(iter(self.matching(host)), None)
+
+    def allows(self, host: str, port: int) -> HostPattern | None:
+        """The entry that lets `host` be reached on `port`."""
+        return next((one for one in self.matching(host) if one.admits_port(port)), None)
+
+    def denies(self, host: str, port: int) -> HostPattern | None:
+        """The entry that forbids it: one without a port forbids all of them."""
+        return next((one for one in self.matching(host) if one.port in (None, port)), None)
+
+
+def _within(address: Address, network: tuple[int, int, int] | None) -> bool:
+    if network is None:
+        return False
+    bits, base, prefix = network
+    return address[0] == bits and not (address[1] ^ base) >> (bits - prefix)

@@ -1,0 +1,158 @@
+"""Rules on single requests: `METHOD host/path`; `*` is a part of one path segment, `**` any number of them.
+
+A path is compared decoded, so that `%61dmin` is `admin`. One that servers could read differently (dot
+segments, backslashes, control characters, an encoded slash that a denying rule would match as a real one)
+never slips past a rule.
+"""
+
+from __future__ import annotations
+
+from sandbox.errors import ConfigError
+from sandbox.policy.hosts import HostPattern, HostSet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_TOKEN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ-_")
+
+
+class HttpRule:
+    """`GET api.github.com/repos/**`, or `GET,HEAD …`, or `* …`."""
+
+    __slots__ = ("text", "methods", "host", "segments", "_hosts")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        words = text.split()
+        if len(words) != 2:
+            raise ConfigError(f"{text!r}: write method, host and path, as in 'GET api.github.com/repos/**'")
+        self.methods = None if words[0] == "*" else frozenset(words[0].upper().split(","))
+        if self.methods is not None and not all(one and _TOKEN.issuperset(one) for one in self.methods):
+            raise ConfigError(f"{text!r}: {words[0]!r} is not a method")
+        host, slash, path = words[1].partition("/")
+        self.host = HostPattern(host)
+        self.segments = tuple(path.split("/")) if slash else ("**",)
+        self._hosts = HostSet([host])
+        for one in self.segments:
+            if "**" in one and one != "**":
+                raise ConfigError(f"{text!r}: '**' stands alone between slashes")
+
+    def means(self, host: str, port: int | None) -> bool:
+        """Whether the rule is about `host` (canonical), on `port` or, when None, on some port."""
+        return any(port is None or one.port in (None, port) for one in self._hosts.matching(host))
+
+    def covers(self, method: str, segments: Sequence[str]) -> bool:
+        """Whether a request with this method and these decoded path segments is meant."""
+        if self.methods is not None and method.upper() not in self.methods:
+            return False
+        return _like(self.segments, segments, "**", _segment_like)
+
+
+class HttpRules:
+    """All rules of a sandbox. A host with an allowing rule can be asked only what such rules say."""
+
+    def __init__(self, allow: Iterable[str], deny: Iterable[str], path: str = "network.http") -> None:
+        self.allow = _rules(allow, f"{path}.allow")
+        self.deny = _rules(deny, f"{path}.deny")
+
+    def about(self, host: str) -> bool:
+        """Whether some rule needs requests to `host` to be seen."""
+        return any(rule.means(host, None) for rule in (*self.allow, *self.deny))
+
+    def allowing(self, host: str, port: int | None) -> list[HttpRule]:
+        """The allowing rules about `host`."""
+        return [rule for rule in self.allow if rule.means(host, port)]
+
+    def denial(self, method: str, host: str, port: int, target: str) -> tuple[str, str] | None:
+        """`(rule, reason)` when the request may not be made. `target` is its path, query included."""
+        allowing = self.allowing(host, port)
+        denying = [rule for rule in self.deny if rule.means(host, port)]
+        if not allowing and not denying:
+            return None
+        try:
+            as_sent, as_decoded = _readings(target)
+        except ValueError as problem:
+            return "network.http", f"{problem}, so no rule can be applied to it"
+        for rule in denying:
+            if rule.covers(method, as_sent) or rule.covers(method, as_decoded):
+                return f"network.http.deny: {rule.text}", f"{method} {host} {_shown(target)} is denied"
+        if allowing and not any(rule.covers(method, as_sent) for rule in allowing):
+            allow = "network.http.allow"
+            return allow, f"{method} {host} {_shown(target)} matches no rule of {allow}"
+        return None
+
+
+def _rules(entries: Iterable[str], path: str) -> list[HttpRule]:
+    rules = []
+    for at, text in enumerate(entries):
+        try:
+            rules.append(HttpRule(text))
+        except ConfigError as problem:
+            raise ConfigError(problem.problem, path=f"{path}[{at}]") from None
+    return rules
+
+
+def _shown(target: str) -> str:
+    path = target.partition("?")[0]  # a query may hold a secret
+    return ascii(path if len(path) <= 120 else path[:120] + "…")[1:-1]
+
+
+def _readings(target: str) -> tuple[list[str], list[str]]:
+    """The path's segments, split before decoding and after. Raises ValueError when more readings exist."""
+    path = target.partition("?")[0].partition("#")[0]
+    if not path.startswith("/") and path != "*":
+        raise ValueError("the request's target is not a path")
+    as_sent = [_decoded(one) for one in path.removeprefix("/").split("/")]
+    as_decoded = "/".join(as_sent).split("/")
+    if any(one.partition(";")[0] in (".", "..") for one in as_decoded):
+        raise ValueError("the path contains dot segments")
+    if any(ord(letter) < 32 or letter in "\\\x7f" for one in as_decoded for letter in one):
+        raise ValueError("the path contains a backslash or control character")
+    if any(_decoded(one) != one for one in as_decoded):
+        raise ValueError("the path is encoded twice")
+    # Servers commonly take `//` for `/`; a rule must not depend on whether this one does.
+    return as_sent, [one for at, one in enumerate(as_decoded) if one or at == len(as_decoded) - 1]
+
+
+def _decoded(text: str) -> str:
+    if "%" not in text:
+        return text
+    raw = bytearray()
+    data = text.encode("utf-8", "surrogateescape")
+    at = 0
+    while at < len(data):
+        code = data[at + 1 : at + 3]
+        if data[at] == 0x25 and len(code) == 2 and code.isalnum():
+            try:
+                raw.append(int(code, 16))
+                at += 3
+                continue
+            except ValueError:
+                pass  # `%zz` stands for itself
+        raw.append(data[at])
+        at += 1
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _segment_like(pattern: str, segment: str) -> bool:
+    return _like(pattern, segment, "*", lambda one, letter: one in (letter, "?"))
+
+
+def _like(pattern: Sequence[str], text: Sequence[str], star: str, fits: Callable[[str, str], bool]) -> bool:
+    """Wildcard matching that goes back to the last star only, so a hostile path costs no more than its length
+    times the pattern's. A final `**` also matches nothing at all: `/repos/**` means `/repos` too."""
+    p = t = 0
+    back, mark = -1, 0
+    while t < len(text):
+        if p < len(pattern) and pattern[p] == star:
+            back, mark = p, t
+            p += 1
+        elif p < len(pattern) and fits(pattern[p], text[t]):
+            p, t = p + 1, t + 1
+        elif back >= 0:
+            mark += 1
+            p, t = back + 1, mark
+        else:
+            return False
+    return all(one == star for one in pattern[p:])

@@ -1,0 +1,143 @@
+"""A network configuration, compiled: every question the gate asks, answered with a rule and a reason."""
+
+from __future__ import annotations
+
+from sandbox.policy.addresses import blocked_range, format_address, parse_address
+from sandbox.policy.decision import Decision
+from sandbox.policy.hosts import SSH, HostSet
+from sandbox.policy.http import HttpRules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sandbox.config.model import Network
+    from sandbox.policy.addresses import Address, Range
+
+HOST_NAME = "host.sandbox.internal"
+
+
+class NetworkPolicy:
+    """Deny beats allow; nothing listed, nothing allowed. Hosts are canonical (`hosts.canonical_host`).
+
+    Raises ConfigError, with the entry's path, when an entry cannot be understood.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._allowed = HostSet(network.allowed_hosts, "network.allowed_hosts")
+        self._denied = HostSet(network.denied_hosts, "network.denied_hosts")
+        self._http = HttpRules(network.http.allow, network.http.deny)
+        self._secret_hosts = HostSet(
+            (host for secret in network.secrets.values() for host in secret.hosts), "network.secrets.*.hosts"
+        )
+        self._localhost_ports = frozenset(network.localhost_ports)
+        self._block_private = network.block_private_ips
+        self._git = network.allow_git
+        self._everything = network.intercept
+
+    def name(self, host: str) -> Decision:
+        """May the name be resolved, that is, could some port of it be reached?"""
+        if host == HOST_NAME:
+            return self._local(host, None)
+        denied = self._denied.names(host)
+        if denied is not None and denied.port is None:
+            return _denied_by(denied.text, host)
+        return self._listed(host, None)
+
+    def connect(self, host: str, port: int) -> Decision:
+        """May `host` be reached on `port`? Says nothing yet about the addresses behind a name."""
+        shown = _joined(host, port)
+        if host == HOST_NAME:
+            return self._local(shown, port)
+        denied = self._denied.denies(host, port)
+        if denied is not None:
+            return _denied_by(denied.text, shown)
+        decision = self._listed(host, port)
+        address = parse_address(host)
+        if decision.allowed and address is not None:
+            checked = self.addresses(host, port, [host])
+            return decision if checked else checked
+        return decision
+
+    def _listed(self, host: str, port: int | None) -> Decision:
+        allowed = self._allowed.names(host) if port is None else self._allowed.allows(host, port)
+        shown = _joined(host, port)
+        if allowed is not None:
+            return Decision(True, f"network.allowed_hosts: {allowed.text}", f"{shown} is allowed")
+        if port == SSH and self._git and self._allowed.names(host) is not None:
+            return Decision(True, "network.allow_git", f"ssh to {host} is allowed for git")
+        ruled = self._http.allowing(host, port)
+        if ruled and port != SSH:
+            return Decision(True, f"network.http.allow: {ruled[0].text}", f"some requests to {shown} are allowed")
+        return Decision(False, "network.allowed_hosts", self._missing(host, port))
+
+    def _missing(self, host: str, port: int | None) -> str:
+        shown = _joined(host, port)
+        if port is not None and self._allowed.names(host) is not None:
+            way = f"add {shown!r}" + (", or set network.allow_git" if port == SSH else "")
+            return f"{host} is allowed, but not on port {port}; to allow it, {way} to network.allowed_hosts"
+        if parse_address(host) is not None:
+            return f"the address {shown} is not allowed; use a name, or add {host!r} to network.allowed_hosts"
+        return f"{shown} is not allowed; to allow it, add {host!r} to network.allowed_hosts"
+
+    def _local(self, shown: str, port: int | None) -> Decision:
+        rule = "network.localhost_ports"
+        if self._localhost_ports and (port is None or port in self._localhost_ports):
+            return Decision(True, rule, f"{shown} is a port of this machine that is open to the sandbox")
+        return Decision(False, rule, f"{shown} is not open to the sandbox; to allow it, add it to {rule}")
+
+    def addresses(self, host: str, port: int, addresses: Iterable[str]) -> Decision:
+        """May `host` be dialled, now that it resolved to `addresses`? One bad answer spoils them all: a name
+        that mixes public and private answers is an attack or broken, and neither deserves a guess."""
+        rule = "network.block_private_ips"
+        for text in addresses:
+            address = parse_address(text)
+            if address is None:
+                return Decision(False, rule, f"{host} resolved to something unreadable")
+            denied = self._denied.denies(format_address(address), port)
+            if denied is not None:
+                return _denied_by(denied.text, f"{host} ({format_address(address)})")
+            found = blocked_range(address)
+            if found is not None and not self._excepted(address, port, found):
+                shown = format_address(address)
+                way = "it cannot be allowed" if found.always else f"to allow it, add {shown!r} to network.allowed_hosts"
+                return Decision(False, rule, f"{host} is at {shown}, which is {found.what} ({found.text}); {way}")
+        return Decision(True, rule, f"{host} is at public or excepted addresses")
+
+    def _excepted(self, address: Address, port: int, found: Range) -> bool:
+        """Only an entry within the blocked range is meant: `0.0.0.0/0` is no wish to reach 10.0.0.1."""
+        if found.always or not self._block_private:
+            return not found.always
+        return any(
+            one.port in (None, port) and one.network is not None and one.network[2] >= found.prefix
+            for one in self._allowed.matching(format_address(address))
+        )
+
+    def request(self, method: str, host: str, port: int, target: str) -> Decision:
+        """May this HTTP request be made? Asked after `connect`, for connections that are looked into."""
+        denial = self._http.denial(method, host, port, target)
+        if denial is not None:
+            return Decision(False, *denial)
+        return self.connect(host, port)
+
+    def intercepts(self, host: str) -> bool:
+        """Whether connections to `host` are looked into because the configuration says so."""
+        return self._everything or self._http.about(host) or self._secret_hosts.names(host) is not None
+
+    def admits_other_protocols(self, host: str, port: int) -> bool:
+        """Whether something that is neither TLS nor HTTP may be said to an intercepted host: only where an
+        entry names the very port (`db.example.com:5432`), or git's ssh, and no rule or secret is about it."""
+        if self._http.about(host) or self._secret_hosts.names(host) is not None:
+            return port == SSH and self.connect(host, port).allowed
+        named = self._allowed.allows(host, port)
+        return (named is not None and named.port == port and port not in (80, 443)) or port == SSH
+
+
+def _denied_by(entry: str, shown: str) -> Decision:
+    return Decision(False, f"network.denied_hosts: {entry}", f"{shown} is denied by network.denied_hosts")
+
+
+def _joined(host: str, port: int | None) -> str:
+    if port is None:
+        return host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,107 @@
+"""The whole network policy: what is decided, by which rule, in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.config.model import Network
+from sandbox.errors import ConfigError
+from sandbox.policy.network import NetworkPolicy
+
+
+def policy(**network: object) -> NetworkPolicy:
+    return NetworkPolicy(Network.read(network))
+
+
+def test_nothing_listed_allows_nothing_and_says_how_to_allow() -> None:
+    decision = policy().connect("example.com", 443)
+    assert not decision
+    assert decision.rule == "network.allowed_hosts"
+    assert "add 'example.com' to network.allowed_hosts" in decision.reason
+
+
+def test_deny_beats_allow() -> None:
+    rules = policy(allowed_hosts=["*.example.com"], denied_hosts=["evil.example.com"])
+    assert rules.connect("good.example.com", 443)
+    decision = rules.connect("evil.example.com", 443)
+    assert not decision and decision.rule == "network.denied_hosts: evil.example.com"
+    assert not rules.name("evil.example.com")
+
+
+def test_a_name_denied_on_one_port_can_still_be_resolved() -> None:
+    rules = policy(allowed_hosts=["example.com"], denied_hosts=["example.com:25"])
+    assert rules.name("example.com")
+    assert not rules.connect("example.com", 25)
+
+
+def test_ssh_needs_allow_git_or_the_port() -> None:
+    assert "allow_git" in policy(allowed_hosts=["github.com"]).connect("github.com", 22).reason
+    assert policy(allowed_hosts=["github.com"], allow_git=True).connect("github.com", 22)
+    assert policy(allowed_hosts=["github.com:22"]).connect("github.com", 22)
+    assert not policy(allowed_hosts=["github.com"], allow_git=True).connect("evil.com", 22)
+
+
+def test_an_address_is_allowed_only_as_an_address() -> None:
+    rules = policy(allowed_hosts=["*", "8.8.8.8"])
+    assert rules.connect("8.8.8.8", 443)
+    assert "use a name" in rules.connect("1.1.1.1", 443).reason
+
+
+@pytest.mark.parametrize(
+    "answers", [["10.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["::ffff:10.0.0.1"], ["garbage"], ["127.0.0.1"]]
+)
+def test_one_private_answer_refuses_them_all(answers: list[str]) -> None:
+    decision = policy(allowed_hosts=["example.com"]).addresses("example.com", 443, answers)
+    assert not decision and decision.rule == "network.block_private_ips"
+
+
+def test_a_private_address_is_excepted_by_its_own_entry_only() -> None:
+    assert policy(allowed_hosts=["a.test", "10.0.0.1"]).addresses("a.test", 443, ["10.0.0.1"])
+    assert policy(allowed_hosts=["a.test", "10.0.0.0/24"]).addresses("a.test", 443, ["10.0.0.9"])
+    assert not policy(allowed_hosts=["a.test", "10.0.0.1:80"]).addresses("a.test", 443, ["10.0.0.1"])
+    assert not policy(allowed_hosts=["a.test", "0.0.0.0/0"]).addresses("a.test", 443, ["10.0.0.1"])
+    assert not policy(allowed_hosts=["0.0.0.0/0"]).connect("10.0.0.1", 443)
+    assert policy(allowed_hosts=["a.test"], block_private_ips=False).addresses("a.test", 443, ["10.0.0.1"])
+
+
+def test_metadata_is_refused_whatever_the_configuration() -> None:
+    rules = policy(allowed_hosts=["*", "169.254.169.254", "169.254.0.0/16"], block_private_ips=False)
+    assert not rules.connect("169.254.169.254", 80)
+    assert not rules.addresses("metadata.test", 80, ["169.254.169.254"])
+
+
+def test_a_denied_address_is_denied_behind_a_name_too() -> None:
+    rules = policy(allowed_hosts=["a.test"], denied_hosts=["8.8.8.0/24"])
+    assert not rules.addresses("a.test", 443, ["8.8.8.8"])
+
+
+def test_host_ports_are_reached_by_the_hosts_name_alone() -> None:
+    rules = policy(localhost_ports=[5432])
+    assert rules.connect("host.sandbox.internal", 5432)
+    assert not rules.connect("host.sandbox.internal", 22)
+    assert not policy(allowed_hosts=["*"]).name("host.sandbox.internal")
+    assert not policy(allowed_hosts=["*"]).connect("host.sandbox.internal", 80)
+
+
+def test_hosts_with_rules_or_secrets_are_intercepted() -> None:
+    rules = policy(
+        allowed_hosts=["plain.test"],
+        http={"allow": ["GET ruled.test/x"]},
+        secrets={"KEY": {"value": "v", "hosts": ["*.secret.test"]}},
+    )
+    assert not rules.intercepts("plain.test")
+    assert rules.intercepts("ruled.test") and rules.intercepts("a.secret.test")
+    assert rules.connect("ruled.test", 443) and not rules.connect("a.secret.test", 443)
+    assert not rules.request("POST", "ruled.test", 443, "/x")
+    assert policy(intercept=True).intercepts("any.test")
+
+
+def test_other_protocols_reach_an_intercepted_host_only_on_a_named_port() -> None:
+    rules = policy(allowed_hosts=["db.test:5432", "web.test"], intercept=True)
+    assert rules.admits_other_protocols("db.test", 5432)
+    assert not rules.admits_other_protocols("web.test", 5432)
+
+
+def test_a_wrong_entry_names_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"network\.denied_hosts\[1\]"):
+        policy(denied_hosts=["ok.test", "not ok"])
