@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox.engines.choose import engine_name
 from sandbox.errors import SandboxError
 from sandbox.words import _
 
@@ -52,6 +53,10 @@ def run(arguments: Namespace) -> int:
         from sandbox.registry.detach import detach
 
         return detach(lambda background: _in_background(resolved, command, background))
+    if engine_name(resolved.config) == "seatbelt" and not arguments.json:
+        from sandbox.cli import seatbelt
+
+        return seatbelt.run(resolved.config, command)
     from sandbox.sandbox import Sandbox
 
     with Sandbox(resolved.config, command=command) as sandbox:
