@@ -16,6 +16,7 @@ from sandbox.engines.vigil import Vigil
 from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.network.watch import Watch
+from sandbox.policy.environment import EnvFilter
 from sandbox.registry.registration import Registration
 from sandbox.rpc.listen import Listener
 
@@ -84,7 +85,8 @@ class Sandbox(Commands, Files):
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
-        self._registration = Registration(home(), self.id, self.config.plain(), self._command)
+        shown = EnvFilter(self.config.environment).redacted(self._command, os.environ)
+        self._registration = Registration(home(), self.id, self.config.plain(), shown)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
         self._place = engine.open(self._plan)
