@@ -73,7 +73,13 @@ class Pki:
         Path(self.file).write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def _build(
-        self, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, ca: bool, names: list[str] = []
+        self,
+        subject: x509.Name,
+        issuer: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        ca: bool,
+        names: tuple[str, ...] = (),
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         builder = (
@@ -93,7 +99,8 @@ class Pki:
             )
             usage |= dict.fromkeys(("encipher_only", "decipher_only"), False)
             builder = builder.add_extension(
-                x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **usage), critical=True
+                x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **usage),
+                critical=True,
             )
         if names:
             builder = builder.add_extension(
@@ -104,7 +111,7 @@ class Pki:
     def server_context(self, names: list[str], protocols: list[str]) -> ssl.SSLContext:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
-        certificate = self._build(subject, self._certificate.subject, key.public_key(), ca=False, names=names)
+        certificate = self._build(subject, self._certificate.subject, key.public_key(), ca=False, names=tuple(names))
         pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -168,7 +175,9 @@ class Origin:
         async def event() -> Any:
             while (one := connection.next_event()) is h11.NEED_DATA:
                 if connection.they_are_waiting_for_100_continue:
-                    writer.write(connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+                    writer.write(
+                        connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b""
+                    )
                 data = await reader.read(65536)
                 self.bytes_received += len(data)
                 connection.receive_data(data)
@@ -197,7 +206,8 @@ class Origin:
             connection.start_next_cycle()
 
     async def _http2(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Echoes; a target that begins with /stream is answered frame by frame as it comes, with trailers at the end."""
+        """Echoes; a target that begins with /stream is answered frame by frame as it comes, with trailers at
+        the end."""
         connection = h2.connection.H2Connection(
             h2.config.H2Configuration(client_side=False, header_encoding="utf-8")
         )
@@ -214,7 +224,9 @@ class Origin:
                     pairs = [(str(name), str(value)) for name, value in one.headers]
                     heads[number], fields[number], bodies[number] = dict(pairs), pairs, b""
                     if heads[number][":path"].startswith("/stream"):
-                        connection.send_headers(number, [(":status", "200"), ("content-type", "application/grpc")])
+                        connection.send_headers(
+                            number, [(":status", "200"), ("content-type", "application/grpc")]
+                        )
                 elif isinstance(one, h2.events.DataReceived):
                     connection.acknowledge_received_data(one.flow_controlled_length, number)
                     if heads[number][":path"].startswith("/stream"):
@@ -236,7 +248,8 @@ class Origin:
 
 
 class Lab:
-    """A gate that looks into everything: connect to `port` as if to any host; it dials the origin for that name."""
+    """A gate that looks into everything: connect to `port` as if to any host; it dials the origin for that
+    name."""
 
     def __init__(
         self,
@@ -273,6 +286,7 @@ class Lab:
         self.host, self.destination_port = "api.example.com", 443
         self.idle = threading.Condition()
         self.open = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -301,7 +315,9 @@ class Lab:
             client, _ = await asyncio.get_running_loop().sock_accept(self._listener)
             client.setblocking(False)
             self.open += 1
-            asyncio.ensure_future(self._connection(client))
+            task = asyncio.ensure_future(self._connection(client))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _connection(self, client: socket.socket) -> None:
         destination = Destination(self.host, self.destination_port, "dns")
@@ -337,9 +353,10 @@ class Lab:
             assert self.idle.wait_for(lambda: self.open == 0, timeout)
 
     def update(self, network: Mapping[str, Any]) -> None:
-        settings = {**self.network.plain(), **network}
-        settings.pop("secrets", None) if "secrets" not in network else None
-        self.network = Network.read({"allowed_hosts": self.network.allowed_hosts, **network})
+        """What `update_network` does."""
+        kept = {"allowed_hosts": self.network.allowed_hosts, "ca_certificates": self.network.ca_certificates}
+        self.network = Network.read({**kept, **network})
+        self.policy = NetworkPolicy(self.network)
         self.thread.run(self._update())
 
     async def _update(self) -> None:
@@ -364,18 +381,22 @@ class Lab:
         raw = socket.create_connection(("127.0.0.1", self.port), timeout=30)
         return context.wrap_socket(raw, server_hostname=self.host if name == "" else name)
 
-    def say(self, data: bytes, *, tls: bool = True) -> bytes:
-        """Sends `data`, and returns everything that comes back until the gate closes."""
+    def say(self, data: bytes, *, tls: bool = True, once: bool = False) -> bytes:
+        """Sends `data`, and returns what comes back: everything until the gate closes, or the first piece of it."""
         if tls:
             sock: socket.socket = self.tls_socket()
         else:
             sock = socket.create_connection(("127.0.0.1", self.port), timeout=30)
         with sock:
             sock.sendall(data)
-            return _all_of(sock)
+            return sock.recv(65536) if once else _all_of(sock)
 
     def ask(
-        self, method: str = "GET", target: str = "/", headers: Mapping[str, str] | None = None, body: bytes = b""
+        self,
+        method: str = "GET",
+        target: str = "/",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
     ) -> tuple[int, dict[str, str], bytes]:
         """One request over TLS; status, headers (names in lower case) and body of the answer."""
         import http.client

@@ -1,7 +1,8 @@
 """Looking into bodies as they pass: decompress, find, replace, hold back. In bounded memory.
 
-A word can lie across two pieces. `Replacer` and `Finder` therefore keep back the end of a piece while it could be the
-beginning of a word, and only then: an event stream whose last bytes begin no word is not delayed at all.
+A word can lie across two pieces. `Replacer` and `Finder` therefore keep back the end of a piece while it
+could be the beginning of a word, and only then: an event stream whose last bytes begin no word is not delayed
+at all.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ def beginning(data: bytes, words: Iterable[bytes]) -> int:
 class Replacer:
     """Replaces words in a stream of bytes, wherever the pieces are cut.
 
-    Up to `lenient` bytes that could begin a word are passed on at once, so that a stream whose pieces are messages
-    (gRPC, events) does not stall on a chance likeness; when the word does follow, the rest of it is replaced.
+    Up to `lenient` bytes that could begin a word are passed on at once, so that a stream whose pieces are
+    messages (gRPC, events) does not stall on a chance likeness; when the word does follow, the rest of it is
+    replaced.
     """
 
     def __init__(self, words: Mapping[bytes, bytes], *, lenient: int = 0) -> None:
@@ -65,10 +67,7 @@ class Replacer:
             out += [data[end : match.start()], self._words[match.group()]]
             end = match.end()
         start = len(data) - beginning(data[end:] if end > self._passed else data, self._words)
-        if len(data) - start <= self._lenient:
-            ready = len(data)
-        else:
-            ready = max(start, end)
+        ready = len(data) if len(data) - start <= self._lenient else max(start, end)
         out.append(data[end:ready])
         self._kept, self._passed = data[start:], ready - start
         return b"".join(out)
@@ -117,8 +116,8 @@ class Finder:
         return None
 
     def pending(self) -> int:
-        """How many bytes, at most, of what was fed last may belong to a word not yet complete. A likeness of less
-        than eight bytes is not counted: it tells nobody anything, and would stall streams by chance."""
+        """How many bytes, at most, of what was fed last may belong to a word not yet complete. A likeness of
+        less than eight bytes is not counted: it tells nobody anything, and would stall streams by chance."""
         longest = max(len(self._plain_tail), len(self._escaped_tail))
         return 6 * longest + len(self._half) if longest >= 8 else 0
 
@@ -128,17 +127,25 @@ class Finder:
 
 
 class Decompressor:
-    """gzip or deflate, in slices, with a bound on the growth. Raises Denied on a bomb, ValueError on garbage."""
+    """gzip or deflate, in slices, with a bound on the growth. Raises Denied on a bomb, ValueError on
+    garbage."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._inflate = zlib.decompressobj(31 if encoding == "gzip" else 15)
-        self._first = True
+        self._inflate = zlib.decompressobj(31) if encoding == "gzip" else None
+        self._start = b""
         self._came = self._gave = 0
 
     def feed(self, data: bytes) -> bytes:
         """What `data` holds."""
         self._came += len(data)
+        if self._inflate is None:
+            # "deflate" means zlib's format; some send it without zlib's two bytes at the start.
+            data = self._start = self._start + data
+            if len(data) < 2:
+                return b""
+            with_header = data[0] & 15 == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+            self._inflate = zlib.decompressobj(15 if with_header else -15)
         out: list[bytes] = []
         while data:
             if self._inflate.eof:  # a further gzip member
@@ -148,12 +155,7 @@ class Decompressor:
             try:
                 piece = self._inflate.decompress(data, SLICE)
             except zlib.error as problem:
-                if not (self._first and self._encoding == "deflate"):
-                    raise ValueError(f"a compressed body that is not {self._encoding}: {problem}") from None
-                self._inflate = zlib.decompressobj(-15)  # "deflate" without zlib's header, as some send it
-                self._first = False
-                continue
-            self._first = False
+                raise ValueError(f"a compressed body that is not {self._encoding}: {problem}") from None
             self._gave += len(piece)
             if self._gave > GROWTH_FREE + GROWTH_RATIO * self._came:
                 raise Denied("compressed-body", "the compressed body grows out of all proportion")
@@ -163,10 +165,9 @@ class Decompressor:
 
     def flush(self) -> bytes:
         """The end. Raises ValueError when the body was cut short."""
-        rest = self._inflate.flush()
-        if self._came and not self._inflate.eof:
+        if self._came and (self._inflate is None or not self._inflate.eof):
             raise ValueError("a compressed body that is cut short")
-        return rest
+        return self._inflate.flush() if self._inflate is not None else b""
 
 
 class Changed(Body):
@@ -207,16 +208,20 @@ class Guarded(Body):
     """A body that never gives a forbidden word away: it raises Denied instead.
 
     `inspect` reads ahead before anything is sent, so that a refusal is whole: to the end of the body, or to
-    `READ_AHEAD` bytes, or, when the length is not declared, until the sender pauses for `PATIENCE` seconds (it may be
-    waiting for an answer). What comes later is looked at before it is passed on: the connection is cut before the
-    word has left.
+    `READ_AHEAD` bytes, or, when the length is not declared, until the sender pauses for `PATIENCE` seconds
+    (it may be waiting for an answer). What comes later is looked at before it is passed on: the connection is
+    cut before the word has left.
     """
 
     READ_AHEAD = 2**20
     PATIENCE = 1.0
 
     def __init__(
-        self, source: Body, words: Iterable[bytes], inflate: Decompressor | None, refusal: Callable[[bytes], Denied]
+        self,
+        source: Body,
+        words: Iterable[bytes],
+        inflate: Decompressor | None,
+        refusal: Callable[[bytes], Denied],
     ) -> None:
         self._source, self._inflate, self._refusal = source, inflate, refusal
         self._finder = Finder(words)
@@ -271,8 +276,11 @@ class Guarded(Body):
 
 
 def content_encodings(headers: Headers) -> list[str]:
-    """The codings of a body, in the order they were applied; `identity` and `aws-chunked` leave the bytes readable."""
-    names = [name.strip().lower() for value in headers.get_all("Content-Encoding") for name in value.split(",")]
+    """The codings of a body, in the order they were applied; `identity` and `aws-chunked` leave the bytes
+    readable."""
+    names = [
+        name.strip().lower() for value in headers.get_all("Content-Encoding") for name in value.split(",")
+    ]
     return [name for name in names if name not in ("", "identity", "aws-chunked")]
 
 
@@ -282,7 +290,9 @@ def decompressor(headers: Headers) -> Decompressor | None:
     if not encodings:
         return None
     if len(encodings) > 1 or encodings[0] not in ("gzip", "x-gzip", "deflate"):
-        raise Denied("content-encoding", f"a body in {', '.join(encodings)[:60]!r} cannot be looked into; use gzip")
+        raise Denied(
+            "content-encoding", f"a body in {', '.join(encodings)[:60]!r} cannot be looked into; use gzip"
+        )
     return Decompressor(encodings[0].removeprefix("x-"))
 
 

@@ -1,7 +1,8 @@
 """The sandbox's own certificate authority: made when first needed, kept in memory, gone with the sandbox.
 
-One key for the authority and one for all leaves: a leaf then costs one signature, and nobody but this process ever
-holds either. Python can load a key only from a file name; `/dev/fd/N` of a pipe is one that never touches a disk.
+One key for the authority and one for all leaves: a leaf then costs one signature, and nobody but this process
+ever holds either. Python can load a key only from a file name; `/dev/fd/N` of a pipe is one that never
+touches a disk.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ def _general_name(host: str) -> x509.GeneralName:
 
 @contextlib.contextmanager
 def _readable(data: bytes) -> Iterator[str]:
-    """A file name under which `data` can be read once, without a file: OpenSSL opens the pipe anew by its number."""
+    """A file name under which `data` can be read once, without a file: OpenSSL opens the pipe anew by its
+    number."""
     reading, writing = os.pipe()
     try:
         os.write(writing, data)  # a certificate chain is far below a pipe's capacity

@@ -1,4 +1,5 @@
-"""How a tenant hears "no": an ordinary HTTP answer that says what was refused, by which rule, and how to allow it.
+"""How a tenant hears "no": an ordinary HTTP answer that says what was refused, by which rule, and how to
+allow it.
 
 An agent reads this text. Said plainly, it stops retrying and tells its owner what to change.
 """

@@ -1,8 +1,9 @@
-"""One request on its way through the gate: judged, changed by hooks, given its secrets, sent, and its answer cleaned.
+"""One request on its way through the gate: judged, changed by hooks, given its secrets, sent, and its answer
+cleaned.
 
-The order is the point. The rules see what the tenant asked for; hooks and the script see placeholders, never values;
-when they changed where the request goes, the rules are asked again; secrets go in last, for the host the request
-really goes to. Whatever fails on the way refuses the request.
+The order is the point. The rules see what the tenant asked for; hooks and the script see placeholders, never
+values; when they changed where the request goes, the rules are asked again; secrets go in last, for the host
+the request really goes to. Whatever fails on the way refuses the request.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from sandbox.network.hooks import HookRunner
     from sandbox.network.message import Request, Response
     from sandbox.network.secrets import Secrets
+    from sandbox.network.stream import ByteStream
     from sandbox.network.upstream import Upstreams
 
 ALLOWED = Decision(True, "network.allowed_hosts", "allowed")
@@ -57,7 +59,9 @@ class Exchange:
             return report.ended(denied(report.what, decision), decision)
         except BadMessage as problem:
             reason = printable(str(problem))
-            return report.ended(unreadable(reason, problem.status), Decision(False, "ambiguous-request", reason))
+            return report.ended(
+                unreadable(reason, problem.status), Decision(False, "ambiguous-request", reason)
+            )
         except (UpstreamError, TimeoutError) as problem:
             reason = self._secrets.scrub(str(problem) or "it took too long")
             return report.ended(unreachable(request.host, reason), Decision(True, "upstream", reason))
@@ -78,6 +82,10 @@ class Exchange:
         words = await self._secrets.put_in(request)
         if request.stream is not body:
             request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
+        if "Upgrade" in request.headers:
+            from sandbox.network.websocket import prepared
+
+            prepared(request)
         response = await self._upstreams.send(request)
         if response.switched is not None:
             return self._upgraded(request, response, report, words)
@@ -92,13 +100,15 @@ class Exchange:
             raise Denied(decision.rule, decision.reason)
 
     def _rejudge(self, request: Request) -> None:
-        """A hook sent the request elsewhere: everything that was true of the old place is asked about the new one.
-        (Its addresses are, when it is dialled.)"""
+        """A hook sent the request elsewhere: everything that was true of the old place is asked about the new
+        one. (Its addresses are, when it is dialled.)"""
         try:
             request.host = canonical_host(request.host)
         except InvalidHost as problem:
             raise Denied("hook", f"a hook changed the host to something that is none: {problem}") from None
-        if not request.target.startswith("/") or any(not "!" <= c <= "~" for c in request.target + request.method):
+        if not request.target.startswith("/") or any(
+            not "!" <= c <= "~" for c in request.target + request.method
+        ):
             raise Denied("hook", "a hook changed the request to something that is no HTTP request")
         allowed = self._hooks.host_allowed(request.host)
         if allowed is not None and not allowed:
@@ -108,17 +118,20 @@ class Exchange:
     def _upgraded(
         self, request: Request, response: Response, report: Report, words: Mapping[bytes, bytes]
     ) -> Response:
-        from sandbox.network.websocket import checked_upgrade, relay
+        from sandbox.network.websocket import Relay, refuse_other_upgrade
 
         assert response.switched is not None
         upstream, ahead = response.switched
-        checked_upgrade(request, response)
+        refuse_other_upgrade(request, response)
         self._secrets.clean(response, words)
         guard = self._secrets.message_guard(request)
-        finish: Callable[[int, int], None] = report.switched
 
-        async def upgraded(tenant: object, read_ahead: bytes) -> None:
-            await relay(tenant, read_ahead, upstream, ahead, guard, finish)  # type: ignore[arg-type]
+        async def upgraded(tenant: ByteStream, read_ahead: bytes) -> None:
+            relay = Relay(tenant, upstream, guard)
+            try:
+                await relay.run(read_ahead, ahead)
+            finally:
+                report.switched(relay.sent, relay.received, relay.problem)
 
         response.upgraded = upgraded
         return response
@@ -127,10 +140,13 @@ class Exchange:
 class Report:
     """What is told about one exchange, once: when its answer has gone through, or failed to."""
 
-    def __init__(self, context: GateContext, destination: Destination, secrets: Secrets, request: Request) -> None:
+    def __init__(
+        self, context: GateContext, destination: Destination, secrets: Secrets, request: Request
+    ) -> None:
         self._context, self._destination = context, destination
         self._began = time.monotonic()
-        # As the tenant sent it: with placeholders. Scrubbed even so, for a value it may have got in another way.
+        # As the tenant sent it: with placeholders. Scrubbed even so, for a value it may have got in another
+        # way.
         self._method, self._url = request.method, secrets.scrub(request.url)
         self.body: Body = EMPTY
         self._done = False
@@ -142,7 +158,9 @@ class Report:
 
     def ended(self, response: Response, decision: Decision) -> Response:
         """It ends here: with our own answer."""
-        self._tell(decision, response.status, len(response.stream.data) if isinstance(response.stream, Whole) else 0)
+        self._tell(
+            decision, response.status, len(response.stream.data) if isinstance(response.stream, Whole) else 0
+        )
         return response
 
     def following(self, response: Response) -> Response:
@@ -151,12 +169,15 @@ class Report:
         if isinstance(body, Whole) or body is EMPTY:
             self._tell(ALLOWED, response.status, len(body.data) if isinstance(body, Whole) else 0)
         else:
-            response.stream = Counted(body, lambda size, problem: self._answered(response.status, size, problem))
+            response.stream = Counted(
+                body, lambda size, problem: self._answered(response.status, size, problem)
+            )
         return response
 
-    def switched(self, sent: int, received: int) -> None:
+    def switched(self, sent: int, received: int, problem: Exception | None) -> None:
         """A WebSocket ended."""
-        self._tell(ALLOWED, 101, received, sent)
+        refused = Decision(False, problem.rule, problem.reason) if isinstance(problem, Denied) else ALLOWED
+        self._tell(refused, 101, received, sent)
 
     def _answered(self, status: int, size: int, problem: Exception | None) -> None:
         if isinstance(problem, Denied):
@@ -197,7 +218,9 @@ class Counted(Body):
         try:
             piece = await self._source.read()
         except BaseException as problem:
-            self._tell(problem if isinstance(problem, Exception) else ConnectionAbortedError("the tenant left"))
+            self._tell(
+                problem if isinstance(problem, Exception) else ConnectionAbortedError("the tenant left")
+            )
             raise
         self.size += len(piece)
         if not piece:

@@ -1,12 +1,13 @@
-"""The owner's own code on the path of every request: Python hooks and the policy script, run so that neither can hang
-the gate and so that a failure refuses.
+"""The owner's own code on the path of every request: Python hooks and the policy script, run so that neither
+can hang the gate and so that a failure refuses.
 
     class MyHooks:
-        def on_request(self, req): ...          # return req, changed or not; None or `raise Blocked(...)` refuses
-        def on_response(self, resp, req): ...   # the same for the answer
-        def on_tls_verify(self, host, certs): ...   # raise, or return False, to refuse upstream's certificates
+        def on_request(self, req): ...          # return req, changed or not; None or `raise Blocked(...)`
+        refuses def on_response(self, resp, req): ...   # the same for the answer def on_tls_verify(self,
+        host, certs): ...   # raise, or return False, to refuse upstream's certificates
 
-Each may be a plain function (run in a worker thread, so it may block) or a coroutine function (run in the gate's loop).
+Each may be a plain function (run in a worker thread, so it may block) or a coroutine function (run in the
+gate's loop).
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class HookRunner:
         self.reads_answers = bool(self.on_responses) or (script is not None and script.reads_bodies)
         if script is not None:
             self.on_requests += [("policy_script: on_request", script.on_request)] * script.has("on_request")
-            self.on_responses += [("policy_script: on_response", script.on_response)] * script.has("on_response")
+            self.on_responses += [("policy_script: on_response", script.on_response)] * script.has(
+                "on_response"
+            )
 
     def __bool__(self) -> bool:
         return bool(self.on_requests or self.on_responses or self._verifiers)
@@ -123,7 +126,7 @@ class HookRunner:
             raise Denied(f"hook: {name}", str(problem) or f"blocked by {name}") from None
         except TimeoutError:
             raise Denied(f"hook: {name}", f"{name} did not answer within {TIMEOUT:g} s") from None
-        except Exception as problem:  # noqa: BLE001 - whatever a hook raises refuses the request
+        except Exception as problem:  # whatever a hook raises refuses the request
             # The type only: a message may hold what the hook was looking at.
             raise Denied(f"hook: {name}", f"{name} failed: {type(problem).__name__}") from problem
 

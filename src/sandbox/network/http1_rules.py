@@ -1,8 +1,8 @@
 """What makes an HTTP/1.1 message readable in two ways, and is therefore refused.
 
-h11 is liberal where a proxy must not be: a message that two programs could understand differently is how requests are
-smuggled past one of them. `ambiguous_head` looks at the bytes before h11 does, the others at the fields after.
-Pure functions.
+h11 is liberal where a proxy must not be: a message that two programs could understand differently is how
+requests are smuggled past one of them. `ambiguous_head` looks at the bytes before h11 does, the others at the
+fields after. Pure functions.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
 MAX_HEAD = 64 * 1024
 
-_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"transfer-encoding"))
+_HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"transfer-encoding")
+)
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
 # A line feed without its carriage return, the reverse, NUL, a folded line, or a space before the colon.
 _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00|\r\n[ \t]|\r\n[^:\r\n]*[ \t]:")
 
 
 def refuse_no_request(data: bytes) -> None:
-    """Raises BadMessage when `data`, perhaps cut short, does not begin a request: garbage need not be waited for."""
+    """Raises BadMessage when `data`, perhaps cut short, does not begin a request: garbage need not be waited
+    for."""
     if len(data) > MAX_HEAD:
         raise BadMessage("the request's head is larger than 64 KiB", 431)
     if b"\n" in data and not _REQUEST_LINE.match(data):
@@ -73,7 +76,8 @@ def refuse_other_host(host: bytes, expected: str, port: int) -> None:
 
 
 def origin_form(method: str, target: str, host: bytes | None, scheme: str) -> tuple[str, bytes | None]:
-    """A request's target as a path, and the host it names; raises BadMessage when that is not the one Host names."""
+    """A request's target as a path, and the host it names; raises BadMessage when that is not the one Host
+    names."""
     if target.startswith("/") or (target == "*" and method == "OPTIONS"):
         return target, host
     if method == "CONNECT":
@@ -98,6 +102,7 @@ def end_to_end(pairs: list[Pair]) -> list[Pair]:
 
 
 def asks_for_websocket(pairs: Iterable[Pair]) -> bool:
-    """Whether a request asks for a WebSocket. Every other upgrade is left out on the way, and so never happens."""
+    """Whether a request asks for a WebSocket. Every other upgrade is left out on the way, and so never
+    happens."""
     fields = {name.lower(): value.lower() for name, value in pairs}
     return fields.get(b"upgrade") == b"websocket" and b"upgrade" in fields.get(b"connection", b"")

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Request], Awaitable[Response]]
 
-HEAD_TIMEOUT = 30.0  # from a head's first byte to its last: a slow sender holds its own connection, nothing else
+HEAD_TIMEOUT = (
+    30.0  # from a head's first byte to its last: a slow sender holds its own connection, nothing else
+)
 IDLE_TIMEOUT = 300.0
 DRAINED_READS = 64  # of a body nobody wanted, before the connection is given up instead
 
@@ -44,7 +46,8 @@ class Http1Tenant:
         self._method = ""
 
     async def serve(self) -> None:
-        """Until one side has had enough. Raises OSError when the connection breaks, TimeoutError for a slow sender."""
+        """Until one side has had enough. Raises OSError when the connection breaks, TimeoutError for a slow
+        sender."""
         while True:
             try:
                 request = await self._next_request()
@@ -121,8 +124,13 @@ class Http1Tenant:
             out = b""
             while piece := await body.read():
                 await self._stream.write(send(h11.Data(piece)) or b"")
-        # Only a chunked message has room for trailers; h11 chunks what has no length and a tenant that knows how.
-        chunked = not bodiless and self._h11.their_http_version == b"1.1" and "Content-Length" not in response.headers
+        # Only a chunked message has room for trailers; h11 chunks what has no length and a tenant that knows
+        # how.
+        chunked = (
+            not bodiless
+            and self._h11.their_http_version == b"1.1"
+            and "Content-Length" not in response.headers
+        )
         trailers = list(body.trailers) if chunked else []
         await self._stream.write(out + (send(h11.EndOfMessage(headers=trailers)) or b""))
 
@@ -169,8 +177,9 @@ class Http1Tenant:
         await response.upgraded(self._stream, self._h11.trailing_data[0])
 
     async def _refuse(self, problem: Exception) -> None:
-        """Tells what was wrong, and ends: after a message that cannot be read, nothing on the connection can be."""
-        status = getattr(problem, "status", None) or getattr(problem, "error_status_hint", 400)
+        """Tells what was wrong, and ends: after a message that cannot be read, nothing on the connection can
+        be."""
+        status = int(getattr(problem, "status", 0) or getattr(problem, "error_status_hint", 400))
         request = Request("-", self._scheme, self._host, self._port, "/", Headers())
         request.problem = BadMessage(str(problem), status)
         response = await self._handle(request)

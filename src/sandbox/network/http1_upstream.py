@@ -53,8 +53,8 @@ class Http1Upstream:
         self._stream.close()
 
     async def send(self, request: Request) -> Response:
-        """Sends `request` and returns when the head of the answer is there. Raises UpstreamError; Denied when the
-        body turned out to hold what must not leave."""
+        """Sends `request` and returns when the head of the answer is there. Raises UpstreamError; Denied when
+        the body turned out to hold what must not leave."""
         self._busy = True
         try:
             await self._send_head(request)
@@ -71,7 +71,9 @@ class Http1Upstream:
         except h11.LocalProtocolError as problem:
             raise UpstreamError(f"the request cannot be sent: {problem}") from None
         if isinstance(body, Whole) or body is EMPTY:
-            out += (self._h11.send(h11.Data(body.data)) or b"") if isinstance(body, Whole) and body.data else b""
+            out += (
+                (self._h11.send(h11.Data(body.data)) or b"") if isinstance(body, Whole) and body.data else b""
+            )
             out += self._h11.send(h11.EndOfMessage()) or b""
         try:
             await self._stream.write(out)
@@ -95,7 +97,8 @@ class Http1Upstream:
             end = h11.EndOfMessage(headers=list(body.trailers) if chunked else [])
             await self._stream.write(self._h11.send(end) or b"")
         except (Denied, OSError, ValueError, h11.LocalProtocolError) as problem:
-            # Reading fails now too, and tells why. Cut, not closed: half a body must not look like a whole one.
+            # Reading fails now too, and tells why. Cut, not closed: half a body must not look like a whole
+            # one.
             self._pump_problem = problem
             getattr(self._stream, "abort", self._stream.close)()
 
@@ -144,7 +147,9 @@ class Http1Upstream:
             if self._pump_problem is not None:
                 raise self._pump_problem from None
             nothing = self._h11.their_state is h11.SEND_RESPONSE
-            raise UpstreamError(f"upstream went away within its answer: {problem}", nothing_came=nothing) from None
+            raise UpstreamError(
+                f"upstream went away within its answer: {problem}", nothing_came=nothing
+            ) from None
 
     def finish(self) -> None:
         """The answer has come whole: the connection can be used again, unless the request was cut short."""

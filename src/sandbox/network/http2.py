@@ -1,7 +1,8 @@
 """What both ends of HTTP/2 share: bodies under flow control, and the writing of frames. By h2.
 
-h2 keeps the protocol's state and both flow-control windows; we keep the waiting. A received byte is acknowledged when it
-has been passed on, so a slow reader on one side slows the sender on the other, and nothing piles up here.
+h2 keeps the protocol's state and both flow-control windows; we keep the waiting. A received byte is
+acknowledged when it has been passed on, so a slow reader on one side slows the sender on the other, and
+nothing piles up here.
 """
 
 from __future__ import annotations
@@ -176,4 +177,3 @@ class Http2Side:
 def declared_length(pairs: list[Pair]) -> int | None:
     """What content-length says (h2 has checked that it is a number, and will check that it is true)."""
     return next((int(value) for name, value in pairs if name == b"content-length"), None)
-

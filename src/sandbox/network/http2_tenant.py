@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sandbox.network.stream import ByteStream
 
 IDLE_TIMEOUT = 300.0
-# A stream opened and reset costs the sender nothing and us a dial. One that resets more than it lets finish is
-# attacking (CVE-2023-44487), and loses its connection.
+# A stream opened and reset costs the sender nothing and us a dial. One that resets more than it lets finish
+# is attacking (CVE-2023-44487), and loses its connection.
 FREE_RESETS = 100
 
 
@@ -108,7 +108,10 @@ class Http2Tenant(Http2Side):
             self._h2.send_headers(stream_id, [(b":status", b"%d" % status), *http2_fields(fields)])
             await self.flush()
 
-        method, target = pseudo.get(b":method", b"").decode("latin-1"), pseudo.get(b":path", b"").decode("latin-1")
+        method, target = (
+            pseudo.get(b":method", b"").decode("latin-1"),
+            pseudo.get(b":path", b"").decode("latin-1"),
+        )
         request = Request(
             method, self._scheme, self._host, self._port, target or "/", headers, body, inform=inform
         )

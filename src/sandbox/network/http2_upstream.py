@@ -29,6 +29,7 @@ class Http2Upstream(Http2Side):
         super().__init__(stream, client=True)
         self._streams: dict[int, _Answer] = {}
         self._reader: asyncio.Task[None] | None = None
+        self._endings: set[asyncio.Task[None]] = set()
         self._leaving = False
         self.used = False
 
@@ -45,8 +46,8 @@ class Http2Upstream(Http2Side):
         self._stream.close()
 
     async def send(self, request: Request) -> Response:
-        """Sends `request` and returns when the head of the answer is there. Raises UpstreamError; Denied when the
-        body turned out to hold what must not leave."""
+        """Sends `request` and returns when the head of the answer is there. Raises UpstreamError; Denied when
+        the body turned out to hold what must not leave."""
         try:
             if self._reader is None:
                 self._reader = asyncio.ensure_future(self._read())
@@ -152,7 +153,9 @@ class Http2Upstream(Http2Side):
         """Nobody reads the rest of an answer."""
         self._forget(stream_id)
         if self._gone is None:
-            asyncio.ensure_future(self._abandon(stream_id, body.unread()))
+            task = asyncio.ensure_future(self._abandon(stream_id, body.unread()))
+            self._endings.add(task)  # the loop itself holds tasks only weakly
+            task.add_done_callback(self._endings.discard)
 
     async def _abandon(self, stream_id: int, unread: int) -> None:
         await self.reset(stream_id, ErrorCodes.CANCEL)

@@ -1,7 +1,8 @@
 """Looking into connections: TLS ends here, HTTP is read, judged, changed and spoken to the other side.
 
-One `Interception` per sandbox, made when the first connection needs it; its authority and its secrets live in memory
-and go with it. See `exchange.py` for what happens to a request, `destination.py` for what the gate expects.
+One `Interception` per sandbox, made when the first connection needs it; its authority and its secrets live in
+memory and go with it. See `exchange.py` for what happens to a request, `destination.py` for what the gate
+expects.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
 class Interception:
-    """Everything that looking into one sandbox's connections needs. Raises ConfigError when a secret has no value or
-    the policy script cannot be loaded."""
+    """Everything that looking into one sandbox's connections needs. Raises ConfigError when a secret has no
+    value or the policy script cannot be loaded."""
 
     def __init__(
         self,
@@ -71,8 +72,8 @@ class Interception:
         self._network = network
 
     def wants(self, host: str) -> bool:
-        """Whether connections to `host` must be looked into. A secret anywhere is a reason everywhere: a placeholder
-        on its way to the wrong host can only be stopped where it can be seen."""
+        """Whether connections to `host` must be looked into. A secret anywhere is a reason everywhere: a
+        placeholder on its way to the wrong host can only be stopped where it can be seen."""
         return bool(self._secrets) or bool(self._hooks)
 
     def host_allowed(self, host: str) -> Decision | None:
@@ -98,7 +99,9 @@ class Interception:
             _refuse_other_name(hello.server_name, destination)
             offer = tuple(one for one in hello.protocols if one in (HTTP1, HTTP2)) or (HTTP1,)
             protocol = await upstreams.agree(destination, offer)
-            tls = TlsStream(stream, self._own_authority().context(destination.host, protocol), server_side=True)
+            tls = TlsStream(
+                stream, self._own_authority().context(destination.host, protocol), server_side=True
+            )
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 await tls.handshake()
             await self._serve(tls, protocol, "https", destination, context, upstreams)
@@ -167,5 +170,6 @@ def _refuse_other_name(server_name: str | None, destination: Destination) -> Non
         same = False
     if not same:
         raise Denied(
-            "server-name", f"the TLS handshake names {server_name[:260]!r}, the connection is for {destination.host!r}"
+            "server-name",
+            f"the TLS handshake names {server_name[:260]!r}, the connection is for {destination.host!r}",
         )

@@ -1,7 +1,7 @@
 """A request and a response, as hooks see them and as the interceptor moves them.
 
-Bodies are streams: a piece is read from one side when the other has room for it. They become `bytes` only when a hook
-asks for `.body`, and then at most `MAX_BUFFERED` of them.
+Bodies are streams: a piece is read from one side when the other has room for it. They become `bytes` only
+when a hook asks for `.body`, and then at most `MAX_BUFFERED` of them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,11 @@ class Headers:
 
     def add(self, name: str, value: str) -> None:
         """One more field. Raises ValueError for what could end the field and begin another."""
-        if not name or any(character in name for character in "\r\n\0: ") or any(c in value for c in "\r\n\0"):
+        if (
+            not name
+            or any(character in name for character in "\r\n\0: ")
+            or any(c in value for c in "\r\n\0")
+        ):
             raise ValueError(f"not a header field: {name!r}")
         self.pairs.append((name.encode("latin-1"), value.encode("latin-1")))
 
@@ -152,7 +156,8 @@ class _Message:
 
     @property
     def body(self) -> bytes:
-        """The whole body. Reading it waits until all of it has come; Denied when that is more than MAX_BUFFERED."""
+        """The whole body. Reading it waits until all of it has come; Denied when that is more than
+        MAX_BUFFERED."""
         if isinstance(self.stream, Whole):
             return self.stream.data
         if self.stream is EMPTY:
@@ -177,7 +182,8 @@ class _Message:
 
 
 class Request(_Message):
-    """What a tenant asks for. `url`, `host`, `path`, `method`, `headers` and `body` can be changed by a hook."""
+    """What a tenant asks for. `url`, `host`, `path`, `method`, `headers` and `body` can be changed by a
+    hook."""
 
     def __init__(
         self,
@@ -249,7 +255,8 @@ class Response(_Message):
     def __init__(self, status: int, headers: Headers, stream: Body = EMPTY) -> None:
         super().__init__(headers, stream)
         self.status = status
-        # On a 101: upstream's side with what was already read from it, and then what moves frames between the two.
+        # On a 101: upstream's side with what was already read from it, and then what moves frames between the
+        # two.
         self.switched: tuple[ByteStream, bytes] | None = None
         self.upgraded: Upgraded | None = None
 
@@ -277,6 +284,8 @@ async def whole(body: Body) -> Whole:
     while piece := await body.read():
         size += len(piece)
         if size > MAX_BUFFERED:
-            raise Denied("body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes")
+            raise Denied(
+                "body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes"
+            )
         pieces.append(piece)
     return Whole(b"".join(pieces), body.trailers)

@@ -2,11 +2,12 @@
 
     def on_request(req):                 # return req (its headers may be changed) or None to refuse
     def on_response(resp, req):
-    def is_host_allowed(host):           # or is_allowed(host); asked in addition to allowed_hosts, never instead
+    def is_host_allowed(host):           # or is_allowed(host); asked in addition to allowed_hosts, never
+    instead
 
-`req` and `resp` are structs: method, url, scheme, host, port, path, query, headers, body; status, headers, body, size.
-Starlark values cannot be assigned to from within except for dicts, so `headers` is changed in place and everything
-else by returning `changed(req, path="/other")`. `secrets` holds `policy_secrets`.
+`req` and `resp` are structs: method, url, scheme, host, port, path, query, headers, body; status, headers,
+body, size. Starlark values cannot be assigned to from within except for dicts, so `headers` is changed in
+place and everything else by returning `changed(req, path="/other")`. `secrets` holds `policy_secrets`.
 """
 
 from __future__ import annotations
@@ -54,10 +55,16 @@ class Script:
     def __init__(self, source: str, secrets: Mapping[str, str], log: Callable[[str], None]) -> None:
         self._log = log
         self.reads_bodies = re.search(r"\.body\b|\.size\b|\bdir\(|\bgetattr\(", source) is not None
-        defined = {name for name in _FUNCTIONS if re.search(rf"^(def\s+{name}\s*\(|{name}\s*=)", source, re.MULTILINE)}
+        defined = {
+            name
+            for name in _FUNCTIONS
+            if re.search(rf"^(def\s+{name}\s*\(|{name}\s*=)", source, re.MULTILINE)
+        }
         self._host_function = next((n for n in ("is_host_allowed", "is_allowed") if n in defined), None)
         self._defined = defined
-        stubs = "".join(f"\ndef {name}(*args): return None\n" for name in _FUNCTIONS[:2] if name not in defined)
+        stubs = "".join(
+            f"\ndef {name}(*args): return None\n" for name in _FUNCTIONS[:2] if name not in defined
+        )
         module = starlark.Module()
         module["secrets"] = dict(secrets)
         module.add_callable("print", self._print)
@@ -82,7 +89,9 @@ class Script:
             allowed = self._call(self._host_function, host) is True
         except Denied as problem:
             return Decision(False, rule, problem.reason)
-        return Decision(allowed, rule, f"the policy script {'allows' if allowed else 'does not allow'} {host}")
+        return Decision(
+            allowed, rule, f"the policy script {'allows' if allowed else 'does not allow'} {host}"
+        )
 
     def on_request(self, request: Request) -> Request | None:
         """Runs the script's function on `request`. Called in a worker thread, as hooks are."""

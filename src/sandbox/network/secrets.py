@@ -1,8 +1,8 @@
 """Credentials the tenant never sees: it holds a placeholder, and the value is put in on the way out.
 
-A value goes only to a host its secret names, only over TLS that has been verified, only in the places it is meant for.
-A placeholder on its way to anybody else stops the request. What comes back from a host that got a value is searched
-for it, and turned back.
+A value goes only to a host its secret names, only over TLS that has been verified, only in the places it is
+meant for. A placeholder on its way to anybody else stops the request. What comes back from a host that got a
+value is searched for it, and turned back.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.bodies import Guarded, decoded, decompressor, replaced, unescaped
+from sandbox.network.bodies import Finder, Guarded, Replacer, decoded, decompressor, replaced, unescaped
 from sandbox.network.message import EMPTY
 from sandbox.network.values import resolve
 from sandbox.policy.hosts import HostSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from sandbox.config.model import Secret
     from sandbox.network.message import Pair, Request, Response
 
 RULE = "network.secrets"
 SCHEMES_IN_BASE64 = ("basic",)
-# A value this long may be passed in part when it begins a piece's end (see Replacer): three bytes tell nobody anything.
+# A value this long may be passed in part when it begins a piece's end (see Replacer): three bytes tell nobody
+# anything.
 LONG_VALUE, LENIENT = 16, 3
 
 
@@ -58,10 +59,12 @@ class Secrets:
         self.update(secrets)
 
     def update(self, secrets: Mapping[str, Secret]) -> None:
-        """New values, new hosts, secrets that are gone. Raises ConfigError and changes nothing when one is unusable."""
+        """New values, new hosts, secrets that are gone. Raises ConfigError and changes nothing when one is
+        unusable."""
         values = resolve(secrets)
         credentials = [
-            Credential(name, secret, values[name], self._placeholder(name, secret)) for name, secret in secrets.items()
+            Credential(name, secret, values[name], self._placeholder(name, secret))
+            for name, secret in secrets.items()
         ]
         for one in credentials:
             if len(one.placeholder) < 8:
@@ -104,7 +107,8 @@ class Secrets:
             raise self._refusal(found, host)
 
     async def put_in(self, request: Request) -> dict[bytes, bytes]:
-        """Makes `request` fit to be sent: values for placeholders, or Denied. Nothing has been sent when it returns.
+        """Makes `request` fit to be sent: values for placeholders, or Denied. Nothing has been sent when it
+        returns.
 
         Returns what the answer must be searched for: each spelling of a value, and what to put in its place.
         """
@@ -123,7 +127,9 @@ class Secrets:
                 request.headers.pairs = [_filled(pair, one, injected) for pair in request.headers.pairs]
             if "query" in one.places and request.query:
                 query = request.query.encode("latin-1")
-                request.query = query.replace(one.placeholder, quote(one.value, safe="").encode()).decode("latin-1")
+                request.query = query.replace(one.placeholder, quote(one.value, safe="").encode()).decode(
+                    "latin-1"
+                )
             injected.update(one.spellings)
         if usable:
             # What comes back must be readable, so that values in it can be found.
@@ -150,12 +156,26 @@ class Secrets:
         """Turns values in `response` back into placeholders, as it passes."""
         if not words:
             return
-        response.headers.pairs = [(name, _turned_back(value, words)) for name, value in response.headers.pairs]
+        response.headers.pairs = [
+            (name, _turned_back(value, words)) for name, value in response.headers.pairs
+        ]
         if response.stream is EMPTY:
             return
-        lenient = LENIENT if min(map(len, words)) >= LONG_VALUE else 0
-        response.stream = replaced(decoded(response.headers, response.stream), words, lenient=lenient)
+        body = decoded(response.headers, response.stream)
+        response.stream = replaced(body, words, lenient=_lenient(words))
         response.headers.remove("Content-Length")
+        if response.stream.length is not None:
+            response.headers.set("Content-Length", str(response.stream.length))
+
+    def message_guard(self, request: Request) -> MessageGuard:
+        """What the messages of a WebSocket, whose handshake `request` was, are looked into with."""
+        usable = self.about(request.host, request.port) if request.scheme == "https" else []
+        return MessageGuard(
+            forbidden=self._forbidden(request.host, request.port),
+            refusal=lambda word: self._refusal(word, request.host),
+            fill={one.placeholder: one.value for one in usable if "body" in one.places},
+            turn_back={word: instead for one in usable for word, instead in one.spellings.items()},
+        )
 
     def _forbidden(self, host: str, port: int) -> list[bytes]:
         allowed = {one.placeholder for one in self.about(host, port)}
@@ -167,13 +187,56 @@ class Secrets:
         why = f"must not be sent to {host}" if current else "has been revoked"
         return Denied(
             f"{RULE}.{name}",
-            f"the secret {name} {why}" + (f"; to allow it, add {host!r} to {RULE}.{name}.hosts" if current else ""),
+            f"the secret {name} {why}"
+            + (f"; to allow it, add {host!r} to {RULE}.{name}.hosts" if current else ""),
         )
 
     def _refuse_unencrypted(self, request: Request, usable: list[Credential]) -> None:
         for one in usable:
             if _word_in(_head(request), [one.placeholder]) is not None:
                 raise Denied(f"{RULE}.{one.name}", f"the secret {one.name} is sent over https only")
+
+
+class MessageGuard:
+    """For each message of a WebSocket, a function from its pieces to what may be passed on."""
+
+    def __init__(
+        self,
+        *,
+        forbidden: list[bytes],
+        refusal: Callable[[bytes], Denied],
+        fill: Mapping[bytes, bytes],
+        turn_back: Mapping[bytes, bytes],
+    ) -> None:
+        self._forbidden, self._refusal = forbidden, refusal
+        self._fill, self._turn_back = fill, turn_back
+
+    def outgoing(self) -> Callable[[bytes, bool], bytes]:
+        """For one message to upstream; it raises Denied."""
+        finder, change = Finder(self._forbidden), _replacement(self._fill, 0)
+
+        def pass_on(data: bytes, last: bool) -> bytes:
+            found = finder.feed(data)
+            if found is not None:
+                raise self._refusal(found)
+            return change(data, last)
+
+        return pass_on
+
+    def incoming(self) -> Callable[[bytes, bool], bytes]:
+        """For one message to the tenant."""
+        return _replacement(self._turn_back, _lenient(self._turn_back))
+
+
+def _replacement(words: Mapping[bytes, bytes], lenient: int) -> Callable[[bytes, bool], bytes]:
+    if not words:
+        return lambda data, last: data
+    replacer = Replacer(words, lenient=lenient)
+    return lambda data, last: replacer.feed(data) + (replacer.flush() if last else b"")
+
+
+def _lenient(words: Mapping[bytes, bytes]) -> int:
+    return LENIENT if words and min(map(len, words)) >= LONG_VALUE else 0
 
 
 def _refuse(secrets: Secrets, request: Request, forbidden: list[bytes]) -> None:
@@ -221,7 +284,13 @@ def _basic(value: bytes) -> tuple[bytes, bytes]:
 def _spellings(value: bytes, placeholder: bytes) -> dict[bytes, bytes]:
     """How a value may come back (plainly, in JSON, in an address), each with what to put in its place."""
     in_json = json.dumps(value.decode()).encode()[1:-1]
-    ways = {value, in_json, in_json.replace(b"/", b"\\/"), quote(value, safe="").encode(), quote(value).encode()}
+    ways = {
+        value,
+        in_json,
+        in_json.replace(b"/", b"\\/"),
+        quote(value, safe="").encode(),
+        quote(value).encode(),
+    }
     return dict.fromkeys(sorted(ways, key=len, reverse=True), placeholder)
 
 

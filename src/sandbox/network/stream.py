@@ -1,7 +1,7 @@
 """Bytes in both directions, with back-pressure: a socket on the event loop, nothing more.
 
-asyncio's own StreamReader/StreamWriter would do; this is a third of the work per message, and the gate's speed is
-mostly the number of Python calls between two sockets.
+asyncio's own StreamReader/StreamWriter would do; this is a third of the work per message, and the gate's
+speed is mostly the number of Python calls between two sockets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import socket
 
-# What one side may have read ahead of the other. Small enough for 500 connections, large enough for throughput.
+# What one side may have read ahead of the other. Small enough for 500 connections, large enough for
+# throughput.
 HIGH_WATER = 256 * 1024
 
 

@@ -1,13 +1,13 @@
 """TLS over a stream, at either end, and what a ClientHello asks for.
 
-`ssl.MemoryBIO` keeps OpenSSL away from the socket: bytes go in, bytes come out. The handshake with the tenant can so
-wait until upstream has been dialled, and the answer can be the very protocol upstream chose.
+`ssl.MemoryBIO` keeps OpenSSL away from the socket: bytes go in, bytes come out. The handshake with the tenant
+can so wait until upstream has been dialled, and the answer can be the very protocol upstream chose.
 """
 
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sandbox.network.stream import Stream
@@ -18,7 +18,9 @@ RECORD = 64 * 1024
 class TlsStream:
     """A `ByteStream` in TLS. Call `handshake` first."""
 
-    def __init__(self, lower: Stream, context: ssl.SSLContext, *, server_side: bool, host: str | None = None) -> None:
+    def __init__(
+        self, lower: Stream, context: ssl.SSLContext, *, server_side: bool, host: str | None = None
+    ) -> None:
         self._lower = lower
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
@@ -54,7 +56,7 @@ class TlsStream:
         chain = getattr(self._tls, "get_verified_chain", None)
         if chain is not None:  # public since Python 3.13
             return list(chain())
-        inner = getattr(self._tls, "_sslobj", None)
+        inner: Any = getattr(self._tls, "_sslobj", None)
         if hasattr(inner, "get_verified_chain"):
             return [ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in inner.get_verified_chain()]
         own = self._tls.getpeercert(binary_form=True)

@@ -35,8 +35,8 @@ HANDSHAKE_TIMEOUT = 30.0
 class Trust:
     """Whom we believe upstream: the system's authorities and the configured ones.
 
-    Reading the system's store takes 20 ms and more, so it is done once for each offer of protocols, in a thread, and
-    `warm` does it before anybody waits.
+    Reading the system's store takes 20 ms and more, so it is done once for each offer of protocols, in a
+    thread, and `warm` does it before anybody waits.
     """
 
     def __init__(self, ca_certificates: Sequence[str]) -> None:
@@ -50,7 +50,8 @@ class Trust:
         threading.Thread(target=lambda: [self._context(one) for one in offers], daemon=True).start()
 
     async def context(self, protocols: tuple[str, ...]) -> ssl.SSLContext:
-        """A client context that offers `protocols`. Raises ConfigError for a certificate file that is none."""
+        """A client context that offers `protocols`. Raises ConfigError for a certificate file that is
+        none."""
         known = self._contexts.get(protocols)
         return known if known is not None else await asyncio.to_thread(self._context, protocols)
 
@@ -84,8 +85,8 @@ class Upstreams:
         self._offer: tuple[str, ...] = (HTTP1,)
 
     async def agree(self, destination: Destination, offer: tuple[str, ...]) -> str:
-        """Connects to `destination` and returns the protocol it chose from `offer`. A failure is kept for the first
-        request to tell: only an HTTP answer can say in words what went wrong."""
+        """Connects to `destination` and returns the protocol it chose from `offer`. A failure is kept for the
+        first request to tell: only an HTTP answer can say in words what went wrong."""
         self._offer = offer
         place = ("https", destination.host, destination.port)
         try:
@@ -111,7 +112,9 @@ class Upstreams:
         except UpstreamError as problem:
             # It may have closed an idle connection just as we wrote: nothing came, so nothing was done.
             repeatable = isinstance(request.stream, Whole) or request.stream is EMPTY
-            if not (used and problem.nothing_came and repeatable and request.method in ("GET", "HEAD", "OPTIONS")):
+            if not (
+                used and problem.nothing_came and repeatable and request.method in ("GET", "HEAD", "OPTIONS")
+            ):
                 raise
         self._open.pop(place, None)
         return await (await self._connected(place)).send(request)

@@ -1,5 +1,5 @@
-"""Where secret values come from: the owner's configuration, environment, files or programs. Read on the host, once
-at the start and again when the configuration changes. Light to import."""
+"""Where secret values come from: the owner's configuration, environment, files or programs. Read on the host,
+once at the start and again when the configuration changes. Light to import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ PLACES = ("header", "query", "body")
 
 
 def resolve(secrets: Mapping[str, Secret]) -> dict[str, str]:
-    """The value of every secret. Raises ConfigError that says which one failed and why, never what it holds."""
+    """The value of every secret. Raises ConfigError that says which one failed and why, never what it
+    holds."""
     return {name: _value(secret, f"network.secrets.{name}") for name, secret in secrets.items()}
 
 
@@ -41,7 +42,9 @@ def _value(secret: Secret, path: str) -> str:
     if not value:
         raise ConfigError("is empty", path=path)
     if len(value) > MAX_VALUE or any(letter in value for letter in "\r\n\0"):
-        raise ConfigError("must be a single line without control characters: it goes into a header", path=path)
+        raise ConfigError(
+            "must be a single line without control characters: it goes into a header", path=path
+        )
     return value
 
 
@@ -71,7 +74,8 @@ def _from_command(command: list[str], path: str) -> str:
     if not command:
         raise ConfigError("is an empty command", path=path)
     try:
-        # Its standard error goes to the owner's terminal: it may ask for a password there, and we never keep it.
+        # Its standard error goes to the owner's terminal: it may ask for a password there, and we never keep
+        # it.
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT, check=False
         )
