@@ -111,7 +111,9 @@ class Pki:
     def server_context(self, names: list[str], protocols: list[str]) -> ssl.SSLContext:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
-        certificate = self._build(subject, self._certificate.subject, key.public_key(), ca=False, names=tuple(names))
+        certificate = self._build(
+            subject, self._certificate.subject, key.public_key(), ca=False, names=tuple(names)
+        )
         pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -382,7 +384,8 @@ class Lab:
         return context.wrap_socket(raw, server_hostname=self.host if name == "" else name)
 
     def say(self, data: bytes, *, tls: bool = True, once: bool = False) -> bytes:
-        """Sends `data`, and returns what comes back: everything until the gate closes, or the first piece of it."""
+        """Sends `data`, and returns what comes back: everything until the gate closes, or the first piece of
+        it."""
         if tls:
             sock: socket.socket = self.tls_socket()
         else:

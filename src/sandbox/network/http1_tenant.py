@@ -12,7 +12,6 @@ from sandbox.network.http1_rules import (
     asks_for_websocket,
     end_to_end,
     origin_form,
-    refuse_ambiguous_fields,
     refuse_ambiguous_head,
     refuse_no_request,
     refuse_other_host,
@@ -72,7 +71,6 @@ class Http1Tenant:
         if event is None:
             return None
         fields = list(event.headers)
-        refuse_ambiguous_fields(fields, event.http_version)
         named = next((value for name, value in fields if name == b"host"), None)
         self._method = method = event.method.decode("ascii")
         target, named = origin_form(method, event.target.decode("ascii"), named, self._scheme)

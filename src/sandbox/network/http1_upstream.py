@@ -38,7 +38,7 @@ class Http1Upstream:
         self._pump: asyncio.Task[None] | None = None
         self._pump_problem: Exception | None = None
         self._continue: asyncio.Event | None = None
-        self._busy = False
+        self._busy = self._heard = False
         self.used = False
 
     @property
@@ -55,7 +55,7 @@ class Http1Upstream:
     async def send(self, request: Request) -> Response:
         """Sends `request` and returns when the head of the answer is there. Raises UpstreamError; Denied when
         the body turned out to hold what must not leave."""
-        self._busy = True
+        self._busy, self._heard = True, False
         try:
             await self._send_head(request)
             return await self._response(request)
@@ -141,15 +141,18 @@ class Http1Upstream:
         """The next thing upstream said. Raises UpstreamError, or what went wrong with the request's body."""
         try:
             while (event := self._h11.next_event()) is h11.NEED_DATA:
-                self._h11.receive_data(await self._stream.read())
+                data = await self._stream.read()
+                self._heard = self._heard or bool(data)
+                self._h11.receive_data(data)
             return event
         except (h11.RemoteProtocolError, OSError) as problem:
             if self._pump_problem is not None:
                 raise self._pump_problem from None
-            nothing = self._h11.their_state is h11.SEND_RESPONSE
-            raise UpstreamError(
-                f"upstream went away within its answer: {problem}", nothing_came=nothing
-            ) from None
+            if not self._heard:
+                raise UpstreamError(
+                    "upstream closed the connection without answering", nothing_came=True
+                ) from None
+            raise UpstreamError(f"upstream went away within its answer: {problem}") from None
 
     def finish(self) -> None:
         """The answer has come whole: the connection can be used again, unless the request was cut short."""

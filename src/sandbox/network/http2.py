@@ -15,6 +15,7 @@ import h2.connection
 import h2.events
 import h2.exceptions
 import h2.settings
+from h2.connection import ConnectionInputs, ConnectionState
 from h2.errors import ErrorCodes
 
 from sandbox.network.message import Body
@@ -105,6 +106,10 @@ class Http2Side:
                 h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADERS,
             },
         )
+        # h2 ends every stream at a GOAWAY; RFC 9113 lets those go on that the sender has seen.
+        machine = self._h2.state_machine
+        goodbye = (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY)
+        machine._transitions = {**machine._transitions, goodbye: (None, ConnectionState.CLIENT_OPEN)}
         self._room: list[asyncio.Future[None]] = []
         self._gone: Exception | None = None
 
@@ -113,6 +118,16 @@ class Http2Side:
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(CONNECTION_WINDOW - 65535)
         await self.flush()
+
+    def receive(self, data: bytes) -> list[h2.events.Event]:
+        """What `data` says. Raises ProtocolError, also for a frame too large: h2 would first wait for all of
+        it."""
+        events = self._h2.receive_data(data)
+        waiting = self._h2.incoming_buffer._data
+        if len(waiting) >= 3 and int.from_bytes(waiting[:3], "big") > self._h2.max_inbound_frame_size:
+            self._h2.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
+            raise h2.exceptions.FrameTooLargeError("a frame larger than was agreed")
+        return events
 
     async def flush(self) -> None:
         """Sends what h2 has to say; waits while the other side is slow."""

@@ -54,7 +54,7 @@ class Http2Tenant(Http2Side):
 
     async def _receive(self, data: bytes) -> bool:
         try:
-            events = self._h2.receive_data(data)
+            events = self.receive(data)
         except h2.exceptions.ProtocolError:
             await self.flush()  # the GOAWAY says what was wrong
             return False
@@ -149,6 +149,8 @@ class Http2Tenant(Http2Side):
             empty = stream is EMPTY or (isinstance(stream, Whole) and not stream.data and not stream.trailers)
             self._h2.send_headers(stream_id, pairs, end_stream=empty)
             if not empty:
+                if not isinstance(stream, Whole):
+                    await self.flush()  # the body may be long in coming
                 await self.send_body(stream_id, stream)
             await self.flush()
             self._finished += 1

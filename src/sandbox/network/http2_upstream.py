@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import h2.connection
 import h2.events
 import h2.exceptions
 from h2.errors import ErrorCodes
@@ -98,7 +97,7 @@ class Http2Upstream(Http2Side):
         problem: Exception = UpstreamError("upstream closed the connection")
         try:
             while data := await self._stream.read():
-                for event in self._h2.receive_data(data):
+                for event in self.receive(data):
                     await self._handle_event(event)
                 await self.flush()
         except (OSError, h2.exceptions.ProtocolError) as failure:
@@ -134,13 +133,12 @@ class Http2Upstream(Http2Side):
             self._forget(event.stream_id)
 
     def _leave(self, event: h2.events.ConnectionTerminated) -> None:
-        """Upstream takes no new streams. Those it has seen go on: h2 would end them, RFC 9113 does not."""
+        """Upstream takes no new streams; those it has seen go on."""
         self._leaving = True
-        if event.error_code == ErrorCodes.NO_ERROR:
-            self._h2.state_machine.state = h2.connection.ConnectionState.CLIENT_OPEN
         for stream_id, answer in list(self._streams.items()):
-            if stream_id > (event.last_stream_id or 0):
-                answer.fail(UpstreamError("upstream is closing", nothing_came=True))
+            if stream_id > (event.last_stream_id or 0) or event.error_code != ErrorCodes.NO_ERROR:
+                unseen = stream_id > (event.last_stream_id or 0)
+                answer.fail(UpstreamError("upstream is closing", nothing_came=unseen))
                 self._forget(stream_id)
 
     def _forget(self, stream_id: int) -> None:

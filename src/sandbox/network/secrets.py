@@ -214,11 +214,18 @@ class MessageGuard:
     def outgoing(self) -> Callable[[bytes, bool], bytes]:
         """For one message to upstream; it raises Denied."""
         finder, change = Finder(self._forbidden), _replacement(self._fill, 0)
+        held = b""
 
         def pass_on(data: bytes, last: bool) -> bytes:
+            nonlocal held
             found = finder.feed(data)
             if found is not None:
                 raise self._refusal(found)
+            held += data
+            ready = len(held) if last else max(0, len(held) - finder.pending())
+            while 0 < ready < len(held) and held[ready] & 0xC0 == 0x80:
+                ready -= 1  # never within a letter: text is sent as text
+            data, held = held[:ready], held[ready:]
             return change(data, last)
 
         return pass_on
