@@ -25,9 +25,7 @@ class SandboxError(Exception):
 class ConfigError(SandboxError):
     """A configuration that cannot be used. Never half-applied."""
 
-    def __init__(
-        self, message: str, *, path: str = "", file: str | None = None, line: int | None = None
-    ) -> None:
+    def __init__(self, message: str, *, path: str = "", file: str | None = None, line: int | None = None) -> None:
         self.problem = message
         self.path = path
         self.file = file

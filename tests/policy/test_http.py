@@ -39,9 +39,7 @@ def allowed(method: str, target: str, *, allow: tuple[str, ...] = (), deny: tupl
         ("GET api.example.com/repos/**", "GET", "/repos/%61", True),
     ],
 )
-def test_a_host_with_allowing_rules_answers_only_those(
-    rule: str, method: str, target: str, expected: bool
-) -> None:
+def test_a_host_with_allowing_rules_answers_only_those(rule: str, method: str, target: str, expected: bool) -> None:
     assert allowed(method, target, allow=(rule,)) is expected
 
 
@@ -93,9 +91,7 @@ def test_a_wrong_rule_is_a_config_error_with_its_place(rule: str) -> None:
 
 @given(st.text(max_size=200), st.text(max_size=10))
 def test_any_target_gets_an_answer(target: str, method: str) -> None:
-    HttpRules(["GET api.example.com/a/**/b/*/c*d"], ["POST api.example.com/**/x/**"]).denial(
-        method, API, 443, target
-    )
+    HttpRules(["GET api.example.com/a/**/b/*/c*d"], ["POST api.example.com/**/x/**"]).denial(method, API, 443, target)
 
 
 def test_a_hostile_path_costs_little() -> None:

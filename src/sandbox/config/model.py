@@ -64,9 +64,7 @@ class Environment(Section):
     filter_secrets: bool = field(True, "Leave out variables whose names look like secrets.")
     allow: list[str] = field([], "Names or patterns that are passed even so.", example=["NODE_ENV", "CI"])
     block: list[str] = field([], "Names or patterns that are never passed; wins.", example=["AWS_*"])
-    set: dict[str, str] = field(
-        {}, 'Values set for the tenant. "${NAME}" of a network secret gives its placeholder.'
-    )
+    set: dict[str, str] = field({}, 'Values set for the tenant. "${NAME}" of a network secret gives its placeholder.')
 
 
 class Limits(Section):
@@ -102,9 +100,7 @@ class HttpRules(Section):
 class Network(Section):
     """Whom a tenant may talk to. Everything it tries is on the record."""
 
-    allowed_hosts: list[str] = field(
-        [], 'Hosts: "name", "*.name" (strict subdomains), "name:port", address, CIDR.'
-    )
+    allowed_hosts: list[str] = field([], 'Hosts: "name", "*.name" (strict subdomains), "name:port", address, CIDR.')
     denied_hosts: list[str] = field([], "The same spellings; wins over `allowed_hosts`.")
     block_private_ips: bool = field(True, "Names that resolve to private or link-local addresses are refused.")
     allow_localhost: bool = field(True, "The sandbox's own loopback works inside.")

@@ -13,13 +13,7 @@ from sandbox.errors import ConfigError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Self, TypeVar, dataclass_transform
-
-    T = TypeVar("T")
-else:
-
-    def dataclass_transform(**_):  # the type checker's word; nothing at run time
-        return lambda cls: cls
+    from typing import Any, Self
 
 
 class Field:
@@ -46,24 +40,23 @@ class Field:
 
 
 def field(
-    default: "T | type[T]",
+    default: object,
     doc: str,
     *,
     choices: "tuple[str, ...] | None" = None,
-    parse: "Callable[[Any], T] | None" = None,
+    parse: "Callable[[Any], Any] | None" = None,
     key: str = "",
     example: object = None,
     secret: bool = False,
-) -> "T":
+) -> "Any":
     """Declares a field. `parse` turns the user's spelling ("512m") into the value; `key` is its name in files; a
     `secret` one is never shown."""
-    return Field(default, doc, choices, parse, key, example, secret)  # type: ignore[return-value]
+    return Field(default, doc, choices, parse, key, example, secret)
 
 
 REDACTED = "[redacted]"
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class Section:
     """Base of every section: keyword arguments in, plain attributes out, equal by value."""
 

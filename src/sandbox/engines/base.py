@@ -48,7 +48,8 @@ class Plan:
         self.operations: list[dict[str, object]] = []  # the guest's mount operations
         self.writable: list[str] = []  # Landlock's view of where tenants may write
         self.network = True
-        self.ports: list[int] = []
+        self.ports: list[int] = []  # to listen on where nf_tables is missing
+        self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
 
@@ -60,6 +61,8 @@ class Plan:
             "gid": self.gid,
             "network": self.network,
             "ports": self.ports,
+            "loopback_ports": self.loopback_ports,
+            "dirs": [[b"/etc", 0o755], [b"/var", 0o755]],
             "files": [[path.encode(), mode, content] for path, mode, content in self.files],
             "mounts": self.operations,
             "writable": [path.encode() for path in self.writable],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ARGUMENTS = 4  # where bwrap reads its arguments: off the command line, so that no `ps` shows them
-PROGRAM = "/run/.sandbox-guest"  # the guest sees itself here; it takes the mount away when it is set up
+STAGE = "/.host"  # where the guest, and it alone, sees the host's files while it furnishes the place
 
 # What the guest needs until it is furnished; it throws all of it away before any tenant exists.
 CAPABILITIES = (
@@ -41,6 +41,7 @@ class Bubblewrap(Engine):
         bwrap = find_bwrap()
         if bwrap is None:
             raise EngineUnavailable(MISSING)
+        plan.operations = operations(plan)
         return stand(plan, lambda: _start(bwrap, plan), explain)
 
     def findings(self) -> list[Finding]:
@@ -68,7 +69,10 @@ def _start(bwrap: str, plan: Plan) -> Launch:
     try:
         os.write(arguments, b"\0".join(os.fsencode(one) for one in _arguments(plan)) + b"\0")
         os.lseek(arguments, 0, os.SEEK_SET)
-        return Launch([bwrap, "--args", str(ARGUMENTS), "--", PROGRAM], fds=[(arguments, ARGUMENTS)])
+        return Launch(
+            [bwrap, "--args", str(ARGUMENTS), "--", STAGE + os.path.realpath(guest_binary())],
+            fds=[(arguments, ARGUMENTS)],
+        )
     finally:
         os.close(arguments)
 
@@ -84,20 +88,26 @@ def _arguments(plan: Plan) -> Iterator[str]:
     for capability in CAPABILITIES:
         yield from ("--cap-add", capability)
     yield from ("--proc", "/proc", "--dev", "/dev")
-    for path, target in plan.links:
-        yield from ("--symlink", target, path)
+    # The host's files for the guest to build from. It mounts what the plan shows, each with one system call where
+    # bwrap needs several and reads the mount table anew, and takes this away before any tenant exists.
+    yield from ("--bind", "/", STAGE, "--chdir", "/")
+
+
+def operations(plan: Plan) -> list[dict[str, object]]:
+    """The plan's files as the guest's mount operations."""
+    mounts: list[dict[str, object]] = [
+        {"kind": "tmpfs", "path": os.fsencode(path), "mode": mode, "size": plan.scratch_size, "make": True}
+        for path, mode in plan.scratch
+    ]
+    for bind in plan.binds:
+        source, target = os.fsencode(STAGE + bind.source), os.fsencode(bind.target)
+        mounts.append({"kind": "bind", "path": target, "from": source, "ro": not bind.writable, "make": True})
     # Parents before children, so that a directory mounted inside another is not hidden by it.
-    mounts: list[tuple[str, tuple[str, ...]]] = [
-        (path, ("--perms", f"{mode:o}", "--tmpfs", path)) for path, mode in plan.scratch
+    mounts.sort(key=lambda one: bytes(one["path"]).split(b"/"))  # type: ignore[call-overload]
+    links: list[dict[str, object]] = [
+        {"kind": "link", "path": os.fsencode(path), "target": os.fsencode(target)} for path, target in plan.links
     ]
-    mounts += [
-        (bind.target, ("--bind" if bind.writable else "--ro-bind", bind.source, bind.target))
-        for bind in plan.binds
-    ]
-    for _, words in sorted(mounts, key=lambda one: one[0].rstrip("/").split("/")):
-        yield from words
-    yield from ("--ro-bind", guest_binary(), PROGRAM)
-    yield from ("--chdir", "/")
+    return [*mounts, *links, {"kind": "umount", "path": STAGE.encode(), "remove": True}, *plan.operations]
 
 
 def explain(said: str) -> SandboxError:
@@ -107,5 +117,3 @@ def explain(said: str) -> SandboxError:
 
         return EngineUnavailable(f"bubblewrap could not make its namespaces ({said}). {why_no_namespaces()}")
     return WallError(f"bubblewrap could not build the place: {said or 'it said nothing'}")
-
-

@@ -1,7 +1,7 @@
 """Limits on a whole sandbox by control groups: v2 where it is delegated to us, v1 as root.
 
-A group's directory is named for its owner (`sandbox-<id>.<pid>.<start time>`), so that the next start can tell the ones that
-a killed owner left behind, and take them away.
+A group's directory is named for its owner (`sandbox-<id>.<pid>.<start time>`), so that the next start can tell the ones
+that a killed owner left behind, and take them away.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ def _version1(wanted: set[str], name: str) -> Group | None:
     for controller in sorted(wanted):
         mount = _mounted("cgroup", controller)
         if mount is None or controller not in own:
-            return _undo(made)
+            _undo(made)
+            return None
         parent = os.path.normpath(mount + own[controller])
         _sweep(parent)
         try:
@@ -187,7 +188,8 @@ def _version1(wanted: set[str], name: str) -> Group | None:
         except FileExistsError:
             pass  # controllers mounted together share a directory
         except OSError:
-            return _undo(made)
+            _undo(made)
+            return None
         made[controller] = f"{parent}/{name}"
     return Group(made, 1)
 

@@ -21,7 +21,7 @@ _SAID = 8192  # most bytes of a failed launcher's words that are kept
 class Launch:
     """A started guest that has not been set up yet. Either `greet` succeeds, or `abandon` gives everything back."""
 
-    def __init__(self, argv: Sequence[str], fds: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(self, argv: list[str], fds: Sequence[tuple[int, int]] = ()) -> None:
         """Starts `argv` with a line on descriptor 3 and `fds` (ours, theirs) beside it. Raises OSError."""
         ours, theirs = socket.socketpair()
         # The kernel then tells who sent the first word: the guest's pid as we see it, whatever namespaces lie between.

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sandbox.config.model import Config, Filesystem
+    from sandbox.config.model import Config, Filesystem, Network
 
 RESOLVER = "198.18.0.2"  # answered by the gate, like every other address; not a loopback, so that it passes there
 
@@ -50,9 +50,18 @@ ETC = (
 NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n"
 
-# What the host's /proc says of the host, or lets uid 0 do to it, also without a capability.
-PROC_HIDDEN = ("acpi", "asound", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list", "timer_stats")
-PROC_FROZEN = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+# What /proc tells of the host. (What uid 0 could do through it even without a capability, the guest makes read-only.)
+PROC_HIDDEN = (
+    "acpi",
+    "asound",
+    "kcore",
+    "keys",
+    "latency_stats",
+    "sched_debug",
+    "scsi",
+    "timer_list",
+    "timer_stats",
+)
 
 # A project here would be the machine itself.
 NO_PROJECT = (
@@ -93,6 +102,7 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     _proc(plan)
     _writable(plan)
     _environment(plan, home)
+    _ports(plan, config.network)
     return plan
 
 
@@ -106,6 +116,15 @@ def without_walls(config: Config, identity: str, environment: Mapping[str, str])
     plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
     plan.environment = dict(environment)
     return plan
+
+
+def _ports(plan: Plan, network: Network) -> None:
+    """The ports the gate hears on: those lent to the host, and, where nf_tables is missing, those that rules name."""
+    plan.loopback_ports = sorted(set(network.localhost_ports))
+    named = (entry.rpartition(":")[2] for entry in network.allowed_hosts)
+    wanted = {53, 80, 443, *(int(port) for port in named if port.isdecimal() and 0 < int(port) < 65536)}
+    wanted |= {22} if network.allow_git else set()
+    plan.ports = sorted(wanted - set(plan.loopback_ports))
 
 
 def project_root(filesystem: Filesystem) -> str:
@@ -133,8 +152,6 @@ def _own(plan: Plan, home: str, filesystem: Filesystem) -> None:
     """The sandbox's own places: empty at the start, gone at the end."""
     plan.scratch = [("/tmp", 0o1777), ("/run", 0o755), ("/dev/shm", 0o1777), (home, 0o700)]
     plan.scratch_size = filesystem.scratch_size
-    for path, _ in plan.scratch:
-        plan.operations.append({"kind": "remount", "path": path.encode(), "size": plan.scratch_size})
     plan.links += [("/var/tmp", "/tmp"), ("/var/run", "/run")]
 
 
@@ -174,7 +191,8 @@ def _project(plan: Plan, filesystem: Filesystem, home: str) -> None:
     plan.binds.append(Bind(root, root, writable=not filesystem.read_only))
     if filesystem.toolchains:
         path = os.environ.get("PATH", "")
-        plan.binds += [Bind(os.path.realpath(one), one) for one in toolchain_roots(path, home, root)]
+        for one in toolchain_roots(path, home, root):
+            plan.binds.append(Bind(one, one))
 
 
 def _paths(plan: Plan, filesystem: Filesystem) -> None:
@@ -188,7 +206,10 @@ def _paths(plan: Plan, filesystem: Filesystem) -> None:
                 raise ConfigError(f"{asked!r} does not exist", path=f"filesystem.{key}")
             if writable and path in NO_PROJECT:
                 raise ConfigError(f"{path!r} holds the system itself", path=f"filesystem.{key}")
-            plan.binds.append(Bind(os.path.realpath(path), path, writable))
+            real = os.path.realpath(path)
+            plan.binds.append(Bind(real, real, writable))
+            if real != path and not any(_beneath(path, bind.target) for bind in plan.binds):
+                plan.links.append((path, real))
 
 
 def _proc(plan: Plan) -> None:
@@ -198,9 +219,6 @@ def _proc(plan: Plan) -> None:
             plan.operations.append(
                 {"kind": "mask", "path": path.encode(), "dir": os.path.isdir(path), "optional": True}
             )
-    for name in PROC_FROZEN:
-        path = f"/proc/{name}".encode()
-        plan.operations.append({"kind": "bind", "path": path, "from": path, "ro": True, "optional": True})
 
 
 def _writable(plan: Plan) -> None:
@@ -226,3 +244,7 @@ def _environment(plan: Plan, home: str) -> None:
         LOGNAME=_user_name(plan.uid),
         SANDBOX=plan.id,
     )
+
+
+def _beneath(path: str, ancestor: str) -> bool:
+    return path == ancestor or path.startswith(ancestor.rstrip("/") + "/")

@@ -57,9 +57,7 @@ def stand(plan: Plan, start: Callable[[], Launch], explain: Callable[[str], Exce
         raise
 
 
-def _furnish(
-    launch: Launch, plan: Plan, group: cgroup.Group | None, explain: Callable[[str], Exception]
-) -> None:
+def _furnish(launch: Launch, plan: Plan, group: cgroup.Group | None, explain: Callable[[str], Exception]) -> None:
     try:
         launch.greet()
     except SandboxClosed:

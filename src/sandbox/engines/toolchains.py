@@ -1,7 +1,7 @@
 """Programs on PATH that live under the home directory: what must be visible for them to run, and nothing more.
 
-`~/.cargo/bin` is wanted, `~/.cargo/credentials.toml` is not: where a tool's directory also keeps secrets, only the parts
-that programs need are named here. Everything is found from PATH; nothing is searched for.
+`~/.cargo/bin` is wanted, `~/.cargo/credentials.toml` is not: where a tool's directory also keeps secrets, only the
+parts that programs need are named here. Everything is found from PATH; nothing is searched for.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ KNOWN = (
 # What makes the parent of a `bin` directory a whole installation (a venv, conda, a Go or Node tree).
 MARKS = ("pyvenv.cfg", "conda-meta", "lib", "libexec", "pkg")
 
+# Where people and installers put links to programs that live elsewhere.
+LINKED = ("/usr/local/bin", "/usr/local/sbin")
+
 
 def toolchain_roots(path: str, home: str, project: str) -> list[str]:
     """What to make visible, read-only, so that the programs on PATH and the project's own venv run."""
@@ -54,6 +57,8 @@ def _roots_of(entry: str, home: str) -> Iterator[str]:
         return
     if _needs_binding(entry, home):
         yield from _installation(entry, home)
+    elif entry not in LINKED:
+        return  # the system's own directories: thousands of links, none of them out of the system
     for target in _link_targets(entry):
         if _needs_binding(target, home):
             yield from _installation(os.path.dirname(target), home)
@@ -106,9 +111,8 @@ def _base_python(config: str) -> str | None:
     return None
 
 
-
 def _needs_binding(path: str, home: str) -> bool:
-    """Programs under the home directory or /opt; the system's own are visible anyway, and nobody else's are ours to show."""
+    """Programs under the home directory or /opt; the system's own are visible anyway, others are not ours to show."""
     return (_beneath(path, home) and path != home) or _beneath(path, "/opt")
 
 

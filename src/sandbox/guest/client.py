@@ -8,7 +8,7 @@ from threading import Lock
 
 from sandbox.errors import GuestError, SandboxClosed, WallError
 from sandbox.guest import wire
-from sandbox.guest.command import Command, whole
+from sandbox.guest.process import Process, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Guest:
         self.sockets = {str(name): socket.socket(fileno=fd) for name, fd in zip(names, received, strict=True)}
         self.have = message.get("have", {})
 
-    def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Command:
+    def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
         """Starts a command; `stdio` are the tenant's ends (none with a pty) and stay the caller's to close."""
         line, theirs = socket.socketpair()
         try:
@@ -59,7 +59,7 @@ class Guest:
             raise
         finally:
             theirs.close()
-        return Command(line, name)
+        return Process(line, name)
 
     def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
         """One file operation with a tenant's own rights. Raises OSError as the same call outside would."""

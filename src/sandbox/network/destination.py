@@ -72,7 +72,7 @@ class GateContext(Protocol):
 
 
 class Interception(Protocol):
-    """`intercept.Interception(network, placeholders, hooks)`: made once per sandbox, when first needed.
+    """`intercept.Interception(network, placeholders, hooks, log=…)`: made once per sandbox, when first needed.
 
     `client` is the accepted, non-blocking socket with **nothing read from it**: `peeked` is what MSG_PEEK saw
     (a whole ClientHello when TLS; at least the first bytes when HTTP). The callee closes `client` in every case.
@@ -91,12 +91,14 @@ class Interception(Protocol):
     def ca_certificate(self) -> bytes:
         """The sandbox's own authority, PEM. The key never leaves memory."""
 
-    async def tls(
-        self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext
-    ) -> None:
+    def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
+        """Raises Denied when a request head that the gate itself reads (CONNECT) holds a placeholder."""
+
+    def close(self) -> None:
+        """Ends its workers."""
+
+    async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """Ends TLS here and speaks HTTP/1.1, HTTP/2 or WebSocket to both sides."""
 
-    async def http(
-        self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext
-    ) -> None:
+    async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """The same for plain HTTP, on any port."""

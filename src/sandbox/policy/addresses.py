@@ -97,9 +97,7 @@ def parse_network(text: str) -> tuple[int, int, int]:
     prefix = int(length)
     network = number >> (bits - prefix) << (bits - prefix)
     if network != number:
-        raise ValueError(
-            f"{text!r} has bits set beyond its prefix; write {format_address((bits, network))}/{prefix}"
-        )
+        raise ValueError(f"{text!r} has bits set beyond its prefix; write {format_address((bits, network))}/{prefix}")
     return bits, network, prefix
 
 

@@ -68,9 +68,7 @@ class NetworkPolicy:
             return Decision(True, "network.allow_git", f"ssh to {host} is allowed for git")
         ruled = self._http.allowing(host, port)
         if ruled and port != SSH:
-            return Decision(
-                True, f"network.http.allow: {ruled[0].text}", f"some requests to {shown} are allowed"
-            )
+            return Decision(True, f"network.http.allow: {ruled[0].text}", f"some requests to {shown} are allowed")
         return Decision(False, "network.allowed_hosts", self._missing(host, port))
 
     def _missing(self, host: str, port: int | None) -> str:
@@ -102,14 +100,8 @@ class NetworkPolicy:
             found = blocked_range(address)
             if found is not None and not self._excepted(address, port, found):
                 shown = format_address(address)
-                way = (
-                    "it cannot be allowed"
-                    if found.always
-                    else f"to allow it, add {shown!r} to network.allowed_hosts"
-                )
-                return Decision(
-                    False, rule, f"{host} is at {shown}, which is {found.what} ({found.text}); {way}"
-                )
+                way = "it cannot be allowed" if found.always else f"to allow it, add {shown!r} to network.allowed_hosts"
+                return Decision(False, rule, f"{host} is at {shown}, which is {found.what} ({found.text}); {way}")
         return Decision(True, rule, f"{host} is at public or excepted addresses")
 
     def _excepted(self, address: Address, port: int, found: Range) -> bool:

@@ -1,7 +1,7 @@
 """A command running inside: its line to the guest, and the host's ends of its input and output.
 
-Every command has a line of its own (`guest/protocol.md`, "Lines"), so nothing is shared between two commands and no thread
-is needed to sort replies: whoever waits for a command waits on that command's descriptors.
+Every command has a line of its own (`guest/protocol.md`, "Lines"), so nothing is shared between two commands and no
+thread is needed to sort replies: whoever waits for a command waits on that command's descriptors.
 """
 
 from __future__ import annotations
@@ -18,22 +18,28 @@ from sandbox.result import Chunk, ExecResult
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Self
 
 PIECE = 2**17
 
 
-class Command:
-    """What the host holds of one running command. Closing it kills the command if it still runs."""
+class Process:
+    """One running command. Closing it kills the command if it still runs.
+
+    `stdin`, `stdout`, `stderr` are the host's ends of its pipes, `terminal` the master of its pty; None where none is.
+    """
 
     def __init__(self, line: socket.socket, name: str) -> None:
         self.line = line
         self.name = name
+        self.judge: Callable[[ExecResult], None] | None = None  # the sandbox's last word on the result
         self.pid: int | None = None
         self.stdin: int | None = None
         self.stdout: int | None = None
         self.stderr: int | None = None
         self.terminal: int | None = None
+        self.given = b""
         self.result: ExecResult | None = None
 
     # -- what the guest says
@@ -55,6 +61,8 @@ class Command:
         elif kind == "exit":
             wire.close_all(fds)
             self.result = _result(message)
+            if self.judge is not None:
+                self.judge(self.result)
         elif kind == "failed":
             wire.close_all(fds)
             raise never_ran(self.name, message)
@@ -84,8 +92,8 @@ class Command:
 
     # -- input and output
 
-    def chunks(self, given: bytes = b"") -> Iterator[Chunk]:
-        """Feeds `given` to its stdin and yields its output as it comes, until it has ended.
+    def chunks(self) -> Iterator[Chunk]:
+        """Feeds what it was given to its stdin and yields its output as it comes, until it has ended.
 
         Ends when the command itself ends, after what it wrote has been read: something it left in the background and
         that still holds the pipe open is not waited for.
@@ -94,7 +102,7 @@ class Command:
         streams = {fd: name for fd, name in ((self.stdout, "stdout"), (self.stderr, "stderr")) if fd is not None}
         for fd in (self.line.fileno(), *streams):
             poll.register(fd, select.POLLIN)
-        left = memoryview(given)
+        left = memoryview(self.given)
         if self.stdin is not None:
             os.set_blocking(self.stdin, False)
             poll.register(self.stdin, select.POLLOUT)
@@ -125,8 +133,7 @@ class Command:
             left = left[:0]  # the command does not read on: its choice
         if not left:
             poll.unregister(self.stdin)
-            os.close(self.stdin)
-            self.stdin = None
+            self.close_stdin()
         return left
 
     def wait(self, timeout: float | None = None) -> ExecResult:
@@ -140,6 +147,39 @@ class Command:
                 raise TimeoutError(f"{self.name} still runs")
             self.hear()
         return self.result
+
+    def write(self, data: bytes) -> None:
+        """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
+        target = self.terminal if self.terminal is not None else self.stdin
+        if target is None:
+            raise ValueError("this command has no input")
+        left = memoryview(data)
+        while left:
+            left = left[os.write(target, left) :]
+
+    def close_stdin(self) -> None:
+        """Ends the command's input."""
+        if self.stdin is not None:
+            os.close(self.stdin)
+            self.stdin = None
+
+    def read(self, size: int = PIECE, stream: str = "stdout") -> bytes:
+        """Output as soon as there is some; empty at its end. With a pty there is one stream, whatever is asked."""
+        source = self.terminal if self.terminal is not None else getattr(self, stream)
+        if source is None:
+            raise ValueError(f"this command's {stream} is not a pipe of ours")
+        try:
+            return os.read(source, size)
+        except OSError as problem:
+            if problem.errno == errno.EIO and self.terminal is not None:
+                return b""  # how a terminal says that nobody is on the other side any more
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Gives back every descriptor; the guest kills what still runs when the line closes."""

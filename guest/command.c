@@ -1,0 +1,270 @@
+/* Commands: one fork and one exec each, because everything a tenant must not have is already gone. */
+#define _GNU_SOURCE
+#include "job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TIMEOUT_MOST (1ull << 40) /* milliseconds: 34 years */
+#define ARGUMENTS_MOST 65536
+#define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
+
+/* What a child that could not become the command writes into the report pipe. */
+struct complaint {
+	char step[16];
+	int error;
+};
+
+static noreturn void complain(int report, const char *step)
+{
+	struct complaint c = {.error = errno};
+	snprintf(c.step, sizeof c.step, "%s", step);
+	_exit(write(report, &c, sizeof c) == sizeof c ? 127 : 126);
+}
+
+static char **strings(struct cbor request, const char *key, bool required)
+{
+	struct cbor item;
+	uint64_t n = 0;
+	errno = EINVAL;
+	if (cbor_get(request, key, &item) ? !cbor_array(item, &n, &item) : required)
+		return NULL;
+	if (n > ARGUMENTS_MOST || (required && !n))
+		return NULL;
+	char **list = calloc(n + 1, sizeof *list);
+	for (uint64_t i = 0; list && i < n; i++, cbor_next(&item))
+		if (!(list[i] = cbor_cstring(item)))
+			return NULL;
+	return list;
+}
+
+/* As execvp() does it, but with the command's own PATH and without the shell for files it cannot run. */
+static void run(char **argv, char **env)
+{
+	const char *path = DEFAULT_PATH;
+	char candidate[4096];
+	int error = ENOENT;
+	if (strchr(argv[0], '/') || !*argv[0]) {
+		execve(argv[0], argv, env);
+		return;
+	}
+	for (char **e = env; *e; e++)
+		if (!strncmp(*e, "PATH=", 5))
+			path = *e + 5;
+	for (const char *end; path; path = *end ? end + 1 : NULL) {
+		end = strchrnul(path, ':');
+		int size = (int)(end - path);
+		if (size > 4000 || snprintf(candidate, sizeof candidate, "%.*s/%s", size ? size : 1, size ? path : ".", argv[0]) >=
+			   (int)sizeof candidate)
+			continue;
+		execve(candidate, argv, env);
+		if (errno == EACCES)
+			error = EACCES;
+		else if (errno != ENOENT && errno != ENOTDIR)
+			return;
+	}
+	errno = error;
+}
+
+static void default_signals(void)
+{
+	sigset_t none;
+	for (int sig = 1; sig < NSIG; sig++)
+		if (sig != SIGKILL && sig != SIGSTOP)
+			signal(sig, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static noreturn void become(struct cbor request, const int stdio[3], bool terminal, int report)
+{
+	uint64_t mode;
+	setsid();
+	if (terminal && ioctl(stdio[0], TIOCSCTTY, 0))
+		complain(report, "terminal");
+	for (int fd = 0; fd < 3; fd++)
+		if (dup2(stdio[fd], fd) < 0)
+			complain(report, "stdio");
+	/* All of ours are close-on-exec already; this is so that one forgotten could not matter. */
+	if (syscall(SYS_close_range, 3, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */))
+		complain(report, "stdio");
+	default_signals();
+	char **argv = strings(request, "argv", true), **env = argv ? strings(request, "env", false) : NULL;
+	char *cwd = env ? cbor_get_cstring(request, "cwd") : NULL;
+	if (!cwd || !cbor_get_uint(request, "umask", 0777, 022, &mode))
+		complain(report, "request");
+	umask((mode_t)mode);
+	if (!limits_apply())
+		complain(report, "rlimits");
+	if (chdir(cwd))
+		complain(report, "chdir");
+	run(argv, env);
+	complain(report, "exec");
+}
+
+/* A terminal of the sandbox's own devpts. The slave by its master, not by a path that a tenant could have moved. */
+static int open_terminal(struct job *job, struct cbor pty)
+{
+	uint64_t rows, cols;
+	if (!cbor_get_uint(pty, "rows", 65535, 24, &rows) || !cbor_get_uint(pty, "cols", 65535, 80, &cols))
+		return -1;
+	job->master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (job->master < 0 || ioctl(job->master, TIOCSPTLCK, &(int){0}))
+		return -1;
+	struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
+	ioctl(job->master, TIOCSWINSZ, &size);
+	return ioctl(job->master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
+
+static void say_started(struct job *job)
+{
+	struct out out;
+	bool with_terminal = job->master >= 0 && !place.framed;
+	job_frame(job, &out, "started", 2);
+	put_key_uint(&out, "pid", (uint64_t)job->pid);
+	put_key_uint(&out, "fds", with_terminal);
+	job_say(job, &out, &job->master, with_terminal);
+}
+
+/* The pipe closes when exec succeeds, and tells what did not otherwise. */
+static void report_ready(struct watch *w, uint32_t events)
+{
+	struct job *job = w->job;
+	struct complaint c;
+	(void)events;
+	ssize_t n = read(w->fd, &c, sizeof c);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR) && !job->reaped)
+		return;
+	watch_close(w);
+	if (n == sizeof c) {
+		c.step[sizeof c.step - 1] = 0;
+		job_fail(job, c.step, c.error);
+	} else {
+		say_started(job);
+		if (place.framed)
+			streams_start(job);
+	}
+	job_settle(job);
+}
+
+static void launch(struct job *job, struct cbor request, int stdio[3], bool terminal)
+{
+	int report[2];
+	uint64_t timeout;
+	if (!cbor_get_uint(request, "timeout_ms", TIMEOUT_MOST, 0, &timeout)) {
+		job_refuse(job, "request", EINVAL);
+		return;
+	}
+	if (pipe2(report, O_CLOEXEC | O_NONBLOCK)) {
+		job_refuse(job, "fork", errno);
+		return;
+	}
+	job->began = now_us();
+	job->pid = fork(); /* not vfork: a directory that hangs must hang the child alone */
+	if (!job->pid)
+		become(request, stdio, terminal, report[1]);
+	int error = errno;
+	close(report[1]);
+	if (job->pid < 0) {
+		close(report[0]);
+		job_refuse(job, "fork", error);
+		return;
+	}
+	if (timeout)
+		job->deadline = job->began + (int64_t)timeout * 1000;
+	job->report = (struct watch){.fd = report[0], .ready = report_ready, .job = job};
+	watch_set(&job->report, EPOLLIN);
+}
+
+void command_start(struct cbor request)
+{
+	struct cbor pty;
+	bool terminal = cbor_get(request, "pty", &pty);
+	size_t given = host.nfds;
+	int stdio[3] = {-1, -1, -1};
+	struct job *job = job_new(request, true);
+	if (!job)
+		return;
+	if (given != (place.framed ? 0 : terminal ? 1 : 4)) {
+		job_refuse(job, "request", EINVAL);
+		return;
+	}
+	int slave = terminal ? open_terminal(job, pty) : -1;
+	if (terminal && slave < 0) {
+		job_refuse(job, "terminal", errno);
+		return;
+	}
+	for (int i = 0; i < 3; i++)
+		stdio[i] = terminal ? slave : place.framed ? -1 : channel_take(&host, (size_t)i + 1);
+	if (place.framed && !streams_open(job, stdio, slave))
+		job_refuse(job, "stdio", errno);
+	else
+		launch(job, request, stdio, terminal);
+	for (int i = 0; i < (terminal ? 1 : 3); i++)
+		if (stdio[i] >= 0)
+			close(stdio[i]);
+}
+
+static void resize(struct job *job, struct cbor frame)
+{
+	uint64_t rows, cols;
+	if (job->master < 0 || !cbor_get_uint(frame, "rows", 65535, 24, &rows) ||
+	    !cbor_get_uint(frame, "cols", 65535, 80, &cols))
+		return;
+	struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
+	ioctl(job->master, TIOCSWINSZ, &size);
+}
+
+/* What the host says on a line. Anything it should not say ends the command, as closing the line would. */
+void command_frame(struct job *job, struct cbor frame)
+{
+	struct cbor t;
+	uint64_t sig;
+	bool good = cbor_get(frame, "t", &t);
+	if (good && cbor_is(t, "signal")) {
+		good = cbor_get_uint(frame, "sig", NSIG - 1, 0, &sig) && sig;
+		if (good && job->command && !job->reaped && job->report.fd < 0 && kill(-job->pid, (int)sig))
+			kill(job->pid, (int)sig);
+	} else if (good && cbor_is(t, "resize")) {
+		resize(job, frame);
+	} else if (good && place.framed && cbor_is(t, "in")) {
+		good = stream_input(job, frame);
+	} else if (good && place.framed && cbor_is(t, "credit")) {
+		good = stream_credit(job, frame);
+	} else {
+		good = false; /* "cancel", or nothing we know */
+	}
+	if (!good)
+		job_cancel(job);
+}
+
+static uint64_t microseconds(struct timeval t)
+{
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_usec;
+}
+
+void command_exit(struct job *job)
+{
+	struct out out;
+	job_frame(job, &out, "exit", 6);
+	if (WIFSIGNALED(job->status))
+		put_key_uint(&out, "signal", (uint64_t)WTERMSIG(job->status));
+	else
+		put_key_uint(&out, "code", (uint64_t)WEXITSTATUS(job->status));
+	put_key_bool(&out, "timed_out", job->timed_out);
+	put_key_uint(&out, "wall_us", (uint64_t)(job->ended - job->began));
+	put_key_uint(&out, "user_us", microseconds(job->usage.ru_utime));
+	put_key_uint(&out, "sys_us", microseconds(job->usage.ru_stime));
+	put_key_uint(&out, "maxrss_kb", (uint64_t)job->usage.ru_maxrss);
+	job_say(job, &out, NULL, 0);
+}

@@ -1,0 +1,377 @@
+/* File operations and dials, each in a short-lived process with exactly a tenant's rights: a path can lead only where a
+ * tenant could go, and a file system that hangs holds up nobody else. */
+#define _GNU_SOURCE
+#include "job.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define READ_MOST (1u << 20)
+#define LIST_MOST (FRAME_MOST - 4096)
+#define DEPTH_MOST 256
+#define PROC_MAGIC 0x9fa0
+
+/* An operation fills `done` after the keys it announced, or returns false with errno. */
+struct answer {
+	struct out done;
+	struct job *job;
+	int fd;
+};
+
+static bool invalid(void)
+{
+	errno = EINVAL;
+	return false;
+}
+
+static void begin(struct answer *a, unsigned keys)
+{
+	job_frame(a->job, &a->done, "done", keys);
+}
+
+/* Opens what a tenant could: no magic links, which in this process would mean the guest's own; and nothing of
+ * procfs for writing, where "self" would be this process, too. */
+static int open_path(const char *path, uint64_t flags, uint64_t mode)
+{
+	struct open_how how = {.flags = flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, .resolve = RESOLVE_NO_MAGICLINKS};
+	struct statfs fs;
+	if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE)
+		how.mode = mode;
+	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+	if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY && (fstatfs(fd, &fs) || fs.f_type == PROC_MAGIC)) {
+		close(fd);
+		errno = EACCES;
+		return -1;
+	}
+	return fd;
+}
+
+static bool do_open(struct cbor q, const char *path, struct answer *a)
+{
+	uint64_t flags, mode;
+	if (!cbor_get_uint(q, "flags", INT32_MAX, 0, &flags) || !cbor_get_uint(q, "mode", 07777, 0666, &mode))
+		return false;
+	a->fd = open_path(path, flags, mode);
+	if (a->fd < 0)
+		return false;
+	begin(a, 1);
+	put_key_uint(&a->done, "fds", 1);
+	return true;
+}
+
+static int64_t nanoseconds(struct timespec t)
+{
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool do_stat(struct cbor q, const char *path, struct answer *a)
+{
+	struct stat st;
+	bool follow;
+	if (!cbor_get_bool(q, "follow", true, &follow) || (follow ? stat(path, &st) : lstat(path, &st)))
+		return false;
+	begin(a, 7);
+	put_key_uint(&a->done, "mode", st.st_mode);
+	put_key_uint(&a->done, "size", (uint64_t)st.st_size);
+	put_text(&a->done, "mtime_ns");
+	put_int(&a->done, nanoseconds(st.st_mtim));
+	put_key_uint(&a->done, "uid", st.st_uid);
+	put_key_uint(&a->done, "gid", st.st_gid);
+	put_key_uint(&a->done, "nlink", st.st_nlink);
+	put_key_uint(&a->done, "ino", st.st_ino);
+	return true;
+}
+
+static bool do_mkdir(struct cbor q, const char *path, struct answer *a)
+{
+	uint64_t mode;
+	bool parents;
+	struct stat st;
+	if (!cbor_get_uint(q, "mode", 07777, 0777, &mode) || !cbor_get_bool(q, "parents", false, &parents))
+		return false;
+	char *part = strdup(path);
+	for (char *slash = part; parents && part && *slash && (slash = strchr(slash + 1, '/'));) {
+		*slash = 0; /* whatever stands in the way shows at the last one */
+		mkdir(part, 0777);
+		*slash = '/';
+	}
+	if (mkdir(path, (mode_t)mode) && !(parents && errno == EEXIST && !stat(path, &st) && S_ISDIR(st.st_mode)))
+		return false;
+	begin(a, 0);
+	return true;
+}
+
+/* Never through a link: what it points to stays. */
+static bool remove_tree(int parent, const char *name, int depth)
+{
+	if (!unlinkat(parent, name, 0))
+		return true;
+	if (errno != EISDIR && errno != EPERM)
+		return false;
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir)
+		return false;
+	bool done = depth < DEPTH_MOST || (errno = ENAMETOOLONG, false);
+	for (struct dirent *e; done && (e = readdir(dir));)
+		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+			done = remove_tree(fd, e->d_name, depth + 1);
+	int saved = errno;
+	closedir(dir);
+	errno = saved;
+	return done && !unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+static bool do_remove(struct cbor q, const char *path, struct answer *a)
+{
+	bool recursive;
+	if (!cbor_get_bool(q, "recursive", false, &recursive))
+		return false;
+	if (recursive ? !remove_tree(AT_FDCWD, path, 0)
+		      : unlink(path) && ((errno != EISDIR && errno != EPERM) || rmdir(path)))
+		return false;
+	begin(a, 0);
+	return true;
+}
+
+static bool do_rename(struct cbor q, const char *path, struct answer *a)
+{
+	char *to = cbor_get_cstring(q, "to");
+	if (!to || rename(path, to))
+		return false;
+	begin(a, 0);
+	return true;
+}
+
+static bool do_symlink(struct cbor q, const char *path, struct answer *a)
+{
+	char *target = cbor_get_cstring(q, "target");
+	if (!target || symlink(target, path))
+		return false;
+	begin(a, 0);
+	return true;
+}
+
+static bool do_list(struct cbor q, const char *path, struct answer *a)
+{
+	(void)q;
+	int fd = open_path(path, O_RDONLY | O_DIRECTORY, 0);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct out entries = {0};
+	uint64_t n = 0;
+	bool cut = false;
+	if (!dir)
+		return false;
+	for (struct dirent *e; !cut && (e = readdir(dir));) {
+		struct stat st;
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+			continue;
+		put_array(&entries, 4);
+		put_bytes(&entries, e->d_name, strlen(e->d_name));
+		put_uint(&entries, st.st_mode);
+		put_uint(&entries, (uint64_t)st.st_size);
+		put_int(&entries, nanoseconds(st.st_mtim));
+		n++;
+		cut = entries.size > LIST_MOST;
+	}
+	begin(a, 2);
+	put_text(&a->done, "entries");
+	put_array(&a->done, n);
+	put_raw(&a->done, entries.data, entries.size);
+	put_key_bool(&a->done, "cut", cut);
+	return !entries.failed;
+}
+
+static bool do_read(struct cbor q, const char *path, struct answer *a)
+{
+	uint64_t offset, size;
+	if (!cbor_get_uint(q, "offset", INT64_MAX, 0, &offset) || !cbor_get_uint(q, "size", READ_MOST, READ_MOST, &size))
+		return false;
+	int fd = open_path(path, O_RDONLY, 0);
+	char *data = fd < 0 ? NULL : malloc(size + 1);
+	size_t got = 0;
+	while (data && got < size) {
+		ssize_t n = pread(fd, data + got, size - got, (off_t)(offset + got));
+		if (n < 0)
+			return false;
+		if (!n)
+			break;
+		got += (size_t)n;
+	}
+	if (!data)
+		return false;
+	begin(a, 1);
+	put_text(&a->done, "data");
+	put_bytes(&a->done, data, got);
+	return true;
+}
+
+static bool do_write(struct cbor q, const char *path, struct answer *a)
+{
+	uint64_t offset, mode;
+	bool truncate;
+	struct cbor item;
+	const uint8_t *data;
+	size_t size;
+	if (!cbor_get_uint(q, "offset", INT64_MAX, 0, &offset) || !cbor_get_uint(q, "mode", 07777, 0666, &mode) ||
+	    !cbor_get_bool(q, "truncate", false, &truncate))
+		return false;
+	if (!cbor_get(q, "data", &item) || !cbor_string(item, &data, &size))
+		return invalid();
+	int fd = open_path(path, O_WRONLY | O_CREAT | (truncate ? O_TRUNC : 0), mode);
+	if (fd < 0)
+		return false;
+	while (size) {
+		ssize_t n = pwrite(fd, data, size, (off_t)offset);
+		if (n < 0)
+			return false;
+		data += n, size -= (size_t)n, offset += (uint64_t)n;
+	}
+	begin(a, 0);
+	return true;
+}
+
+static bool do_dial(struct cbor q, struct answer *a)
+{
+	uint64_t family, port;
+	char *address = cbor_get_cstring(q, "address");
+	struct sockaddr_in v4 = {.sin_family = AF_INET};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+	if (place.framed) {
+		errno = EOPNOTSUPP;
+		return false;
+	}
+	if (!address || !cbor_get_uint(q, "family", 6, 4, &family) || !cbor_get_uint(q, "port", 65535, 0, &port))
+		return false;
+	v4.sin_port = v6.sin6_port = htons((uint16_t)port);
+	bool six = family == 6;
+	if (!inet_pton(six ? AF_INET6 : AF_INET, address, six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr))
+		return invalid();
+	a->fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (a->fd < 0 || connect(a->fd, six ? (void *)&v6 : (void *)&v4, six ? sizeof v6 : sizeof v4))
+		return false;
+	begin(a, 1);
+	put_key_uint(&a->done, "fds", 1);
+	return true;
+}
+
+static bool operate(struct cbor q, struct answer *a)
+{
+	static const struct {
+		const char *name;
+		bool (*run)(struct cbor, const char *, struct answer *);
+	} operations[] = {
+		{"open", do_open}, {"stat", do_stat}, {"mkdir", do_mkdir}, {"remove", do_remove}, {"rename", do_rename},
+		{"symlink", do_symlink}, {"list", do_list}, {"read", do_read}, {"write", do_write},
+	};
+	struct cbor t, op;
+	if (cbor_get(q, "t", &t) && cbor_is(t, "dial"))
+		return do_dial(q, a);
+	if (!cbor_get(q, "op", &op))
+		return invalid();
+	char *path = cbor_get_cstring(q, "path");
+	if (!path)
+		return false;
+	for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
+		if (cbor_is(op, operations[i].name))
+			return place.framed && operations[i].run == do_open ? invalid() : operations[i].run(q, path, a);
+	errno = ENOSYS;
+	return false;
+}
+
+static noreturn void help(struct cbor request, struct job *job, int pipe)
+{
+	struct answer a = {.job = job, .fd = -1};
+	setsid();
+	umask(022);
+	if (!operate(request, &a)) {
+		int error = errno;
+		a.fd = -1;
+		job_frame(job, &a.done, "failed", 2);
+		put_key_text(&a.done, "step", "file");
+		put_key_uint(&a.done, "errno", (uint64_t)error);
+	}
+	struct channel to;
+	channel_open(&to, place.framed ? pipe : job->own.fd, !place.framed);
+	int failed = channel_send(&to, &a.done, &a.fd, a.fd >= 0);
+	while (!failed && to.first) {
+		poll(&(struct pollfd){.fd = to.fd, .events = POLLOUT}, 1, -1);
+		failed = channel_flush(&to);
+	}
+	_exit(failed ? 1 : 0);
+}
+
+/* A framed helper's whole frame comes through a pipe, to be passed on unmixed with others. */
+static void answer_ready(struct watch *w, uint32_t events)
+{
+	struct job *job = w->job;
+	uint8_t data[65536];
+	(void)events;
+	ssize_t n;
+	while ((n = read(w->fd, data, sizeof data)) > 0)
+		put_raw(&job->answer, data, (size_t)n);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	watch_close(w);
+	job_settle(job);
+}
+
+void helper_start(struct cbor request)
+{
+	int ends[2] = {-1, -1};
+	size_t given = host.nfds;
+	struct job *job = job_new(request, false);
+	if (!job)
+		return;
+	if (given != (place.framed ? 0 : 1)) {
+		job_refuse(job, "request", EINVAL);
+		return;
+	}
+	if (place.framed && pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
+		job_refuse(job, "fork", errno);
+		return;
+	}
+	job->pid = fork();
+	if (!job->pid)
+		help(request, job, ends[1]);
+	int error = errno;
+	if (place.framed) {
+		close(ends[1]);
+		job->report = (struct watch){.fd = ends[0], .ready = answer_ready, .job = job};
+	}
+	if (job->pid < 0) {
+		watch_close(&job->report);
+		job_refuse(job, "fork", error);
+		return;
+	}
+	watch_set(&job->report, EPOLLIN);
+}
+
+/* The helper has answered by itself when it says so; a tenant, who is the same user, may have killed it before. */
+void helper_exit(struct job *job)
+{
+	bool answered = WIFEXITED(job->status) && !WEXITSTATUS(job->status);
+	if (!answered) {
+		job_fail(job, "file", EIO);
+	} else if (place.framed) {
+		struct out whole = job->answer;
+		job->answer = (struct out){0};
+		job_say(job, &whole, NULL, 0);
+	}
+}

@@ -1,0 +1,365 @@
+/* Furnishes the place: directories, files, then mounts, in the order given.
+ *
+ * No path here may have a symbolic link on it: the host gives them resolved, so a link has been put there since, by
+ * someone who wants a mask to land elsewhere or a bind to show something else. */
+#define _GNU_SOURCE
+#include "guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define DETACH 2          /* MNT_DETACH and UMOUNT_NOFOLLOW: <sys/mount.h> and <linux/mount.h> do not mix */
+#define NOFOLLOW 8
+#define RECURSIVE 0x8000  /* AT_RECURSIVE */
+
+static int open_place(const char *path)
+{
+	struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+	return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+}
+
+static int open_tree(int dir, const char *path, unsigned flags)
+{
+	return (int)syscall(SYS_open_tree, dir, path, flags | OPEN_TREE_CLOEXEC);
+}
+
+static int set_attributes(int mount, unsigned flags, uint64_t set, uint64_t clear)
+{
+	struct mount_attr attr = {.attr_set = set, .attr_clr = clear};
+	return (int)syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &attr, sizeof attr);
+}
+
+static int attach(int mount, int target)
+{
+	return (int)syscall(SYS_move_mount, mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+}
+
+static int option(int fs, const char *key, const char *value)
+{
+	return (int)syscall(SYS_fsconfig, fs, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0);
+}
+
+static int new_mount(int fs, unsigned attributes)
+{
+	if (syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return -1;
+	return (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, attributes);
+}
+
+static int number_option(int fs, const char *key, const char *format, uint64_t value)
+{
+	char text[32];
+	snprintf(text, sizeof text, format, (unsigned long long)value);
+	return option(fs, key, text);
+}
+
+static int new_tmpfs(uint64_t size, uint64_t mode, unsigned attributes)
+{
+	int fs = (int)syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
+	int mount = -1;
+	if (fs >= 0 && !number_option(fs, "mode", "%llo", mode) && (!size || !number_option(fs, "size", "%llu", size)))
+		mount = new_mount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | attributes);
+	int saved = errno;
+	close(fs);
+	errno = saved;
+	return mount;
+}
+
+/* Covers: an empty directory and an empty file that nobody may open, on a tmpfs of their own. Their owner is the
+ * tenant's own user, who could change their mode, were they not mounted read-only. */
+static int cover(bool directory)
+{
+	static int covers[2] = {-1, -1};
+	if (covers[0] < 0) {
+		int tmpfs = new_tmpfs(4096, 0755, MOUNT_ATTR_NOEXEC);
+		int file = tmpfs < 0 ? -1 : openat(tmpfs, "file", O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0);
+		/* Before Linux 6.15 a mount that is nowhere cannot be cloned: put it somewhere for a moment. */
+		int somewhere = open("/proc", O_PATH | O_CLOEXEC);
+		if (file < 0 || fchmod(file, 0) || mkdirat(tmpfs, "dir", 0) || attach(tmpfs, somewhere))
+			return -1;
+		covers[0] = open_tree(tmpfs, "file", OPEN_TREE_CLONE);
+		covers[1] = open_tree(tmpfs, "dir", OPEN_TREE_CLONE);
+		int failed = covers[0] < 0 || covers[1] < 0;
+		if (syscall(SYS_umount2, "/proc", DETACH) || failed)
+			return -1;
+		close(somewhere), close(tmpfs), close(file);
+	}
+	return covers[directory];
+}
+
+static bool mask(int target, bool directory)
+{
+	struct stat st;
+	int source = cover(directory);
+	if (source < 0 || fstat(target, &st))
+		return false;
+	if (S_ISLNK(st.st_mode)) {
+		errno = ELOOP;
+		return false;
+	}
+	int copy = open_tree(source, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
+	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && !attach(copy, target);
+}
+
+static bool bind_mount(struct cbor op, int target)
+{
+	bool ro;
+	char *from = cbor_get_cstring(op, "from");
+	if (!from || !cbor_get_bool(op, "ro", false, &ro))
+		return false;
+	int source = open_place(from);
+	free(from);
+	int copy = source < 0 ? -1 : open_tree(source, "", OPEN_TREE_CLONE | RECURSIVE | AT_EMPTY_PATH);
+	uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (ro ? MOUNT_ATTR_RDONLY : 0);
+	bool done = copy >= 0 && !set_attributes(copy, RECURSIVE, attributes, 0) && !attach(copy, target);
+	int saved = errno;
+	close(source), close(copy);
+	errno = saved;
+	return done;
+}
+
+static bool remount(struct cbor op, int target)
+{
+	struct cbor item;
+	bool ro;
+	uint64_t size;
+	if (!cbor_get_bool(op, "ro", false, &ro) || !cbor_get_uint(op, "size", INT64_MAX, 0, &size))
+		return false;
+	if (size) {
+		int fs = (int)syscall(SYS_fspick, target, "", FSPICK_EMPTY_PATH | FSPICK_CLOEXEC);
+		if (fs < 0 || number_option(fs, "size", "%llu", size) ||
+		    syscall(SYS_fsconfig, fs, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0))
+			return false;
+		close(fs);
+	}
+	if (!cbor_get(op, "ro", &item))
+		return true;
+	return !set_attributes(target, 0, ro ? MOUNT_ATTR_RDONLY : 0, ro ? 0 : MOUNT_ATTR_RDONLY);
+}
+
+/* overlayfs splits `lowerdir` at colons and takes a backslash as an escape. */
+static bool overlay_path(int fs, struct cbor op, const char *key, const char *name)
+{
+	char *path = cbor_get_cstring(op, key);
+	char *escaped = path ? malloc(2 * strlen(path) + 1) : NULL, *to = escaped;
+	if (!escaped)
+		return false;
+	for (char *from = path; *from; from++) {
+		if (*from == ':' || *from == '\\')
+			*to++ = '\\';
+		*to++ = *from;
+	}
+	*to = 0;
+	bool done = !option(fs, name, escaped);
+	free(path), free(escaped);
+	return done;
+}
+
+static bool overlay(struct cbor op, int target)
+{
+	int fs = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
+	/* userxattr: the only kind of whiteout and opaque mark a user namespace may write. */
+	if (fs < 0 || option(fs, "userxattr", NULL) || !overlay_path(fs, op, "lower", "lowerdir") ||
+	    !overlay_path(fs, op, "upper", "upperdir") || !overlay_path(fs, op, "work", "workdir"))
+		return false;
+	int mount = new_mount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+	close(fs);
+	return mount >= 0 && !attach(mount, target);
+}
+
+static bool tmpfs(struct cbor op, int target)
+{
+	uint64_t size, mode;
+	if (!cbor_get_uint(op, "size", INT64_MAX, 0, &size) || !cbor_get_uint(op, "mode", 07777, 0755, &mode))
+		return false;
+	int mount = new_tmpfs(size, mode, 0);
+	return mount >= 0 && !attach(mount, target);
+}
+
+/* The directories that lead to `path`. */
+static bool make_parents(char *path)
+{
+	for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+		*slash = 0;
+		bool made = !mkdir(path, 0755) || errno == EEXIST || errno == EROFS;
+		*slash = '/';
+		if (!made)
+			return false;
+	}
+	return true;
+}
+
+/* Somewhere to mount: a directory, or a file when a file is to be bound there. */
+static bool make_place(struct cbor op, char *path)
+{
+	bool make, directory = true;
+	struct stat st;
+	if (!cbor_get_bool(op, "make", false, &make))
+		return false;
+	if (!make || !lstat(path, &st))
+		return true;
+	char *from = cbor_get_cstring(op, "from");
+	if (from) {
+		if (lstat(from, &st))
+			return false;
+		directory = S_ISDIR(st.st_mode);
+		free(from);
+	}
+	if (!make_parents(path))
+		return false;
+	return directory ? !mkdir(path, 0755) : !mknod(path, S_IFREG | 0644, 0);
+}
+
+static bool make_link(struct cbor op, char *path)
+{
+	char *target = cbor_get_cstring(op, "target");
+	bool done = target && make_parents(path) && !symlink(target, path);
+	free(target);
+	return done;
+}
+
+static bool unmount(struct cbor op, const char *path)
+{
+	bool remove;
+	if (!cbor_get_bool(op, "remove", false, &remove) || syscall(SYS_umount2, path, DETACH | NOFOLLOW))
+		return false;
+	return !remove || !rmdir(path) || !unlink(path);
+}
+
+static bool operate(struct cbor op, char *path)
+{
+	struct cbor kind;
+	bool directory, done = false;
+	errno = EINVAL;
+	if (!cbor_get(op, "kind", &kind) || !cbor_get_bool(op, "dir", false, &directory))
+		return false;
+	if (cbor_is(kind, "umount"))
+		return unmount(op, path);
+	if (cbor_is(kind, "link"))
+		return make_link(op, path);
+	int target = make_place(op, path) ? open_place(path) : -1;
+	if (target < 0)
+		return false;
+	if (cbor_is(kind, "tmpfs"))
+		done = tmpfs(op, target);
+	else if (cbor_is(kind, "remount"))
+		done = remount(op, target);
+	else if (cbor_is(kind, "mask"))
+		done = mask(target, directory);
+	else if (cbor_is(kind, "bind"))
+		done = bind_mount(op, target);
+	else if (cbor_is(kind, "overlay"))
+		done = overlay(op, target);
+	else
+		errno = EINVAL;
+	int saved = errno;
+	close(target);
+	errno = saved;
+	return done;
+}
+
+static void do_mount(struct cbor op)
+{
+	bool optional;
+	char *path = cbor_get_cstring(op, "path");
+	if (!path || !cbor_get_bool(op, "optional", false, &optional))
+		fail("mounts", path);
+	if (!operate(op, path) && !(optional && (errno == ENOENT || errno == ENOTDIR)))
+		fail("mounts", path);
+	free(path);
+}
+
+static void make_dir(struct cbor entry)
+{
+	uint64_t n, mode;
+	struct stat st;
+	if (!cbor_array(entry, &n, &entry) || n != 2)
+		errno = EINVAL, fail("dirs", NULL);
+	char *path = cbor_cstring(entry);
+	cbor_next(&entry);
+	if (!path || !cbor_uint(entry, &mode) || mode > 07777)
+		errno = EINVAL, fail("dirs", path);
+	if (mkdir(path, (mode_t)mode)) {
+		/* EROFS: the kernel may say so before it notices that the directory is there. */
+		int saved = errno;
+		if (stat(path, &st) || !S_ISDIR(st.st_mode))
+			errno = saved, fail("dirs", path);
+	} else if (chmod(path, (mode_t)mode)) {
+		fail("dirs", path);
+	}
+	free(path);
+}
+
+static void write_file(struct cbor entry)
+{
+	uint64_t n, mode;
+	const uint8_t *data;
+	size_t size;
+	if (!cbor_array(entry, &n, &entry) || n != 3)
+		errno = EINVAL, fail("files", NULL);
+	char *path = cbor_cstring(entry);
+	cbor_next(&entry);
+	struct cbor content = entry;
+	cbor_next(&content);
+	if (!path || !cbor_uint(entry, &mode) || mode > 07777 || !cbor_string(content, &data, &size))
+		errno = EINVAL, fail("files", path);
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		fail("files", path);
+	while (size) {
+		ssize_t wrote = write(fd, data, size);
+		if (wrote < 0)
+			fail("files", path);
+		data += wrote, size -= (size_t)wrote;
+	}
+	if (fchmod(fd, (mode_t)mode) || close(fd))
+		fail("files", path);
+	free(path);
+}
+
+static void each(struct cbor setup, const char *key, void (*do_one)(struct cbor))
+{
+	struct cbor item;
+	uint64_t n;
+	if (!cbor_get(setup, key, &item))
+		return;
+	if (!cbor_array(item, &n, &item))
+		errno = EINVAL, fail(key, NULL);
+	for (; n--; cbor_next(&item))
+		do_one(item);
+}
+
+void furnish(struct cbor setup)
+{
+	umask(0);
+	each(setup, "dirs", make_dir);
+	each(setup, "files", write_file);
+	each(setup, "mounts", do_mount);
+	umask(022);
+}
+
+/* A tenant whose user is the host's root owns these, capabilities or not. bubblewrap and the container engines make
+ * them read-only; where one has not, we do. */
+void protect_proc(void)
+{
+	static const char *const paths[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
+	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+		struct statvfs st;
+		if (statvfs(paths[i], &st) ? errno == ENOENT : st.f_flag & ST_RDONLY)
+			continue;
+		int target = open(paths[i], O_PATH | O_CLOEXEC);
+		int copy = open_tree(AT_FDCWD, paths[i], OPEN_TREE_CLONE | RECURSIVE);
+		if (target < 0 || copy < 0 || set_attributes(copy, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || attach(copy, target))
+			fail("proc", paths[i]);
+		close(target), close(copy);
+	}
+}

@@ -1,0 +1,54 @@
+/* What the parts of the guest know of one another. */
+#ifndef GUEST_H
+#define GUEST_H
+
+#include "frame.h"
+
+#include <stdnoreturn.h>
+#include <sys/types.h>
+
+#define RLIMITS_MOST 16
+
+struct limit {
+	int resource;
+	uint64_t soft, hard;
+};
+
+/* What the set-up asked for and found; written before the first tenant, only read afterwards. */
+struct place {
+	bool walls, framed, network, allow_ptrace;
+	uint64_t uid, gid;
+	struct cbor setup;
+	struct limit limits[RLIMITS_MOST];
+	size_t nlimits;
+	uint64_t jobs_most; /* how many our own descriptors suffice for */
+	int proc;           /* /proc, from before anyone could stand in its way */
+	int owner;          /* pidfd, or -1 */
+	/* for `ready` */
+	int sockets[FDS_OUT];
+	char names[FDS_OUT][12];
+	size_t nsockets;
+	bool have_nft, have_keyring, have_low_ports;
+	int landlock;
+};
+
+extern struct place place;
+extern struct channel host;
+
+/* Set-up: a step that does not succeed ends the guest. There is no weaker place. */
+noreturn void fail(const char *step, const char *path);
+
+void furnish(struct cbor setup);               /* furnish.c */
+void protect_proc(void);
+void network(struct cbor setup);               /* network.c */
+int nft_tproxy(uint16_t port4, const uint8_t address4[4], uint16_t port6, const uint8_t address6[16]); /* nft.c */
+void limits_read(struct cbor setup);           /* limits.c */
+bool limits_apply(void);
+void new_keyring(void);                        /* privileges.c */
+void drop_privileges(void);
+void landlock(struct cbor setup);              /* landlock.c */
+void install_filter(void);                     /* filter.c */
+
+void serve(void);                              /* loop.c */
+
+#endif

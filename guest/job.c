@@ -1,0 +1,221 @@
+/* The life of a job: asked for, running, ended, its line drained, forgotten. */
+#define _GNU_SOURCE
+#include "job.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define KILL_FIRST_US 500
+#define KILL_MOST_US 100000
+
+struct job *jobs;
+static uint64_t count;
+static int64_t kill_at = NEVER, kill_pause;
+
+struct job *job_find(uint64_t id)
+{
+	for (struct job *j = jobs; j; j = j->next)
+		if (j->id == id && !j->said)
+			return j;
+	return NULL;
+}
+
+static void line_ready(struct watch *w, uint32_t events)
+{
+	struct job *job = w->job;
+	struct cbor frame;
+	bool gone = events & EPOLLOUT && channel_flush(&job->own);
+	if (!gone && events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+		int got = channel_read(&job->own, &frame);
+		if (got > 0) {
+			command_frame(job, frame);
+			channel_done(&job->own);
+		}
+		gone = got < 0;
+	}
+	if (gone) {
+		job->line_gone = true;
+		watch_set(&job->line, 0);
+		job_cancel(job);
+	}
+	job_settle(job);
+}
+
+/* A request that cannot even be given a job has broken the protocol: there is nobody to tell. */
+struct job *job_new(struct cbor request, bool command)
+{
+	struct cbor item;
+	uint64_t id = 0;
+	bool has_id = cbor_get(request, "id", &item) && cbor_uint(item, &id);
+	struct job *job = calloc(1, sizeof *job);
+	if (!job || (place.framed ? !has_id || job_find(id) : !host.nfds))
+		leave(1);
+	job->command = command;
+	job->id = id;
+	job->deadline = NEVER;
+	job->master = job->report.fd = job->line.fd = job->own.fd = -1;
+	for (unsigned i = 0; i < 3; i++)
+		job->streams[i].watch.fd = -1;
+	if (!place.framed) {
+		channel_open(&job->own, channel_take(&host, 0), true);
+		job->line = (struct watch){.fd = job->own.fd, .ready = line_ready, .job = job};
+		watch_set(&job->line, EPOLLIN);
+	}
+	job->next = jobs;
+	jobs = job;
+	if (++count > place.jobs_most) {
+		job_refuse(job, "request", EAGAIN);
+		return NULL;
+	}
+	return job;
+}
+
+void job_frame(struct job *job, struct out *out, const char *t, unsigned more_keys)
+{
+	frame_begin(out);
+	put_map(out, 1 + more_keys + place.framed);
+	put_key_text(out, "t", t);
+	if (place.framed)
+		put_key_uint(out, "id", job->id);
+}
+
+void job_say(struct job *job, struct out *out, const int *fds, size_t nfds)
+{
+	if (place.framed) {
+		if (channel_send(&host, out, NULL, 0))
+			leave(1);
+	} else if (job->line_gone) {
+		free(out->data);
+	} else if (channel_send(&job->own, out, fds, nfds)) {
+		job->line_gone = true;
+		watch_set(&job->line, 0);
+		job_cancel(job);
+	}
+}
+
+void job_fail(struct job *job, const char *step, int error)
+{
+	struct out out;
+	job_frame(job, &out, "failed", 2);
+	put_key_text(&out, "step", step);
+	put_key_uint(&out, "errno", (uint64_t)error);
+	job_say(job, &out, NULL, 0);
+	job->failed = job->said = true;
+}
+
+/* Ends a job that has no process. */
+void job_refuse(struct job *job, const char *step, int error)
+{
+	job_fail(job, step, error);
+	job->reaped = true;
+	job_settle(job);
+}
+
+void job_cancel(struct job *job)
+{
+	if (job->reaped || job->killing || job->pid <= 0)
+		return;
+	kill(job->pid, SIGKILL);
+	/* The others of its session, which only /proc can list. */
+	job->killing = true;
+	kill_at = 0;
+	kill_pause = KILL_FIRST_US;
+}
+
+static void forget(struct job *job)
+{
+	for (struct job **at = &jobs; *at; at = &(*at)->next)
+		if (*at == job) {
+			*at = job->next;
+			break;
+		}
+	watch_set(&job->line, 0);
+	channel_close(&job->own);
+	watch_close(&job->report);
+	streams_close(job);
+	if (job->master >= 0)
+		close(job->master);
+	free(job->answer.data);
+	free(job);
+	count--;
+}
+
+/* Takes every step that is due. The job may be gone afterwards. */
+void job_settle(struct job *job)
+{
+	if (!job->reaped || job->killing || job->report.fd >= 0)
+		return;
+	if (!job->said) {
+		if (job->command && streams_flowing(job, now_us()))
+			return;
+		if (job->command)
+			command_exit(job);
+		else
+			helper_exit(job);
+		job->said = true;
+	}
+	if (job->own.first && !job->line_gone)
+		watch_set(&job->line, EPOLLIN | EPOLLOUT); /* a host slow to read; it closes, or it drains */
+	else
+		forget(job);
+}
+
+void jobs_reap(void)
+{
+	int status;
+	struct rusage usage;
+	pid_t pid;
+	/* Orphans end here, too: that is what PID 1 is for. */
+	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+		struct job *job = jobs;
+		while (job && (job->pid != pid || job->reaped))
+			job = job->next;
+		if (!job)
+			continue;
+		job->reaped = true;
+		job->status = status, job->usage = usage;
+		job->ended = job->quiet = now_us();
+		if (job->report.fd >= 0) /* what it said is in the pipe by now, and the pipe may never be looked at else */
+			job->report.ready(&job->report, EPOLLIN);
+		else
+			job_settle(job);
+	}
+}
+
+/* What is due by the clock; returns when to be called again. */
+int64_t jobs_tick(int64_t now)
+{
+	int64_t wake = NEVER;
+	struct job *next;
+	bool killing = false;
+	if (now >= kill_at) {
+		kill_sessions();
+		kill_pause = kill_pause * 2 < KILL_MOST_US ? kill_pause * 2 : KILL_MOST_US;
+		kill_at = now + kill_pause;
+	}
+	for (struct job *job = jobs; job; job = next) {
+		next = job->next;
+		if (now >= job->deadline && !job->reaped) {
+			job->timed_out = true;
+			job->deadline = NEVER;
+			job_cancel(job);
+		}
+		killing |= job->killing;
+		if (!job->reaped && job->deadline < wake)
+			wake = job->deadline;
+		if (job->reaped && !job->said && !job->killing && job->report.fd < 0) {
+			int64_t patience = job->quiet + GRACE_US;
+			if (now < patience && patience < wake)
+				wake = patience;
+			job_settle(job);
+		}
+	}
+	if (!killing)
+		kill_at = NEVER;
+	return kill_at < wake ? kill_at : wake;
+}

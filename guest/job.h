@@ -1,0 +1,92 @@
+/* A job is a request that a process works on: a command, or a helper for one file operation or dial. */
+#ifndef GUEST_JOB_H
+#define GUEST_JOB_H
+
+#include "guest.h"
+
+#include <sys/resource.h>
+
+#define CREDIT (256u << 10)    /* bytes of a framed stream that may be under way */
+#define GRACE_US 100000        /* how long a framed `exit` waits for output someone in the background still holds */
+#define NEVER INT64_MAX
+
+struct job;
+
+/* What epoll points at. */
+struct watch {
+	int fd;
+	uint32_t events; /* 0: not registered */
+	void (*ready)(struct watch *watch, uint32_t events);
+	struct job *job;
+};
+
+/* One of a framed command's streams. */
+struct stream {
+	struct watch watch;
+	unsigned number;  /* 0, 1 or 2 */
+	uint64_t credit;  /* 1, 2: what we may send. 0: what the host may */
+	uint8_t *pending; /* 0: what the tenant has not taken yet */
+	size_t size;
+	bool ended;       /* 0: the host said so */
+	bool terminal;
+};
+
+struct job {
+	struct job *next;
+	bool command;        /* or a helper */
+	pid_t pid;
+	int64_t began, deadline, ended, quiet; /* quiet: since the last output, after the end */
+	/* the line: a channel of its own, or `id` on the main stream */
+	struct channel own;
+	struct watch line;
+	uint64_t id;
+	bool line_gone;
+	/* the start: end-of-file says that exec succeeded. For a framed helper: its answer. */
+	struct watch report;
+	struct out answer;
+	bool failed;
+	int master;
+	struct stream streams[3];
+	/* the end */
+	bool reaped, timed_out, killing, survivors, said;
+	int status;
+	struct rusage usage;
+};
+
+int64_t now_us(void);
+void watch_set(struct watch *watch, uint32_t events); /* loop.c */
+void watch_close(struct watch *watch);
+noreturn void leave(int status);
+
+/* job.c */
+extern struct job *jobs;
+struct job *job_new(struct cbor request, bool command);
+void job_say(struct job *job, struct out *out, const int *fds, size_t nfds);
+void job_frame(struct job *job, struct out *out, const char *t, unsigned more_keys);
+void job_fail(struct job *job, const char *step, int error);
+void job_refuse(struct job *job, const char *step, int error);
+void job_cancel(struct job *job);
+void job_settle(struct job *job);
+void jobs_reap(void);
+int64_t jobs_tick(int64_t now);
+struct job *job_find(uint64_t id);
+void line_opened(struct job *job);
+
+void kill_sessions(void);                                  /* kill.c */
+void kill_descendants(void);
+
+void command_start(struct cbor request);                   /* command.c */
+void command_frame(struct job *job, struct cbor frame);
+void command_exit(struct job *job);
+void helper_start(struct cbor request);                    /* files.c */
+void helper_exit(struct job *job);
+
+bool streams_open(struct job *job, int theirs[3], int terminal); /* stdio.c */
+void streams_start(struct job *job);
+bool streams_flowing(struct job *job, int64_t now);
+void streams_close(struct job *job);
+void streams_pump_all(void);
+bool stream_input(struct job *job, struct cbor frame);
+bool stream_credit(struct job *job, struct cbor frame);
+
+#endif

@@ -1,0 +1,68 @@
+/* Landlock: a second, independent no to writing anywhere but beneath the paths given. */
+#define _GNU_SOURCE
+#include "guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Older headers than the kernel: numbers that are part of its ABI. */
+#define REFER (1ull << 13)
+#define TRUNCATE (1ull << 14)
+
+#define ON_FILES (LANDLOCK_ACCESS_FS_WRITE_FILE | TRUNCATE)
+
+static uint64_t writing(int abi)
+{
+	uint64_t rights = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
+			  LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
+			  LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+			  LANDLOCK_ACCESS_FS_MAKE_SYM;
+	if (abi >= 2)
+		rights |= REFER;
+	if (abi >= 3)
+		rights |= TRUNCATE;
+	return rights;
+}
+
+static void allow(int rules, uint64_t rights, struct cbor entry)
+{
+	struct stat st;
+	char *path = cbor_cstring(entry);
+	int fd = path ? open(path, O_PATH | O_CLOEXEC) : -1;
+	if (fd < 0 || fstat(fd, &st))
+		fail("landlock", path);
+	struct landlock_path_beneath_attr beneath = {
+		.allowed_access = S_ISDIR(st.st_mode) ? rights : rights & ON_FILES, .parent_fd = fd};
+	if (syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0))
+		fail("landlock", path);
+	close(fd);
+	free(path);
+}
+
+void landlock(struct cbor setup)
+{
+	struct cbor item;
+	uint64_t n;
+	if (!cbor_get(setup, "writable", &item))
+		return;
+	if (!cbor_array(item, &n, &item))
+		errno = EINVAL, fail("landlock", NULL);
+	int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+	if (abi <= 0)
+		return; /* the mounts hold without it; `ready` says that it is not there */
+	struct landlock_ruleset_attr attr = {.handled_access_fs = writing(abi)};
+	int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr.handled_access_fs, 0);
+	if (rules < 0)
+		fail("landlock", NULL);
+	for (; n--; cbor_next(&item))
+		allow(rules, attr.handled_access_fs, item);
+	if (syscall(SYS_landlock_restrict_self, rules, 0))
+		fail("landlock", NULL);
+	close(rules);
+	place.landlock = abi;
+}

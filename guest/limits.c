@@ -1,0 +1,65 @@
+/* Resource limits. They hold for tenants only: the guest needs descriptors for a thousand commands, and must not
+ * die of a file size or CPU limit that was meant for them. */
+#define _GNU_SOURCE
+#include "guest.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+static void add(struct cbor entry)
+{
+	uint64_t n, resource, soft, hard;
+	struct rlimit now;
+	struct cbor item;
+	errno = EINVAL;
+	if (!cbor_array(entry, &n, &item) || n != 3 || place.nlimits == RLIMITS_MOST || !cbor_uint(item, &resource))
+		fail("rlimits", NULL);
+	cbor_next(&item);
+	if (!cbor_uint(item, &soft))
+		fail("rlimits", NULL);
+	cbor_next(&item);
+	if (!cbor_uint(item, &hard) || resource >= RLIM_NLIMITS || soft > hard)
+		fail("rlimits", NULL);
+	if (getrlimit((int)resource, &now))
+		fail("rlimits", NULL);
+	if (hard > now.rlim_max && place.walls) { /* now, not when the first command fails */
+		errno = EPERM;
+		fail("rlimits", NULL);
+	}
+	place.limits[place.nlimits++] = (struct limit){(int)resource, soft, hard};
+}
+
+void limits_read(struct cbor setup)
+{
+	struct cbor item;
+	uint64_t n;
+	struct rlimit files;
+	/* First, so that a list that names it has the last word. */
+	if (getrlimit(RLIMIT_NOFILE, &files))
+		fail("rlimits", NULL);
+	place.limits[place.nlimits++] = (struct limit){RLIMIT_NOFILE, files.rlim_cur, files.rlim_max};
+	if (cbor_get(setup, "rlimits", &item)) {
+		if (!cbor_array(item, &n, &item))
+			errno = EINVAL, fail("rlimits", NULL);
+		for (; n--; cbor_next(&item))
+			add(item);
+	}
+	files.rlim_cur = files.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &files))
+		fail("rlimits", NULL);
+	/* A command holds a line and, at worst, three streams and the pipe that tells of its start. */
+	place.jobs_most = files.rlim_max > 128 ? (files.rlim_max - 64) / 6 : 8;
+	/* A core file would lay a tenant's memory, placeholders and all, into the workspace. */
+	if (setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}))
+		fail("rlimits", NULL);
+}
+
+bool limits_apply(void)
+{
+	for (size_t i = 0; i < place.nlimits; i++) {
+		struct limit *l = &place.limits[i];
+		if (setrlimit((unsigned)l->resource, &(struct rlimit){l->soft, l->hard}))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,165 @@
+/* The guest: furnishes the place, hands the network to the host, throws away every privilege, then runs commands.
+ * See protocol.md. The order below is the order of its life, and each step is in the file named after it. */
+#define _GNU_SOURCE
+#include "job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define VERSION 1
+#define CONTROL 3
+#if defined __x86_64__
+#define MACHINE "x86_64"
+#else
+#define MACHINE "aarch64"
+#endif
+
+struct place place = {.owner = -1, .proc = -1};
+struct channel host;
+
+static void send_now(struct out *out, const int *fds, size_t nfds)
+{
+	if (channel_send(&host, out, fds, nfds))
+		_exit(1);
+	while (host.first) { /* before the event loop there is nothing else to do than wait */
+		poll(&(struct pollfd){.fd = host.fd, .events = POLLOUT}, 1, -1);
+		if (channel_flush(&host))
+			_exit(1);
+	}
+}
+
+noreturn void fail(const char *step, const char *path)
+{
+	int error = errno;
+	struct out out;
+	frame_begin(&out);
+	put_map(&out, path ? 4 : 3);
+	put_key_text(&out, "t", "failed");
+	put_key_text(&out, "step", step);
+	put_key_uint(&out, "errno", (uint64_t)error);
+	if (path) {
+		put_text(&out, "path");
+		put_bytes(&out, path, strlen(path));
+	}
+	send_now(&out, NULL, 0);
+	_exit(1);
+}
+
+static void say_hello(void)
+{
+	struct out out;
+	frame_begin(&out);
+	put_map(&out, 4);
+	put_key_text(&out, "t", "hello");
+	put_key_uint(&out, "v", VERSION);
+	put_key_text(&out, "arch", MACHINE);
+	put_key_bool(&out, "framed", place.framed);
+	send_now(&out, NULL, 0);
+}
+
+/* The set-up's frame stays in the channel's hands until `ready`. */
+static struct cbor wait_for_setup(void)
+{
+	struct cbor setup, t;
+	int got;
+	while (!(got = channel_read(&host, &setup)))
+		poll(&(struct pollfd){.fd = host.fd, .events = POLLIN}, 1, -1);
+	if (got < 0)
+		_exit(1);
+	errno = EINVAL;
+	if (!cbor_get(setup, "t", &t) || !cbor_is(t, "setup") || host.nfds > 1 ||
+	    !cbor_get_bool(setup, "walls", true, &place.walls) ||
+	    !cbor_get_bool(setup, "network", false, &place.network) ||
+	    !cbor_get_bool(setup, "allow_ptrace", false, &place.allow_ptrace) ||
+	    !cbor_get_uint(setup, "uid", 0xfffffffe, 0, &place.uid) || !cbor_get_uint(setup, "gid", 0xfffffffe, 0, &place.gid))
+		fail("setup", NULL);
+	if (host.nfds)
+		place.owner = channel_take(&host, 0);
+	return setup;
+}
+
+static void build_walls(struct cbor setup)
+{
+	furnish(setup);
+	network(setup);
+	protect_proc();
+	place.proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (place.proc < 0)
+		fail("proc", NULL);
+	new_keyring();
+	drop_privileges();
+	landlock(setup);  /* needs no_new_privs */
+	install_filter(); /* last: it denies what the steps above are made of */
+}
+
+static void no_walls(void)
+{
+	/* Not PID 1 here: orphans of our commands must come to us all the same, or nobody would end them. */
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+		fail("subreaper", NULL);
+	place.proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (place.proc < 0)
+		fail("proc", NULL);
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+		fail("dumpable", NULL);
+}
+
+static void say_ready(void)
+{
+	struct out out;
+	frame_begin(&out);
+	put_map(&out, 4);
+	put_key_text(&out, "t", "ready");
+	put_text(&out, "sockets");
+	put_array(&out, place.nsockets);
+	for (size_t i = 0; i < place.nsockets; i++)
+		put_text(&out, place.names[i]);
+	put_text(&out, "have");
+	put_map(&out, 4);
+	put_key_bool(&out, "nft", place.have_nft);
+	put_key_uint(&out, "landlock", (uint64_t)place.landlock);
+	put_key_bool(&out, "keyring", place.have_keyring);
+	put_key_bool(&out, "low_ports", place.have_low_ports);
+	put_key_uint(&out, "fds", place.nsockets);
+	send_now(&out, place.sockets, place.nsockets);
+	for (size_t i = 0; i < place.nsockets; i++)
+		close(place.sockets[i]); /* the host's alone now */
+}
+
+int main(int argc, char **argv)
+{
+	int domain = 0;
+	socklen_t size = sizeof domain;
+	/* Whatever the launcher left open is none of a tenant's business. */
+	if (syscall(SYS_close_range, CONTROL + 1, ~0u, 0))
+		return 1;
+	fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
+	signal(SIGPIPE, SIG_IGN);
+	place.framed = (argc > 1 && !strcmp(argv[1], "--framed")) ||
+		       getsockopt(CONTROL, SOL_SOCKET, SO_DOMAIN, &domain, &size) || domain != AF_UNIX;
+	channel_open(&host, CONTROL, !place.framed);
+	say_hello();
+	struct cbor setup = wait_for_setup();
+	limits_read(setup);
+	if (place.walls)
+		build_walls(setup);
+	else
+		no_walls();
+	say_ready();
+	channel_done(&host);
+	/* The engine reads our stderr while we set up; nothing may reach it from here on. */
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int fd = 0; fd < 3; fd++)
+		if (null < 0 || dup2(null, fd) < 0)
+			return 1;
+	serve();
+}

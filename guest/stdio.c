@@ -1,0 +1,193 @@
+/* Framed streams: where descriptors cannot cross, the guest carries a command's input and output itself, never more of it
+ * than the reader has given credit for. */
+#define _GNU_SOURCE
+#include "job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define CHUNK 65536
+#define BACKLOG (1u << 20) /* of the main stream: enough to keep it busy, and no stream adds to more */
+
+static void give_credit(struct job *job, uint64_t n)
+{
+	struct out out;
+	job_frame(job, &out, "credit", 2);
+	put_key_uint(&out, "fd", 0);
+	put_key_uint(&out, "n", n);
+	job_say(job, &out, NULL, 0);
+	job->streams[0].credit += n;
+}
+
+static void say_output(struct job *job, unsigned number, const void *data, size_t size)
+{
+	struct out out;
+	job_frame(job, &out, "out", 2);
+	put_key_uint(&out, "fd", number);
+	put_text(&out, "data");
+	put_bytes(&out, data, size);
+	job_say(job, &out, NULL, 0);
+}
+
+static void arm_output(struct stream *s)
+{
+	watch_set(&s->watch, s->credit && host.queued < BACKLOG ? EPOLLIN : 0);
+}
+
+static void output_ready(struct watch *w, uint32_t events)
+{
+	struct job *job = w->job;
+	struct stream *s = w == &job->streams[1].watch ? &job->streams[1] : &job->streams[2];
+	uint8_t data[CHUNK];
+	(void)events;
+	ssize_t n = read(w->fd, data, s->credit < CHUNK ? s->credit : CHUNK);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n > 0) {
+		s->credit -= (uint64_t)n;
+		job->quiet = now_us();
+		say_output(job, s->number, data, (size_t)n);
+		arm_output(s);
+		return;
+	}
+	say_output(job, s->number, NULL, 0); /* the end; a terminal says EIO for it */
+	watch_close(w);
+	job_settle(job);
+}
+
+static void input_ready(struct watch *w, uint32_t events)
+{
+	struct job *job = w->job;
+	struct stream *s = &job->streams[0];
+	(void)events;
+	ssize_t n = write(w->fd, s->pending, s->size);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	bool closed = n < 0;
+	if (closed) /* nobody reads any more: swallow it, so that the host is not left waiting */
+		n = (ssize_t)s->size;
+	memmove(s->pending, s->pending + n, s->size - (size_t)n);
+	s->size -= (size_t)n;
+	if (n)
+		give_credit(job, (uint64_t)n);
+	if (closed || (!s->size && s->ended))
+		watch_close(w);
+	else
+		watch_set(w, s->size ? EPOLLOUT : 0);
+}
+
+/* A frame that exceeds its credit, or comes after the end, has broken the protocol. */
+bool stream_input(struct job *job, struct cbor frame)
+{
+	struct stream *s = &job->streams[0];
+	struct cbor item;
+	const uint8_t *data;
+	size_t size;
+	if (!cbor_get(frame, "data", &item) || !cbor_string(item, &data, &size) || size > s->credit || s->ended)
+		return false;
+	if (!size) {
+		s->ended = true;
+		if (!s->terminal) {
+			if (!s->size)
+				watch_close(&s->watch);
+			return true;
+		}
+		data = (const uint8_t *)"\4", size = 1; /* a terminal's way to say it; its buffer has a byte to spare */
+	} else {
+		s->credit -= size;
+	}
+	if (s->watch.fd < 0) {
+		give_credit(job, size);
+		return true;
+	}
+	memcpy(s->pending + s->size, data, size);
+	s->size += size;
+	if (job->report.fd < 0)
+		watch_set(&s->watch, EPOLLOUT);
+	return true;
+}
+
+bool stream_credit(struct job *job, struct cbor frame)
+{
+	uint64_t number, n;
+	if (!cbor_get_uint(frame, "fd", 2, 0, &number) || !number || !cbor_get_uint(frame, "n", CREDIT, 0, &n))
+		return false;
+	struct stream *s = &job->streams[number];
+	if (s->credit + n > CREDIT)
+		return false;
+	s->credit += n;
+	if (job->report.fd < 0)
+		arm_output(s);
+	return true;
+}
+
+static bool open_stream(struct job *job, unsigned number, int ours)
+{
+	struct stream *s = &job->streams[number];
+	s->number = number;
+	s->credit = CREDIT;
+	s->watch = (struct watch){.fd = ours, .ready = number ? output_ready : input_ready, .job = job};
+	if (!number)
+		s->pending = malloc(CREDIT + 1);
+	return ours >= 0 && (number || s->pending) && !fcntl(ours, F_SETFL, fcntl(ours, F_GETFL) | O_NONBLOCK);
+}
+
+bool streams_open(struct job *job, int theirs[3], int terminal)
+{
+	if (terminal >= 0) {
+		job->streams[0].terminal = true;
+		return open_stream(job, 0, fcntl(job->master, F_DUPFD_CLOEXEC, 3)) &&
+		       open_stream(job, 1, fcntl(job->master, F_DUPFD_CLOEXEC, 3));
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		int ends[2];
+		if (pipe2(ends, O_CLOEXEC))
+			return false;
+		theirs[i] = ends[i ? 1 : 0];
+		if (!open_stream(job, i, ends[i ? 0 : 1]))
+			return false;
+	}
+	return true;
+}
+
+/* Not before `started` was said: it is the first frame of a line. */
+void streams_start(struct job *job)
+{
+	arm_output(&job->streams[1]);
+	arm_output(&job->streams[2]);
+	if (job->streams[0].size)
+		watch_set(&job->streams[0].watch, EPOLLOUT);
+}
+
+/* Whether more output may come: some is there that the host has no room for yet, or the last of it is not long ago. */
+bool streams_flowing(struct job *job, int64_t now)
+{
+	for (unsigned i = 1; i < 3; i++) {
+		struct stream *s = &job->streams[i];
+		if (s->watch.fd >= 0 && (!s->credit || host.queued >= BACKLOG || now < job->quiet + GRACE_US))
+			return true;
+	}
+	return false;
+}
+
+void streams_close(struct job *job)
+{
+	for (unsigned i = 0; i < 3; i++)
+		watch_close(&job->streams[i].watch);
+	free(job->streams[0].pending);
+	job->streams[0].pending = NULL;
+}
+
+/* The main stream has drained, perhaps: let those go on that waited for it. */
+void streams_pump_all(void)
+{
+	for (struct job *job = jobs; job; job = job->next)
+		if (job->command && job->report.fd < 0 && !job->said) {
+			arm_output(&job->streams[1]);
+			arm_output(&job->streams[2]);
+		}
+}

@@ -1,0 +1,104 @@
+"""The `sandbox` command: finds the command's module, and nothing else is loaded."""
+
+from __future__ import annotations
+
+import sys
+
+from sandbox.errors import SandboxError
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Sequence
+
+OUR_ERROR = 125  # as `env`, `timeout` and docker say "it was me, not your command"
+
+# Command -> its module in this package and one line about it. A module has `add(parser)` and `run(arguments) -> int`.
+COMMANDS = {
+    "run": ("run", "run a command behind the walls"),
+    "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
+    "completion": ("completion", "shell completion for bash, zsh or fish"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line; returns the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except SandboxError as problem:
+        print(f"sandbox: {_.said(problem)}", file=sys.stderr)
+        return getattr(problem, "exit_code", OUR_ERROR)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python must not complain about it at exit.
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+
+
+def _dispatch(words: list[str]) -> int:
+    name = words[0] if words else "--help"
+    if name in COMMANDS:
+        return _command(name, words[1:])
+    if name in ("--version", "-V"):
+        from sandbox import __version__
+
+        print(f"sandbox {__version__}")
+        return 0
+    if name in ("--help", "-h", "help"):
+        print(usage())
+        return 0
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean `sandbox {near[0]}`?" if near else "`sandbox --help` lists the commands"
+    raise SandboxError(f"there is no command {name!r}; {hint}")
+
+
+def _command(name: str, words: list[str]) -> int:
+    from importlib import import_module
+
+    module, _summary = COMMANDS[name]
+    command = import_module(f"sandbox.cli.{module}")
+    return int(command.run(parser_of(name).parse_args(words)))
+
+
+def parser_of(name: str) -> ArgumentParser:
+    """The parser of one command."""
+    from argparse import ArgumentParser, HelpFormatter
+    from importlib import import_module
+
+    module, summary = COMMANDS[name]
+    parser = ArgumentParser(
+        prog=f"sandbox {name}",
+        description=_(summary),
+        allow_abbrev=False,
+        # A width of our own: argparse would import shutil, and with it three compression libraries, to ask for it.
+        formatter_class=lambda prog: HelpFormatter(prog, max_help_position=32, width=100),
+    )
+    import_module(f"sandbox.cli.{module}").add(parser)
+    return parser
+
+
+def usage() -> str:
+    """What `sandbox --help` shows."""
+    lines = [f"  {name:<12} {_(summary)}" for name, (_module, summary) in COMMANDS.items()]
+    return "\n".join(
+        (
+            _("usage: sandbox COMMAND [options]"),
+            "",
+            _("Run code you do not trust: it sees only the files, variables and hosts that you chose."),
+            "",
+            *lines,
+            "",
+            _("`sandbox COMMAND --help` tells more. Try: sandbox run -- sh -c 'ls -la ~; cat ~/.ssh/id_rsa'"),
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

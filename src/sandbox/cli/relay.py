@@ -1,0 +1,102 @@
+"""Bytes between our own streams and a running command's, until it has ended."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.guest.process import Process
+    from sandbox.result import ExecResult
+
+PIECE = 2**16
+
+
+class Relay:
+    """Copies input towards the command without ever blocking on it (a command that does not read must not keep us from
+    taking its output), and output towards us as it comes."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._input: tuple[int, int] | None = None
+        self._pending = memoryview(b"")
+        self._outputs: dict[int, int] = {}
+        self._calls: dict[int, Callable[[], object]] = {process.line.fileno(): process.hear}
+
+    def feed(self, source: int, target: int) -> None:
+        """Copies `source` into the command's end `target`."""
+        os.set_blocking(target, False)
+        self._input = (source, target)
+
+    def show(self, source: int, target: int) -> None:
+        """Copies the command's `source` to our `target`."""
+        self._outputs[source] = target
+
+    def when(self, fd: int, call: Callable[[], object]) -> None:
+        """Calls `call` whenever `fd` is readable."""
+        self._calls[fd] = call
+
+    def run(self) -> ExecResult:
+        """Until the command has ended and all that it wrote is out."""
+        while self._process.result is None:
+            for fd, _ in self._waiting().poll():
+                if fd in self._calls:
+                    self._calls[fd]()
+                elif fd in self._outputs:
+                    self._copy(fd)
+                elif self._input is not None:
+                    self._step(*self._input)
+        for fd in list(self._outputs):
+            os.set_blocking(fd, False)
+            while self._copy(fd):
+                pass
+        return self._process.result
+
+    def _waiting(self) -> select.poll:
+        poll = select.poll()
+        for fd in (*self._calls, *self._outputs):
+            poll.register(fd, select.POLLIN)
+        if self._input is not None:
+            source, target = self._input
+            # Either there is a piece to get rid of, or the next one to wait for: at most one piece is ever held.
+            poll.register(*((target, select.POLLOUT) if self._pending else (source, select.POLLIN)))
+        return poll
+
+    def _copy(self, source: int) -> bool:
+        """One piece of output. False when there is none (any more)."""
+        try:
+            data = os.read(source, PIECE)
+        except BlockingIOError:
+            return False
+        except OSError as problem:
+            if problem.errno != errno.EIO:  # how a terminal says that nobody is on the other side any more
+                raise
+            data = b""
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._outputs[source], left) :]
+        if not data:
+            del self._outputs[source]
+        return bool(data)
+
+    def _step(self, source: int, target: int) -> None:
+        """Takes a piece of input, or gets rid of the one that is pending."""
+        if not self._pending:
+            self._pending = memoryview(os.read(source, PIECE))
+        try:
+            if self._pending:
+                self._pending = self._pending[os.write(target, self._pending) :]
+                return
+        except BlockingIOError:
+            return
+        except OSError as problem:
+            if problem.errno not in (errno.EPIPE, errno.EIO):
+                raise
+        # Our input has ended, or the command reads no more.
+        self._input = None
+        if target == self._process.stdin:
+            self._process.close_stdin()

@@ -1,0 +1,120 @@
+"""`sandbox run`: one command behind the walls, from a terminal or a script."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sandbox.errors import SandboxError
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from sandbox.config.model import Config
+    from sandbox.result import ExecResult
+
+TIMED_OUT = 124  # as timeout(1)
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.usage = "sandbox run [options] [--] command…"
+    option = parser.add_argument
+    option("--config", metavar="FILE", help=_("a configuration file"))
+    option("--mode", help=_("off, light, standard or max"))
+    option("--engine", help=_("what builds the walls: auto, bubblewrap, none …"))
+    option("--root", metavar="DIR", help=_("the project (default: this directory)"))
+    option("--memory", metavar="SIZE", help=_("most memory, such as 512m"))
+    option("--cpus", metavar="N", help=_("most processors, such as 1.5"))
+    option("--pids", metavar="N", type=int, help=_("most processes"))
+    option("--timeout", metavar="TIME", help=_("longest it may run, such as 30s"))
+    option("--env", metavar="NAME[=VALUE]", action="append", default=[], help=_("set or pass a variable"))
+    option("--ro", metavar="PATH", action="append", default=[], help=_("a further path, readable"))
+    option("--rw", metavar="PATH", action="append", default=[], help=_("a further path, writable"))
+    option("--allow-host", metavar="HOST", action="append", default=[], help=_("a host it may talk to"))
+    option("--json", action="store_true", help=_("print the result as JSON, output included"))
+    # REMAINDER: what follows the command's first word is the command's, options included.
+    option("command", nargs="...", metavar="command", help=_("the command and its arguments"))
+
+
+def run(arguments: Namespace) -> int:
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise SandboxError("no command; try `sandbox run -- ls`")
+    config = configuration(arguments)
+    from sandbox.sandbox import Sandbox
+
+    with Sandbox(config) as sandbox:
+        if arguments.json:
+            return _as_json(sandbox.exec(command))
+        from sandbox.cli.foreground import foreground
+
+        result = foreground(sandbox, command)
+    if result.note:
+        print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
+    return status(result)
+
+
+def status(result: ExecResult) -> int:
+    """The exit status that tells how the command ended."""
+    return TIMED_OUT if result.timed_out else result.exit_code
+
+
+def configuration(arguments: Namespace) -> Config:
+    """The configuration that the flags and files ask for. Raises ConfigError."""
+    from sandbox.config.load import load
+
+    return load(flags(arguments), file=arguments.config)
+
+
+def flags(arguments: Namespace) -> dict[str, object]:
+    """The command line as a configuration layer: only what was said."""
+    filesystem = {
+        "root": arguments.root,
+        "allow_read": arguments.ro or None,
+        "allow_write": arguments.rw or None,
+    }
+    layer: dict[str, object] = {
+        "mode": arguments.mode,
+        "engine": arguments.engine,
+        "filesystem": _said(filesystem),
+        "limits": _said({name: getattr(arguments, name) for name in ("memory", "cpus", "pids", "timeout")}),
+        "environment": _said({"set": _variables(arguments.env) or None}),
+        "network": _said({"allowed_hosts": arguments.allow_host or None}),
+    }
+    return _said(layer)
+
+
+def _said(options: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in options.items() if value is not None and value != {}}
+
+
+def _variables(given: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` sets; `NAME` alone passes the owner's own."""
+    chosen: dict[str, str] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not name:
+            raise SandboxError(f"--env {one!r} names no variable")
+        if equals or name in os.environ:
+            chosen[name] = value if equals else os.environ[name]
+    return chosen
+
+
+def _as_json(result: ExecResult) -> int:
+    import json
+
+    names = (
+        "exit_code",
+        "signal",
+        "timed_out",
+        "out_of_memory",
+        "truncated",
+        "stdout",
+        "stderr",
+        "duration_ms",
+        "note",
+    )
+    print(json.dumps({name: result[name] for name in names}, ensure_ascii=True))
+    return status(result)

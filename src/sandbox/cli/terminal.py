@@ -1,0 +1,56 @@
+"""A command on a terminal of its own: the sandbox's pty on one side, the user's terminal in raw mode on the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import termios
+import tty
+
+from sandbox.cli.relay import PIECE, Relay
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandbox.guest.process import Process
+    from sandbox.result import ExecResult
+    from sandbox.sandbox import Sandbox
+
+
+def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
+    """Runs the command with a real terminal. The user's own is as it was when this returns, whatever happened."""
+    size = os.get_terminal_size(1)
+    variables = {"TERM": os.environ.get("TERM", "xterm-256color")}
+    with sandbox.spawn(command, env=variables, pty=(size.lines, size.columns)) as process:
+        before = termios.tcgetattr(0)
+        wakes, waking = os.pipe()
+        os.set_blocking(waking, False)
+        resized = signal.signal(signal.SIGWINCH, lambda *_: os.write(waking, b"."))
+        ended = signal.signal(signal.SIGTERM, lambda got, _: process.signal(got))
+        try:
+            tty.setraw(0)
+            return _relay(process, wakes)
+        finally:
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+            signal.signal(signal.SIGWINCH, resized)
+            signal.signal(signal.SIGTERM, ended)
+            os.close(wakes)
+            os.close(waking)
+
+
+def _relay(process: Process, wakes: int) -> ExecResult:
+    assert process.terminal is not None
+
+    def resized() -> None:
+        os.read(wakes, PIECE)
+        size = os.get_terminal_size(1)
+        process.resize(size.lines, size.columns)
+
+    relay = Relay(process)
+    relay.when(wakes, resized)
+    relay.show(process.terminal, 1)
+    # A descriptor of its own for the way in: the relay waits for room there and for output here at the same time.
+    with os.fdopen(os.dup(process.terminal), "wb", buffering=0) as terminal:
+        relay.feed(0, terminal.fileno())
+        return relay.run()

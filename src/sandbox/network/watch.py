@@ -1,0 +1,157 @@
+"""What a sandbox with a network always has: one sleeping thread. The gate itself is imported when somebody knocks."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sandbox.config.model import Network
+    from sandbox.network.destination import Interception
+    from sandbox.network.publish import Published
+    from sandbox.policy.network import NetworkPolicy
+
+
+class Watch:
+    """Owns the listening sockets the guest handed over, and everything the gate needs to know.
+
+    `sockets` are named as in `guest/protocol.md`: `tcp4`, `tcp6`, `udp4`, `udp6`, `lo4:5432`, …; `proxy` is a listener
+    for explicit proxy requests, which must know `proxy_token` when there is one. `dial(address, port)` connects to a
+    tenant's port from inside. `resolve(host, port)` replaces the system's resolver. Raises ConfigError when `network`
+    cannot be used.
+    """
+
+    def __init__(
+        self,
+        sockets: dict[str, socket.socket],
+        network: Network,
+        *,
+        sandbox_id: str,
+        emit: Callable[[dict[str, object]], None],
+        record: Callable[..., None],
+        dial: Callable[[str, int], socket.socket],
+        hooks: object | None = None,
+        resolve: Callable[[str, int], Sequence[str]] | None = None,
+        placeholders: Mapping[str, str] | None = None,
+        proxy_token: str | None = None,
+    ) -> None:
+        self.sockets = sockets
+        self.sandbox_id = sandbox_id
+        self.emit = emit
+        self.record = record
+        self.dial = dial
+        self.hooks = hooks
+        self.resolve = resolve
+        self.placeholders = dict(placeholders or {})
+        self.proxy_token = proxy_token
+        self.network = network
+        self._policy: NetworkPolicy | None = None
+        self._interception: Interception | None = None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.published: list[tuple[Published, socket.socket]] = []
+        if network.allowed_hosts or network.denied_hosts or self._may_intercept():
+            self._policy = _compiled(network)
+        self._publish(network.publish)
+        self._stop, self._stopper = socket.socketpair()
+
+    @property
+    def policy(self) -> NetworkPolicy:
+        """The configuration, compiled."""
+        if self._policy is None:
+            self._policy = _compiled(self.network)
+        return self._policy
+
+    def _publish(self, entries: Sequence[str]) -> None:
+        if entries:
+            from sandbox.network.publish import Published
+
+            try:
+                for text in entries:
+                    rule = Published(text)
+                    self.published.append((rule, rule.listen()))
+            except BaseException:
+                for _, listener in self.published:
+                    listener.close()
+                raise
+
+    def start(self) -> None:
+        """Begins to watch. Returns at once."""
+        self._thread = threading.Thread(target=self._watch, name=f"gate-{self.sandbox_id}", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        for sock in (self._stop, *self.sockets.values(), *(listener for _, listener in self.published)):
+            poll.register(sock, select.POLLIN)
+        ready = poll.poll()
+        if any(fd == self._stop.fileno() for fd, _ in ready):
+            return
+        from sandbox.network.gate import run
+
+        run(self, self._stop)
+
+    def update(self, network: Network) -> None:
+        """New connections see the new configuration at once. Raises ConfigError and changes nothing."""
+        policy = _compiled(network)
+        with self._lock:
+            if self._interception is not None:
+                self._interception.update(network)
+            self.network, self._policy = network, policy
+
+    def _may_intercept(self) -> bool:
+        network = self.network
+        ruled = bool(network.http.allow or network.http.deny or network.secrets)
+        return ruled or network.intercept or network.policy_script is not None or self.hooks is not None
+
+    def wants_interception(self, host: str) -> bool:
+        """Whether a hook, script or secret is a reason to see what is said to `host`."""
+        return self._may_intercept() and self.interception().wants(host)
+
+    def interception(self) -> Interception:
+        """The interceptor, made on first use."""
+        with self._lock:
+            if self._interception is None:
+                from sandbox.network.intercept import Interception
+
+                self._interception = Interception(self.network, self.placeholders, self.hooks, log=self._said)
+            return self._interception
+
+    def _said(self, line: str) -> None:
+        """What a policy script prints."""
+        from sandbox.events import event
+
+        self.emit(event("log", source="policy_script", message=line))
+
+    def ca_certificate(self) -> bytes | None:
+        """The authority that tenants are to trust, PEM, when interception can happen; else None, at no cost."""
+        return self.interception().ca_certificate() if self._may_intercept() else None
+
+    def close(self) -> None:
+        """Ends every connection and the thread, and gives the sockets back. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stopper.send(b"x")
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        if self._interception is not None:
+            self._interception.close()
+        for sock in (self._stop, self._stopper, *self.sockets.values(), *(one for _, one in self.published)):
+            sock.close()
+
+
+def _compiled(network: Network) -> NetworkPolicy:
+    """Compiles early, so that a mistake is an error at once and not a refusal later."""
+    from sandbox.policy.network import NetworkPolicy
+
+    if network.upstream_proxy is not None:
+        from sandbox.network.dial import proxy_address
+
+        proxy_address(network.upstream_proxy)
+    return NetworkPolicy(network)

@@ -1,0 +1,159 @@
+"""`sandbox run` as a person or a script uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.walls
+
+SANDBOX = [sys.executable, "-m", "sandbox"]
+
+
+def run(*words: str | bytes, cwd: Path, **more: object) -> subprocess.CompletedProcess[str]:
+    options: dict[str, object] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, **more}
+    return subprocess.run([*SANDBOX, "run", *words], cwd=cwd, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_output_and_status_are_the_commands(tmp_path: Path) -> None:
+    done = run("--", "sh", "-c", "echo out; echo err >&2; exit 7", cwd=tmp_path)
+    assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 7)
+
+
+def test_options_after_the_command_are_the_commands(tmp_path: Path) -> None:
+    assert run("echo", "--json", "-n", "--", "x", cwd=tmp_path).stdout == "--json -n -- x\n"
+    assert run("--timeout", "20s", "--", "printf", "%s", "--help", cwd=tmp_path).stdout == "--help"
+
+
+def test_a_signal_is_told_as_128_and_its_number(tmp_path: Path) -> None:
+    assert run("sh", "-c", "kill -KILL $$", cwd=tmp_path).returncode == 137
+
+
+def test_our_own_errors_are_125_with_one_line(tmp_path: Path) -> None:
+    for words in (["--root", "/nowhere", "true"], ["--memory", "lots", "true"], ["--mode", "strong", "true"], []):
+        done = run(*words, cwd=tmp_path)
+        assert done.returncode == 125, words
+        assert done.stderr.startswith("sandbox: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_command_that_is_not_there_is_127(tmp_path: Path) -> None:
+    done = run("no-such-program", cwd=tmp_path)
+    assert done.returncode == 127
+    assert done.stderr == "sandbox: no-such-program: no such command inside the sandbox\n"
+
+
+def test_a_timeout_is_124_and_said(tmp_path: Path) -> None:
+    done = run("--timeout", "200ms", "sleep", "1000", cwd=tmp_path)
+    assert done.returncode == 124
+    assert "timeout" in done.stderr
+
+
+@pytest.mark.root
+def test_out_of_memory_is_said(tmp_path: Path) -> None:
+    code = "x = bytearray()\nwhile True: x += bytes(2**20); x[-1] = 1"
+    done = run("--memory", "64m", "/usr/bin/python3", "-c", code, cwd=tmp_path)
+    assert "out of memory: the limit is 64 MiB" in done.stderr
+    assert done.returncode == 137
+
+
+def test_json_holds_the_whole_result(tmp_path: Path) -> None:
+    result = json.loads(run("--json", "sh", "-c", "echo hi; exit 3", cwd=tmp_path).stdout)
+    assert (result["stdout"], result["exit_code"], result["timed_out"]) == ("hi\n", 3, False)
+
+
+def test_input_comes_through_pipes_and_files(tmp_path: Path) -> None:
+    assert run("cat", cwd=tmp_path, stdin=None, input="from a pipe").stdout == "from a pipe"
+    (tmp_path / "in").write_text("from a file\n" * 100_000)
+    with open(tmp_path / "in") as given, open(tmp_path / "out", "w") as taken:
+        run("cat", cwd=tmp_path, stdin=given, stdout=taken, stderr=subprocess.PIPE, capture_output=False)
+    assert (tmp_path / "out").read_text() == (tmp_path / "in").read_text()
+
+
+def test_a_file_given_as_output_cannot_be_opened_anew_from_inside(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    log = tmp_path / "log"
+    log.write_text("precious\n")
+    with open(log, "a") as appended:
+        run("sh", "-c", "exec 3<>/proc/self/fd/1; : > /proc/self/fd/1; echo added", cwd=project, stdout=appended,
+            stderr=subprocess.PIPE, capture_output=False)  # fmt: skip
+    assert log.read_text() == "precious\nadded\n"
+
+
+def test_a_directory_given_as_input_opens_nothing(tmp_path: Path) -> None:
+    directory = os.open("/", os.O_RDONLY)
+    done = run("sh", "-c", "ls /proc/self/fd/0/root /proc/self/fd/0/etc/shadow", cwd=tmp_path, stdin=directory)
+    os.close(directory)
+    assert done.stdout == ""
+
+
+def test_variables_are_passed_and_set(tmp_path: Path) -> None:
+    environment = {**os.environ, "FAVOURITE": "blue"}
+    words = ("--env", "FAVOURITE", "--env", "SIZE=42", "sh", "-c", "echo $FAVOURITE $SIZE")
+    assert run(*words, cwd=tmp_path, env=environment).stdout == "blue 42\n"
+
+
+def test_paths_are_shown_read_only_or_writable(tmp_path: Path) -> None:
+    for name in ("project", "data", "out"):
+        (tmp_path / name).mkdir()
+    words = ("--ro", str(tmp_path / "data"), "--rw", str(tmp_path / "out"), "sh", "-c")
+    done = run(*words, f"touch {tmp_path}/data/x; touch {tmp_path}/out/x; echo ok", cwd=tmp_path / "project")
+    assert done.stdout == "ok\n"
+    assert (tmp_path / "out" / "x").exists()
+    assert not (tmp_path / "data" / "x").exists()
+
+
+def test_a_config_file_is_read_and_a_mistake_in_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("limits:\n  timeout: 200ms\n")
+    assert run("--config", "good.yaml", "sleep", "100", cwd=tmp_path).returncode == 124
+    (tmp_path / "bad.yaml").write_text("limts: {}\n")
+    done = run("--config", "bad.yaml", "true", cwd=tmp_path)
+    assert done.returncode == 125
+    assert "unknown key 'limts'; did you mean 'limits'?" in done.stderr
+
+
+def test_a_signal_to_us_reaches_the_command_which_decides(tmp_path: Path) -> None:
+    command = [*SANDBOX, "run", "sh", "-c", "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "caught\n"
+        assert process.wait() == 5
+
+
+def test_a_person_at_a_terminal_gets_a_terminal(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.environ["TERM"] = "vt100"
+        os.execv(sys.executable, [*SANDBOX, "run", "sh", "-c", "stty size; echo $TERM; tty; read x; echo got $x; exit 9"])
+    seen = b""
+    while b"/dev/pts/" not in seen:
+        seen += os.read(terminal, 1000)
+    assert b"vt100" in seen
+    os.write(terminal, b"typed\n")
+    while b"got typed" not in seen:
+        seen += os.read(terminal, 1000)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    os.close(terminal)
+
+
+def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "from sandbox.cli.main import main; main(['run', '--', 'true'])"],
+        cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True,
+    )  # fmt: skip
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    heavy = {"asyncio", "ssl", "cryptography", "rich", "typing", "msgspec", "dataclasses", "inspect", "subprocess", "yaml",
+             "pathlib", "json", "shutil", "h11", "h2", "cbor2", "hashlib", "logging"}  # fmt: skip
+    assert imported & heavy == set()
+    assert "sandbox.engines.bubblewrap" in imported

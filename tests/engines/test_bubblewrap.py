@@ -1,0 +1,5 @@
+from tests.engines.conformance import Conformance
+
+
+class TestBubblewrap(Conformance):
+    engine = "bubblewrap"

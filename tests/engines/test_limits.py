@@ -1,0 +1,94 @@
+"""A limit that was asked for is held, or it is an error."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox import LimitUnavailable, Sandbox
+
+EAT = "x = bytearray()\nwhile True: x += bytes(2**20); x[-1] = 1"
+
+
+def limited(root: Path, **limits: object) -> Sandbox:
+    return Sandbox({"filesystem": {"root": str(root)}, "limits": limits})
+
+
+@pytest.mark.root
+def test_out_of_memory_is_reported_as_such_with_limit_and_peak(tmp_path: Path) -> None:
+    with limited(tmp_path, memory="64m") as sandbox:
+        result = sandbox.exec(["/usr/bin/python3", "-c", EAT])
+        assert result.out_of_memory
+        assert result.note == "out of memory: the limit is 64 MiB, the peak was 64 MiB"
+        assert result.signal == 9
+        # The next one starts with a clean slate, and a failure of its own is not blamed on memory.
+        after = sandbox.exec("exit 3")
+        assert (after.exit_code, after.out_of_memory) == (3, False)
+
+
+@pytest.mark.root
+def test_memory_is_counted_over_all_processes_and_scratch_files(tmp_path: Path) -> None:
+    with limited(tmp_path, memory="64m") as sandbox:
+        assert sandbox.exec("head -c 200000000 /dev/zero > /tmp/big").out_of_memory
+
+
+@pytest.mark.root
+def test_processors_are_shared_out(tmp_path: Path) -> None:
+    with limited(tmp_path, cpus=0.2) as sandbox:
+        busy = "import time; t = time.time()\nwhile time.time() - t < 1: pass"
+        result = sandbox.exec(["/usr/bin/python3", "-c", busy])
+        assert result.user_ms + result.system_ms < 500
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root has control groups")
+def test_memory_without_a_control_group_is_held_per_process(tmp_path: Path) -> None:
+    with limited(tmp_path, memory="200m") as sandbox:
+        assert "MemoryError" in sandbox.exec(["/usr/bin/python3", "-c", EAT]).stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root has control groups")
+def test_a_limit_that_cannot_be_held_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LimitUnavailable, match=r"limits\.cpus needs a control group"):
+        limited(tmp_path, cpus=0.5)
+
+
+def test_a_fork_bomb_stops_at_the_limit_on_processes(tmp_path: Path) -> None:
+    with limited(tmp_path, pids=20) as sandbox:
+        result = sandbox.exec("for i in $(seq 100); do sleep 1000 & done; wait", timeout=20)
+        assert "fork" in result.stderr or "retry" in result.stderr
+        result = sandbox.exec("true", timeout=20)
+    with limited(tmp_path, pids=20) as sandbox:
+        assert sandbox.exec("echo ok").stdout == "ok\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="for root it must be asked for: docs/limits.md")
+def test_a_fork_bomb_stops_by_default(tmp_path: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
+        assert sandbox.exec("ulimit -u").stdout.strip() == "4097"
+
+
+def test_two_sandboxes_do_not_share_a_limit_on_processes(tmp_path: Path) -> None:
+    with limited(tmp_path, pids=20) as one, limited(tmp_path, pids=20) as other:
+        one.exec("for i in $(seq 15); do sleep 1000 & done")
+        assert other.exec("for i in $(seq 15); do sleep 1000 & done; echo ok").stdout == "ok\n"
+
+
+def test_the_largest_file_is_bounded(tmp_path: Path) -> None:
+    with limited(tmp_path, file_size="1m") as sandbox:
+        assert sandbox.exec("head -c 3000000 /dev/zero > big").exit_code != 0
+    assert (tmp_path / "big").stat().st_size == 2**20
+
+
+def test_open_files_are_bounded(tmp_path: Path) -> None:
+    with limited(tmp_path, open_files=16) as sandbox:
+        code = "x = [open('/dev/null') for _ in range(30)]"
+        assert "Too many open files" in sandbox.exec(["/usr/bin/python3", "-c", code]).stderr
+
+
+@pytest.mark.root
+def test_mode_max_limits_what_was_not_limited(tmp_path: Path) -> None:
+    with Sandbox({"mode": "max", "filesystem": {"root": str(tmp_path)}}) as sandbox:
+        assert sandbox.config.limits.memory == 2**30
+        assert sandbox.exec("ulimit -n").stdout == "1024\n"
