@@ -88,9 +88,7 @@ class Pki:
             .not_valid_before(now - datetime.timedelta(days=1))
             .not_valid_after(now + datetime.timedelta(days=30))
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         )
         if ca:
@@ -111,9 +109,7 @@ class Pki:
     def server_context(self, names: list[str], protocols: list[str]) -> ssl.SSLContext:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
-        certificate = self._build(
-            subject, self._certificate.subject, key.public_key(), ca=False, names=tuple(names)
-        )
+        certificate = self._build(subject, self._certificate.subject, key.public_key(), ca=False, names=tuple(names))
         pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -177,9 +173,7 @@ class Origin:
         async def event() -> Any:
             while (one := connection.next_event()) is h11.NEED_DATA:
                 if connection.they_are_waiting_for_100_continue:
-                    writer.write(
-                        connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b""
-                    )
+                    writer.write(connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
                 data = await reader.read(65536)
                 self.bytes_received += len(data)
                 connection.receive_data(data)
@@ -210,9 +204,7 @@ class Origin:
     async def _http2(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Echoes; a target that begins with /stream is answered frame by frame as it comes, with trailers at
         the end."""
-        connection = h2.connection.H2Connection(
-            h2.config.H2Configuration(client_side=False, header_encoding="utf-8")
-        )
+        connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
         connection.initiate_connection()
         writer.write(connection.data_to_send())
         heads: dict[int, dict[str, str]] = {}
@@ -226,9 +218,7 @@ class Origin:
                     pairs = [(str(name), str(value)) for name, value in one.headers]
                     heads[number], fields[number], bodies[number] = dict(pairs), pairs, b""
                     if heads[number][":path"].startswith("/stream"):
-                        connection.send_headers(
-                            number, [(":status", "200"), ("content-type", "application/grpc")]
-                        )
+                        connection.send_headers(number, [(":status", "200"), ("content-type", "application/grpc")])
                 elif isinstance(one, h2.events.DataReceived):
                     connection.acknowledge_received_data(one.flow_controlled_length, number)
                     if heads[number][":path"].startswith("/stream"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import json
 import zlib
 from urllib.parse import quote
@@ -31,7 +32,7 @@ cuts = st.lists(st.integers(0, 400), max_size=12)
 
 def pieces(data: bytes, at: list[int]) -> list[bytes]:
     edges = sorted({0, len(data), *(one for one in at if one < len(data))})
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(edges)]
 
 
 class Pieces(Body):
@@ -60,9 +61,7 @@ def test_replacing_gives_the_same_however_the_stream_is_cut(parts: list[bytes], 
 
 
 @given(st.lists(st.sampled_from([VALUE, b"sk-", b"s", b"x", VALUE[:-1]]), max_size=9), cuts)
-def test_a_lenient_replacer_never_gives_more_than_three_bytes_of_a_word_away(
-    parts: list[bytes], at: list[int]
-) -> None:
+def test_a_lenient_replacer_never_gives_more_than_three_bytes_of_a_word_away(parts: list[bytes], at: list[int]) -> None:
     replacer = Replacer({VALUE: b"<hidden>"}, lenient=3)
     out = b"".join(replacer.feed(piece) for piece in pieces(b"".join(parts), at)) + replacer.flush()
     assert VALUE not in out
@@ -72,20 +71,12 @@ def test_a_lenient_replacer_never_gives_more_than_three_bytes_of_a_word_away(
 def test_a_stream_that_begins_no_word_is_not_delayed() -> None:
     replacer = Replacer({WORD: VALUE})
     assert replacer.feed(b"data: one\n\n") == b"data: one\n\n"
-    assert (
-        Replacer({VALUE: b"x"}, lenient=3).feed(b"a message that ends with s")
-        == b"a message that ends with s"
-    )
+    assert Replacer({VALUE: b"x"}, lenient=3).feed(b"a message that ends with s") == b"a message that ends with s"
 
 
 @given(st.binary(max_size=40), st.lists(st.binary(min_size=1, max_size=8), min_size=1, max_size=4))
 def test_the_kept_end_is_the_longest_that_begins_a_word(data: bytes, words: list[bytes]) -> None:
-    fitting = [
-        n
-        for n in range(len(data) + 1)
-        for word in words
-        if n < len(word) and data[len(data) - n :] == word[:n]
-    ]
+    fitting = [n for n in range(len(data) + 1) for word in words if n < len(word) and data[len(data) - n :] == word[:n]]
     assert beginning(data, words) == max(fitting)
 
 
@@ -97,9 +88,7 @@ def _json(word: bytes) -> bytes:
     return "".join(f"\\u{byte:04x}" for byte in word).encode()
 
 
-@pytest.mark.parametrize(
-    "spelling", [WORD, _percent(WORD), _json(WORD), WORD[:9] + _percent(WORD[9:12]) + WORD[12:]]
-)
+@pytest.mark.parametrize("spelling", [WORD, _percent(WORD), _json(WORD), WORD[:9] + _percent(WORD[9:12]) + WORD[12:]])
 @given(st.binary(max_size=20), st.binary(max_size=20), cuts)
 def test_a_word_is_found_plainly_or_escaped_however_it_is_cut(
     spelling: bytes, before: bytes, after: bytes, at: list[int]
@@ -123,9 +112,7 @@ def test_escapes_of_both_kinds_are_resolved() -> None:
 
 @given(st.binary(max_size=2000), cuts, st.sampled_from(["gzip", "deflate", "raw"]))
 def test_compressed_bodies_are_read_however_they_are_cut(data: bytes, at: list[int], way: str) -> None:
-    packed = {"gzip": gzip.compress, "deflate": zlib.compress, "raw": lambda d: zlib.compress(d)[2:-4]}[way](
-        data
-    )
+    packed = {"gzip": gzip.compress, "deflate": zlib.compress, "raw": lambda d: zlib.compress(d)[2:-4]}[way](data)
     inflate = Decompressor("gzip" if way == "gzip" else "deflate")
     assert b"".join(inflate.feed(piece) for piece in pieces(packed, at)) + inflate.flush() == data
 
@@ -136,7 +123,7 @@ def test_garbage_that_calls_itself_gzip_is_an_error_not_a_crash(data: bytes) -> 
     try:
         inflate.feed(data)
         inflate.flush()
-    except (ValueError, Denied):
+    except Denied:
         pass
 
 

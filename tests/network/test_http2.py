@@ -47,9 +47,7 @@ class Client:
         number = self.h2.get_next_available_stream_id()
         fields = {":method": method, ":scheme": "https", ":authority": API, ":path": path}
         fields |= {f":{name}": value for name, value in pseudo.items() if not name.startswith("_")}
-        extra = [
-            (name[1:].replace("_", "-"), value) for name, value in pseudo.items() if name.startswith("_")
-        ]
+        extra = [(name[1:].replace("_", "-"), value) for name, value in pseudo.items() if name.startswith("_")]
         self.h2.send_headers(number, [*fields.items(), *extra], end_stream=end)
         self.flush()
         return number
@@ -121,9 +119,7 @@ def test_a_tenant_is_offered_what_upstream_speaks(make_lab: MakeLab) -> None:
         assert sock.selected_alpn_protocol() == "http/1.1"
 
 
-def test_many_streams_are_answered_side_by_side_over_one_connection(
-    make_lab: MakeLab, make_client: Any
-) -> None:
+def test_many_streams_are_answered_side_by_side_over_one_connection(make_lab: MakeLab, make_client: Any) -> None:
     lab = make_lab(protocols=H2)
     client = make_client(lab)
     numbers = [client.begin(f"/{one}") for one in range(50)]
@@ -173,9 +169,7 @@ def test_grpc_talks_both_ways_at_once_and_ends_with_trailers(make_lab: MakeLab, 
     assert ("grpc-status", "0") in got.headers
 
 
-def test_a_stream_where_bodies_are_searched_still_talks_both_ways(
-    make_lab: MakeLab, make_client: Any
-) -> None:
+def test_a_stream_where_bodies_are_searched_still_talks_both_ways(make_lab: MakeLab, make_client: Any) -> None:
     lab = make_lab({"secrets": {"KEY": secret()}}, protocols=H2)
     lab.host = "other.example.com"
     client = make_client(lab)
@@ -200,9 +194,7 @@ def test_large_bodies_pass_both_ways_under_flow_control(make_lab: MakeLab, make_
     number = client.begin("/", end=False, method="POST")
     size, sent = 3 * 2**20, 0
     while sent < size:
-        room = min(
-            client.h2.local_flow_control_window(number), client.h2.max_outbound_frame_size, size - sent
-        )
+        room = min(client.h2.local_flow_control_window(number), client.h2.max_outbound_frame_size, size - sent)
         if room == 0:
             client.until(lambda one: isinstance(one, h2.events.WindowUpdated))
             continue
@@ -278,9 +270,7 @@ def test_a_tunnel_in_a_stream_is_refused(make_lab: MakeLab, make_client: Any) ->
     lab = make_lab(protocols=H2)
     client = make_client(lab, validate=False)
     number = client.h2.get_next_available_stream_id()
-    client.h2.send_headers(
-        number, [(":method", "CONNECT"), (":authority", "other.example.com:443")], end_stream=True
-    )
+    client.h2.send_headers(number, [(":method", "CONNECT"), (":authority", "other.example.com:443")], end_stream=True)
     client.flush()
     with pytest.raises(ConnectionError):
         head, _, _ = client.answer(number)
@@ -318,9 +308,7 @@ def test_an_origin_that_says_goodbye_lets_its_streams_end(make_lab: MakeLab, mak
                     head = connection.data_to_send()
                     connection.send_data(one.stream_id, b"after goodbye", end_stream=True)
                     last = connection.data_to_send()
-                    bye = (
-                        b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + one.stream_id.to_bytes(4, "big") + bytes(4)
-                    )
+                    bye = b"\x00\x00\x08\x07\x00\x00\x00\x00\x00" + one.stream_id.to_bytes(4, "big") + bytes(4)
                     writer.write(head + bye + last)
             writer.write(connection.data_to_send())
 
@@ -335,9 +323,7 @@ def test_an_origin_that_resets_a_stream_ends_that_stream_only(make_lab: MakeLab,
     lab = make_lab(protocols=H2)
 
     async def picky(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = h2.connection.H2Connection(
-            h2.config.H2Configuration(client_side=False, header_encoding="utf-8")
-        )
+        connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
         connection.initiate_connection()
         writer.write(connection.data_to_send())
         while data := await reader.read(65536):
@@ -357,13 +343,10 @@ def test_an_origin_that_resets_a_stream_ends_that_stream_only(make_lab: MakeLab,
 
 def test_curl_speaks_http2_through_the_gate(make_lab: MakeLab) -> None:
     lab = make_lab(protocols=H2)
-    done = subprocess.run(
-        ["curl", "-sS", "--http2", "--cacert", lab.ca_file, "-w", "%{http_version}", "-o", "/dev/null"]
-        + ["--connect-to", f"{API}:443:127.0.0.1:{lab.port}", f"https://{API}/"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    route = ["--connect-to", f"{API}:443:127.0.0.1:{lab.port}", "--cacert", lab.ca_file]
+    show = ["-w", "%{http_version}", "-o", "/dev/null"]
+    curl = ["curl", "-sS", "--http2", *route, *show, f"https://{API}/"]
+    done = subprocess.run(curl, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("2", "")
 
 

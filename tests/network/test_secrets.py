@@ -97,12 +97,8 @@ LEAKS = {
     "in a body": raw("POST / HTTP/1.1", f"Content-Length: {len(PLACEHOLDER)}", body=PLACEHOLDER.encode()),
     "in a form": raw("POST / HTTP/1.1", f"Content-Length: {len(ESCAPED)}", body=ESCAPED.encode()),
     "in JSON": raw("POST / HTTP/1.1", f"Content-Length: {len(IN_JSON)}", body=IN_JSON.encode()),
-    "over chunks": raw(
-        "POST / HTTP/1.1", "Transfer-Encoding: chunked", body=chunked(PLACEHOLDER.encode(), 3)
-    ),
-    "in gzip": raw(
-        "POST / HTTP/1.1", "Content-Encoding: gzip", f"Content-Length: {len(PACKED)}", body=PACKED
-    ),
+    "over chunks": raw("POST / HTTP/1.1", "Transfer-Encoding: chunked", body=chunked(PLACEHOLDER.encode(), 3)),
+    "in gzip": raw("POST / HTTP/1.1", "Content-Encoding: gzip", f"Content-Length: {len(PACKED)}", body=PACKED),
     "in deflate over chunks": raw(
         "POST / HTTP/1.1",
         "Content-Encoding: deflate",
@@ -189,7 +185,9 @@ def test_a_value_is_never_sent_without_tls(make_lab: MakeLab) -> None:
 
 def test_values_in_an_answer_come_back_as_placeholders_also_compressed_or_split(make_lab: MakeLab) -> None:
     lab = make_lab({"secrets": {"KEY": secret()}})
-    text = f"plain {VALUE}, json {json.dumps(VALUE)[1:-1].replace('/', chr(92) + '/')}, address {ESCAPED_VALUE}".encode()
+    text = (
+        f"plain {VALUE}, json {json.dumps(VALUE)[1:-1].replace('/', chr(92) + '/')}, address {ESCAPED_VALUE}".encode()
+    )
 
     def answer(*_: Any) -> Any:
         return (
@@ -267,9 +265,7 @@ def one(**fields: Any) -> dict[str, Secret]:
     return {"KEY": Secret.read({"hosts": ["h.example"], **fields})}
 
 
-def test_values_come_from_the_environment_a_file_or_a_program(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_values_come_from_the_environment_a_file_or_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("OWNERS_KEY", "from the environment")
     file = tmp_path / "key"
     file.write_text("from a file\n")
@@ -292,9 +288,7 @@ def test_values_come_from_the_environment_a_file_or_a_program(
         ({"value": VALUE, "in": ["cookie"]}, "header, query, body"),
     ],
 )
-def test_a_secret_that_cannot_be_used_says_why_and_never_what_it_holds(
-    fields: dict[str, Any], message: str
-) -> None:
+def test_a_secret_that_cannot_be_used_says_why_and_never_what_it_holds(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(one(**fields))
     assert message in str(caught.value)

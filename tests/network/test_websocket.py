@@ -31,7 +31,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
                 writer.write(server.send(TextMessage(event.data, message_finished=event.message_finished)))
             elif isinstance(event, BytesMessage):
                 writer.write(server.send(BytesMessage(event.data, message_finished=event.message_finished)))
-            elif isinstance(event, Ping) or isinstance(event, CloseConnection):
+            elif isinstance(event, (Ping, CloseConnection)):
                 writer.write(server.send(event.response()))
         await writer.drain()
 
@@ -184,9 +184,7 @@ def test_after_the_handshake_only_frames_pass(make_lab: MakeLab) -> None:
 
 
 @pytest.mark.parametrize("accept", [b"", b"Sec-WebSocket-Accept: d3Jvbmc=\r\n"])
-def test_an_origin_that_did_not_accept_the_handshake_is_no_websocket(
-    make_lab: MakeLab, accept: bytes
-) -> None:
+def test_an_origin_that_did_not_accept_the_handshake_is_no_websocket(make_lab: MakeLab, accept: bytes) -> None:
     lab = make_lab()
 
     async def wrong(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

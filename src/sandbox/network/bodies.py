@@ -127,8 +127,7 @@ class Finder:
 
 
 class Decompressor:
-    """gzip or deflate, in slices, with a bound on the growth. Raises Denied on a bomb, ValueError on
-    garbage."""
+    """gzip or deflate, in slices, with a bound on the growth. Raises Denied on a bomb and on garbage."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
@@ -150,12 +149,12 @@ class Decompressor:
         while data:
             if self._inflate.eof:  # a further gzip member
                 if self._encoding != "gzip":
-                    raise ValueError("more data after the end of a compressed body")
+                    raise _garbled("more data follows its end")
                 self._inflate = zlib.decompressobj(31)
             try:
                 piece = self._inflate.decompress(data, SLICE)
             except zlib.error as problem:
-                raise ValueError(f"a compressed body that is not {self._encoding}: {problem}") from None
+                raise _garbled(f"it is not {self._encoding} ({problem})") from None
             self._gave += len(piece)
             if self._gave > GROWTH_FREE + GROWTH_RATIO * self._came:
                 raise Denied("compressed-body", "the compressed body grows out of all proportion")
@@ -164,10 +163,14 @@ class Decompressor:
         return b"".join(out)
 
     def flush(self) -> bytes:
-        """The end. Raises ValueError when the body was cut short."""
+        """The end. Raises Denied when the body was cut short."""
         if self._came and (self._inflate is None or not self._inflate.eof):
-            raise ValueError("a compressed body that is cut short")
+            raise _garbled("it is cut short")
         return self._inflate.flush() if self._inflate is not None else b""
+
+
+def _garbled(why: str) -> Denied:
+    return Denied("content-encoding", f"the compressed body cannot be looked into: {why}")
 
 
 class Changed(Body):
@@ -231,7 +234,7 @@ class Guarded(Body):
         self.length = source.length
 
     async def inspect(self) -> None:
-        """Reads ahead. Raises Denied, or ValueError for a body that is not the compression it says."""
+        """Reads ahead. Raises Denied, also for a body that is not the compression it says."""
         declared = self.length is not None
         while not self._ended and len(self._held) < self.READ_AHEAD:
             if declared:
@@ -278,9 +281,7 @@ class Guarded(Body):
 def content_encodings(headers: Headers) -> list[str]:
     """The codings of a body, in the order they were applied; `identity` and `aws-chunked` leave the bytes
     readable."""
-    names = [
-        name.strip().lower() for value in headers.get_all("Content-Encoding") for name in value.split(",")
-    ]
+    names = [name.strip().lower() for value in headers.get_all("Content-Encoding") for name in value.split(",")]
     return [name for name in names if name not in ("", "identity", "aws-chunked")]
 
 
@@ -290,9 +291,7 @@ def decompressor(headers: Headers) -> Decompressor | None:
     if not encodings:
         return None
     if len(encodings) > 1 or encodings[0] not in ("gzip", "x-gzip", "deflate"):
-        raise Denied(
-            "content-encoding", f"a body in {', '.join(encodings)[:60]!r} cannot be looked into; use gzip"
-        )
+        raise Denied("content-encoding", f"a body in {', '.join(encodings)[:60]!r} cannot be looked into; use gzip")
     return Decompressor(encodings[0].removeprefix("x-"))
 
 

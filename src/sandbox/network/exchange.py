@@ -59,16 +59,13 @@ class Exchange:
             return report.ended(denied(report.what, decision), decision)
         except BadMessage as problem:
             reason = printable(str(problem))
-            return report.ended(
-                unreadable(reason, problem.status), Decision(False, "ambiguous-request", reason)
-            )
+            return report.ended(unreadable(reason, problem.status), Decision(False, "ambiguous-request", reason))
         except (UpstreamError, TimeoutError) as problem:
             reason = self._secrets.scrub(str(problem) or "it took too long")
             return report.ended(unreachable(request.host, reason), Decision(True, "upstream", reason))
 
     async def _handled(self, request: Request, report: Report) -> Response:
         self._judge(request)
-        seen = request  # as the tenant meant it, for on_response
         if request.stream is not EMPTY:
             report.body = request.stream = Counted(request.stream)
         body = request.stream
@@ -77,8 +74,9 @@ class Exchange:
             request = await self._hooks.request(request)
             if (request.method, request.scheme, request.host, request.port, request.target) != before:
                 self._rejudge(request)
-            if self._hooks.on_responses and self._hooks.reads_answers:
-                request.headers.set("Accept-Encoding", "identity")
+        if self._hooks.reads_answers:
+            request.headers.set("Accept-Encoding", "identity")
+        asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
         words = await self._secrets.put_in(request)
         if request.stream is not body:
             request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
@@ -89,9 +87,13 @@ class Exchange:
         response = await self._upstreams.send(request)
         if response.switched is not None:
             return self._upgraded(request, response, report, words)
-        self._secrets.clean(response, words)
-        if self._hooks.on_responses:
-            response = await self._hooks.response(response, seen)
+        try:
+            self._secrets.clean(response, words)
+            if self._hooks.on_responses:
+                response = await self._hooks.response(response, asked)
+        except BaseException:
+            response.stream.close()  # upstream is still sending it
+            raise
         return report.following(response)
 
     def _judge(self, request: Request) -> None:
@@ -106,18 +108,14 @@ class Exchange:
             request.host = canonical_host(request.host)
         except InvalidHost as problem:
             raise Denied("hook", f"a hook changed the host to something that is none: {problem}") from None
-        if not request.target.startswith("/") or any(
-            not "!" <= c <= "~" for c in request.target + request.method
-        ):
+        if not request.target.startswith("/") or any(not "!" <= c <= "~" for c in request.target + request.method):
             raise Denied("hook", "a hook changed the request to something that is no HTTP request")
         allowed = self._hooks.host_allowed(request.host)
         if allowed is not None and not allowed:
             raise Denied(allowed.rule, allowed.reason)
         self._judge(request)
 
-    def _upgraded(
-        self, request: Request, response: Response, report: Report, words: Mapping[bytes, bytes]
-    ) -> Response:
+    def _upgraded(self, request: Request, response: Response, report: Report, words: Mapping[bytes, bytes]) -> Response:
         from sandbox.network.websocket import Relay, refuse_other_upgrade
 
         assert response.switched is not None
@@ -140,9 +138,7 @@ class Exchange:
 class Report:
     """What is told about one exchange, once: when its answer has gone through, or failed to."""
 
-    def __init__(
-        self, context: GateContext, destination: Destination, secrets: Secrets, request: Request
-    ) -> None:
+    def __init__(self, context: GateContext, destination: Destination, secrets: Secrets, request: Request) -> None:
         self._context, self._destination = context, destination
         self._began = time.monotonic()
         # As the tenant sent it: with placeholders. Scrubbed even so, for a value it may have got in another
@@ -158,9 +154,7 @@ class Report:
 
     def ended(self, response: Response, decision: Decision) -> Response:
         """It ends here: with our own answer."""
-        self._tell(
-            decision, response.status, len(response.stream.data) if isinstance(response.stream, Whole) else 0
-        )
+        self._tell(decision, response.status, len(response.stream.data) if isinstance(response.stream, Whole) else 0)
         return response
 
     def following(self, response: Response) -> Response:
@@ -169,9 +163,7 @@ class Report:
         if isinstance(body, Whole) or body is EMPTY:
             self._tell(ALLOWED, response.status, len(body.data) if isinstance(body, Whole) else 0)
         else:
-            response.stream = Counted(
-                body, lambda size, problem: self._answered(response.status, size, problem)
-            )
+            response.stream = Counted(body, lambda size, problem: self._answered(response.status, size, problem))
         return response
 
     def switched(self, sent: int, received: int, problem: Exception | None) -> None:
@@ -218,9 +210,7 @@ class Counted(Body):
         try:
             piece = await self._source.read()
         except BaseException as problem:
-            self._tell(
-                problem if isinstance(problem, Exception) else ConnectionAbortedError("the tenant left")
-            )
+            self._tell(problem if isinstance(problem, Exception) else ConnectionAbortedError("the tenant left"))
             raise
         self.size += len(piece)
         if not piece:

@@ -66,9 +66,7 @@ class HookRunner:
         self.reads_answers = bool(self.on_responses) or (script is not None and script.reads_bodies)
         if script is not None:
             self.on_requests += [("policy_script: on_request", script.on_request)] * script.has("on_request")
-            self.on_responses += [("policy_script: on_response", script.on_response)] * script.has(
-                "on_response"
-            )
+            self.on_responses += [("policy_script: on_response", script.on_response)] * script.has("on_response")
 
     def __bool__(self) -> bool:
         return bool(self.on_requests or self.on_responses or self._verifiers)
@@ -120,8 +118,8 @@ class HookRunner:
                 if self._workers is None:
                     self._workers = ThreadPoolExecutor(WORKERS, "sandbox-hook")
                 return await loop.run_in_executor(self._workers, hook, *arguments)
-        except Denied:
-            raise
+        except Denied as problem:  # the script's, or a body too large to be looked at whole
+            raise Denied(f"hook: {name}", f"{name}: {problem.reason}") from None
         except Blocked as problem:
             raise Denied(f"hook: {name}", str(problem) or f"blocked by {name}") from None
         except TimeoutError:

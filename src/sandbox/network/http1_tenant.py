@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import h11
 
+from sandbox.errors import Denied
 from sandbox.network.http1_rules import (
     MAX_HEAD,
     asks_for_websocket,
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Request], Awaitable[Response]]
 
-HEAD_TIMEOUT = (
-    30.0  # from a head's first byte to its last: a slow sender holds its own connection, nothing else
-)
+HEAD_TIMEOUT = 30.0  # from a head's first byte to its last: a slow sender holds its own connection, nothing else
 IDLE_TIMEOUT = 300.0
 DRAINED_READS = 64  # of a body nobody wanted, before the connection is given up instead
 
@@ -61,6 +60,9 @@ class Http1Tenant:
                 return
             try:
                 await self._answer(response)
+            except (Denied, OSError):
+                self._stream.abort()  # half an answer must not look like a whole one; it has been reported
+                return
             finally:
                 response.stream.close()
             if not await self._next_cycle():
@@ -82,9 +84,7 @@ class Http1Tenant:
         headers = Headers(end_to_end(event.headers.raw_items()))
         if asks_for_websocket(fields):
             headers.pairs += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
-        return Request(
-            method, self._scheme, self._host, self._port, target, headers, body, inform=self._inform
-        )
+        return Request(method, self._scheme, self._host, self._port, target, headers, body, inform=self._inform)
 
     async def _head(self) -> h11.Request | None:
         data, self._ahead = self._ahead, b""
@@ -124,11 +124,7 @@ class Http1Tenant:
                 await self._stream.write(send(h11.Data(piece)) or b"")
         # Only a chunked message has room for trailers; h11 chunks what has no length and a tenant that knows
         # how.
-        chunked = (
-            not bodiless
-            and self._h11.their_http_version == b"1.1"
-            and "Content-Length" not in response.headers
-        )
+        chunked = not bodiless and self._h11.their_http_version == b"1.1" and "Content-Length" not in response.headers
         trailers = list(body.trailers) if chunked else []
         await self._stream.write(out + (send(h11.EndOfMessage(headers=trailers)) or b""))
 

@@ -71,9 +71,7 @@ class Http1Upstream:
         except h11.LocalProtocolError as problem:
             raise UpstreamError(f"the request cannot be sent: {problem}") from None
         if isinstance(body, Whole) or body is EMPTY:
-            out += (
-                (self._h11.send(h11.Data(body.data)) or b"") if isinstance(body, Whole) and body.data else b""
-            )
+            out += (self._h11.send(h11.Data(body.data)) or b"") if isinstance(body, Whole) and body.data else b""
             out += self._h11.send(h11.EndOfMessage()) or b""
         try:
             await self._stream.write(out)
@@ -96,11 +94,11 @@ class Http1Upstream:
             chunked = body.length is None
             end = h11.EndOfMessage(headers=list(body.trailers) if chunked else [])
             await self._stream.write(self._h11.send(end) or b"")
-        except (Denied, OSError, ValueError, h11.LocalProtocolError) as problem:
+        except (Denied, OSError, h11.LocalProtocolError) as problem:
             # Reading fails now too, and tells why. Cut, not closed: half a body must not look like a whole
             # one.
             self._pump_problem = problem
-            getattr(self._stream, "abort", self._stream.close)()
+            self._stream.abort()
 
     async def _response(self, request: Request) -> Response:
         while True:
@@ -149,9 +147,7 @@ class Http1Upstream:
             if self._pump_problem is not None:
                 raise self._pump_problem from None
             if not self._heard:
-                raise UpstreamError(
-                    "upstream closed the connection without answering", nothing_came=True
-                ) from None
+                raise UpstreamError("upstream closed the connection without answering", nothing_came=True) from None
             raise UpstreamError(f"upstream went away within its answer: {problem}") from None
 
     def finish(self) -> None:

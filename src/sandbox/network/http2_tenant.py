@@ -112,9 +112,7 @@ class Http2Tenant(Http2Side):
             pseudo.get(b":method", b"").decode("latin-1"),
             pseudo.get(b":path", b"").decode("latin-1"),
         )
-        request = Request(
-            method, self._scheme, self._host, self._port, target or "/", headers, body, inform=inform
-        )
+        request = Request(method, self._scheme, self._host, self._port, target or "/", headers, body, inform=inform)
         try:
             self._refuse(pseudo, headers)
         except BadMessage as problem:
@@ -156,7 +154,7 @@ class Http2Tenant(Http2Side):
             self._finished += 1
             if (body := self._bodies.get(stream_id)) and not body.ended:
                 await self.reset(stream_id, ErrorCodes.NO_ERROR)  # answered early: the rest is not wanted
-        except (OSError, Denied, ValueError, TimeoutError, h2.exceptions.ProtocolError):
+        except (OSError, Denied, TimeoutError, h2.exceptions.ProtocolError):
             await self.reset(stream_id, ErrorCodes.INTERNAL_ERROR)
         finally:
             stream.close()

@@ -87,7 +87,7 @@ class Http2Upstream(Http2Side):
     async def _pump(self, stream_id: int, body: Body) -> None:
         try:
             await self.send_body(stream_id, body)
-        except (Denied, OSError, ValueError, h2.exceptions.ProtocolError) as problem:
+        except (Denied, OSError, h2.exceptions.ProtocolError) as problem:
             answer = self._streams.get(stream_id)
             if answer is not None:
                 answer.fail(problem)

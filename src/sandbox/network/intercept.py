@@ -88,9 +88,7 @@ class Interception:
         """The sandbox's own authority, PEM."""
         return self._own_authority().pem
 
-    async def tls(
-        self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext
-    ) -> None:
+    async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """Ends TLS here. Upstream is asked first, so that the tenant is offered what upstream speaks."""
         stream = await Stream.of(client)
         upstreams = Upstreams(context, self._trust, self._hooks)
@@ -99,9 +97,7 @@ class Interception:
             _refuse_other_name(hello.server_name, destination)
             offer = tuple(one for one in hello.protocols if one in (HTTP1, HTTP2)) or (HTTP1,)
             protocol = await upstreams.agree(destination, offer)
-            tls = TlsStream(
-                stream, self._own_authority().context(destination.host, protocol), server_side=True
-            )
+            tls = TlsStream(stream, self._own_authority().context(destination.host, protocol), server_side=True)
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 await tls.handshake()
             await self._serve(tls, protocol, "https", destination, context, upstreams)
@@ -111,9 +107,7 @@ class Interception:
             upstreams.close()
             stream.close()
 
-    async def http(
-        self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext
-    ) -> None:
+    async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """The same for plain HTTP, on any port; HTTP/2 when the tenant begins with its preface."""
         stream = await Stream.of(client)
         upstreams = Upstreams(context, self._trust, self._hooks)

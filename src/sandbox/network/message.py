@@ -59,11 +59,7 @@ class Headers:
 
     def add(self, name: str, value: str) -> None:
         """One more field. Raises ValueError for what could end the field and begin another."""
-        if (
-            not name
-            or any(character in name for character in "\r\n\0: ")
-            or any(c in value for c in "\r\n\0")
-        ):
+        if not name or any(character in name for character in "\r\n\0: ") or any(c in value for c in "\r\n\0"):
             raise ValueError(f"not a header field: {name!r}")
         self.pairs.append((name.encode("latin-1"), value.encode("latin-1")))
 
@@ -245,6 +241,11 @@ class Request(_Message):
         self.port = parts.port or DEFAULT_PORTS[parts.scheme]
         self.target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
+    def copy(self) -> Request:
+        """The same request, changed independently; its body only when that has been buffered."""
+        body = Whole(self.stream.data) if isinstance(self.stream, Whole) else EMPTY
+        return Request(self.method, self.scheme, self.host, self.port, self.target, self.headers.copy(), body)
+
     def __repr__(self) -> str:
         return f"Request({self.method} {self.host}:{self.port}{self.path})"
 
@@ -284,8 +285,6 @@ async def whole(body: Body) -> Whole:
     while piece := await body.read():
         size += len(piece)
         if size > MAX_BUFFERED:
-            raise Denied(
-                "body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes"
-            )
+            raise Denied("body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes")
         pieces.append(piece)
     return Whole(b"".join(pieces), body.trailers)

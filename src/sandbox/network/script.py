@@ -55,16 +55,10 @@ class Script:
     def __init__(self, source: str, secrets: Mapping[str, str], log: Callable[[str], None]) -> None:
         self._log = log
         self.reads_bodies = re.search(r"\.body\b|\.size\b|\bdir\(|\bgetattr\(", source) is not None
-        defined = {
-            name
-            for name in _FUNCTIONS
-            if re.search(rf"^(def\s+{name}\s*\(|{name}\s*=)", source, re.MULTILINE)
-        }
+        defined = {name for name in _FUNCTIONS if re.search(rf"^(def\s+{name}\s*\(|{name}\s*=)", source, re.MULTILINE)}
         self._host_function = next((n for n in ("is_host_allowed", "is_allowed") if n in defined), None)
         self._defined = defined
-        stubs = "".join(
-            f"\ndef {name}(*args): return None\n" for name in _FUNCTIONS[:2] if name not in defined
-        )
+        stubs = "".join(f"\ndef {name}(*args): return None\n" for name in _FUNCTIONS[:2] if name not in defined)
         module = starlark.Module()
         module["secrets"] = dict(secrets)
         module.add_callable("print", self._print)
@@ -89,9 +83,7 @@ class Script:
             allowed = self._call(self._host_function, host) is True
         except Denied as problem:
             return Decision(False, rule, problem.reason)
-        return Decision(
-            allowed, rule, f"the policy script {'allows' if allowed else 'does not allow'} {host}"
-        )
+        return Decision(allowed, rule, f"the policy script {'allows' if allowed else 'does not allow'} {host}")
 
     def on_request(self, request: Request) -> Request | None:
         """Runs the script's function on `request`. Called in a worker thread, as hooks are."""

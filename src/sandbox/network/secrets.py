@@ -63,8 +63,7 @@ class Secrets:
         unusable."""
         values = resolve(secrets)
         credentials = [
-            Credential(name, secret, values[name], self._placeholder(name, secret))
-            for name, secret in secrets.items()
+            Credential(name, secret, values[name], self._placeholder(name, secret)) for name, secret in secrets.items()
         ]
         for one in credentials:
             if len(one.placeholder) < 8:
@@ -127,9 +126,7 @@ class Secrets:
                 request.headers.pairs = [_filled(pair, one, injected) for pair in request.headers.pairs]
             if "query" in one.places and request.query:
                 query = request.query.encode("latin-1")
-                request.query = query.replace(one.placeholder, quote(one.value, safe="").encode()).decode(
-                    "latin-1"
-                )
+                request.query = query.replace(one.placeholder, quote(one.value, safe="").encode()).decode("latin-1")
             injected.update(one.spellings)
         if usable:
             # What comes back must be readable, so that values in it can be found.
@@ -142,9 +139,7 @@ class Secrets:
             return
         if forbidden:
             inflate = decompressor(request.headers)
-            guarded = Guarded(
-                request.stream, forbidden, inflate, lambda word: self._refusal(word, request.host)
-            )
+            guarded = Guarded(request.stream, forbidden, inflate, lambda word: self._refusal(word, request.host))
             await guarded.inspect()
             request.stream = guarded
         words = {one.placeholder: one.value for one in usable if "body" in one.places}
@@ -156,9 +151,7 @@ class Secrets:
         """Turns values in `response` back into placeholders, as it passes."""
         if not words:
             return
-        response.headers.pairs = [
-            (name, _turned_back(value, words)) for name, value in response.headers.pairs
-        ]
+        response.headers.pairs = [(name, _turned_back(value, words)) for name, value in response.headers.pairs]
         if response.stream is EMPTY:
             return
         body = decoded(response.headers, response.stream)
@@ -187,8 +180,7 @@ class Secrets:
         why = f"must not be sent to {host}" if current else "has been revoked"
         return Denied(
             f"{RULE}.{name}",
-            f"the secret {name} {why}"
-            + (f"; to allow it, add {host!r} to {RULE}.{name}.hosts" if current else ""),
+            f"the secret {name} {why}" + (f"; to allow it, add {host!r} to {RULE}.{name}.hosts" if current else ""),
         )
 
     def _refuse_unencrypted(self, request: Request, usable: list[Credential]) -> None:

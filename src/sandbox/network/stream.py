@@ -33,6 +33,9 @@ class ByteStream(Protocol):
     def close(self) -> None:
         """Ends both directions. Idempotent."""
 
+    def abort(self) -> None:
+        """Ends at once: the other side must not take what it has for the whole."""
+
 
 class Stream(asyncio.Protocol):
     """A connected socket."""
@@ -101,7 +104,6 @@ class Stream(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Ends at once, with a reset: the other side must not take what it has for the whole."""
         if self._transport is not None:
             self._transport.abort()
 

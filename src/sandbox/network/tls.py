@@ -18,14 +18,10 @@ RECORD = 64 * 1024
 class TlsStream:
     """A `ByteStream` in TLS. Call `handshake` first."""
 
-    def __init__(
-        self, lower: Stream, context: ssl.SSLContext, *, server_side: bool, host: str | None = None
-    ) -> None:
+    def __init__(self, lower: Stream, context: ssl.SSLContext, *, server_side: bool, host: str | None = None) -> None:
         self._lower = lower
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(
-            self._incoming, self._outgoing, server_side=server_side, server_hostname=host
-        )
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side, server_hostname=host)
         self._closed = False
 
     @property
@@ -94,7 +90,6 @@ class TlsStream:
         self._lower.close()
 
     def abort(self) -> None:
-        """Ends at once, without close_notify: the other side must not take what it has for the whole."""
         self._closed = True
         self._lower.abort()
 

@@ -112,9 +112,7 @@ class Upstreams:
         except UpstreamError as problem:
             # It may have closed an idle connection just as we wrote: nothing came, so nothing was done.
             repeatable = isinstance(request.stream, Whole) or request.stream is EMPTY
-            if not (
-                used and problem.nothing_came and repeatable and request.method in ("GET", "HEAD", "OPTIONS")
-            ):
+            if not (used and problem.nothing_came and repeatable and request.method in ("GET", "HEAD", "OPTIONS")):
                 raise
         self._open.pop(place, None)
         return await (await self._connected(place)).send(request)

@@ -42,9 +42,7 @@ def _value(secret: Secret, path: str) -> str:
     if not value:
         raise ConfigError("is empty", path=path)
     if len(value) > MAX_VALUE or any(letter in value for letter in "\r\n\0"):
-        raise ConfigError(
-            "must be a single line without control characters: it goes into a header", path=path
-        )
+        raise ConfigError("must be a single line without control characters: it goes into a header", path=path)
     return value
 
 

@@ -62,9 +62,7 @@ class Relay:
     async def run(self, from_tenant: bytes, from_upstream: bytes) -> None:
         """Moves frames; what was already read comes first. `problem` says why when it did not end by
         itself."""
-        out = self._move(
-            self._tenant, self._inside, self._upstream, self._outside, from_tenant, self._guard.outgoing
-        )
+        out = self._move(self._tenant, self._inside, self._upstream, self._outside, from_tenant, self._guard.outgoing)
         back = self._move(
             self._upstream, self._outside, self._tenant, self._inside, from_upstream, self._guard.incoming
         )
