@@ -286,8 +286,11 @@ class Lab:
 
     # GateContext
 
+    def judge(self, destination: Destination) -> Decision:
+        return self.policy.connect(destination.host, destination.port)
+
     async def dial(self, destination: Destination) -> socket.socket:
-        decision = self.policy.connect(destination.host, destination.port)
+        decision = self.judge(destination)
         if not decision:
             raise Denied(decision.rule, decision.reason)
         self.dialled.append(str(destination))

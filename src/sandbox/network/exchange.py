@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied
 from sandbox.network.denial import denied, printable, unreachable, unreadable
+from sandbox.network.destination import Destination
 from sandbox.network.http1_upstream import UpstreamError
 from sandbox.network.message import EMPTY, BadMessage, Body, Whole
 from sandbox.policy.decision import Decision
@@ -21,7 +22,7 @@ from sandbox.policy.hosts import InvalidHost, canonical_host
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sandbox.network.destination import Destination, GateContext
+    from sandbox.network.destination import GateContext
     from sandbox.network.hooks import HookRunner
     from sandbox.network.message import Request, Response
     from sandbox.network.secrets import Secrets
@@ -97,8 +98,9 @@ class Exchange:
         return report.following(response)
 
     def _judge(self, request: Request) -> None:
-        decision = self._context.policy.request(request.method, request.host, request.port, request.target)
-        if not decision:
+        """The rules on single requests. Whom the connection is for, the gate has judged already."""
+        decision = self._context.policy.request_denial(request.method, request.host, request.port, request.target)
+        if decision is not None:
             raise Denied(decision.rule, decision.reason)
 
     def _rejudge(self, request: Request) -> None:
@@ -110,9 +112,9 @@ class Exchange:
             raise Denied("hook", f"a hook changed the host to something that is none: {problem}") from None
         if not request.target.startswith("/") or any(not "!" <= c <= "~" for c in request.target + request.method):
             raise Denied("hook", "a hook changed the request to something that is no HTTP request")
-        allowed = self._hooks.host_allowed(request.host)
-        if allowed is not None and not allowed:
-            raise Denied(allowed.rule, allowed.reason)
+        decision = self._context.judge(Destination(request.host, request.port, "hook"))
+        if not decision:
+            raise Denied(decision.rule, decision.reason)
         self._judge(request)
 
     def _upgraded(self, request: Request, response: Response, report: Report, words: Mapping[bytes, bytes]) -> Response:
