@@ -331,10 +331,10 @@ class Lab:
     async def _peek(self, client: socket.socket) -> bytes:
         """What the gate's own code does: waits for a whole ClientHello, or for anything that is not TLS."""
         while True:
-            ready = asyncio.get_running_loop().create_future()
-            asyncio.get_running_loop().add_reader(client, lambda f=ready: f.done() or f.set_result(None))
+            ready = asyncio.Event()
+            asyncio.get_running_loop().add_reader(client, ready.set)
             try:
-                await ready
+                await ready.wait()
             finally:
                 asyncio.get_running_loop().remove_reader(client)
             data = client.recv(65536, socket.MSG_PEEK)

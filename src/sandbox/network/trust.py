@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-DIRECTORY = "/etc/sandbox"
+DIRECTORY = "/etc"
 
 # Where systems keep the bundle that OpenSSL, GnuTLS, curl, git, wget, Go and others read by themselves.
 BUNDLES = (
@@ -47,10 +47,16 @@ class Trusted:
     """How a place is furnished so that its tenants trust the authority."""
 
     def __init__(self) -> None:
-        self.directories: list[tuple[str, int]] = []
-        self.files: list[tuple[str, int, bytes]] = []
+        self.files: list[tuple[str, int, bytes]] = []  # path, mode, content
         self.covered: list[tuple[str, str]] = []  # an existing file of the system, and the one to put over it
         self.environment: dict[str, str] = {}
+
+    def mounts(self) -> list[dict[str, object]]:
+        """What covers the system's own files, as the guest's mount operations."""
+        return [
+            {"kind": "bind", "path": path.encode(), "from": by.encode(), "ro": True, "optional": True}
+            for path, by in self.covered
+        ]
 
 
 def trusted(
@@ -59,18 +65,18 @@ def trusted(
     """For `authority` (PEM). `read` gives a file of the system that tenants will see, or None."""
     key_stores = KEY_STORES if read is not None else (*KEY_STORES, *_key_stores_of_their_own())
     read = read or _read
-    bundles = {path: content for path in BUNDLES if (content := read(path)) is not None}
+    # A mount wants no link on its path, and several of these names are links to one file.
+    bundles = {os.path.realpath(path): content for path in BUNDLES if (content := read(path)) is not None}
     system = next(iter(bundles.values()), b"")
     certificates = _certificates(system + b"\n" + authority)
-    own, bundle, store = f"{directory}/ca.pem", f"{directory}/ca-bundle.pem", f"{directory}/cacerts"
+    own, bundle, store = (f"{directory}/sandbox-{name}" for name in ("ca.pem", "ca-bundle.pem", "cacerts"))
     result = Trusted()
-    result.directories = [(directory, 0o755)]
     result.files = [
         (own, 0o644, authority),
         (bundle, 0o644, system.rstrip(b"\n") + b"\n" + authority if system else authority),
         (store, 0o644, key_store(certificates)),
     ]
-    stores = [path for path in key_stores if read(path) is not None]
+    stores = dict.fromkeys(os.path.realpath(path) for path in key_stores if read(path) is not None)
     result.covered = [*((path, bundle) for path in bundles), *((path, store) for path in stores)]
     result.environment = dict.fromkeys(BUNDLE_VARIABLES, bundle) | dict.fromkeys(EXTRA_VARIABLES, own)
     if not stores:
