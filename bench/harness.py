@@ -125,7 +125,7 @@ class Worker:
         try:
             self._process.stdin.write(f"{name}\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):
             raise Failed("its worker has ended") from None
         verdict, _, value = self._process.stdout.readline().strip().partition(" ")
         if verdict != "ok":
@@ -141,9 +141,7 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()
 
 
 def serve(timed: Mapping[str, Work], figures: Mapping[str, Callable[[], float]]) -> None:

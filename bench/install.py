@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.harness import ROOT
 
 PLACE = ROOT / ".bench"
+SYSTEM_CAS = Path("/etc/ssl/certs/ca-certificates.crt")
 PYTHON_PEERS = ("sandlock", "nono-py")
 #: node from npm, because srt needs 22 or newer and distributions ship older ones. The package for this
 #: architecture, because the generic one fetches it with an install script, which newer npms do not run.
@@ -42,7 +43,9 @@ def peers() -> tuple[Path, Path, dict[str, str]]:
     npm.mkdir(parents=True, exist_ok=True)
     for name, package in NPM_PEERS.items():
         if not (npm / "node_modules" / package).is_dir():
-            _attempt(name, ["npm", "install", "--no-audit", "--no-fund", "--prefix", npm, NODE, package], unavailable)
+            # By tag: without one npm takes an older release that suits the system's node, which we do not use.
+            install: list[str | Path] = ["npm", "install", "--no-audit", "--no-fund", "--prefix", npm]
+            _attempt(name, [*install, NODE, f"{package}@latest"], unavailable)
     python = _venv(PLACE / "peers")
     for package in PYTHON_PEERS:
         if not list(python.parent.parent.glob(f"lib/*/site-packages/{package.replace('-', '_')}")):
@@ -63,14 +66,17 @@ def _attempt(name: str, argv: list[str | Path], unavailable: dict[str, str]) -> 
     except FileNotFoundError:
         unavailable[name] = f"{argv[0]} is not installed"
     except subprocess.CalledProcessError as error:
-        lines = str(error.stderr).strip().splitlines()
-        unavailable[name] = f"not installed: {lines[-1][:100] if lines else error}"
+        # npm ends with where its log is, which is no reason.
+        lines = [line for line in str(error.stderr).strip().splitlines() if "complete log" not in line]
+        unavailable[name] = lines[-1][-90:] if lines else str(error)
 
 
 def _run(argv: list[str | Path]) -> None:
     # Without PYTHONDONTWRITEBYTECODE: import times with no bytecode are not what a user has.
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    env |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "npm_config_fetch_retries": "1"}
+    if SYSTEM_CAS.is_file():  # node has its own store and would not know a company's CA
+        env.setdefault("NODE_EXTRA_CA_CERTS", str(SYSTEM_CAS))
     done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         print(done.stdout, done.stderr, sep="", file=sys.stderr)

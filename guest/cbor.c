@@ -196,6 +196,12 @@ bool cbor_array(struct cbor item, uint64_t *count, struct cbor *first)
 	return true;
 }
 
+bool cbor_map(struct cbor item)
+{
+	uint64_t n;
+	return expect(&item, MAP, &n);
+}
+
 bool cbor_is(struct cbor item, const char *wanted)
 {
 	const uint8_t *data;

@@ -26,6 +26,7 @@ bool cbor_bool(struct cbor item, bool *value);
 bool cbor_string(struct cbor item, const uint8_t **data, size_t *size); /* bytes or text */
 bool cbor_array(struct cbor item, uint64_t *count, struct cbor *first);
 void cbor_next(struct cbor *item);
+bool cbor_map(struct cbor item);
 bool cbor_is(struct cbor item, const char *text);
 
 /* Look up and convert in one go; a key that is absent gives the default, one of a wrong kind or out

@@ -116,7 +116,8 @@ static noreturn void become(struct cbor request, const int stdio[3], bool termin
 static int open_terminal(struct job *job, struct cbor pty)
 {
 	uint64_t rows, cols;
-	if (!cbor_get_uint(pty, "rows", 65535, 24, &rows) || !cbor_get_uint(pty, "cols", 65535, 80, &cols))
+	errno = EINVAL;
+	if (!cbor_map(pty) || !cbor_get_uint(pty, "rows", 65535, 24, &rows) || !cbor_get_uint(pty, "cols", 65535, 80, &cols))
 		return -1;
 	job->master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
 	if (job->master < 0 || ioctl(job->master, TIOCSPTLCK, &(int){0}))

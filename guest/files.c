@@ -243,6 +243,9 @@ static bool do_write(struct cbor q, const char *path, struct answer *a)
 			return false;
 		data += n, size -= (size_t)n, offset += (uint64_t)n;
 	}
+	/* A file system may keep writes back until here, and fail only now. */
+	if (close(fd))
+		return false;
 	begin(a, 0);
 	return true;
 }

@@ -181,6 +181,12 @@ static void check_arguments(void)
 	refuse(EPERM);
 	end(start);
 
+	start = begin(__NR_prlimit64); /* of the guest, who is the same user: no CPU time left would be its end */
+	load_argument(0);
+	if_equal(1);
+	refuse(EPERM);
+	end(start);
+
 	start = begin(__NR_socketpair);
 	load_argument(0);
 	unless_equal(AF_UNIX);

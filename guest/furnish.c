@@ -38,9 +38,15 @@ static int set_attributes(int mount, unsigned flags, uint64_t set, uint64_t clea
 	return (int)syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &attr, sizeof attr);
 }
 
-static int attach(int mount, int target)
+/* Closes what it attaches: nothing that leads to a mount may outlive the set-up. */
+static bool attach(int mount, int target)
 {
-	return (int)syscall(SYS_move_mount, mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+	bool done = mount >= 0 &&
+		    !syscall(SYS_move_mount, mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+	int saved = errno;
+	close(mount);
+	errno = saved;
+	return done;
 }
 
 static int option(int fs, const char *key, const char *value)
@@ -74,40 +80,35 @@ static int new_tmpfs(uint64_t size, uint64_t mode, unsigned attributes)
 	return mount;
 }
 
-/* Covers: an empty directory and an empty file that nobody may open, on a tmpfs of their own. Their owner is the
+/* Covers: an empty file and an empty directory that nobody may open, on a tmpfs of their own. Their owner is the
  * tenant's own user, who could change their mode, were they not mounted read-only. */
-static int cover(bool directory)
+static int covers[2] = {-1, -1};
+
+static bool make_covers(void)
 {
-	static int covers[2] = {-1, -1};
-	if (covers[0] < 0) {
-		int tmpfs = new_tmpfs(4096, 0755, MOUNT_ATTR_NOEXEC);
-		int file = tmpfs < 0 ? -1 : openat(tmpfs, "file", O_CREAT | O_EXCL | O_RDONLY | O_CLOEXEC, 0);
-		/* Before Linux 6.15 a mount that is nowhere cannot be cloned: put it somewhere for a moment. */
-		int somewhere = open("/proc", O_PATH | O_CLOEXEC);
-		if (file < 0 || fchmod(file, 0) || mkdirat(tmpfs, "dir", 0) || attach(tmpfs, somewhere))
-			return -1;
-		covers[0] = open_tree(tmpfs, "file", OPEN_TREE_CLONE);
-		covers[1] = open_tree(tmpfs, "dir", OPEN_TREE_CLONE);
-		int failed = covers[0] < 0 || covers[1] < 0;
-		if (syscall(SYS_umount2, "/proc", DETACH) || failed)
-			return -1;
-		close(somewhere), close(tmpfs), close(file);
-	}
-	return covers[directory];
+	int tmpfs = new_tmpfs(4096, 0755, MOUNT_ATTR_NOEXEC);
+	int top = tmpfs < 0 ? -1 : openat(tmpfs, ".", O_PATH | O_CLOEXEC);
+	/* Before Linux 6.15 a mount that is nowhere cannot be cloned: put it somewhere for a moment. */
+	int somewhere = open("/proc", O_PATH | O_CLOEXEC);
+	if (top < 0 || mknodat(top, "file", S_IFREG, 0) || mkdirat(top, "dir", 0) || !attach(tmpfs, somewhere))
+		return false;
+	covers[false] = open_tree(top, "file", OPEN_TREE_CLONE);
+	covers[true] = open_tree(top, "dir", OPEN_TREE_CLONE);
+	close(top), close(somewhere);
+	return !syscall(SYS_umount2, "/proc", DETACH) && covers[false] >= 0 && covers[true] >= 0;
 }
 
 static bool mask(int target, bool directory)
 {
 	struct stat st;
-	int source = cover(directory);
-	if (source < 0 || fstat(target, &st))
+	if ((covers[0] < 0 && !make_covers()) || fstat(target, &st))
 		return false;
-	if (S_ISLNK(st.st_mode)) {
-		errno = ELOOP;
+	if (S_ISLNK(st.st_mode) || directory != S_ISDIR(st.st_mode)) {
+		errno = S_ISLNK(st.st_mode) ? ELOOP : directory ? ENOTDIR : EISDIR;
 		return false;
 	}
-	int copy = open_tree(source, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
-	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && !attach(copy, target);
+	int copy = open_tree(covers[directory], "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
+	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && attach(copy, target);
 }
 
 static bool bind_mount(struct cbor op, int target)
@@ -120,9 +121,9 @@ static bool bind_mount(struct cbor op, int target)
 	free(from);
 	int copy = source < 0 ? -1 : open_tree(source, "", OPEN_TREE_CLONE | RECURSIVE | AT_EMPTY_PATH);
 	uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (ro ? MOUNT_ATTR_RDONLY : 0);
-	bool done = copy >= 0 && !set_attributes(copy, RECURSIVE, attributes, 0) && !attach(copy, target);
+	bool done = copy >= 0 && !set_attributes(copy, RECURSIVE, attributes, 0) && attach(copy, target);
 	int saved = errno;
-	close(source), close(copy);
+	close(source);
 	errno = saved;
 	return done;
 }
@@ -164,8 +165,19 @@ static bool overlay_path(int fs, struct cbor op, const char *key, const char *na
 	return done;
 }
 
+static bool make_layer(struct cbor op, const char *key)
+{
+	bool make;
+	char *path = cbor_get_cstring(op, key);
+	bool done = path && cbor_get_bool(op, "make", false, &make) && (!make || !mkdir(path, 0755) || errno == EEXIST);
+	free(path);
+	return done;
+}
+
 static bool overlay(struct cbor op, int target)
 {
+	if (!make_layer(op, "upper") || !make_layer(op, "work"))
+		return false;
 	int fs = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
 	/* userxattr: the only kind of whiteout and opaque mark a user namespace may write. */
 	if (fs < 0 || option(fs, "userxattr", NULL) || !overlay_path(fs, op, "lower", "lowerdir") ||
@@ -173,7 +185,7 @@ static bool overlay(struct cbor op, int target)
 		return false;
 	int mount = new_mount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 	close(fs);
-	return mount >= 0 && !attach(mount, target);
+	return attach(mount, target);
 }
 
 static bool tmpfs(struct cbor op, int target)
@@ -182,7 +194,7 @@ static bool tmpfs(struct cbor op, int target)
 	if (!cbor_get_uint(op, "size", INT64_MAX, 0, &size) || !cbor_get_uint(op, "mode", 07777, 0755, &mode))
 		return false;
 	int mount = new_tmpfs(size, mode, 0);
-	return mount >= 0 && !attach(mount, target);
+	return attach(mount, target);
 }
 
 /* The directories that lead to `path`. */
@@ -259,6 +271,8 @@ static bool operate(struct cbor op, char *path)
 		done = bind_mount(op, target);
 	else if (cbor_is(kind, "overlay"))
 		done = overlay(op, target);
+	else if (cbor_is(kind, "fuse"))
+		done = fuse(op, target);
 	else
 		errno = EINVAL;
 	int saved = errno;
@@ -344,6 +358,9 @@ void furnish(struct cbor setup)
 	each(setup, "dirs", make_dir);
 	each(setup, "files", write_file);
 	each(setup, "mounts", do_mount);
+	for (int i = 0; i < 2; i++)
+		if (covers[i] >= 0)
+			close(covers[i]);
 	umask(022);
 }
 
@@ -358,8 +375,8 @@ void protect_proc(void)
 			continue;
 		int target = open(paths[i], O_PATH | O_CLOEXEC);
 		int copy = open_tree(AT_FDCWD, paths[i], OPEN_TREE_CLONE | RECURSIVE);
-		if (target < 0 || copy < 0 || set_attributes(copy, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || attach(copy, target))
+		if (target < 0 || copy < 0 || set_attributes(copy, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || !attach(copy, target))
 			fail("proc", paths[i]);
-		close(target), close(copy);
+		close(target);
 	}
 }

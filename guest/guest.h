@@ -40,6 +40,7 @@ noreturn void fail(const char *step, const char *path);
 
 void furnish(struct cbor setup);               /* furnish.c */
 void protect_proc(void);
+bool fuse(struct cbor op, int target);         /* fuse.c */
 void network(struct cbor setup);               /* network.c */
 int nft_tproxy(uint16_t port4, const uint8_t address4[4], uint16_t port6, const uint8_t address6[16]); /* nft.c */
 void limits_read(struct cbor setup);           /* limits.c */

@@ -15,7 +15,7 @@
 
 struct job *jobs;
 static uint64_t count;
-static int64_t kill_at = NEVER, kill_pause;
+static int64_t kill_at = NEVER, kill_pause, kill_earliest;
 
 struct job *job_find(uint64_t id)
 {
@@ -121,10 +121,12 @@ void job_cancel(struct job *job)
 	if (job->reaped || job->killing || job->pid <= 0)
 		return;
 	kill(job->pid, SIGKILL);
+	kill(-job->pid, SIGKILL);
 	/* The others of its session, which only /proc can list. */
 	job->killing = true;
-	kill_at = 0;
 	kill_pause = KILL_FIRST_US;
+	if (kill_at > kill_earliest)
+		kill_at = kill_earliest;
 }
 
 static void forget(struct job *job)
@@ -195,8 +197,12 @@ int64_t jobs_tick(int64_t now)
 	bool killing = false;
 	if (now >= kill_at) {
 		kill_sessions();
+		int64_t took = now_us() - now;
+		now += took;
+		/* A look at a thousand processes takes a while: no new one before as much time has gone to others. */
+		kill_earliest = now + took;
+		kill_at = now + (kill_pause > took ? kill_pause : took);
 		kill_pause = kill_pause * 2 < KILL_MOST_US ? kill_pause * 2 : KILL_MOST_US;
-		kill_at = now + kill_pause;
 	}
 	for (struct job *job = jobs; job; job = next) {
 		next = job->next;

@@ -47,7 +47,7 @@ noreturn void fail(const char *step, const char *path)
 	put_key_text(&out, "step", step);
 	put_key_uint(&out, "errno", (uint64_t)error);
 	if (path) {
-		put_text(&out, "path");
+		put_text(&out, "detail");
 		put_bytes(&out, path, strlen(path));
 	}
 	send_now(&out, NULL, 0);
@@ -87,8 +87,16 @@ static struct cbor wait_for_setup(void)
 	return setup;
 }
 
+/* Where we are not PID 1, orphans of our commands must come to us all the same, or nobody would end them. */
+static void adopt_orphans(void)
+{
+	if (getpid() != 1 && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+		fail("subreaper", NULL);
+}
+
 static void build_walls(struct cbor setup)
 {
+	adopt_orphans();
 	furnish(setup);
 	network(setup);
 	protect_proc();
@@ -103,9 +111,7 @@ static void build_walls(struct cbor setup)
 
 static void no_walls(void)
 {
-	/* Not PID 1 here: orphans of our commands must come to us all the same, or nobody would end them. */
-	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
-		fail("subreaper", NULL);
+	adopt_orphans();
 	place.proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (place.proc < 0)
 		fail("proc", NULL);
@@ -161,5 +167,6 @@ int main(int argc, char **argv)
 	for (int fd = 0; fd < 3; fd++)
 		if (null < 0 || dup2(null, fd) < 0)
 			return 1;
+	close(null);
 	serve();
 }

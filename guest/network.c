@@ -82,10 +82,11 @@ static int all_local(int family)
 	return ask(&message.head, sizeof message);
 }
 
+static int fresh = -2; /* -2: not tried */
+
 /* /proc/sys is read-only here, rightly; a procfs mounted nowhere is the same namespace's, and gone when closed. */
 static bool sysctl(const char *name, const char *value)
 {
-	static int fresh = -2;
 	int fd = open("/proc/sys", O_PATH | O_CLOEXEC), file = openat(fd, name, O_WRONLY | O_CLOEXEC);
 	close(fd);
 	if (file < 0 && fresh == -2) {
@@ -165,6 +166,8 @@ void network(struct cbor setup)
 	place.have_low_ports = sysctl("net/ipv4/ip_unprivileged_port_start", "0");
 	sysctl("net/ipv6/conf/all/disable_ipv6", "0");
 	sysctl("net/ipv6/conf/lo/disable_ipv6", "0");
+	if (fresh >= 0)
+		close(fresh); /* a writable /proc/sys */
 	if (!place.network)
 		return;
 	if (place.framed)

@@ -11,8 +11,9 @@ import pytest
 #: Everything here is about walls. Elsewhere a module or a test says so: `pytestmark = pytest.mark.walls`.
 WALLS = ("engines", "guest", "security", "test_sandbox.py", "test_aio.py")
 
-# A machine under load is no bug: no deadlines. No database: the ordinary user cannot write in root's tree.
-hypothesis.settings.register_profile("suite", deadline=None, database=None)
+# A machine under load is no bug: no deadlines. No database: the ordinary user cannot write in root's tree. The suite
+# tries the same examples each time, so that a red run is about the change at hand; soaking looks for new ones.
+hypothesis.settings.register_profile("suite", deadline=None, database=None, derandomize=True)
 hypothesis.settings.register_profile("soak", deadline=None, database=None, max_examples=20_000)
 
 
@@ -32,3 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in WALLS:
             item.add_marker(pytest.mark.walls)
+
+
+@pytest.fixture(autouse=True)
+def _home_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test writes into the user's own record, registry or config, or reads them."""
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path_factory.getbasetemp() / "sandbox-home"))

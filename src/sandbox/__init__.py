@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         WallError,
     )
     from sandbox.guest.process import Process
+    from sandbox.registry.vms import get_vm, kill_vm, list_vms
     from sandbox.result import Chunk, ExecResult
     from sandbox.sandbox import Sandbox
 
@@ -39,6 +40,7 @@ _HOMES = {
     "Process": "sandbox.guest.process",
     "Chunk": "sandbox.result",
     "ExecResult": "sandbox.result",
+    **dict.fromkeys(("list_vms", "get_vm", "kill_vm"), "sandbox.registry.vms"),
     **dict.fromkeys(
         (
             "SandboxError",
@@ -73,6 +75,9 @@ __all__ = [
     "SandboxClosed",
     "SandboxError",
     "WallError",
+    "get_vm",
+    "kill_vm",
+    "list_vms",
 ]
 
 

@@ -11,17 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Semaphore
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sandbox.commands import OUTPUT_LIMIT
 from sandbox.result import Chunk, Collector, ExecResult
-from sandbox.sandbox import OUTPUT_LIMIT, Sandbox
+from sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from typing import Self
 
+    from sandbox.commands import Words
     from sandbox.config.model import Config
     from sandbox.events import Handler
     from sandbox.guest.process import Process
-    from sandbox.sandbox import Words
 
 T = TypeVar("T")
 MOST_AT_ONCE = 1024

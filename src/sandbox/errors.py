@@ -28,6 +28,7 @@ class ConfigError(SandboxError):
     def __init__(self, message: str, *, path: str = "", file: str | None = None, line: int | None = None) -> None:
         self.problem = message
         self.path = path
+        self.at = path  # the very place, where that is narrower than what the message names
         self.file = file
         self.line = line
         where = ":".join(str(part) for part in (file, line) if part is not None)

@@ -4,9 +4,9 @@
     print(_("{count} entries, none altered").format(count=n))
 
 Messages are written in English in the code and are their own keys; translations are gettext `.po` files in
-`locale/`, read as they are, so there is no compiled copy that could fall out of step. In English nothing is loaded
-at all. Library errors are raised in English (logs and scripts search for them) and translated only where they are
-printed: `said(problem)` finds the template that the English text was made from.
+`locale/`, read as they are, so there is no compiled copy that could fall out of step. In English nothing is
+loaded at all. Library errors are raised in English (logs and scripts search for them) and translated only
+where they are printed: `said(problem)` finds the template that the English text was made from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ LANGUAGES = ("en", "zh-TW", "zh-CN")
 
 
 class Words:
-    """The language one process speaks. A process talks to one person, so this is the one thing it keeps for all."""
+    """The language one process speaks. A process talks to one person, so this is the one thing it keeps for
+    all.
+    """
 
     def __init__(self) -> None:
         self.language: str | None = None

@@ -16,7 +16,8 @@ import cbor2
 
 Frame = dict[str, Any]
 
-CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP")
+#: The least that works. CAP_DAC_OVERRIDE is for overlays alone: the kernel's own work directory has mode 000.
+CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_DAC_OVERRIDE")
 WAIT = 30.0  # how long a test waits for something that must come
 ENV = [b"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin"]
 
@@ -40,7 +41,8 @@ class Stream:
         if fds:
             sent = socket.send_fds(self.socket, [data], list(fds))
             data = data[sent:]
-        self.socket.sendall(data)
+        if data:
+            self.socket.sendall(data)
 
     def _exactly(self, size: int) -> bytes:
         data = b""
@@ -93,7 +95,8 @@ class Command:
         return frame
 
     def wait(self) -> Result:
-        out, err = drain(self.stdout), drain(self.stderr)
+        out = drain(self.stdout) if self.stdout >= 0 else b""
+        err = drain(self.stderr) if self.stderr >= 0 else b""
         frame = self.line.receive()
         self.line.close()
         return Result(frame, out, err)
@@ -119,6 +122,7 @@ class Place:
         self.stream = stream
         self.hello: Frame = {}
         self.ready: Frame = {}
+        self.kept: list[Command] = []
         self._next = 0
 
     def setup(self, **keys: Any) -> Frame:
@@ -167,7 +171,9 @@ class Place:
         command = self.start(*argv, **keys)
         frame = command.started()
         if frame["t"] != "started":
-            os.close(command.stdout), os.close(command.stderr)
+            for fd in (command.stdout, command.stderr):
+                if fd >= 0:
+                    os.close(fd)
             return Result(frame, b"", b"")
         return command.wait()
 
@@ -199,16 +205,19 @@ class Place:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait(WAIT)
         self.stream.close()
+        try:
+            self.process.wait(WAIT)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            raise
 
 
 def bwrap(binds: tuple[tuple[str, str], ...] = ()) -> list[str]:
     """A small place: the system read-only, everything else empty."""
     command = ["bwrap", "--unshare-user", "--uid", "0", "--gid", "0", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     command += ["--unshare-cgroup-try", "--unshare-net", "--as-pid-1", "--die-with-parent", "--clearenv"]
+    command += ["--cap-drop", "ALL"]  # as root bwrap would leave all of them
     for capability in CAPABILITIES:
         command += ["--cap-add", capability]
     for directory in ("/usr", "/etc"):
@@ -223,24 +232,40 @@ def bwrap(binds: tuple[tuple[str, str], ...] = ()) -> list[str]:
 
 def launch(
     guest: Path,
-    user: str | None,
     *,
     walls: bool = True,
     framed: bool = False,
     binds: tuple[tuple[str, str], ...] = (),
+    leak: tuple[int, ...] = (),
+    options: tuple[str, ...] = (),
 ) -> Place:
-    """Starts the guest, as `user` when that is not None."""
+    """Starts the guest, in walls or bare."""
     ours, theirs = socket.socketpair()
-    command = [*bwrap(binds), "--ro-bind", str(guest), "/guest", "--", "/guest"] if walls else [str(guest)]
+    command = [*bwrap(binds), *options, "--ro-bind", str(guest), "/guest", "--", "/guest"] if walls else [str(guest)]
     if framed:
         command.append("--framed")
-    if user:
-        command = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *command]
     control = theirs.fileno()
     process = subprocess.Popen(
         ["/bin/bash", "-c", f'exec 3<&{control} {control}<&-; exec "$@"', "sh", *command] if control != 3 else command,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control,),
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control, *leak),
     )  # fmt: skip
     theirs.close()
     ours.settimeout(WAIT)
     return Place(process, Stream(ours))
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all below it, as the host sees them."""
+    children: dict[int, list[int]] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = Path(f"/proc/{entry}/stat").read_text()
+        except OSError:
+            continue  # ended meanwhile
+        children.setdefault(int(stat.rsplit(")", 1)[1].split()[1]), []).append(int(entry))
+    found, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        todo += children.get(one, [])
+        found.append(one)
+    return found

@@ -127,7 +127,7 @@ def test_a_name_that_is_not_listed_is_refused_by_dns_and_recorded(walled: Walls)
     event = room.heard.blocked("evil.test")
     assert event["rule"] == "network.allowed_hosts" and "add 'evil.test'" in event["reason"]
     entry = room.heard.records[0]
-    assert (entry["type"], entry["severity"], entry["result"]) == ("policy_decision", "warn", "denied")
+    assert (entry["type"], entry["severity"], entry["result"]) == ("policy_decision", "warn", "blocked")
     assert entry["reason"] == event["reason"]
 
 

@@ -62,7 +62,7 @@ print(total)"""
     assert resident() - before < 64 << 20
     assert open_descriptors() < descriptors + 200
     assert not broken(room)
-    refused = [one for one in room.heard.records if one["result"] == "denied"]
+    refused = [one for one in room.heard.records if one["result"] == "blocked"]
     assert len(refused) < 10_000  # counted, not listed one by one
     assert room.heard.wait(lambda one: one["blocked"] and "192.0.43.8" in one["url"])
 

@@ -1,0 +1,1 @@
+"""The record: what happened, in a form that shows when somebody changed it afterwards."""

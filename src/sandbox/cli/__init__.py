@@ -1,0 +1,20 @@
+"""The `sandbox` command, and `run_with_config` for a command of one's own with a policy baked in."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from sandbox.config.model import Config
+
+
+def run_with_config(config: Config | Mapping[str, Any], argv: Sequence[str] | None = None) -> int:
+    """Runs `argv` ("run", "python", "script.py"; by default the process's own) under `config`; returns the exit status.
+
+    Whoever runs the command cannot loosen `config`: there are no options, and no file of theirs is read.
+    """
+    from sandbox.cli.baked import run_baked
+
+    return run_baked(config, argv)

@@ -12,8 +12,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from sandbox.config.model import Config
+    from sandbox.audit.record import Record
+    from sandbox.config.layers import Resolved
+    from sandbox.registry.detach import Background
     from sandbox.result import ExecResult
+    from sandbox.sandbox import Sandbox
 
 TIMED_OUT = 124  # as timeout(1)
 
@@ -25,6 +28,7 @@ def add(parser: ArgumentParser) -> None:
     option("--mode", help=_("off, light, standard or max"))
     option("--engine", help=_("what builds the walls: auto, bubblewrap, none …"))
     option("--root", metavar="DIR", help=_("the project (default: this directory)"))
+    option("--overlay", action="store_true", default=None, help=_("keep changes apart, to review and apply them"))
     option("--memory", metavar="SIZE", help=_("most memory, such as 512m"))
     option("--cpus", metavar="N", help=_("most processors, such as 1.5"))
     option("--pids", metavar="N", type=int, help=_("most processes"))
@@ -33,6 +37,7 @@ def add(parser: ArgumentParser) -> None:
     option("--ro", metavar="PATH", action="append", default=[], help=_("a further path, readable"))
     option("--rw", metavar="PATH", action="append", default=[], help=_("a further path, writable"))
     option("--allow-host", metavar="HOST", action="append", default=[], help=_("a host it may talk to"))
+    option("--detach", "-d", action="store_true", help=_("in the background; prints the sandbox's id"))
     option("--json", action="store_true", help=_("print the result as JSON, output included"))
     # REMAINDER: what follows the command's first word is the command's, options included.
     option("command", nargs="...", metavar="command", help=_("the command and its arguments"))
@@ -42,18 +47,52 @@ def run(arguments: Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SandboxError("no command; try `sandbox run -- ls`")
-    config = configuration(arguments)
+    resolved = configuration(arguments)
+    if arguments.detach:
+        from sandbox.registry.detach import detach
+
+        return detach(lambda background: _in_background(resolved, command, background))
     from sandbox.sandbox import Sandbox
 
-    with Sandbox(config) as sandbox:
+    with Sandbox(resolved.config, command=command) as sandbox:
+        tell_ignored(resolved, sandbox.record)
         if arguments.json:
             return _as_json(sandbox.exec(command))
         from sandbox.cli.foreground import foreground
 
         result = foreground(sandbox, command)
+    if resolved.config.filesystem.overlay:
+        _tell_changes(sandbox)
     if result.note:
         print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
     return status(result)
+
+
+def _tell_changes(sandbox: Sandbox) -> None:
+    """After the run: how to review what changed. Without changes nothing is left behind."""
+    found = sandbox.changes()
+    if not found:
+        sandbox.discard()
+        return
+    text = _("{count} changes: `sandbox diff {id}` shows them, `sandbox apply {id}` or `sandbox discard {id}` ends it")
+    print(f"sandbox: {text.format(count=len(found), id=sandbox.id)}", file=sys.stderr)
+
+
+def _in_background(resolved: Resolved, command: list[str], background: Background) -> int:
+    from sandbox.cli.foreground import foreground
+    from sandbox.errors import SandboxClosed
+    from sandbox.sandbox import Sandbox
+
+    with Sandbox(resolved.config, command=command) as sandbox:
+        tell_ignored(resolved, sandbox.record)
+        background.started(sandbox.id, sandbox.log)
+        try:
+            return status(foreground(sandbox, command))
+        except SandboxClosed:
+            return 0  # somebody killed it: that was the wish
+        except SandboxError as problem:
+            print(f"sandbox: {_.said(problem)}", file=sys.stderr)  # into the log
+            return 125
 
 
 def status(result: ExecResult) -> int:
@@ -61,17 +100,35 @@ def status(result: ExecResult) -> int:
     return TIMED_OUT if result.timed_out else result.exit_code
 
 
-def configuration(arguments: Namespace) -> Config:
+def configuration(arguments: Namespace) -> Resolved:
     """The configuration that the flags and files ask for. Raises ConfigError."""
-    from sandbox.config.load import load
+    from sandbox.config.layers import resolve
 
-    return load(flags(arguments), file=arguments.config)
+    return resolve(flags(arguments), project=arguments.root or ".", config_file=arguments.config)
+
+
+def tell_ignored(resolved: Resolved, record: Record) -> None:
+    """What the project's files asked for and did not get: on the record, and to the person."""
+    for ignored in resolved.warnings:
+        print(f"sandbox: {ignored}", file=sys.stderr)
+        record.write(
+            "policy_decision",
+            str(ignored),
+            severity="warn",
+            operation="configure",
+            target=ignored.path,
+            result="blocked",
+            policy="project-only-tightens",
+            reason=ignored.reason,
+            sync=True,
+        )
 
 
 def flags(arguments: Namespace) -> dict[str, object]:
     """The command line as a configuration layer: only what was said."""
     filesystem = {
         "root": arguments.root,
+        "overlay": arguments.overlay,
         "allow_read": arguments.ro or None,
         "allow_write": arguments.rw or None,
     }

@@ -1,6 +1,6 @@
 """`srt`: the command line of Anthropic's sandbox-runtime, on our walls.
 
-    srt [-s settings.json] [-d] [--control-fd N] [--] command…      srt [options] -c "shell string"
+srt [-s settings.json] [-d] [--control-fd N] [--] command…      srt [options] -c "shell string"
 """
 
 from __future__ import annotations
@@ -157,7 +157,12 @@ def read_settings(content: str) -> Config:
     # The original lets ssh through to whatever host it lets anything through to.
     translated.data.setdefault("network", {}).setdefault("allow_git", True)
     try:
-        return Config.read(translated.data)
+        config = Config.read(translated.data)
+        if config.network.allowed_hosts or config.network.denied_hosts:
+            from sandbox.policy.network import NetworkPolicy
+
+            NetworkPolicy(config.network)
+        return config
     except ConfigError as problem:
         path = next((known for ours, known in translated.spelled.items() if problem.path.startswith(ours)), None)
         raise ConfigError(problem.problem, path=path or problem.path) from None

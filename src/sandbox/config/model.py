@@ -3,7 +3,7 @@
 Empty allow-lists allow nothing. Field documentation here is what the JSON Schema and `docs/config.md` show.
 """
 
-from sandbox.config import units
+from sandbox.config import patterns, units
 from sandbox.config.section import Section, field
 
 MODES = ("off", "light", "standard", "max")
@@ -46,9 +46,10 @@ class Filesystem(Section):
     blocked_patterns: list[str] = field(
         SENSITIVE_PATTERNS,
         "Names or paths, as gitignore writes them, that cannot be read or changed anywhere under the visible paths.",
+        parse=patterns.checked,
     )
     allowed_patterns: list[str] = field(
-        [".env.example"], "Exceptions from `blocked_patterns`.", example=[".env.template"]
+        [".env.example"], "Exceptions from `blocked_patterns`.", example=[".env.template"], parse=patterns.checked
     )
     toolchains: bool = field(
         True, "Programs on PATH that live under the home directory (pyenv, nvm, cargo, …) work, read-only."
@@ -106,7 +107,7 @@ class Network(Section):
     allow_localhost: bool = field(True, "The sandbox's own loopback works inside.")
     localhost_ports: list[int] = field([], "Ports of the host's loopback that can be reached.", example=[5432])
     publish: list[str] = field([], "Inside ports reachable from the host.", example=["127.0.0.1:8080:80"])
-    allow_git: bool = field(False, "git over https and ssh (port 22) to the allowed hosts.")
+    allow_git: bool = field(True, "git over https and ssh (port 22) to the allowed hosts.")
     http: HttpRules = field(HttpRules, "Rules on single requests.")
     secrets: dict[str, Secret] = field({}, "Credentials by name.")
     policy_script: str | None = field(None, "A Starlark script: on_request, on_response, is_host_allowed.")
@@ -128,6 +129,9 @@ class Agents(Section):
     """How agents are run."""
 
     runner: list[str] = field([], "The program that runs an agent whose file names none.")
+    hosts: list[str] = field(
+        [], "Hosts the runner itself needs (its model's), also for an agent without network tools."
+    )
     allow_no_sandbox: bool = field(False, "Whether `--no-sandbox` is possible. Counts in the user's own file only.")
 
 

@@ -1,9 +1,9 @@
 """A section of the configuration: named, typed, documented fields, checked when they are read.
 
-Why not msgspec or dataclasses: this is on the path of every `sandbox run`, where importing either costs more than
-building the walls does; and we owe the user the exact path of a mistake and a suggestion, which is most of a
-validator anyway. A field's annotation must be one of: str, int, float, bool, `X | None`, list[X], dict[str, X], or
-another Section. (Modules that define sections therefore do not postpone annotations.)
+Why not msgspec or dataclasses: this is on the path of every `sandbox run`, where importing either costs more
+than building the walls does; and we owe the user the exact path of a mistake and a suggestion, which is most
+of a validator anyway. A field's annotation must be one of: str, int, float, bool, `X | None`, list[X],
+dict[str, X], or another Section. (Modules that define sections therefore do not postpone annotations.)
 """
 
 import types
@@ -49,8 +49,8 @@ def field(
     example: object = None,
     secret: bool = False,
 ) -> "Any":
-    """Declares a field. `parse` turns the user's spelling ("512m") into the value; `key` is its name in files; a
-    `secret` one is never shown."""
+    """Declares a field. `parse` turns the user's spelling ("512m") into the value; `key` is its name in
+    files; a `secret` one is never shown."""
     return Field(default, doc, choices, parse, key, example, secret)
 
 
@@ -91,7 +91,9 @@ class Section:
 
     @classmethod
     def read(cls, data: "Mapping[str, object]", path: str = "") -> "Self":
-        """Builds the section from a file's or caller's data. Raises ConfigError with the path of the mistake."""
+        """Builds the section from a file's or caller's data. Raises ConfigError with the path of the
+        mistake.
+        """
         if not isinstance(data, dict):
             raise ConfigError(f"must be a mapping, not {_named(data)}", path=path)
         values = {}
@@ -102,12 +104,37 @@ class Section:
             values[one.name] = _checked(one, value, _join(path, key))
         return cls(**values)
 
+    def changed(self, changes: "Mapping[str, object]", path: str = "") -> "Self":
+        """A copy with `changes` made: mappings are merged (None takes an entry out), everything else is replaced.
+
+        Raises ConfigError with the path of the mistake.
+        """
+        copy = type(self).read(_said(changes), path)
+        for one in self.fields.values():
+            mine, new = getattr(self, one.name), changes.get(one.key)
+            if new is None:
+                setattr(copy, one.name, mine)
+            elif isinstance(mine, Section) and isinstance(new, dict):
+                setattr(copy, one.name, mine.changed(new, _join(path, one.key)))
+            elif isinstance(mine, dict) and isinstance(new, dict):
+                kept = {key: value for key, value in mine.items() if key not in new}
+                setattr(copy, one.name, {**kept, **getattr(copy, one.name)})
+        return copy
+
     def plain(self) -> "dict[str, Any]":
-        """The section as plain data, in file spelling, complete, secrets left out: what may be shown and kept."""
+        """The section as plain data, in file spelling, complete, secrets left out: what may be shown and
+        kept.
+        """
         return {
             one.key: _redacted(getattr(self, one.name)) if one.secret else _plain(getattr(self, one.name))
             for one in self.fields.values()
         }
+
+
+def _said(changes: "Mapping[str, object]") -> "dict[str, object]":
+    return {
+        key: _said(value) if isinstance(value, dict) else value for key, value in changes.items() if value is not None
+    }
 
 
 def unknown_key(key: str, known: "Mapping[str, object]", path: str) -> ConfigError:
@@ -116,7 +143,9 @@ def unknown_key(key: str, known: "Mapping[str, object]", path: str) -> ConfigErr
 
     near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.6)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
-    return ConfigError(f"unknown key {key!r}; {hint}", path=path)
+    problem = ConfigError(f"unknown key {key!r}; {hint}", path=path)
+    problem.at = _join(path, key)
+    return problem
 
 
 def _join(path: str, key: object) -> str:
@@ -161,6 +190,8 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
         return {key: _fitting(kind.__args__[1], item, _join(path, key)) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Section):
         return value if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
+    if kind is object:
+        return value  # checked by whoever knows what it is
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

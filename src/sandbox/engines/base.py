@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 class Bind:
     """A path of the host's that is seen inside."""
 
-    __slots__ = ("source", "target", "writable")
+    __slots__ = ("device", "source", "target", "writable")
 
-    def __init__(self, source: str, target: str, writable: bool = False) -> None:
+    def __init__(self, source: str, target: str, writable: bool = False, device: bool = False) -> None:
         self.source = source
         self.target = target
         self.writable = writable
+        self.device = device  # works as a device: only for what the guest opens and takes away again
 
     def __repr__(self) -> str:
         return f"Bind({self.source!r}, {self.target!r}, writable={self.writable})"
@@ -46,12 +47,24 @@ class Plan:
         self.links: list[tuple[str, str]] = []  # path, target
         self.files: list[tuple[str, int, bytes]] = []  # written inside: path, mode, content
         self.operations: list[dict[str, object]] = []  # the guest's mount operations
+        self.masked = 0  # how many paths are covered, and how many frozen; for the record
+        self.frozen = 0
         self.writable: list[str] = []  # Landlock's view of where tenants may write
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
         self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
+
+    def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
+        """Makes a path of the host's seen inside."""
+        self.binds.append(Bind(source, target, writable, device))
+
+    def freeze(self, target: str) -> None:
+        """What is shown at `target` cannot be changed there."""
+        for bind in self.binds:
+            if bind.target == target:
+                bind.writable = False
 
     def setup(self) -> dict[str, object]:
         """The guest's `setup`, as far as the plan decides it."""

@@ -87,10 +87,16 @@ def _arguments(plan: Plan) -> Iterator[str]:
     yield from ("--as-pid-1", "--clearenv", "--new-session")
     for capability in CAPABILITIES:
         yield from ("--cap-add", capability)
+    if any(operation["kind"] == "overlay" for operation in plan.operations):
+        # overlayfs works with its mounter's rights in a directory that it makes with mode 000.
+        yield from ("--cap-add", "CAP_DAC_OVERRIDE")
     yield from ("--proc", "/proc", "--dev", "/dev")
     # The host's files for the guest to build from. It mounts what the plan shows, each with one system call where
     # bwrap needs several and reads the mount table anew, and takes this away before any tenant exists.
     yield from ("--bind", "/", STAGE, "--chdir", "/")
+    for bind in plan.binds:
+        if bind.device:  # nothing on the stage works as a device
+            yield from ("--dev-bind", bind.source, bind.target)
 
 
 def operations(plan: Plan) -> list[dict[str, object]]:
@@ -100,6 +106,8 @@ def operations(plan: Plan) -> list[dict[str, object]]:
         for path, mode in plan.scratch
     ]
     for bind in plan.binds:
+        if bind.device:
+            continue
         source, target = os.fsencode(STAGE + bind.source), os.fsencode(bind.target)
         mounts.append({"kind": "bind", "path": target, "from": source, "ro": not bind.writable, "make": True})
     # Parents before children, so that a directory mounted inside another is not hidden by it.

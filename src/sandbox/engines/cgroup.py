@@ -202,6 +202,19 @@ def _undo(made: dict[str, str]) -> None:
 # -- what owners that were killed left behind
 
 
+def sweep() -> None:
+    """Takes away every group, of either version, whose owner is gone."""
+    parents = {parent for wanted in ({"memory"}, {"cpu"}, {"pids"}) if (parent := _delegated(wanted)) is not None}
+    for line in _lines("/proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            mount = _mounted("cgroup", controller) if controller in ("memory", "cpu", "pids") else None
+            if mount is not None:
+                parents.add(os.path.normpath(mount + path))
+    for parent in parents:
+        _sweep(parent)
+
+
 def _sweep(parent: str) -> None:
     try:
         names = os.listdir(parent)

@@ -9,8 +9,10 @@ import os
 import pwd
 
 from sandbox.engines.base import Bind, Plan
+from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
+from sandbox.policy.environment import EnvFilter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,13 +94,14 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     plan.uid, plan.gid = os.getuid(), os.getgid()
     plan.limits = config.limits
     plan.directory = project_root(config.filesystem)
-    plan.environment = dict(environment)
+    plan.environment = EnvFilter(config.environment).filter(environment)
     home = os.path.realpath(os.path.expanduser("~"))
     _system(plan)
     _own(plan, home, config.filesystem)
     _etc(plan, home)
     _project(plan, config.filesystem, home)
-    _paths(plan, config.filesystem)
+    visible = [plan.directory, *_paths(plan, config.filesystem)]
+    _guards(plan, config.filesystem, visible)
     _proc(plan)
     _writable(plan)
     _environment(plan, home)
@@ -114,7 +117,7 @@ def without_walls(config: Config, identity: str, environment: Mapping[str, str])
     plan.uid, plan.gid = os.getuid(), os.getgid()
     plan.limits = config.limits
     plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
-    plan.environment = dict(environment)
+    plan.environment = EnvFilter(config.environment).filter(environment)
     return plan
 
 
@@ -195,7 +198,9 @@ def _project(plan: Plan, filesystem: Filesystem, home: str) -> None:
             plan.binds.append(Bind(one, one))
 
 
-def _paths(plan: Plan, filesystem: Filesystem) -> None:
+def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
+    """The further paths; returns them as tenants see them."""
+    shown: list[str] = []
     for key, paths, writable in (
         ("allow_read", filesystem.allow_read, False),
         ("allow_write", filesystem.allow_write, True),
@@ -210,6 +215,24 @@ def _paths(plan: Plan, filesystem: Filesystem) -> None:
             plan.binds.append(Bind(real, real, writable))
             if real != path and not any(_beneath(path, bind.target) for bind in plan.binds):
                 plan.links.append((path, real))
+            shown.append(real)
+    return shown
+
+
+def _guards(plan: Plan, filesystem: Filesystem, visible: list[str]) -> None:
+    """Blocked files are covered, and what programs of the host would run is read-only.
+
+    Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover.
+    """
+    covers = find(filesystem, visible)
+    for path in map(os.fsencode, sorted(covers.pinned)):
+        # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
+        plan.operations.append({"kind": "bind", "path": path, "from": path, "optional": True})
+    for path in map(os.fsencode, sorted(covers.frozen)):
+        plan.operations.append({"kind": "bind", "path": path, "from": path, "ro": True, "optional": True})
+    for name, mask in sorted(covers.masks.items()):
+        plan.operations.append({"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "optional": True})
+    plan.masked, plan.frozen = len(covers.masks), len(covers.frozen)
 
 
 def _proc(plan: Plan) -> None:

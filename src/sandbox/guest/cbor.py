@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 DEPTH = 8
+KEYS = 64
+_SHORTEST = (24, 2**8, 2**16, 2**32)
 
 
 class Malformed(ValueError):
@@ -91,12 +93,16 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     if number >= 24:
         if number > 27:
             raise Malformed(f"byte {first:#x}")
-        width = 1 << (number - 24)
-        (number,) = unpack_from(">" + "BHIQ"[number - 24], data, at)
-        at += width
+        form = number - 24
+        (number,) = unpack_from(">" + "BHIQ"[form], data, at)
+        at += 1 << form
+        if number < _SHORTEST[form]:  # one value, one spelling: the two readers can never differ
+            raise Malformed("a number in too many bytes")
     if major == 0:
         return number, at
     if major == 1:
+        if number >= 2**63:
+            raise Malformed("a number below 64 bits")
         return -1 - number, at
     if major in (2, 3):
         end = at + number
@@ -122,6 +128,8 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
             item, at = _decode(data, at, depth - 1)
             items.append(item)
         return items, at
+    if number > KEYS:
+        raise Malformed("too many keys")
     entries: dict[str, Any] = {}
     for _ in range(number):
         key, at = _decode(data, at, depth - 1)

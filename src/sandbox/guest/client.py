@@ -27,6 +27,7 @@ class Guest:
         self._next = 0
         self.have: dict[str, Any] = {}
         self.sockets: dict[str, socket.socket] = {}
+        self.devices: dict[str, int] = {}  # mounted FUSE devices; whoever serves one takes it out and owns it
 
     def greet(self) -> None:
         """Hears the guest's first word. Raises SandboxClosed when it never comes, GuestError when it is another."""
@@ -46,7 +47,11 @@ class Guest:
         if message["t"] != "ready" or not isinstance(names, list) or len(names) != len(received):
             wire.close_all(received)
             raise GuestError("the guest did not get ready")
-        self.sockets = {str(name): socket.socket(fileno=fd) for name, fd in zip(names, received, strict=True)}
+        for name, fd in zip(names, received, strict=True):
+            if str(name).startswith("fuse:"):
+                self.devices[str(name)] = fd
+            else:
+                self.sockets[str(name)] = socket.socket(fileno=fd)
         self.have = message.get("have", {})
 
     def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
@@ -66,8 +71,14 @@ class Guest:
         request = {"t": "file", "op": operation, "path": path, **more}
         return self._ask(request, os.fsdecode(path))
 
-    def dial(self, family: int, address: str, port: int) -> socket.socket:
+    def take_sockets(self) -> dict[str, socket.socket]:
+        """The listening sockets of the inside, by name; they are the caller's from now on."""
+        taken, self.sockets = self.sockets, {}
+        return taken
+
+    def dial(self, address: str, port: int) -> socket.socket:
         """A connection to a tenant's listening socket. Raises OSError when nobody listens."""
+        family = 6 if ":" in address else 4
         request: dict[str, object] = {"t": "dial", "family": family, "address": address, "port": port}
         _, fds = self._ask(request, f"{address}:{port}")
         return socket.socket(fileno=fds[0])
@@ -76,6 +87,9 @@ class Guest:
         """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""
         for one in self.sockets.values():
             one.close()
+        for device in self.devices.values():
+            os.close(device)
+        self.devices.clear()
         self._channel.close()
 
     def _ask(self, request: dict[str, object], subject: str) -> tuple[dict[str, Any], list[int]]:

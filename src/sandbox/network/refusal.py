@@ -12,8 +12,9 @@ from sandbox.network.sniff import first_bytes, readable
 if TYPE_CHECKING:
     from sandbox.policy.decision import Decision
 
-# Clients that speak first do so at once; one that waits for the other side gets the reset after this.
-_PATIENCE = 1.0
+# Clients that speak first do so at once; one that waits for the other side gets its reset after this.
+_FIRST_WORD = 0.3
+_LAST_WORD = 1.0
 _TLS_ACCESS_DENIED = bytes((0x15, 3, 1, 0, 2, 2, 49))  # a fatal alert
 _REASONS = {400: "Bad Request", 403: "Forbidden", 407: "Proxy Authentication Required", 502: "Bad Gateway"}
 
@@ -55,7 +56,7 @@ class Manner:
 async def refuse(client: socket.socket, response: bytes) -> None:
     """Ends a connection that may not be, or cannot be made. Speakers of HTTP get `response`."""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_FIRST_WORD):
             _, found = await first_bytes(client)
     except (TimeoutError, OSError):
         return reset(client)
@@ -70,7 +71,7 @@ async def refuse(client: socket.socket, response: bytes) -> None:
 async def farewell(client: socket.socket, last: bytes) -> None:
     """Sends `last` and closes. Unread input would turn the close into a reset that overtakes it, so read on a bit."""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_LAST_WORD):
             await asyncio.get_running_loop().sock_sendall(client, last)
             client.shutdown(socket.SHUT_WR)
             for _ in range(16):

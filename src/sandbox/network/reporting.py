@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ class Reporter:
         skipped = self._throttle.take_skipped()
         if skipped:
             metadata["attempts_not_listed"] = skipped
-        verdict = "allowed" if decision else "denied"
+        verdict = "allowed" if decision else "blocked"
         self._record(
             "policy_decision",
             f"network {verdict}: {method} {destination}",
@@ -85,9 +86,12 @@ class Reporter:
         self._emit(event("network", **details, **more))
 
     def broke(self, problem: BaseException) -> None:
-        """A handler raised what it should not: a bug of ours that somebody found."""
+        """A handler raised what it should not: a bug of ours, or a record that cannot be written."""
         summary = f"a connection broke the gate's handler: {type(problem).__name__}: {str(problem)!a}"
-        self._record("fetch_proxy_error", summary, severity="error")
+        try:
+            self._record("fetch_proxy_error", summary, severity="error")
+        except Exception as worse:  # noqa: BLE001 - the connection is refused already; the others must live
+            print(f"sandbox: {summary}; and it could not be recorded: {worse!r}", file=sys.stderr)
 
 
 class Throttle:

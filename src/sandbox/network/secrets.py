@@ -30,6 +30,7 @@ SCHEMES_IN_BASE64 = ("basic",)
 # A value this long may be passed in part when it begins a piece's end (see Replacer): three bytes tell nobody
 # anything.
 LONG_VALUE, LENIENT = 16, 3
+MAX_HOSTS = 1024  # whose answers are remembered
 
 
 class Credential:
@@ -56,6 +57,7 @@ class Secrets:
         self._placeholders = dict(placeholders)
         self._names: dict[bytes, str] = {}  # of every placeholder, also revoked ones
         self._credentials: list[Credential] = []
+        self._by_host: dict[tuple[str, int], tuple[list[Credential], list[bytes]]] = {}
         self.update(secrets)
 
     def update(self, secrets: Mapping[str, Secret]) -> None:
@@ -75,6 +77,7 @@ class Secrets:
         for one in credentials:
             self._placeholders[one.name] = one.placeholder.decode()
             self._names[one.placeholder] = one.name
+        self._by_host = {}
 
     def _placeholder(self, name: str, secret: Secret) -> str:
         if secret.placeholder is not None:
@@ -90,7 +93,22 @@ class Secrets:
 
     def about(self, host: str, port: int) -> list[Credential]:
         """Those that may be sent to `host`."""
-        return [one for one in self._credentials if one.hosts.allows(host, port)]
+        return self._known(host, port)[0]
+
+    def _forbidden(self, host: str, port: int) -> list[bytes]:
+        """The placeholders that must not be sent to `host`."""
+        return self._known(host, port)[1]
+
+    def _known(self, host: str, port: int) -> tuple[list[Credential], list[bytes]]:
+        known = self._by_host.get((host, port))
+        if known is None:
+            usable = [one for one in self._credentials if one.hosts.allows(host, port)]
+            allowed = {one.placeholder for one in usable}
+            known = usable, [word for word in self._names if word not in allowed]
+            if len(self._by_host) >= MAX_HOSTS:
+                self._by_host.clear()
+            self._by_host[host, port] = known
+        return known
 
     def scrub(self, text: str) -> str:
         """`text` without any value: for addresses and reasons on their way into the record."""
@@ -169,10 +187,6 @@ class Secrets:
             fill={one.placeholder: one.value for one in usable if "body" in one.places},
             turn_back={word: instead for one in usable for word, instead in one.spellings.items()},
         )
-
-    def _forbidden(self, host: str, port: int) -> list[bytes]:
-        allowed = {one.placeholder for one in self.about(host, port)}
-        return [word for word in self._names if word not in allowed]
 
     def _refusal(self, word: bytes, host: str) -> Denied:
         name = self._names.get(word, "?")

@@ -6,6 +6,8 @@ import select
 import socket
 import threading
 
+from sandbox.errors import ConfigError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -98,6 +100,8 @@ class Watch:
 
     def update(self, network: Network) -> None:
         """New connections see the new configuration at once. Raises ConfigError and changes nothing."""
+        if network.publish != self.network.publish:
+            raise ConfigError("cannot be changed while the sandbox runs", path="network.publish")
         policy = _compiled(network)
         with self._lock:
             if self._interception is not None:

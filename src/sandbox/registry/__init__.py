@@ -1,0 +1,1 @@
+"""Which sandboxes exist on this machine: one directory each, no daemon."""

@@ -1,0 +1,51 @@
+"""Foreign spellings of the same wishes, each translated onto our one model.
+
+`uds`: the `sandbox:` block of `.uds/config.yaml` (seed 001). `srt`: settings of Anthropic's sandbox-runtime
+(seed 003). `create`: parameters of the JSON-RPC method (seed 002). `manager`: SandboxManagerConfig (seed
+000). Each has `translate(data) -> Translated`.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sandbox.config.files import Source
+
+
+def translate(source: Source) -> dict[str, Any]:
+    """A file's settings in our spelling, whichever of the file dialects it is written in."""
+    name = source.file.replace("\\", "/")
+    if name.endswith("/.uds/config.yaml"):
+        from sandbox.config.dialects import uds as dialect
+    elif name.endswith(".json") and _looks_like_srt(source.data):
+        from sandbox.config.dialects import srt as dialect  # type: ignore[no-redef]
+    else:
+        return source.data
+    translated = dialect.translate(source.data)
+    source.spelled = translated.spelled
+    return translated.data
+
+
+def spelled(source: Source, path: str) -> str:
+    """One of our paths as the file spells it."""
+    head, tail = path, ""
+    while head:
+        if head in source.spelled:
+            return source.spelled[head] + tail
+        cut = max(head.rfind("."), head.rfind("["), 0)
+        head, tail = head[:cut], path[cut:]
+    return path
+
+
+def _looks_like_srt(data: dict[str, Any]) -> bool:
+    from sandbox.config.dialects.srt import TABLE
+
+    filesystem, network = data.get("filesystem"), data.get("network")
+    return any(
+        f"{section}.{key}" in TABLE
+        for section, found in (("filesystem", filesystem), ("network", network))
+        if isinstance(found, dict)
+        for key in found
+    )

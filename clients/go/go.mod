@@ -1,0 +1,3 @@
+module github.com/example/sandbox
+
+go 1.19

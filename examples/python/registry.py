@@ -1,0 +1,22 @@
+"""Which sandboxes there are; one of them looked at, used and ended: python registry.py vm-a1b2c3d4"""
+
+import sys
+
+from sandbox import Sandbox, get_vm, kill_vm, list_vms
+
+# List all running VMs
+for vm in list_vms(status='running'):
+    print(f"{vm.id}: {vm.image} (PID {vm.pid})")
+
+# Get VM details
+vm = get_vm(sys.argv[1])
+print(vm.config)
+
+# Attach to existing VM (if socket available)
+sb = Sandbox.attach(sys.argv[1])
+result = sb.exec('echo hello')
+print(result.stdout)
+sb.close()
+
+# Kill a VM
+kill_vm(sys.argv[1])

@@ -1,0 +1,86 @@
+"""What an entry of the record says, in the shapes of both seeds, and which words it may use."""
+
+from __future__ import annotations
+
+from _json import encode_basestring_ascii as quoted  # the C function behind json.dumps, without the rest of json
+
+from sandbox.errors import SandboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Plain = str | int | float | bool | None
+
+# Seed 000: what kind of thing happened …
+TYPES = (
+    "sandbox_mode_transition",
+    "secret_token_replacement_outbound",
+    "secret_sanitization_inbound",
+    "privileged_capability_invocation",
+    "policy_decision",
+    "signing_request_submitted",
+    "signing_request_rejected",
+    "signing_request_approved",
+    "plugin_fallback_attempt",
+    "security_kill_switch",
+    "sandbox_lifecycle",
+    "fetch_proxy_error",
+)
+# … and how much it matters, least first.
+SEVERITIES = ("info", "warn", "error", "critical")
+RESULTS = ("allowed", "blocked")
+
+# A hostile tenant chooses names, paths and hosts; an entry of theirs must not fill the disk.
+LONGEST = 4096
+
+
+def check(type: str, severity: str, result: str | None) -> None:
+    """Raises SandboxError for a word that the record does not know."""
+    if type not in TYPES:
+        raise SandboxError(f"unknown audit event type {type!r}; known: {', '.join(TYPES)}")
+    if severity not in SEVERITIES:
+        raise SandboxError(f"unknown severity {severity!r}; known: {', '.join(SEVERITIES)}")
+    if result is not None and result not in RESULTS:
+        raise SandboxError(f"an access is {' or '.join(RESULTS)}, not {result!r}")
+
+
+def timestamp(seconds: float) -> str:
+    """ISO 8601 in UTC with milliseconds. (`datetime` would cost an import; this is arithmetic on `time.gmtime`.)"""
+    import time
+
+    moment = time.gmtime(seconds)
+    milliseconds = int(seconds % 1 * 1000)
+    return (
+        f"{moment.tm_year:04}-{moment.tm_mon:02}-{moment.tm_mday:02}"
+        f"T{moment.tm_hour:02}:{moment.tm_min:02}:{moment.tm_sec:02}.{milliseconds:03}Z"
+    )
+
+
+def text(value: object) -> str:
+    """A string of bounded length as JSON. Lone surrogates (undecodable file names) are escaped like everything else."""
+    whole = str(value)
+    return quoted(whole if len(whole) <= LONGEST else f"{whole[:LONGEST]}…")
+
+
+def number(value: float) -> str:
+    """A number as JSON. JSON has neither NaN nor infinity, and one such entry would spoil its line."""
+    return repr(value) if value - value == 0 else text(value)
+
+
+def plain(value: Plain) -> str:
+    """One metadata value as JSON."""
+    if value is None:
+        return "null"
+    if value is True or value is False:
+        return "true" if value else "false"
+    return number(value) if isinstance(value, int | float) else text(value)
+
+
+def line(fields: Mapping[str, object], metadata: Mapping[str, Plain] | None) -> str:
+    """The entry as one JSON object, without its closing brace: the chain's own fields follow."""
+    parts = [f'"{name}":{text(value)}' for name, value in fields.items() if value is not None]
+    if metadata:
+        inner = ",".join(f"{text(name)}:{plain(value)}" for name, value in metadata.items())
+        parts.append(f'"metadata":{{{inner}}}')
+    return "{" + ",".join(parts)

@@ -1,0 +1,106 @@
+"""Reading the record back: entries in order, and whether the chain holds."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.audit import chain
+from sandbox.audit.record import CURRENT, HEAD, Head
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_LONGEST_LINE = 2**20  # ours are shorter by far; what is longer was not written by us
+
+
+class Verdict:
+    """What `verify` found: the number of sound lines, and the first problem, if any, with its place."""
+
+    __slots__ = ("count", "problem", "file", "line")
+
+    def __init__(self, count: int, problem: str = "", file: str = "", line: int = 0) -> None:
+        self.count = count
+        self.problem = problem
+        self.file = file
+        self.line = line
+
+    def __bool__(self) -> bool:
+        return not self.problem
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.count}, {self.problem!r}, {self.file!r}, {self.line})"
+
+
+def files(directory: str) -> list[str]:
+    """The record's files, oldest first."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    older = sorted(name for name in names if name.startswith("audit-") and name.endswith(".jsonl"))
+    return [os.path.join(directory, name) for name in (*older, CURRENT) if name in names]
+
+
+def lines(directory: str) -> Iterator[tuple[str, int, str]]:
+    """Every line with its file and number there."""
+    for name in files(directory):
+        with open(name, encoding="ascii", errors="backslashreplace", newline="\n") as file:
+            number = 0
+            while line := file.readline(_LONGEST_LINE):
+                number += 1
+                yield name, number, line
+
+
+def entries(directory: str) -> Iterator[dict[str, Any]]:
+    """Every entry that can be read, oldest first. What cannot is `verify`'s to report."""
+    for _, _, line in lines(directory):
+        found = parsed(line)
+        if found is not None:
+            yield found
+
+
+def parsed(line: str) -> dict[str, Any] | None:
+    """One line as an entry, or None."""
+    import json
+
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def verify(directory: str) -> Verdict:
+    """Walks the chain. Finds the first line that was altered, removed, inserted or moved, and a cut-off end."""
+    before, count = chain.FIRST, 0
+    file, number = "", 0
+    for file, number, line in lines(directory):
+        found = chain.opened(line)
+        if found is None:
+            torn = "is torn or was altered" if not line.endswith("\n") else "is not an entry, or was altered"
+            return Verdict(count, f"line {torn}", file, number)
+        content, seq, digest = found
+        if seq != count + 1:
+            gone = f"lines {count + 1} to {seq - 1} are missing" if seq > count + 1 else f"line {seq} is out of order"
+            return Verdict(count, gone, file, number)
+        if not chain.follows(content, digest, before):
+            return Verdict(count, "line was altered", file, number)
+        before, count = digest, seq
+    head = _head(directory)
+    if head is None:
+        return Verdict(count, "the head is missing", os.path.join(directory, HEAD)) if count else Verdict(0)
+    if head.number > count:
+        return Verdict(count, f"the end is missing: lines {count + 1} to {head.number}", file, number + 1)
+    if (head.number, head.digest) != (count, before):
+        return Verdict(count, "the head does not belong to this record", os.path.join(directory, HEAD))
+    return Verdict(count)
+
+
+def _head(directory: str) -> Head | None:
+    try:
+        with open(os.path.join(directory, HEAD), "rb") as file:
+            return Head.unpack(file.read(256))
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,175 @@
+"""`sandbox agent`: run an agent behind walls that hold what its file says of its tools."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sandbox.cli.output import print_json, table
+from sandbox.config.agents import Agent, agents, find
+from sandbox.config.layers import USER, Resolved, resolve
+from sandbox.errors import ConfigError, Denied
+from sandbox.policy.tools import ToolGuard, project
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from sandbox.config.model import Config
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.usage = "sandbox agent list | run NAME [--sandbox | --no-sandbox] [-- arguments]"
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+    listing = actions.add_parser("list", help=_("the agents of this project and what they may do"))
+    listing.add_argument("--json", action="store_true", help=_("print JSON"))
+    running = actions.add_parser("run", help=_("run an agent behind the walls"))
+    running.add_argument("name")
+    either = running.add_mutually_exclusive_group()
+    either.add_argument("--sandbox", action="store_true", help=_("behind walls, whatever the config says"))
+    either.add_argument("--no-sandbox", action="store_true", help=_("on the host, if the user's own file allows it"))
+    running.add_argument("--config", metavar="FILE", help=_("a configuration file"))
+    running.add_argument("arguments", nargs="...", help=_("for the agent's program"))
+
+
+def run(arguments: Namespace) -> int:
+    if arguments.action == "list":
+        return _list(arguments.json)
+    return _run(arguments)
+
+
+def _list(as_json: bool) -> int:
+    resolved = resolve({}, project=".")
+    rows = []
+    for agent in agents("."):
+        read_only, no_network = project(guard(agent, resolved.config))
+        rows.append((agent, read_only, no_network))
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": agent.name,
+                    "description": agent.description,
+                    "file": agent.file,
+                    "allowed_tools": agent.allowed,
+                    "disallowed_tools": agent.disallowed,
+                    "read_only": read_only,
+                    "no_network": no_network,
+                }
+                for agent, read_only, no_network in rows
+            ]
+        )
+    elif rows:
+        heads = (_("AGENT"), _("PROJECT"), _("NETWORK"), _("DESCRIPTION"))
+        print(
+            table(
+                (
+                    (
+                        agent.name,
+                        _("read-only") if read_only else _("writable"),
+                        _("none") if no_network else _("by the config"),
+                        agent.description,
+                    )
+                    for agent, read_only, no_network in rows
+                ),
+                heads,
+            )
+        )
+    else:
+        print(_("no agents in .sandbox/agents or .claude/agents"), file=sys.stderr)
+    return 0
+
+
+def guard(agent: Agent, config: Config) -> ToolGuard:
+    """The agent's tool rules under this config. Raises ConfigError for a pattern that means nothing."""
+    try:
+        return ToolGuard(config.tools, root=config.filesystem.root, allowed=agent.allowed, disallowed=agent.disallowed)
+    except ValueError as problem:
+        raise ConfigError(str(problem), file=agent.file) from None
+
+
+def _run(arguments: Namespace) -> int:
+    agent = find(".", arguments.name)
+    resolved = resolve({}, project=".", config_file=arguments.config)
+    config = resolved.config
+    walls = _walls_wanted(arguments, resolved)
+    command = _command(agent, config, arguments.arguments, walls)
+    if walls:
+        project_onto_walls(config, guard(agent, config))
+    else:
+        config.mode = "off"
+    from sandbox.cli.foreground import foreground
+    from sandbox.cli.run import status, tell_ignored
+    from sandbox.sandbox import Sandbox
+
+    config.environment.set = {
+        **config.environment.set,
+        "SANDBOX_AGENT": agent.name,
+        "SANDBOX_AGENT_FILE": os.path.abspath(agent.file),
+    }
+    with Sandbox(config) as sandbox:
+        sandbox.record.agent = agent.name
+        tell_ignored(resolved, sandbox.record)
+        if not walls:
+            sandbox.record.write(
+                "sandbox_mode_transition",
+                f"agent {agent.name} runs on the host (--no-sandbox)",
+                severity="warn",
+                sync=True,
+            )
+        return status(foreground(sandbox, command))
+
+
+def _walls_wanted(arguments: Namespace, resolved: Resolved) -> bool:
+    """Whether walls are built. Raises Denied for a --no-sandbox that the user's own file does not allow."""
+    if arguments.no_sandbox:
+        allowed = resolved.config.agents.allow_no_sandbox
+        # By the user's own file: a --config file may have come with the project.
+        if not (allowed and resolved.origin("agents.allow_no_sandbox").layer == USER):
+            raise Denied(
+                "agents.allow_no_sandbox",
+                "--no-sandbox is not allowed; `sandbox config --global set agents.allow_no_sandbox true` allows it",
+            )
+        return False
+    if arguments.sandbox:
+        resolved.config.enabled = True
+        resolved.config.mode = "standard" if resolved.config.mode == "off" else resolved.config.mode
+        resolved.config.engine = "auto" if resolved.config.engine == "none" else resolved.config.engine
+    return True
+
+
+def _command(agent: Agent, config: Config, extra: list[str], walls: bool) -> list[str]:
+    """The program: the agent file's own, else the user's runner. On the host never one that the project names."""
+    words = (agent.command if walls else []) or config.agents.runner
+    if not words:
+        raise ConfigError(
+            f"agent {agent.name!r} names no command; set agents.runner in your own config, for example "
+            "`sandbox config --global set agents.runner '[claude, --append-system-prompt, \"{prompt}\"]'`"
+        )
+    extra = extra[1:] if extra[:1] == ["--"] else extra
+    filled = {"name": agent.name, "file": os.path.abspath(agent.file)}
+    return [_filled(word, filled, agent) for word in words] + extra
+
+
+def _filled(word: str, values: dict[str, str], agent: Agent) -> str:
+    """`{name}`, `{file}` and `{prompt}` (the file's text after the front matter) in a runner's words."""
+    for name, value in values.items():
+        word = word.replace(f"{{{name}}}", value)
+    if "{prompt}" in word:
+        with open(agent.file, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        word = word.replace("{prompt}", text.partition("\n---")[2].strip() if text.startswith("---") else text)
+    return word
+
+
+def project_onto_walls(config: Config, tools: ToolGuard) -> None:
+    """An agent that may not write gets a read-only project, one without network tools no network: by the kernel."""
+    read_only, no_network = project(tools)
+    if read_only:
+        config.filesystem.read_only = True
+        config.filesystem.allow_write = []
+    if no_network:
+        config.network.allowed_hosts = list(config.agents.hosts)
+        config.network.localhost_ports = []
+        config.network.http.allow = []

@@ -1,0 +1,31 @@
+"""`sandbox attach ID`: a shell in a sandbox that runs. Ctrl-P Ctrl-Q leaves it running; attaching again comes back."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.errors import SandboxError
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.usage = "sandbox attach [options] ID [--] [command…]"
+    parser.epilog = _("Ctrl-P Ctrl-Q leaves the shell running; attach again to come back to it.")
+    parser.add_argument("--name", default="main", help=_("which of the sandbox's terminals (default: main)"))
+    parser.add_argument("id", metavar="ID", help=_("the sandbox, or the beginning of its id"))
+    parser.add_argument("command", nargs="...", metavar="command", help=_("instead of a shell"))
+
+
+def run(arguments: Namespace) -> int:
+    if not (os.isatty(0) and os.isatty(1)):
+        raise SandboxError("attach needs a terminal; `sandbox exec ID -- command` does not")
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    from sandbox.cli.remote import with_terminal
+    from sandbox.client import attach
+
+    with attach(arguments.id) as client:
+        return with_terminal(client, command or "exec ${SHELL:-/bin/sh}", None, {}, keep=arguments.name)

@@ -1,0 +1,151 @@
+"""`sandbox config`: look at settings, where they come from, and change them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sandbox.cli.output import print_json, table
+from sandbox.config.home import user_config_file
+from sandbox.config.layers import Resolved, present, resolve
+from sandbox.config.model import Config
+from sandbox.config.section import Section, unknown_key
+from sandbox.errors import ConfigError
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from typing import Any
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.usage = "sandbox config [--global] [--json] get KEY | set KEY VALUE | list | show | schema"
+    parser.add_argument("--global", dest="everywhere", action="store_true", help=_("the user's own file"))
+    parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON"))
+    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+    get = actions.add_parser("get", help=_("one setting as it applies here"))
+    get.add_argument("key")
+    change = actions.add_parser("set", help=_("change one setting; comments stay"))
+    change.add_argument("key")
+    change.add_argument("value", help=_("as YAML: true, 512m, [a, b]"))
+    actions.add_parser("list", help=_("settings that are not built in"))
+    actions.add_parser("show", help=_("every setting, and the layer it came from"))
+    actions.add_parser("schema", help=_("the JSON Schema of config files"))
+    for one in (get, change, *(actions.choices[name] for name in ("list", "show"))):
+        # After the action too, as `git config` allows.
+        one.add_argument("--global", dest="everywhere_too", action="store_true", help=_("the user's own file"))
+        one.add_argument("--json", dest="json_too", action="store_true", help=_("print JSON"))
+
+
+def run(arguments: Namespace) -> int:
+    arguments.everywhere |= getattr(arguments, "everywhere_too", False)
+    arguments.json |= getattr(arguments, "json_too", False)
+    if arguments.action == "schema":
+        from sandbox.config.schema import text
+
+        print(text(), end="")
+        return 0
+    if arguments.action == "set":
+        return _set(arguments)
+    resolved = _resolved(arguments)
+    for ignored in resolved.warnings:
+        print(f"sandbox: {ignored}", file=sys.stderr)
+    if arguments.action == "get":
+        return _get(resolved, setting(arguments.key), arguments.json)
+    return _list(resolved, everything=arguments.action == "show", as_json=arguments.json)
+
+
+def _resolved(arguments: Namespace) -> Resolved:
+    # An empty directory has no project file: what is left is the user's.
+    project = os.path.dirname(user_config_file()) if arguments.everywhere else "."
+    return resolve({}, project=project, config_file=arguments.config)
+
+
+def setting(key: str) -> str:
+    """A setting's path, also in the seed's spelling (`sandbox.network.allow-git`). Raises ConfigError."""
+    path = key.removeprefix("sandbox.").replace("-", "_")
+    section: Any = Config
+    names = path.split(".")
+    for at, name in enumerate(names):
+        if not (isinstance(section, type) and issubclass(section, Section)):
+            if at:  # beneath a mapping such as environment.set every name is fine
+                return path
+        elif name not in section.fields:
+            raise unknown_key(name, section.fields, ".".join(names[:at]))
+        else:
+            section = section.fields[name].type
+    return path
+
+
+def _get(resolved: Resolved, path: str, as_json: bool) -> int:
+    value: Any = resolved.config.plain()
+    for name in path.split("."):
+        if not isinstance(value, dict) or name not in value:
+            raise ConfigError(f"{name!r} is not set", path=path)
+        value = value[name]
+    if as_json:
+        print_json({"key": path, "value": value, "origin": str(resolved.origin(path))})
+    else:
+        print(written(value))
+    return 0
+
+
+def _list(resolved: Resolved, *, everything: bool, as_json: bool) -> int:
+    plain = resolved.config.plain()
+    rows = [
+        (path, _plain_at(plain, path), resolved.origin(path))
+        for path, _one, _value in present(resolved.config, plain)
+        if everything or path in resolved.sources
+    ]
+    if as_json:
+        settings = {path: {"value": value, "origin": str(origin)} for path, value, origin in rows}
+        print_json({"settings": settings, "ignored": [str(one) for one in resolved.warnings]})
+    elif rows:
+        print(table(((path, written(value), origin) for path, value, origin in rows)))
+    return 0
+
+
+def _plain_at(plain: Any, path: str) -> Any:
+    for name in path.split("."):
+        plain = plain[name]
+    return plain
+
+
+def _set(arguments: Namespace) -> int:
+    from sandbox.config.edit import set_value
+
+    path = setting(arguments.key)
+    file = user_config_file() if arguments.everywhere else os.path.abspath(".sandbox/config.yaml")
+    value = _value(arguments.value)
+    from sandbox.config import files
+    from sandbox.config.edit import set_in_file
+
+    # Checked as a whole before a byte is written: a file with a mistake would stop every later command.
+    changed = set_value(files.read_text(file) or "", path.split("."), value, file)
+    Config.read(files.parse(file, changed).data)
+    set_in_file(file, path.split("."), value)
+    print(_("{key} = {value} in {file}").format(key=path, value=written(value), file=file))
+    if not arguments.everywhere:
+        for ignored in resolve({}, project=".").warnings:
+            if ignored.path == path:
+                print(f"sandbox: {ignored}", file=sys.stderr)
+                print(_("`sandbox config --global set` changes the user's own file"), file=sys.stderr)
+    return 0
+
+
+def _value(text: str) -> object:
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        return text
+
+
+def written(value: object) -> str:
+    """A value as a config file would say it, on one line."""
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

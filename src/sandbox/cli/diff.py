@@ -1,0 +1,84 @@
+"""`sandbox diff`: what a sandbox changed in an overlay project."""
+
+from __future__ import annotations
+
+import sys
+
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from sandbox.vfs.changes import Change, State
+    from sandbox.vfs.workspace import Workspace
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
+    parser.add_argument("--summary", action="store_true", help=_("only one line a file"))
+    parser.add_argument("--json", action="store_true", help=_("as JSON"))
+
+
+def run(arguments: Namespace) -> int:
+    workspace = find(arguments.id)
+    found = workspace.changes()
+    if arguments.json:
+        import json
+
+        json.dump([plain(change) for change in found], sys.stdout, indent=2)
+        print()
+        return 0
+    from sandbox.vfs.review import summary, unified
+
+    for change in found:
+        print(summary(change))
+    if not found:
+        print(_("nothing changed"))
+    if not arguments.summary:
+        for change in found:
+            lines = list(unified(workspace, change))
+            if lines:
+                print()
+                print("\n".join(lines))
+    return 0
+
+
+def find(wanted: str) -> Workspace:
+    """The changes of the sandbox whose id is or begins with `wanted`. Raises NotFound."""
+    import os
+
+    from sandbox.config.home import home
+    from sandbox.errors import NotFound
+    from sandbox.vfs.workspace import Workspace
+
+    place = os.path.join(home(), "vms")
+    names = [name for name in (os.listdir(place) if os.path.isdir(place) else []) if name.startswith("vm-")]
+    matching = [name for name in names if name.startswith((wanted, f"vm-{wanted}"))] if wanted else []
+    if wanted in matching:
+        matching = [wanted]
+    if not matching:
+        raise NotFound(f"no sandbox {wanted!r}")
+    if len(matching) > 1:
+        raise NotFound(f"{wanted!r} could be any of {', '.join(sorted(matching))}; give more of the id")
+    return Workspace.find(home(), matching[0])
+
+
+def plain(change: Change) -> dict[str, object]:
+    """A change as JSON shows it."""
+    return {
+        "path": change.path,
+        "kind": change.kind,
+        "before": _state(change.before),
+        "after": _state(change.after),
+        "risk": change.risk,
+        "conflict": change.conflict,
+        "impossible": change.impossible,
+        "notes": change.notes,
+    }
+
+
+def _state(state: State | None) -> dict[str, object] | None:
+    if state is None:
+        return None
+    return {"kind": state.kind, "mode": f"{state.mode:04o}", "size": state.size, "target": state.target}

@@ -1,0 +1,19 @@
+"""`sandbox discard`: throws a sandbox's changes away."""
+
+from __future__ import annotations
+
+from sandbox.cli.diff import find
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
+
+
+def run(arguments: Namespace) -> int:
+    find(arguments.id).discard()
+    return 0

@@ -1,0 +1,23 @@
+"""`sandbox get ID`: all that is known of one sandbox, as JSON."""
+
+from __future__ import annotations
+
+from sandbox.config.home import home
+from sandbox.registry.registry import find
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
+
+
+def run(arguments: Namespace) -> int:
+    import json
+
+    entry = find(home(), arguments.id)
+    print(json.dumps(entry.plain() | {"config": entry.config}, indent=2))
+    return 0

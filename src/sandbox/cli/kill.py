@@ -1,0 +1,31 @@
+"""`sandbox kill`: ends running sandboxes."""
+
+from __future__ import annotations
+
+from sandbox.config.home import home
+from sandbox.errors import SandboxError
+from sandbox.registry import ends
+from sandbox.registry.registry import entries, find
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="*", help=_("sandboxes, or the beginnings of their ids"))
+    parser.add_argument("--all", action="store_true", help=_("every running one"))
+
+
+def run(arguments: Namespace) -> int:
+    if bool(arguments.id) == arguments.all:
+        raise SandboxError("name the sandboxes to kill, or --all")
+    if arguments.all:
+        chosen = [entry for entry in entries(home()) if entry.running]
+    else:
+        chosen = [find(home(), id) for id in arguments.id]  # all of them, before the first is killed
+    for entry in chosen:
+        ends.kill(entry)
+        print(entry.id)
+    return 0

@@ -1,0 +1,69 @@
+"""`sandbox list`: every sandbox of this user."""
+
+from __future__ import annotations
+
+from sandbox.config.home import home
+from sandbox.registry.registry import entries
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from sandbox.registry.registry import Entry
+
+_WIDTHS = (13, 10, 11, 16, 8)
+_HEADINGS = ("ID", "STATUS", "IMAGE", "CREATED", "PID", "COMMAND")
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("--running", action="store_true", help=_("only those that run"))
+    parser.add_argument("--json", action="store_true", help=_("for programs"))
+
+
+def run(arguments: Namespace) -> int:
+    shown = [entry for entry in entries(home()) if entry.running or not arguments.running]
+    if arguments.json:
+        import json
+
+        print(json.dumps([entry.plain() for entry in shown], indent=2))
+        return 0
+    import time
+
+    now = time.time()
+    print(_row(*_HEADINGS))
+    for entry in shown:
+        print(_line(entry, now))
+    return 0
+
+
+def _line(entry: Entry, now: float) -> str:
+    words = " ".join(entry.command) or "-"
+    return _row(
+        entry.id,
+        entry.status,
+        _clean(entry.image or "-"),
+        ago(now - entry.created_at),
+        str(entry.pid or "-"),
+        _clean(words if len(words) <= 60 else f"{words[:59]}…"),
+    )
+
+
+def _row(*cells: str) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=False))
+    return "".join(padded) + cells[-1]
+
+
+def _clean(text: str) -> str:
+    """Printable: what was started may hold anything, and a terminal obeys some of it."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def ago(seconds: float) -> str:
+    """As people say it: "5 minutes ago"."""
+    for size, name in _UNITS:
+        count = int(seconds // size)
+        if count >= 1:
+            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    return "just now"

@@ -1,0 +1,87 @@
+"""`sandbox logs ID`: what a detached sandbox printed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sandbox.config.home import home
+from sandbox.registry.registry import find
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+_EVERY = 0.2  # seconds between looks at a log that is followed
+
+# Line ends, tabs and everything printable pass; what a terminal would obey (escapes above all) is shown instead.
+_SHOWN = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
+    parser.add_argument("--follow", "-f", action="store_true", help=_("until the sandbox has ended"))
+    parser.add_argument("--raw", action="store_true", help=_("bytes as they are, also on a terminal"))
+
+
+def run(arguments: Namespace) -> int:
+    entry = find(home(), arguments.id)
+    show = _raw if arguments.raw or not os.isatty(1) else _safely
+    for path in (f"{entry.log}.1", entry.log):
+        log = _Log(path)
+        show(log.read())
+    if arguments.follow:
+        _follow(log, entry.id, show)
+    return 0
+
+
+class _Log:
+    """A log file that may not be there yet, and gives way to a new one when it is full."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._at = 0
+        self._inode = 0
+
+    def read(self) -> bytes:
+        """What was added since the last time."""
+        try:
+            with open(self._path, "rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != self._inode:
+                    self._inode, self._at = inode, 0
+                file.seek(self._at)
+                more = file.read()
+                self._at += len(more)
+                return more
+        except FileNotFoundError:
+            return b""
+
+
+def _follow(log: _Log, id: str, show: object) -> None:
+    import time
+
+    from sandbox.errors import NotFound
+
+    running = True
+    while running:
+        try:
+            running = find(home(), id).running  # asked before the last look: what it printed last is shown
+        except NotFound:
+            running = False
+        more = log.read()
+        if more:
+            show(more)  # type: ignore[operator]
+        elif running:
+            time.sleep(_EVERY)
+
+
+def _raw(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _safely(data: bytes) -> None:
+    sys.stdout.write(data.decode("utf-8", "replace").translate(_SHOWN))
+    sys.stdout.flush()

@@ -1,0 +1,35 @@
+"""`sandbox prune`: deletes every ended sandbox's entry, and whatever crashed ones left behind."""
+
+from __future__ import annotations
+
+import sys
+
+from sandbox.config.home import home
+from sandbox.engines.sweep import sweep
+from sandbox.registry import ends
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("--changes-too", action="store_true", help=_("also where an overlay holds changes"))
+    parser.add_argument("--json", action="store_true", help=_("for programs"))
+
+
+def run(arguments: Namespace) -> int:
+    removed, kept = ends.prune(home(), changes_too=arguments.changes_too)
+    sweep(home())
+    if arguments.json:
+        import json
+
+        print(json.dumps({"removed": removed, "kept": kept}))
+        return 0
+    for id in removed:
+        print(id)
+    for id in kept:
+        said = _("{id} is kept: its overlay holds changes (`sandbox rm {id}` drops them)").format(id=id)
+        print(said, file=sys.stderr)
+    return 0

@@ -1,0 +1,31 @@
+"""`sandbox rm`: deletes what is kept of ended sandboxes."""
+
+from __future__ import annotations
+
+from sandbox.config.home import home
+from sandbox.errors import SandboxError
+from sandbox.registry import ends
+from sandbox.registry.registry import entries, find
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("id", nargs="*", help=_("sandboxes, or the beginnings of their ids"))
+    parser.add_argument("--stopped", action="store_true", help=_("every stopped one"))
+
+
+def run(arguments: Namespace) -> int:
+    if bool(arguments.id) == arguments.stopped:
+        raise SandboxError("name the sandboxes to remove, or --stopped")
+    if arguments.stopped:
+        chosen = [entry for entry in entries(home()) if entry.status == "stopped"]
+    else:
+        chosen = [find(home(), id) for id in arguments.id]
+    for entry in chosen:
+        ends.remove(entry)
+        print(entry.id)
+    return 0

@@ -1,0 +1,32 @@
+"""`sandbox --rpc`: JSON-RPC over stdin and stdout, for programs. See docs/rpc.md."""
+
+from __future__ import annotations
+
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.prog = "sandbox --rpc"
+    option = parser.add_argument
+    option("--config", metavar="FILE", help=_("a configuration file"))
+    option("--image", help=_("the image, for container and microVM engines"))
+    option("--allow-host", metavar="HOST", action="append", default=[], help=_("a host it may talk to"))
+
+
+def run(arguments: Namespace) -> int:
+    from sandbox.rpc.server import serve
+
+    return serve(arguments.config, _flags(arguments))
+
+
+def _flags(arguments: Namespace) -> dict[str, object]:
+    said: dict[str, object] = {}
+    if arguments.image:
+        said["image"] = arguments.image
+    if arguments.allow_host:
+        said["network"] = {"allowed_hosts": arguments.allow_host}
+    return said

@@ -1,0 +1,124 @@
+"""Agent files: Markdown with front matter that says who the agent is and which tools it may use.
+
+    ---
+    name: code-architect
+    allowed-tools: Read, Grep, Bash(git:diff, git:log)
+    disallowed-tools: [Write, Edit]
+    ---
+
+They lie in the project, so what they say can only narrow what the config gives.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.config import files
+from sandbox.errors import ConfigError, NotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+DIRECTORIES = (".sandbox/agents", ".claude/agents")
+
+
+class Agent:
+    """One agent as its file describes it. `allowed` is None when the file names no tools."""
+
+    __slots__ = ("name", "description", "file", "allowed", "disallowed", "command", "fields")
+
+    def __init__(self, file: str, fields: dict[str, Any]) -> None:
+        self.file = file
+        self.fields = fields
+        self.name = str(fields.get("name") or os.path.basename(file).removesuffix(".md"))
+        self.description = str(fields.get("description") or "")
+        listed = fields.get("allowed-tools", fields.get("tools"))
+        self.allowed = None if listed is None else tool_list(listed, file)
+        self.disallowed = tool_list(fields.get("disallowed-tools") or [], file)
+        self.command = _words(fields.get("command"), file)
+
+
+def agents(project: str) -> list[Agent]:
+    """The project's agents, by name. The first directory that has one wins. Raises ConfigError with file and line."""
+    found: dict[str, Agent] = {}
+    for directory in DIRECTORIES:
+        place = os.path.join(project, directory)
+        for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
+            if name.endswith(".md"):
+                agent = read(os.path.join(place, name))
+                found.setdefault(agent.name, agent)
+    return sorted(found.values(), key=lambda agent: agent.name)
+
+
+def find(project: str, name: str) -> Agent:
+    """The agent of that name. Raises NotFound with the names there are."""
+    known = agents(project)
+    for agent in known:
+        if agent.name == name:
+            return agent
+    there = ", ".join(agent.name for agent in known) or f"none in {' or '.join(DIRECTORIES)}"
+    raise NotFound(f"there is no agent {name!r}; known: {there}")
+
+
+def read(file: str) -> Agent:
+    """One agent file. Raises ConfigError."""
+    text = files.read_text(file)
+    if text is None:
+        raise NotFound(f"there is no file {file}")
+    head, front, _ = text.partition("---\n") if text.startswith("---") else ("", "", "")
+    end = text.find("\n---", 3)
+    if not front or head.strip() or end == -1:
+        return Agent(file, {})
+    # A line in front keeps line numbers right: the file's first line is `---`.
+    source = files.parse(file + ".yaml", "\n" + _quoted_lists(text[4 : end + 1]))
+    return Agent(file, source.data)
+
+
+def _quoted_lists(front: str) -> str:
+    """Tool patterns hold what YAML takes for its own (`Bash(git:*), Write`, `*`): an inline list of them is quoted."""
+    out = []
+    for line in front.splitlines():
+        name, colon, value = line.partition(":")
+        value = value.strip()
+        if name in ("allowed-tools", "disallowed-tools", "tools") and colon and value:
+            if not value.startswith(("'", '"')):
+                items = split_tools(value[1:-1] if value.startswith("[") and value.endswith("]") else value)
+                quoted = ", ".join("'" + item.strip("'\"").replace("'", "''") + "'" for item in items)
+                line = f"{name}: [{quoted}]"
+        elif line.lstrip().startswith("- *"):
+            line = line.replace("- *", "- '*'", 1) if line.strip() == "- *" else line
+        out.append(line)
+    return "\n".join(out) + "\n"
+
+
+def tool_list(value: object, file: str) -> list[str]:
+    """Tools, listed as YAML or separated by commas. Raises ConfigError."""
+    if isinstance(value, str):
+        return split_tools(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return value
+    raise ConfigError(f"a list of tools is expected, not {value!r}", file=file)
+
+
+def split_tools(text: str) -> list[str]:
+    """`Read, Bash(git:diff, git:log)` into its two patterns: commas in parentheses do not separate."""
+    found, depth, start = [], 0, 0
+    for at, sign in enumerate(f"{text},"):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and depth <= 0:
+            found.append(text[start:at].strip())
+            start = at + 1
+    return [one for one in found if one]
+
+
+def _words(value: object, file: str) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        import shlex
+
+        return shlex.split(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return value
+    raise ConfigError(f"a command is expected, not {value!r}", file=file)

@@ -1,0 +1,78 @@
+"""SandboxManagerConfig (seed 000): a sandbox described as a container."""
+
+from __future__ import annotations
+
+from sandbox.config.dialects.table import ALWAYS, Translated, refused, text_list
+from sandbox.config.dialects.table import translate as by_table
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def _network(value: object) -> dict[str, Any]:
+    if value == "none":
+        return {"network.allowed_hosts": []}
+    if value == "bridge":
+        return {}  # through the gate, as always
+    raise ConfigError(f"must be none or bridge, not {value!r}: every connection goes through the gate")
+
+
+def _binds(value: object) -> dict[str, Any]:
+    mounts = {}
+    for bind in text_list(value):
+        host, _, rest = bind.partition(":")
+        inside, _, flags = rest.partition(":")
+        if not (host.startswith("/") and inside.startswith("/")) or not set(flags.split(",")) <= {
+            "",
+            "ro",
+            "rw",
+            "z",
+            "Z",
+        }:
+            raise ConfigError(f"must be host:inside or host:inside:ro, not {bind!r}")
+        mounts[inside] = {"host_path": host, "readonly": "ro" in flags.split(",")}
+    return {"vfs.direct_mounts": mounts}
+
+
+TABLE: Mapping[str, Any] = {
+    "mode": "mode",
+    "image": "image",
+    "engineType": "engine",
+    "memory": "limits.memory",
+    "cpus": "limits.cpus",
+    "pidsLimit": "limits.pids",
+    "env": "environment.set",
+    "network": _network,
+    "binds": _binds,
+    "workspaceRoot": "filesystem.root",
+    # The root is always read-only, every capability always dropped, tenants never more than the caller, the
+    # gate the only resolver, and names of containers ours.
+    "readOnlyRoot": ALWAYS,
+    "capDrop": ALWAYS,
+    "user": ALWAYS,
+    "dns": ALWAYS,
+    "containerPrefix": ALWAYS,
+    "workdir": ALWAYS,
+    "browser.enabled": refused("the browser has its own sandbox: use `sandbox browser` or the API's browser calls"),
+    "browser.image": ALWAYS,
+    "browser.cdpPort": ALWAYS,
+    "browser.vncPort": ALWAYS,
+    "browser.headless": ALWAYS,
+    "browser.autoStart": ALWAYS,
+    "browser.autoStartTimeoutMs": ALWAYS,
+}
+
+
+def translate(data: Mapping[str, Any]) -> Translated:
+    """A manager's config in our spelling. A `workdir` is the workspace at a second path."""
+    into = by_table(data, TABLE)
+    workdir = data.get("workdir")
+    if workdir is not None:
+        if not isinstance(workdir, str) or not workdir.startswith("/"):
+            raise ConfigError(f"must be an absolute path, not {workdir!r}", path="workdir")
+        mount = {workdir: {"host_path": data.get("workspaceRoot", "."), "readonly": False}}
+        into.put("vfs.direct_mounts", mount, "workdir")
+    return into

@@ -1,0 +1,160 @@
+"""Settings of Anthropic's sandbox-runtime (`srt`), as seed 003 shows them and as they are today.
+
+Two differences, both on the safe side. srt lets everything be read that `denyRead` does not name; here
+nothing outside the project and the system is visible until `allowRead` (or `allowWrite`) names it. And /tmp
+is always the sandbox's own, so naming it changes nothing.
+"""
+
+from __future__ import annotations
+
+from sandbox.config.dialects.table import ALWAYS, Translated, boolean, refused, text_list
+from sandbox.config.dialects.table import translate as by_table
+from sandbox.config.model import SENSITIVE_PATTERNS
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_PROJECT = (".", "./", "./**", "**")
+_TMP = ("/tmp", "/private/tmp", "/var/tmp")
+
+
+def _allowed_domains(value: object) -> dict[str, Any]:
+    for pattern in text_list(value):
+        if pattern.split(":")[0] == "*":
+            raise ConfigError(f"{pattern!r} is too broad; allowAllDomains says that on purpose")
+    return {"network.allowed_hosts": value}
+
+
+def _all_domains(value: object) -> dict[str, Any]:
+    return {"network.allowed_hosts": ["*"]} if boolean(value) else {}
+
+
+def _deny_read(value: object) -> dict[str, Any]:
+    globs = [path for path in text_list(value) if any(sign in path for sign in "*?[")]
+    found: dict[str, Any] = {"filesystem.deny_read": [path for path in text_list(value) if path not in globs]}
+    if globs:
+        found["filesystem.blocked_patterns"] = [*SENSITIVE_PATTERNS, *globs]
+    return found
+
+
+def _allow_write(value: object) -> dict[str, Any]:
+    paths = [path.rstrip("/") or "/" for path in text_list(value)]
+    others = [path for path in paths if path not in _PROJECT and path not in _TMP]
+    # What srt does not name cannot be written: the project neither.
+    return {
+        "filesystem.read_only": not any(path in _PROJECT for path in paths),
+        "filesystem.allow_write": others,
+    }
+
+
+def _local_binding(value: object) -> dict[str, Any]:
+    return {"network.allow_localhost": True} if boolean(value) else {}  # the sandbox has a loopback of its own
+
+
+def _proxy_port(value: object) -> dict[str, Any]:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 65536:
+        raise ConfigError(f"must be a port, not {value!r}")
+    return {"network.upstream_proxy": f"http://127.0.0.1:{value}"}
+
+
+def _terminate(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError("must be a mapping")
+    for key in value:
+        if key != "extraCaCertPaths":
+            raise ConfigError(f"{key!r} is not supported: the gate makes its own authority for each sandbox")
+    return {
+        "network.intercept": True,
+        "network.ca_certificates": text_list(value.get("extraCaCertPaths", [])),
+    }
+
+
+def _credential_files(value: object) -> dict[str, Any]:
+    for entry in _entries(value):
+        if entry.get("mode") != "deny" or not isinstance(entry.get("path"), str):
+            raise ConfigError("only mode deny is supported for files; a masked credential is a network secret here")
+    return {"filesystem.deny_read": [entry["path"] for entry in _entries(value)]}
+
+
+def _credential_variables(value: object) -> dict[str, Any]:
+    blocked, secrets, placeholders = [], {}, {}
+    for entry in _entries(value):
+        name = entry.get("name")
+        unknown = set(entry) - {"name", "mode", "injectHosts"}
+        if not isinstance(name, str) or unknown:
+            raise ConfigError(f"unsupported: {', '.join(sorted(unknown)) or 'an entry without a name'}")
+        if entry.get("mode") == "mask":
+            # No list of hosts means every allowed one; see translate().
+            secrets[name] = {"from_env": name, "hosts": entry.get("injectHosts")}
+            placeholders[name] = f"${{{name}}}"
+        elif entry.get("mode") == "deny":
+            blocked.append(name)
+        else:
+            raise ConfigError(f"mode must be deny or mask, not {entry.get('mode')!r}")
+    return {"environment.block": blocked, "network.secrets": secrets, "environment.set": placeholders}
+
+
+def _entries(value: object) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ConfigError("must be a list of mappings")
+    return value
+
+
+TABLE: Mapping[str, Any] = {
+    "network.allowedDomains": _allowed_domains,
+    "network.deniedDomains": "network.denied_hosts",
+    "network.allowAllDomains": _all_domains,
+    "network.allowLocalBinding": _local_binding,
+    "network.httpProxyPort": _proxy_port,
+    "network.socksProxyPort": refused("an outer SOCKS proxy is not supported; httpProxyPort is"),
+    "network.parentProxy.http": "network.upstream_proxy",
+    "network.parentProxy.https": "network.upstream_proxy",
+    "network.parentProxy.noProxy": refused("exceptions from the outer proxy are not supported"),
+    "network.tlsTerminate": _terminate,
+    "network.mitmProxy": refused("the gate itself looks into connections: use network.policy_script or hooks"),
+    "network.filterRequest": refused("a function cannot come from a file: use network.policy_script or hooks"),
+    "network.strictAllowlist": ALWAYS,
+    "network.deniedDomainReasons": ALWAYS,
+    "filesystem.denyRead": _deny_read,
+    "filesystem.allowRead": "filesystem.allow_read",
+    "filesystem.allowWrite": _allow_write,
+    "filesystem.denyWrite": "filesystem.deny_write",
+    "filesystem.disabled": refused("walls are not switched off from a settings file; mode off says so"),
+    "filesystem.allowGitConfig": refused(".git/config can make git run programs on the host; it stays read-only"),
+    "credentials.files": _credential_files,
+    "credentials.envVars": _credential_variables,
+    "credentials.allowPlaintextInject": refused("a secret is only ever put into a verified TLS connection"),
+    "credentials.awsPairs": refused("signing of AWS requests is not supported"),
+    "credentials.sigv4": refused("signing of AWS requests is not supported"),
+    # What would weaken srt's own walls, or tunes programs that we do not use.
+    "network.allowUnixSockets": ALWAYS,
+    "network.allowAllUnixSockets": ALWAYS,
+    "network.allowMachLookup": ALWAYS,
+    "ignoreViolations": ALWAYS,
+    "enableWeakerNestedSandbox": ALWAYS,
+    "enableWeakerNetworkIsolation": ALWAYS,
+    "allowAppleEvents": ALWAYS,
+    "allowPty": ALWAYS,
+    "ripgrep": ALWAYS,
+    "mandatoryDenySearchDepth": ALWAYS,
+    "seccomp": ALWAYS,
+    "bwrapPath": ALWAYS,
+    "socatPath": ALWAYS,
+    "windows": ALWAYS,
+    "git.safeDirectories": ALWAYS,
+}
+
+
+def translate(data: Mapping[str, Any]) -> Translated:
+    """srt's settings in our spelling."""
+    into = by_table(data, TABLE)
+    filesystem = into.data.setdefault("filesystem", {})
+    filesystem.setdefault("read_only", True)
+    network = into.data.get("network", {})
+    for secret in network.get("secrets", {}).values():
+        if secret["hosts"] is None:
+            secret["hosts"] = [host for host in network.get("allowed_hosts", []) if host != "*"]
+    return into

@@ -1,0 +1,55 @@
+"""The `sandbox:` block of `.uds/config.yaml`, as seed 001 (AC-6) writes it. Other blocks of that file are
+not ours.
+"""
+
+from __future__ import annotations
+
+from sandbox.config.dialects.table import Translated, boolean
+from sandbox.config.dialects.table import translate as by_table
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def _external(value: object) -> dict[str, Any]:
+    return {"network.allowed_hosts": ["*"] if boolean(value) else []}
+
+
+TABLE: Mapping[str, Any] = {
+    "enabled": "enabled",
+    "filesystem.root": "filesystem.root",
+    "filesystem.blocked-patterns": "filesystem.blocked_patterns",
+    "filesystem.allowed-patterns": "filesystem.allowed_patterns",
+    "environment.filter-secrets": "environment.filter_secrets",
+    "environment.allow": "environment.allow",
+    "environment.block": "environment.block",
+    "network.allow-external": _external,
+    "network.allow-localhost": "network.allow_localhost",
+    "network.allow-git": "network.allow_git",
+    "tools.enforce-agent-permissions": "tools.enforce_agent_permissions",
+}
+
+
+def translate(data: Mapping[str, Any]) -> Translated:
+    """The file's `sandbox:` block; empty when it has none."""
+    block = data.get("sandbox")
+    if block is None:
+        return Translated()
+    if not isinstance(block, dict):
+        raise ConfigError("must be a mapping", path="sandbox")
+    try:
+        into = by_table(block, TABLE)
+    except ConfigError as problem:
+        told = ConfigError(problem.problem, path=f"sandbox.{problem.path}".rstrip("."))
+        told.at = f"sandbox.{problem.at}"
+        raise told from None
+    into.spelled = {ours: f"sandbox.{foreign}" for ours, foreign in into.spelled.items()}
+    network = into.data.get("network", {})
+    # The block has no list of hosts. "Nothing external, but git" therefore leaves the list to the user:
+    # emptying it would leave git nowhere to go.
+    if network.get("allow_git") is True and network.get("allowed_hosts") == []:
+        del network["allowed_hosts"]
+    return into

@@ -1,0 +1,121 @@
+"""Changing one setting in a YAML file while everything else in it, comments too, stays as it is.
+
+The text is cut at the positions that the parser reports, and afterwards parsed again: what comes out must be the old
+data with this one change, or nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from sandbox.config import files
+from sandbox.errors import ConfigError
+
+
+def set_in_file(file: str, path: list[str], value: object) -> None:
+    """Sets `path` in the file, making it and its directory (0700) when they do not exist. Raises ConfigError."""
+    text = files.read_text(file) or ""
+    changed = set_value(text, path, value, file)
+    os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+    beside = f"{file}.{os.getpid()}.new"
+    with open(beside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as new:
+        new.write(changed)
+    os.replace(beside, file)
+
+
+def set_value(text: str, path: list[str], value: object, file: str = "config.yaml") -> str:
+    """The text with `path` set to `value`. Raises ConfigError when the text is not a mapping of settings."""
+    before = files.parse(file, text).data if text.strip() else {}
+    changed = _edited(text, path, value, file)
+    if files.parse(file, changed).data != _with(before, path, value):
+        raise ConfigError("cannot be edited without disturbing the rest; please edit it by hand", file=file)
+    return changed
+
+
+def _with(data: Any, path: list[str], value: object) -> dict[str, Any]:
+    inner = dict(data) if isinstance(data, dict) else {}
+    inner[path[0]] = value if len(path) == 1 else _with(inner.get(path[0]), path[1:], value)
+    return inner
+
+
+def _edited(text: str, path: list[str], value: object, file: str) -> str:
+    _, node = files.compose(file, text)
+    if node is None:
+        return _ended(text) + _block(path, value, 0)
+    lines = text.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+
+    def offset(mark: Any) -> int:
+        return min(starts[min(int(mark.line), len(starts) - 1)] + int(mark.column), len(text))
+
+    at = 0
+    while True:
+        if node.id != "mapping":
+            raise ConfigError("is not a mapping", path=".".join(path[:at]), file=file)
+        found = next(((key, inner) for key, inner in node.value if key.value == path[at]), None)
+        if found is None:
+            return _inserted(text, node, path[at:], value, offset)
+        key, inner = found
+        if at == len(path) - 1 or (inner.id == "scalar" and inner.value in ("", "~", "null")):
+            return _replaced(text, key, inner, path[at + 1 :], value, offset)
+        node, at = inner, at + 1
+
+
+def _replaced(text: str, key: Any, node: Any, rest: list[str], value: object, offset: Any) -> str:
+    """The value of `key` exchanged. What stands between the two, other than white space, stays."""
+    start, end = offset(node.start_mark), offset(_last(node).end_mark)
+    colon = text.index(":", offset(key.end_mark)) + 1
+    if text[colon:start].strip():
+        colon = start
+    separator = "" if colon == start else " "
+    nested = f"\n{_block(rest or [''], value, key.start_mark.column + 2)}".rstrip("\n")
+    rendered = nested if rest else separator + _flow(value)
+    return text[:colon] + rendered + text[max(end, colon) :]
+
+
+def _inserted(text: str, node: Any, path: list[str], value: object, offset: Any) -> str:
+    """A new key at the end of a mapping."""
+    if node.flow_style:
+        end = offset(node.end_mark) - 1
+        comma = ", " if node.value else ""
+        nested: object = value
+        for name in reversed(path[1:]):
+            nested = {name: nested}
+        return f"{text[:end].rstrip()}{comma}{path[0]}: {_flow(nested)}{text[end:]}"
+    end = offset(_last(node).end_mark)
+    stop = text.find("\n", end)
+    stop = len(text) if stop == -1 else stop + 1
+    return _ended(text[:stop]) + _block(path, value, node.start_mark.column) + text[stop:]
+
+
+def _last(node: Any) -> Any:
+    """The node with which `node` really ends: a block collection's own mark lies beyond the comments after it."""
+    if node.id == "scalar" or node.flow_style or not node.value:
+        return node
+    return _last(node.value[-1][1] if node.id == "mapping" else node.value[-1])
+
+
+def _block(path: list[str], value: object, indent: int) -> str:
+    out = ""
+    for depth, name in enumerate(path):
+        out += " " * (indent + 2 * depth) + f"{name}:"
+        out += f" {_flow(value)}\n" if depth == len(path) - 1 else "\n"
+    return out
+
+
+def _flow(value: object) -> str:
+    """A value on one line. JSON is YAML; plain words need no quotes."""
+    if isinstance(value, list):
+        return f"[{', '.join(_flow(item) for item in value)}]"
+    special = ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
+    if isinstance(value, str) and value.isascii() and value.isalpha() and value.lower() not in special:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _ended(text: str) -> str:
+    return text if not text or text.endswith("\n") else f"{text}\n"

@@ -1,0 +1,166 @@
+"""Reading one config file: plain data, and the line each value stands on.
+
+A project's file is written by whoever wrote the project, which may be the agent: it is read as hostile input.
+Only a regular file, of bounded size, without aliases (a few lines of them expand to gigabytes) and without
+duplicate keys (two readers would disagree on which one counts).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LARGEST = 2**20
+DEEPEST = 32
+
+
+class Source:
+    """One file's content: `data` as plain values, `lines` by dotted path ("network.allowed_hosts[0]")."""
+
+    __slots__ = ("file", "data", "lines", "spelled")
+
+    def __init__(self, file: str, data: dict[str, Any], lines: dict[str, int]) -> None:
+        self.file = file
+        self.data = data
+        self.lines = lines
+        self.spelled: dict[str, str] = {}  # our path -> the file's, where it is written in a dialect
+
+    def line(self, path: str) -> int | None:
+        """The line of `path`, or of the nearest thing around it."""
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return None
+
+    def error(self, problem: ConfigError, path: str, at: str) -> ConfigError:
+        """`problem` with this file and the line it is about; both paths in the file's own spelling."""
+        return ConfigError(problem.problem, path=path, file=self.file, line=self.line(at))
+
+
+def read(file: str) -> Source | None:
+    """The file's content; None when there is no such file. Raises ConfigError with file and line."""
+    text = read_text(file)
+    return None if text is None else parse(file, text)
+
+
+def read_text(file: str) -> str | None:
+    """The file's text, or None when it does not exist."""
+    try:
+        # O_NONBLOCK: opening a FIFO planted under this name must not hang us.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        raise ConfigError(f"cannot be read: {problem.strerror}", file=file) from problem
+    with open(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ConfigError("is not a regular file", file=file)
+        content = opened.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ConfigError(f"is larger than {LARGEST} bytes", file=file)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError("is not UTF-8 text", file=file) from None
+
+
+def parse(file: str, text: str) -> Source:
+    """YAML, or JSON by the file's name."""
+    return _parse_json(file, text) if file.endswith(".json") else _parse_yaml(file, text)
+
+
+def _parse_json(file: str, text: str) -> Source:
+    import json
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            names = [name for name, _ in pairs]
+            raise ConfigError(f"key {next(n for n in names if names.count(n) > 1)!r} is there twice", file=file)
+        return found
+
+    try:
+        data = json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as problem:
+        raise ConfigError(problem.msg, file=file, line=problem.lineno) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", file=file) from None
+    return Source(file, _mapping(data, file), {})
+
+
+def _parse_yaml(file: str, text: str) -> Source:
+    loader, node = compose(file, text)
+    lines: dict[str, int] = {}
+    if node is None:
+        return Source(file, {}, lines)
+    import yaml
+
+    try:
+        _walk(node, "", lines, set(), file)
+        data = loader.construct_document(node)
+    except yaml.MarkedYAMLError as problem:
+        raise _yaml_error(file, problem) from None
+    return Source(file, _mapping(data, file), lines)
+
+
+def compose(file: str, text: str) -> tuple[Any, Any]:
+    """The YAML node tree, with positions, and its loader."""
+    import yaml
+
+    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        # The composer recurses in C and dies of depth: events, which do not, are counted first.
+        depth = 0
+        for event in yaml.parse(text, Loader=kind):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise ConfigError("is nested too deeply", file=file, line=event.start_mark.line + 1)
+        loader = kind(text)
+        return loader, loader.get_single_node()
+    except yaml.MarkedYAMLError as problem:
+        raise _yaml_error(file, problem) from None
+    except (yaml.YAMLError, RecursionError) as problem:
+        raise ConfigError(f"is not YAML: {problem}", file=file) from None
+
+
+def _yaml_error(file: str, problem: Any) -> ConfigError:
+    mark = problem.problem_mark or problem.context_mark
+    return ConfigError(f"is not YAML: {problem.problem}", file=file, line=mark.line + 1 if mark else None)
+
+
+def _walk(node: Any, path: str, lines: dict[str, int], seen: set[int], file: str) -> None:
+    line = node.start_mark.line + 1
+    if id(node) in seen:
+        raise ConfigError("aliases are not supported", path=path, file=file, line=line)
+    seen.add(id(node))
+    if path:
+        lines.setdefault(path, line)
+    if node.id == "mapping":
+        keys = set()
+        for key, value in node.value:
+            name = f"{path}.{key.value}" if path else str(key.value)
+            if str(key.value) in keys:
+                raise ConfigError(
+                    f"key {key.value!r} is there twice", path=path, file=file, line=key.start_mark.line + 1
+                )
+            keys.add(str(key.value))
+            lines[name] = key.start_mark.line + 1
+            _walk(value, name, lines, seen, file)
+    elif node.id == "sequence":
+        for at, item in enumerate(node.value):
+            _walk(item, f"{path}[{at}]", lines, seen, file)
+
+
+def _mapping(data: object, file: str) -> dict[str, Any]:
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError("must be a mapping of settings", file=file, line=1)
+    return data

@@ -1,0 +1,202 @@
+"""Layers: built-in < user < the file named by --config < project < flags. A later one wins; lists replace.
+
+The project's files are special: the agent can write them, so they can only tighten (`tighten.py`). What they
+tried to loosen is left out, and told in `warnings`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.config.home import user_config_file
+from sandbox.config.model import Config
+from sandbox.config.section import Section
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from sandbox.config.files import Source
+    from sandbox.config.section import Field
+
+BUILT_IN, USER, FILE, PROJECT, FLAGS = "built-in", "user", "file", "project", "flags"
+
+
+class Origin:
+    """Where a value came from."""
+
+    __slots__ = ("layer", "file", "line")
+
+    def __init__(self, layer: str, file: str | None = None, line: int | None = None) -> None:
+        self.layer = layer
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        where = ":".join(str(part) for part in (self.file, self.line) if part is not None)
+        return f"{self.layer} ({where})" if where else self.layer
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Origin) and str(self) == str(other)
+
+    def __repr__(self) -> str:
+        return f"Origin({self})"
+
+
+class Widening:
+    """Something a project's file asked for that would have loosened the sandbox; it was left out."""
+
+    __slots__ = ("path", "origin", "reason")
+
+    def __init__(self, path: str, origin: Origin, reason: str) -> None:
+        self.path = path
+        self.origin = origin
+        self.reason = reason
+
+    def __str__(self) -> str:
+        where = ":".join(str(part) for part in (self.origin.file, self.origin.line) if part is not None)
+        return f"{where}: {self.path}: ignored, a project file may only tighten: {self.reason}"
+
+    def __repr__(self) -> str:
+        return f"Widening({self})"
+
+
+class Resolved:
+    """The effective config, the origin of every value that is not built in, and what was ignored."""
+
+    __slots__ = ("config", "sources", "warnings")
+
+    def __init__(self, config: Config, sources: dict[str, Origin], warnings: list[Widening]) -> None:
+        self.config = config
+        self.sources = sources
+        self.warnings = warnings
+
+    def origin(self, path: str) -> Origin:
+        """The layer that decided `path` ("network.allowed_hosts")."""
+        return self.sources.get(path) or Origin(BUILT_IN)
+
+
+def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None = None) -> Resolved:
+    """The effective config for `project`. Raises ConfigError (file, line, path); never half-applies a
+    file.
+    """
+    project = os.path.abspath(project)
+    resolved = Resolved(Config(), {}, [])
+    user = user_config_file()
+    if os.path.exists(user):
+        _apply_file(resolved, USER, user)
+    if config_file is not None:
+        if not os.path.exists(config_file):
+            raise ConfigError("no such file", file=config_file)
+        _apply_file(resolved, FILE, config_file)
+    for file in project_files(project):
+        _apply_project(resolved, file, project)
+    if flags:
+        _apply(resolved, FLAGS, None, Config.read(dict(flags)), flags)
+    resolved.config.filesystem.root = absolute(resolved.config.filesystem.root, project)
+    return resolved
+
+
+def project_files(project: str) -> list[str]:
+    """The project's own config files that exist. In the home directory the user's file is not the project's
+    too.
+    """
+    user = os.path.realpath(user_config_file())
+    names = (os.path.join(project, ".uds", "config.yaml"), os.path.join(project, ".sandbox", "config.yaml"))
+    return [name for name in names if os.path.lexists(name) and os.path.realpath(name) != user]
+
+
+def absolute(path: str, project: str) -> str:
+    """A path of a config file as the kernel will see it: `~` and links resolved, relative to the project."""
+    return os.path.realpath(os.path.join(project, os.path.expanduser(path)))
+
+
+def read_source(file: str) -> tuple[Source, dict[str, Any], Config]:
+    """A config file, its settings in our spelling, and those settings checked. Raises ConfigError with the
+    line.
+    """
+    from sandbox.config import dialects, files
+
+    source = files.read(file)
+    if source is None:
+        raise ConfigError("no such file", file=file)
+    try:
+        translated = dialects.translate(source)
+        return source, translated, Config.read(translated)
+    except ConfigError as problem:
+        path, at = (dialects.spelled(source, one) for one in (problem.path, problem.at))
+        raise source.error(problem, path, at) from None
+
+
+def present(section: Section, data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Field, Any]]:
+    """The settings that `data` names, one by one, with their checked values from `section`."""
+    for key, value in data.items():
+        one = section.fields[key]
+        checked = getattr(section, one.name)
+        if isinstance(checked, Section) and isinstance(value, dict):
+            yield from present(checked, value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", one, checked
+
+
+def _apply_file(resolved: Resolved, layer: str, file: str) -> None:
+    source, data, checked = read_source(file)
+    _apply(resolved, layer, source, checked, data)
+
+
+def _apply_project(resolved: Resolved, file: str, project: str) -> None:
+    from sandbox.config.tighten import tightened
+
+    source, data, checked = read_source(file)
+    before = resolved.config  # rules look at other settings too: at those of the layers beneath, not at our own
+
+    def only_tighter(path: str, current: Any, wanted: Any) -> Any:
+        value, widened = tightened(path, current, wanted, before, project)
+        if widened:
+            resolved.warnings.append(Widening(path, _origin(PROJECT, source, path), widened))
+        return value
+
+    resolved.config = _copy(before)
+    _apply(resolved, PROJECT, source, checked, data, only_tighter)
+
+
+def _apply(
+    resolved: Resolved,
+    layer: str,
+    source: Source | None,
+    checked: Config,
+    data: Mapping[str, Any],
+    restrict: Callable[[str, Any, Any], Any] | None = None,
+) -> None:
+    for path, one, value in present(checked, data):
+        section = _section(resolved.config, path)
+        current = getattr(section, one.name)
+        wanted = {**current, **value} if isinstance(current, dict) and isinstance(value, dict) else value
+        taken = restrict(path, current, wanted) if restrict else wanted
+        if restrict and taken == current:
+            continue
+        setattr(section, one.name, taken)
+        resolved.sources[path] = _origin(layer, source, path)
+
+
+def _section(config: Config, path: str) -> Section:
+    section: Section = config
+    for name in path.split(".")[:-1]:
+        section = getattr(section, section.fields[name].name)
+    return section
+
+
+def _origin(layer: str, source: Source | None, path: str) -> Origin:
+    if source is None:
+        return Origin(layer)
+    from sandbox.config import dialects
+
+    return Origin(layer, source.file, source.line(dialects.spelled(source, path)))
+
+
+def _copy(section: Any) -> Any:
+    """A copy whose sections are its own. Values are replaced, never changed, so they can be shared."""
+    values = {one.name: getattr(section, one.name) for one in section.fields.values()}
+    return type(section)(**{name: _copy(v) if isinstance(v, Section) else v for name, v in values.items()})

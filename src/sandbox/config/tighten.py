@@ -1,0 +1,211 @@
+"""What "tighten" means, setting by setting: the only way in which a project's file counts.
+
+The project is what the agent can write, so its file must never give more than the layers beneath it
+(built-in, user) gave. Each rule takes the current and the wanted value and answers with the value to use and,
+when something was left out, why. A setting without a rule here is the user's alone, so a new one is closed
+until somebody thinks about it.
+
+    safe(x)      a switch with a safe side: only towards it
+    fewer        an allow-list: only what the current one covers
+    more         a block-list: adds to the current one
+    least        a limit: only lower
+    user_only    programs, secrets, scripts, places of the host: not from a project
+    free         matters to nobody's safety
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.config.model import MODES, Config
+from sandbox.config.variables import Names, host_pointer, launch_hook, secret_value, secret_word
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    # (current, wanted, config beneath, project directory) -> (value to use, why something was left out)
+    Rule = Callable[[Any, Any, Config, str], tuple[Any, str | None]]
+
+
+def tightened(path: str, current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    """The value that a project's wish leads to, and what was ignored of it."""
+    if wanted == current:
+        return current, None
+    return RULES.get(path, user_only)(current, wanted, config, project)
+
+
+def user_only(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    return current, "it counts only in the user's own file or on the command line"
+
+
+def free(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    return wanted, None
+
+
+def safe(side: bool) -> Rule:
+    def rule(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+        return (wanted, None) if wanted is side else (current, f"only {str(side).lower()} is stricter")
+
+    return rule
+
+
+def least(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    if wanted is not None and (current is None or wanted <= current):
+        return wanted, None
+    return current, f"the limit is {current} already"
+
+
+def more(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    return [*current, *(item for item in wanted if item not in current)], None
+
+
+def fewer(covers: Callable[[Any, Any, Config, str], bool]) -> Rule:
+    """`covers(item, current)` says whether the current list already gives what `item` asks for."""
+
+    def rule(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+        kept = [item for item in wanted if covers(item, current, config, project)]
+        extra = [str(item) for item in wanted if item not in kept]
+        return kept, f"not allowed so far: {', '.join(extra)}" if extra else None
+
+    return rule
+
+
+def _listed(item: Any, current: Any, config: Config, project: str) -> bool:
+    return item in current
+
+
+def _host_covered(item: str, current: list[str], config: Config, project: str) -> bool:
+    """`api.x.org` by itself, by `*.x.org` or by `*`; with a port also by the same without one, except ssh's."""
+    host, port = _host_and_port(item)
+    for allowed in current:
+        wide, its_port = _host_and_port(allowed)
+        if its_port not in (port, "*") and not (its_port == "" and port not in ("22", "*")):
+            continue
+        if wide in ("*", host) or (wide.startswith("*.") and host.removeprefix("*").endswith(wide[1:])):
+            return True
+    return False
+
+
+def _host_and_port(entry: str) -> tuple[str, str]:
+    host, colon, port = entry.lower().rpartition(":")
+    if not colon or (":" in host and not host.endswith("]")):  # no port, or a bare IPv6 address
+        return entry.lower(), ""
+    return host, port
+
+
+def _path_covered(item: str, current: list[str], config: Config, project: str) -> bool:
+    from sandbox.config.layers import absolute
+
+    path = absolute(item, project)
+    tops = (absolute(top, project) for top in current)
+    return any(path == top or path.startswith(top.rstrip("/") + "/") for top in tops)
+
+
+def _readable_path_covered(item: str, current: list[str], config: Config, project: str) -> bool:
+    return _path_covered(item, [*current, *config.filesystem.allow_write], config, project)
+
+
+def _tool_covered(item: str, current: list[str], config: Config, project: str) -> bool:
+    """`Bash(git:*)` by itself, by `Bash` and by `*`."""
+    return any(allowed in ("*", item, item.partition("(")[0]) for allowed in current)
+
+
+def _variable_covered(item: str, current: list[str], config: Config, project: str) -> bool:
+    """A plain name that would be passed anyway. A pattern could cover names that would not."""
+    if item in current:
+        return True
+    special = secret_word(item) if config.environment.filter_secrets else None
+    return not ("*" in item or "?" in item or special or host_pointer(item) or launch_hook(item))
+
+
+def _variables_set(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    """New plain values only: none of the user's, no placeholder of a secret, nothing that a launcher
+    obeys.
+    """
+    blocked = Names(config.environment.block)
+    refused = [
+        name
+        for name, value in wanted.items()
+        if current.get(name) != value
+        and (
+            name in current
+            or "${" in value
+            or name in ("PATH", "HOME", "TMPDIR")
+            or bool(secret_word(name) or host_pointer(name) or launch_hook(name) or blocked.match(name))
+            or secret_value(value)
+        )
+    ]
+    kept = {name: value for name, value in wanted.items() if name not in refused} | current
+    return kept, f"not to be set by a project: {', '.join(refused)}" if refused else None
+
+
+def _stricter_mode(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    if MODES.index(wanted) > MODES.index(current):
+        return wanted, None
+    return current, f"{wanted} is weaker than {current}"
+
+
+def _narrower_root(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    from sandbox.config.layers import absolute
+
+    if _path_covered(wanted, [current], config, project) and os.path.isdir(absolute(wanted, project)):
+        return wanted, None
+    return current, f"{wanted} is not a directory within {current}"
+
+
+RULES: dict[str, Rule] = {
+    "enabled": safe(True),
+    "mode": _stricter_mode,
+    "engine": user_only,
+    "image": user_only,
+    "filesystem.root": _narrower_root,
+    "filesystem.read_only": safe(True),
+    "filesystem.overlay": safe(True),
+    "filesystem.allow_read": fewer(_readable_path_covered),
+    "filesystem.allow_write": fewer(_path_covered),
+    "filesystem.deny_read": more,
+    "filesystem.deny_write": more,
+    "filesystem.blocked_patterns": more,
+    "filesystem.allowed_patterns": fewer(_listed),
+    "filesystem.toolchains": safe(False),
+    "filesystem.scratch_size": least,
+    "environment.filter_secrets": safe(True),
+    "environment.allow": fewer(_variable_covered),
+    "environment.block": more,
+    "environment.set": _variables_set,
+    "network.allowed_hosts": fewer(_host_covered),
+    "network.denied_hosts": more,
+    "network.block_private_ips": safe(True),
+    "network.allow_localhost": safe(False),
+    "network.localhost_ports": fewer(_listed),
+    "network.publish": fewer(_listed),
+    "network.allow_git": safe(False),
+    "network.http.allow": fewer(_listed),
+    "network.http.deny": more,
+    "network.secrets": user_only,
+    "network.policy_script": user_only,
+    "network.policy_secrets": user_only,
+    "network.intercept": safe(True),
+    "network.ca_certificates": user_only,
+    "network.upstream_proxy": user_only,
+    "limits.memory": least,
+    "limits.cpus": least,
+    "limits.pids": least,
+    "limits.file_size": least,
+    "limits.open_files": least,
+    "limits.timeout": least,
+    "tools.enforce_agent_permissions": safe(True),
+    "tools.allowed": fewer(_tool_covered),
+    "tools.disallowed": more,
+    "agents.runner": user_only,
+    "agents.hosts": user_only,
+    "agents.allow_no_sandbox": user_only,
+    "audit.directory": user_only,
+    "audit.rotate_size": user_only,
+    "vfs.direct_mounts": user_only,
+    "vfs.mounts": user_only,
+    "vfs.file_events": free,
+    "ui.language": free,
+}

@@ -1,0 +1,75 @@
+"""Which environment variables a tenant sees (seed 001, AC-3).
+
+Order: `block`, then `allow`, then what looks like a secret (by name or by value), then pointers to services
+of the host and launch hooks, then everything else passes. Patterns ignore case, except that an allowed name
+must be written as it is: allowing is meant exactly.
+"""
+
+from __future__ import annotations
+
+from sandbox.config.variables import Names, glob, host_pointer, launch_hook, secret_value, secret_word
+from sandbox.policy.decision import Decision
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandbox.config.model import Environment
+
+STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin"
+TMPDIR = "/tmp"
+
+
+class EnvFilter:
+    """The environment rules of one sandbox."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.filter_secrets = environment.filter_secrets
+        self.allow = environment.allow
+        self.block = Names(environment.block)
+        self.set = environment.set
+
+    def check(self, name: str, value: str = "") -> Decision:
+        """Whether the owner's variable `name` is passed."""
+        if not name or "=" in name or "\0" in name:
+            return Decision(False, "malformed", "Not a variable's name")
+        pattern = self.block.match(name)
+        if pattern is not None:
+            return Decision(False, "environment.block", f"Matches blocked variable: {pattern}")
+        pattern = next((one for one in self.allow if glob(one, name)), None)
+        if pattern is not None:
+            return Decision(True, "environment.allow", f"Matches allowed variable: {pattern}")
+        if self.filter_secrets:
+            word = secret_word(name)
+            if word is not None:
+                return Decision(False, "environment.filter_secrets", f"Looks like a secret: {word}")
+            if value and secret_value(value):
+                return Decision(False, "environment.filter_secrets", "Its value looks like a secret")
+        pattern = host_pointer(name)
+        if pattern is not None:
+            return Decision(False, "host-pointer", f"Points to something of the host: {pattern}")
+        pattern = launch_hook(name)
+        if pattern is not None:
+            return Decision(False, "launch-hook", f"Makes programs load or run something of the host: {pattern}")
+        return Decision(True, "default", "Nothing speaks against it")
+
+    def filter(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """What a tenant gets of the owner's environment; `set` on top, as it is."""
+        kept = {name: value for name, value in environment.items() if self.check(name, value)}
+        kept["PATH"] = fixed_path(kept.get("PATH", ""))
+        for name in ("TMPDIR", "TMP", "TEMP"):
+            if name == "TMPDIR" or name in kept:
+                kept[name] = TMPDIR
+        kept.pop("OLDPWD", None)
+        kept.pop("PWD", None)  # the shell's own notion, wrong as soon as a command starts elsewhere
+        kept.pop("_", None)
+        kept.update(self.set)
+        return kept
+
+
+def fixed_path(path: str) -> str:
+    """PATH with absolute entries only, once each: a relative one runs whatever lies in the current
+    directory.
+    """
+    entries = [entry for entry in path.split(":") if entry.startswith("/")]
+    return ":".join(dict.fromkeys(entries)) or STANDARD_PATH

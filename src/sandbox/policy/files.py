@@ -1,0 +1,158 @@
+"""Which files a tenant may read or change: the rules, as pure functions of a path. The walls enforce the
+same.
+
+Order of precedence, first match decides:
+
+1. Outside everything visible                                   -> no
+2. A blocked pattern, on the path or on a directory above it    -> no, unless an allowed pattern names the same thing
+3. `deny_read`                                                  -> no, unless a narrower visible path covers it
+4. For a write: a file that programs on the host would run, `deny_write`, then a read-only place -> no
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from sandbox.config.patterns import Patterns, fold
+from sandbox.policy.decision import Decision
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sandbox.config.model import Filesystem
+
+# Read by programs on the host that then run what they say: git, shells, editors, agents, direnv, and we
+# ourselves. Writing them from inside would be a way out with a delay. (The first line is what srt refuses.)
+PROTECTED = (
+    ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
+    ".mcp.json", ".vscode/", ".idea/", ".claude/commands/", ".claude/agents/", ".git/hooks/", ".git/config",
+    ".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".envrc", ".git/config.worktree", ".git/modules/**/config",
+    ".git/modules/**/hooks/", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/",
+    ".claude/skills/", ".cursor/", ".sandbox/", ".uds/", ".srt-settings.json",
+)  # fmt: skip
+# Names of branches and tags, not of files: a branch `fix-secret-scan` holds a hash, and git must be able to read it.
+GIT_NAMES = (".git/refs", ".git/logs")
+
+# What the walls show of the system: programs and libraries, read-only.
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# The sandbox's own: there, but nothing of the host is in it.
+OWN = ("/tmp", "/var/tmp", "/dev", "/proc", "/run")
+
+
+class FileGuard:
+    """The file rules of one sandbox. `filesystem.root` is absolute, `home` is the user's home directory."""
+
+    def __init__(self, filesystem: Filesystem, *, home: str, system: Sequence[str] = SYSTEM) -> None:
+        self.root = posixpath.normpath(filesystem.root)
+        self.home = home
+        self.read_only = filesystem.read_only
+        self.system = system
+        self.blocked = Patterns(filesystem.blocked_patterns)
+        self.allowed = Patterns(filesystem.allowed_patterns)
+        self.protected = protected_patterns()
+        self.allow_read = self._paths(filesystem.allow_read)
+        self.allow_write = self._paths(filesystem.allow_write)
+        self.deny_read = self._paths(filesystem.deny_read)
+        self.deny_write = self._paths(filesystem.deny_write)
+
+    def check(self, path: str, operation: str = "read") -> Decision:
+        """Whether `path` may be used for `operation` ("read" or "write"). Relative paths are the
+        project's.
+        """
+        absolute = self._absolute(path)
+        top = self._visible_under(absolute)
+        if top is None:
+            return self._elsewhere(absolute, operation)
+        pattern = self.blocked_by(absolute, top)
+        if pattern is not None:
+            return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {pattern}")
+        denied = narrowest(absolute, self.deny_read)
+        if denied is not None:
+            back = narrowest(absolute, [self.root, *self.allow_read, *self.allow_write])
+            if back is None or len(back) <= len(denied):
+                return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {denied}")
+        if operation != "read":
+            return self._write(absolute, top)
+        inside = top == self.root
+        return Decision(True, "within-project-root" if inside else "allow-read", f"Within {top}")
+
+    def blocked_by(self, absolute: str, top: str) -> str | None:
+        """The blocked pattern that covers the path, or a directory above it up to `top`."""
+        for relative in _steps(absolute, top):
+            # Whether the last step is a directory cannot be known from the name; taking it for one is the
+            # strict way.
+            pattern = self.blocked.match(relative, True)
+            if pattern is not None and not git_name(relative) and not self.allowed.match(relative, True):
+                return pattern
+        return None
+
+    def _write(self, absolute: str, top: str) -> Decision:
+        for relative in _steps(absolute, top):
+            pattern = self.protected.match(relative, True)
+            if pattern is not None:
+                return Decision(False, "protected-file", f"Programs on the host act on it: {pattern}")
+        denied = narrowest(absolute, self.deny_write)
+        if denied is not None:
+            return Decision(False, "deny-write", f"Denied by filesystem.deny_write: {denied}")
+        if narrowest(absolute, self.allow_write) is not None:
+            return Decision(True, "allow-write", f"Within {narrowest(absolute, self.allow_write)}")
+        if top != self.root:
+            return Decision(False, "read-only-path", f"{top} can only be read (filesystem.allow_read)")
+        if self.read_only:
+            return Decision(False, "read-only-root", "The project is read-only (filesystem.read_only)")
+        return Decision(True, "within-project-root", f"Within {top}")
+
+    def _elsewhere(self, absolute: str, operation: str) -> Decision:
+        if narrowest(absolute, OWN) is not None:
+            return Decision(True, "own-scratch", "The sandbox's own; nothing of the host is there")
+        if narrowest(absolute, self.system) is not None:
+            if operation == "read":
+                return Decision(True, "system", "Programs and libraries can be read")
+            return Decision(False, "system", "The system cannot be changed")
+        return Decision(False, "outside-project-root", "Outside project root")
+
+    def _visible_under(self, absolute: str) -> str | None:
+        return narrowest(absolute, [self.root, *self.allow_read, *self.allow_write])
+
+    def _absolute(self, path: str) -> str:
+        if path == "~" or path.startswith("~/"):
+            path = self.home + path[1:]
+        absolute = posixpath.normpath(posixpath.join(self.root, path))
+        return (
+            absolute[1:] if absolute.startswith("//") else absolute
+        )  # POSIX keeps two leading slashes; Linux does not
+
+    def _paths(self, paths: list[str]) -> list[str]:
+        return [self._absolute(path) for path in paths]
+
+
+def protected_patterns() -> Patterns:
+    """What is always refused to be written, at any depth."""
+    return Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in PROTECTED])
+
+
+def git_name(relative: str) -> bool:
+    """Whether the path is a branch's or tag's in a repository's own bookkeeping."""
+    return any(f"/{top}/" in f"/{relative}" for top in GIT_NAMES)
+
+
+def within(path: str, top: str) -> bool:
+    """Whether `path` is `top` or lies below it."""
+    return top == "/" or path == top or path.startswith(f"{top}/")
+
+
+def narrowest(path: str, tops: Sequence[str]) -> str | None:
+    """The longest of `tops` that `path` lies in, compared as a case-folding file system would."""
+    folded = fold(path)
+    found = [top for top in tops if within(folded, fold(top))]
+    return max(found, key=len, default=None)
+
+
+def _steps(absolute: str, top: str) -> Iterator[str]:
+    """`a`, `a/b`, `a/b/c` for a path below `top`."""
+    # By components, not by length: two spellings of one directory can differ in length.
+    depth = len(top.rstrip("/").split("/"))
+    names = absolute.split("/")
+    for end in range(depth + 1, len(names) + 1):
+        yield "/".join(names[depth:end])

@@ -1,0 +1,293 @@
+"""Which commands a line of shell would run: enough of the grammar to judge it, and no more.
+
+Everything that could run something we do not see — a function, an alias by the back door, a computed command
+name, a construct we do not know — raises `Unclear`, and the guard then says no. This judges what an agent
+*asks* for; that it cannot do more than it should is the walls' business, whatever this file believes.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Words that begin or join compound commands; what follows them is a command again.
+_JOINING = frozenset(("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}", "time"))
+_UNSUPPORTED = frozenset(("case", "esac", "function", "select", "coproc", "[["))
+_DEEPEST = 20
+
+
+class Unclear(Exception):
+    """The line does something that cannot be judged from its text."""
+
+
+class Command:
+    """One simple command: `words` (None for one computed at run time), files it writes to, whether it sets
+    variables.
+    """
+
+    __slots__ = ("words", "writes", "assigns")
+
+    def __init__(self) -> None:
+        self.words: list[str | None] = []
+        self.writes: list[str | None] = []
+        self.assigns = False
+
+    def __repr__(self) -> str:
+        return f"Command({self.words}, writes={self.writes}, assigns={self.assigns})"
+
+
+def commands(text: str) -> list[Command]:
+    """Every simple command in `text`, those in substitutions too. Raises Unclear."""
+    if "\0" in text:
+        raise Unclear("a NUL character")
+    parser = _Parser(text)
+    parser.run("")
+    return [command for command in parser.found if command.words or command.writes or command.assigns]
+
+
+class _Parser:
+    def __init__(self, text: str, depth: int = 0) -> None:
+        if depth > _DEEPEST:
+            raise Unclear("nested too deeply")
+        self.text = text
+        self.at = 0
+        self.depth = depth
+        self.found: list[Command] = []
+        self.heredocs: list[tuple[str, bool, bool]] = []
+        self.in_for = False
+
+    def peek(self, count: int = 1) -> str:
+        return self.text[self.at : self.at + count]
+
+    def run(self, closing: str) -> None:
+        """Reads commands up to `closing` (")" of a substitution or subshell; "" for the end of the text)."""
+        command = self.fresh()
+        while self.at < len(self.text):
+            sign = self.peek()
+            if sign == closing:
+                self.at += 1
+                return
+            if sign in " \t":
+                self.at += 1
+            elif self.peek(2) == "\\\n":
+                self.at += 2
+            elif sign == "#":
+                self.skip_comment()
+            elif sign in ";\n&|":
+                command = self.separator(command)
+            elif sign == "(":
+                if command.words or command.assigns:
+                    raise Unclear("a function or an array")
+                if self.peek(2) == "((":
+                    raise Unclear("arithmetic")
+                self.at += 1
+                self.run(")")
+                command = self.fresh()
+            elif sign == ")":
+                raise Unclear("an unexpected ')'")
+            elif sign in "<>" or (sign.isdigit() and self.text[self.at :].lstrip("0123456789")[:1] in ("<", ">")):
+                self.redirection(command)
+            else:
+                command = self.take_word(command)
+        if closing or self.heredocs:
+            raise Unclear("it ends in the middle")
+
+    def fresh(self) -> Command:
+        self.found.append(Command())
+        return self.found[-1]
+
+    def separator(self, command: Command) -> Command:
+        if self.peek() == "\n":
+            self.at += 1
+            self.read_heredocs()
+        elif self.peek(2) in ("&>",):
+            self.at += 1
+            self.redirection(command)
+            return command
+        else:
+            self.at += 2 if self.peek(2) in ("&&", "||", "|&") else 1
+        self.in_for = False
+        return self.fresh()
+
+    def take_word(self, command: Command) -> Command:
+        start = self.at
+        word = self.word()
+        raw = self.text[start : self.at]
+        if not command.words and word == raw:  # reserved words count only unquoted and in a command's place
+            if word in _UNSUPPORTED:
+                raise Unclear(f"{word!r}")
+            if word == "for":
+                self.in_for = True  # names and values up to the separator run nothing by themselves
+                return command
+            if word in _JOINING and not self.in_for:
+                return self.fresh()
+        if self.in_for:
+            return command
+        if not command.words and _assigns(raw):
+            command.assigns = True
+            return command
+        command.words.append(word)
+        return command
+
+    def word(self) -> str | None:
+        """The next word as the shell would pass it; None when part of it is computed."""
+        out, computed = "", False
+        while self.at < len(self.text):
+            sign = self.peek()
+            if sign in " \t\n;&|<>()":
+                if sign == "(" and out and out[-1] in "?*+@!":
+                    raise Unclear("an extended pattern")
+                break
+            if sign == "\\":
+                out += self.text[self.at + 1 : self.at + 2].replace("\n", "")
+                self.at += 2
+            elif sign == "'":
+                out += self.quoted_until("'")
+            elif sign == '"':
+                inner, dynamic = self.double_quoted()
+                out, computed = out + inner, computed or dynamic
+            elif sign == "$" or sign == "`":
+                out, computed = self.dollar(out, computed)
+            else:
+                # A glob or brace gives names that cannot be known from the text, which is enough for an
+                # argument.
+                computed = computed or sign in "*?[{~"
+                out += sign
+                self.at += 1
+        return None if computed else out
+
+    def quoted_until(self, quote: str) -> str:
+        end = self.text.find(quote, self.at + 1)
+        if end == -1:
+            raise Unclear("an open quote")
+        inner = self.text[self.at + 1 : end]
+        self.at = end + 1
+        return inner
+
+    def double_quoted(self) -> tuple[str, bool]:
+        self.at += 1
+        out, computed = "", False
+        while (sign := self.peek()) != '"':
+            if not sign:
+                raise Unclear("an open quote")
+            if sign == "\\":
+                following = self.text[self.at + 1 : self.at + 2]
+                out += following if following in '$`"\\' else "" if following == "\n" else f"\\{following}"
+                self.at += 2
+            elif sign in "$`":
+                out, computed = self.dollar(out, computed)
+            else:
+                out += sign
+                self.at += 1
+        self.at += 1
+        return out, computed
+
+    def dollar(self, out: str, computed: bool) -> tuple[str, bool]:
+        """An expansion. Commands in it are read as commands."""
+        if self.peek() == "`":
+            self.nested(self.quoted_until("`").replace("\\`", "`"))
+            return out, True
+        following = self.text[self.at + 1 : self.at + 2]
+        if self.peek(3) == "$((":
+            raise Unclear("arithmetic")
+        if following == "(":
+            self.at += 2
+            inner = _Parser(self.text, self.depth + 1)
+            inner.at = self.at
+            inner.run(")")
+            self.at = inner.at
+            self.found.extend(inner.found)
+            return out, True
+        if following == "{":
+            end = self.text.find("}", self.at)
+            inside = self.text[self.at + 2 : end]
+            # `${x@P}` and `${x:=$(…)}` run commands; plain names and defaults do not.
+            if end == -1 or any(sign in inside for sign in "`(@'\"\\$"):
+                raise Unclear("a complicated expansion")
+            self.at = end + 1
+            return out, True
+        if following in ("'", '"'):
+            raise Unclear("a $'…' string")
+        self.at += 1
+        if following.isalnum() or following in ("_", "*", "@", "#", "?", "-", "$", "!"):
+            return out, True
+        return f"{out}$", computed
+
+    def nested(self, text: str) -> None:
+        inner = _Parser(text, self.depth + 1)
+        inner.run("")
+        self.found.extend(inner.found)
+
+    def redirection(self, command: Command) -> None:
+        while self.peek().isdigit():
+            self.at += 1
+        operator = next(one for one in ("<<<", "<<-", "<<", "<>", "<&", "<(", "<", ">>", ">|", ">&", ">(", ">")
+                        if self.text.startswith(one, self.at))  # fmt: skip
+        if operator in ("<(", ">("):
+            raise Unclear("a process substitution")
+        self.at += len(operator)
+        while self.peek() in (" ", "\t"):
+            self.at += 1
+        start = self.at
+        word = self.word()
+        raw = self.text[start : self.at]
+        if not raw:
+            raise Unclear("a redirection to nowhere")
+        if operator in ("<<", "<<-"):
+            plain = raw.strip("'\"").replace("\\", "")
+            self.heredocs.append((plain, plain != raw, operator == "<<-"))
+        elif ">" in operator and not (operator.endswith("&") and raw.rstrip("-").isdigit()) and word != "/dev/null":
+            command.writes.append(word)
+
+    def read_heredocs(self) -> None:
+        for end, quoted, tabs in self.heredocs:
+            while True:
+                if self.at >= len(self.text):
+                    raise Unclear("an open here-document")
+                stop = self.text.find("\n", self.at)
+                stop = len(self.text) if stop == -1 else stop
+                line = self.text[self.at : stop]
+                self.at = stop + 1
+                if (line.lstrip("\t") if tabs else line) == end:
+                    break
+                if not quoted and ("$(" in line or "`" in line or "${" in line):
+                    raise Unclear("a here-document that computes")
+        self.heredocs = []
+
+    def skip_comment(self) -> None:
+        end = self.text.find("\n", self.at)
+        self.at = len(self.text) if end == -1 else end
+
+
+def _assigns(raw: str) -> bool:
+    name = raw.split("=", 1)[0].removesuffix("+").split("[")[0]
+    return "=" in raw and name.isidentifier()
+
+
+_WRAPPERS = frozenset(("sudo", "doas", "env", "command", "builtin", "exec", "nohup", "nice", "time", "timeout", "xargs",
+                       "setsid", "stdbuf", "ionice", "unbuffer", "busybox"))  # fmt: skip
+_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "eval"))
+
+
+def unwrapped(command: Command) -> Iterator[list[str | None]]:
+    """The command and what it would run in turn, as far as the text says: `sudo rm`, `env -i rm`, `bash -c
+    'rm'`.
+    """
+    words = command.words
+    yield words
+    for at in range(len(words)):
+        name = (words[at] or "").rsplit("/", 1)[-1]
+        if name in _WRAPPERS:
+            # Options and their values cannot be told apart without knowing each program: every tail is a
+            # candidate.
+            for start in range(at + 1, len(words)):
+                yield words[start:]
+            return
+        if name in _SHELLS:
+            for word in words[at + 1 :]:
+                if word and not word.startswith("-"):
+                    for inner in commands(word):
+                        yield from unwrapped(inner)
+            return
+        return

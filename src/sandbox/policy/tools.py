@@ -1,0 +1,236 @@
+"""Which of its tools an agent may call (seed 001, AC-4).
+
+    Write                     the tool, whatever its input        Bash(git:*)             commands that begin with `git`
+    Write(*.md), Edit(src/**) on matching paths                   Bash(git:diff, git:log) `git diff …` and `git log …`
+    WebFetch(domain:x.org)    for that host                       Bash(npm test)          exactly this command
+    mcp__github__*, *         names by pattern
+
+A shell line is allowed only if *every* command in it is, and refused if *any* of them is disallowed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from sandbox.config.patterns import Patterns
+from sandbox.config.variables import glob
+from sandbox.policy.decision import Decision
+from sandbox.policy.shell import Command, Unclear, commands, unwrapped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sandbox.config.model import Tools
+
+SHELL = ("Bash", "Shell", "PowerShell")
+WRITERS = ("Write", "Edit")
+_VARIANTS = {"MultiEdit": "Edit", "NotebookEdit": "Edit"}  # what is said of Edit holds for them
+NETWORKERS = ("WebFetch", "WebSearch")
+_PATH_KEYS = ("file_path", "notebook_path", "path")
+
+# Shell commands that neither change files nor talk to the network. Being wrong here cannot open anything: it
+# decides whether the kernel makes the project read-only and the network dead.
+READERS = frozenset((
+    "ls", "cat", "head", "tail", "grep", "rg", "find", "fd", "wc", "pwd", "echo", "which", "tree", "stat", "file",
+    "diff", "sort", "uniq", "cut", "jq", "date", "true", "test", "git diff", "git log", "git status", "git show",
+    "git blame", "git grep", "git ls-files", "git rev-parse", "git branch",
+))  # fmt: skip
+
+
+class ToolPattern:
+    """One pattern: the tool's name and, for some, which inputs of it."""
+
+    __slots__ = ("text", "name", "arguments")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        name, parenthesis, rest = text.strip().partition("(")
+        if not name or (parenthesis and not rest.endswith(")")) or ")" in name:
+            raise ValueError(f"{text!r} is not a tool pattern such as Write, Edit(src/**) or Bash(git:*)")
+        self.name = name.strip()
+        listed = rest[:-1].split(",") if self.name in SHELL else [rest[:-1]]
+        self.arguments = [one.strip() for one in listed if one.strip()] if parenthesis else []
+        if parenthesis and not self.arguments:
+            raise ValueError(f"{text!r} has nothing between its parentheses")
+        if self.arguments in (["*"], ["**"], [":*"]):
+            self.arguments = []
+
+    def names(self, tool: str, *, loosely: bool) -> bool:
+        """Whether it is about `tool`; `loosely` (for refusing) whatever the case."""
+        if tool in _VARIANTS and self.name == _VARIANTS[tool]:
+            return True
+        return glob(self.name.lower(), tool.lower()) if loosely else glob(self.name, tool)
+
+
+class ToolGuard:
+    """The tool rules of one agent: the config's, and the agent file's own on top. Both must agree to a
+    call.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        *,
+        root: str,
+        allowed: Sequence[str] | None = None,
+        disallowed: Sequence[str] = (),
+    ) -> None:
+        self.root = root
+        enforced = tools.enforce_agent_permissions
+        self.allowed = [[ToolPattern(text) for text in tools.allowed]]
+        if enforced and allowed is not None:
+            self.allowed.append([ToolPattern(text) for text in allowed])
+        self.disallowed = [ToolPattern(text) for text in (*tools.disallowed, *(disallowed if enforced else ()))]
+
+    def check(self, tool: str, input: Mapping[str, object] | None = None) -> Decision:
+        """Whether `tool` may be called with `input`."""
+        given = input or {}
+        if tool in SHELL and (self._restricted(tool) or any(one.arguments for one in self.disallowed)):
+            return self._check_shell(tool, str(given.get("command", "")))
+        for pattern in self.disallowed:
+            if pattern.names(tool, loosely=True) and self._fits(pattern, given, strict=False):
+                return Decision(False, "tools.disallowed", f"Tool is disallowed: {pattern.text}")
+        for allowed in self.allowed:
+            if not any(one.names(tool, loosely=False) and self._fits(one, given, strict=True) for one in allowed):
+                return Decision(False, "tools.allowed", f"Tool is not among the allowed ones: {_listed(allowed)}")
+        return Decision(True, "tools.allowed", "Tool is allowed")
+
+    def refuses(self, tool: str, given: Mapping[str, object]) -> bool:
+        """Whether a disallowing pattern is about this very call."""
+        return self.check(tool, given).rule == "tools.disallowed"
+
+    def may_use(self, tool: str) -> bool:
+        """Whether `tool` can be used at all, with some input."""
+        if any(one.names(tool, loosely=True) and not one.arguments for one in self.disallowed):
+            return False
+        return all(any(one.names(tool, loosely=False) for one in allowed) for allowed in self.allowed)
+
+    def named(self, start: str) -> bool:
+        """Whether a list allows a tool of that name explicitly, not only by `*`."""
+        return any(one.name.startswith(start) for allowed in self.allowed for one in allowed)
+
+    def only_reads(self, tool: str) -> bool:
+        """Whether some list limits the shell `tool` to commands that only read."""
+        for allowed in self.allowed:
+            mine = [one for one in allowed if one.names(tool, loosely=False)]
+            if all(one.arguments and all(_reads(argument) for argument in one.arguments) for one in mine):
+                return True
+        return False
+
+    def _restricted(self, tool: str) -> bool:
+        """Whether some list allows this shell for certain commands only."""
+        return any(
+            not any(one.names(tool, loosely=False) and not one.arguments for one in allowed) for allowed in self.allowed
+        )
+
+    def _check_shell(self, tool: str, line: str) -> Decision:
+        for pattern in self.disallowed:
+            if pattern.names(tool, loosely=True) and not pattern.arguments:
+                return Decision(False, "tools.disallowed", f"Tool is disallowed: {pattern.text}")
+        try:
+            found = commands(line)
+            inner = [words for command in found for words in unwrapped(command)]
+        except Unclear as problem:
+            return Decision(False, "tools.shell", f"The command cannot be judged: {problem}")
+        for pattern in self.disallowed:
+            if pattern.names(tool, loosely=True):
+                for words in inner:
+                    if any(_begins(words, argument, exact_name=False) for argument in pattern.arguments):
+                        return Decision(False, "tools.disallowed", f"Command is disallowed: {pattern.text}")
+        for allowed in self.allowed:
+            mine = [one for one in allowed if one.names(tool, loosely=False)]
+            if any(not one.arguments for one in mine):
+                continue
+            refused = self._refused(found, mine)
+            if refused is not None:
+                return Decision(False, "tools.allowed", f"{refused}; allowed: {_listed(allowed)}")
+        return Decision(True, "tools.allowed", "Every command is allowed")
+
+    def _refused(self, found: list[Command], patterns: list[ToolPattern]) -> str | None:
+        """Why the line is not covered by `patterns`; None when it is."""
+        if not patterns or not found:
+            return "Command is not among the allowed ones"
+        for command in found:
+            if command.assigns:
+                return "A command with variables set for it can run other programs"
+            if not any(_begins(command.words, arg, exact_name=True) for one in patterns for arg in one.arguments):
+                shown = " ".join(word or "…" for word in command.words)
+                return f"Command is not among the allowed ones: {shown}"
+            for target in command.writes:
+                if target is None or not self.check("Write", {"file_path": target}):
+                    return f"It writes to a file: {target or '…'}"
+        return None
+
+    def _fits(self, pattern: ToolPattern, given: Mapping[str, object], *, strict: bool) -> bool:
+        """Whether the input is one that the pattern is about. `strict` for allowing: all of it must be."""
+        if not pattern.arguments:
+            return True
+        argument = pattern.arguments[0]
+        if argument.startswith("domain:"):
+            return _host_matches(str(given.get("url", "")), argument.removeprefix("domain:").lower())
+        paths = [given[key] for key in _PATH_KEYS if key in given]
+        if paths:
+            return all(isinstance(path, str) and self._path_fits(path, argument) for path in paths)
+        values = [value for value in given.values() if isinstance(value, str)]
+        matches = [glob(argument, value) for value in values]
+        return (all(matches) and bool(matches)) if strict else any(matches)
+
+    def _path_fits(self, path: str, argument: str) -> bool:
+        absolute = posixpath.normpath(posixpath.join(self.root, path))
+        if not absolute.startswith(f"{self.root.rstrip('/')}/"):
+            return False
+        names = absolute[len(self.root.rstrip("/")) + 1 :].split("/")
+        pattern = Patterns([argument.removeprefix("/") if argument.count("/") > 1 else argument])
+        return any(pattern.match("/".join(names[:end]), end < len(names)) for end in range(1, len(names) + 1))
+
+
+def _begins(words: list[str | None], argument: str, *, exact_name: bool) -> bool:
+    """Whether the command is one that `git:*`, `git:diff`, `git diff:*` or `npm test` means."""
+    if not words:
+        return False
+    name = words[0] if exact_name else (words[0] or "").rsplit("/", 1)[-1]
+    actual = [name, *words[1:]]
+    if ":" in argument:
+        head, _, rest = argument.partition(":")
+        wanted = head.split() + ([] if rest in ("*", "") else rest.removesuffix("*").split())
+        return len(actual) >= len(wanted) > 0 and actual[: len(wanted)] == wanted
+    if "*" in argument:
+        wanted = argument.split()
+        return (
+            all(word is not None for word in actual[: len(wanted)])
+            and glob(argument, " ".join(word or "" for word in actual))
+            and glob(wanted[0], name or "")
+        )
+    return actual == argument.split() if exact_name else actual[: len(argument.split())] == argument.split()
+
+
+def _reads(argument: str) -> bool:
+    """Whether a shell pattern covers reading commands only."""
+    head, _, rest = argument.partition(":")
+    words = [*head.split(), *rest.removesuffix("*").split()]
+    return any(" ".join(words[:length]) in READERS for length in (1, 2))
+
+
+def _host_matches(url: str, wanted: str) -> bool:
+    authority = url.partition("://")[2].split("/", 1)[0].split("?", 1)[0].split("#", 1)[0]
+    if "\\" in url or "@" in authority:
+        return False  # programs disagree about who is meant
+    host = authority.lower().rsplit(":", 1)[0].rstrip(".")
+    return host == wanted or (wanted.startswith("*.") and host.endswith(wanted[1:]))
+
+
+def _listed(patterns: list[ToolPattern]) -> str:
+    return ", ".join(one.text for one in patterns) or "none"
+
+
+def project(guard: ToolGuard) -> tuple[bool, bool]:
+    """What an agent's tools mean for its walls: (project read-only, no network).
+
+    A shell counts when a list names it. An agent that is allowed everything *but* Write and Edit is meant to
+    read only, and then its shell cannot write either.
+    """
+    shell = any(guard.may_use(tool) and guard.named(tool) and not guard.only_reads(tool) for tool in SHELL)
+    writes = shell or any(guard.may_use(tool) for tool in WRITERS)
+    networks = shell or any(guard.may_use(tool) for tool in NETWORKERS) or guard.named("mcp__")
+    return not writes, not networks

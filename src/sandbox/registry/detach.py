@@ -1,0 +1,92 @@
+"""`sandbox run --detach`: the owner goes to the background, whoever asked gets the id."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from sandbox.registry.log import Log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+
+class Background:
+    """The owner's side: tells the one in front how the start went, and moves output into the log."""
+
+    def __init__(self, report: int) -> None:
+        self._report = report
+        self._log: Log | None = None
+
+    def started(self, id: str, log: str) -> None:
+        """The sandbox lives. From here on descriptors 1 and 2 are its log, 0 is empty."""
+        self._log = Log(log)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.dup2(self._log.descriptor, 1)
+        os.dup2(self._log.descriptor, 2)
+        os.close(empty)
+        self._tell(f"+{id}")
+
+    def failed(self, reason: str) -> None:
+        """It does not; `reason` is what the one in front prints."""
+        self._tell(f"-{reason}")
+
+    def finish(self) -> None:
+        """Everything printed reaches the log before the process goes."""
+        for descriptor in (1, 2):
+            empty = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(empty, descriptor)
+            os.close(empty)
+        if self._log is not None:
+            self._log.close()
+
+    def _tell(self, text: str) -> None:
+        if self._report >= 0:
+            os.write(self._report, text.encode("utf-8", "replace")[:60000])
+            os.close(self._report)
+            self._report = -1
+
+
+def detach(own: Callable[[Background], int]) -> int:
+    """Runs `own` in a process of its own session; prints the id when it has called `started`, and returns.
+
+    Must be called before the process has threads. `own` calls `started` (or `failed`) exactly once; an exception before
+    that counts as `failed`. Returns the exit status for the one in front: 0 when the sandbox started.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    answers, report = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(answers)
+        # A second fork: the owner must not be a session leader, or opening a terminal would make it controlling.
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        _behind(own, Background(report))
+    os.close(report)
+    os.waitpid(child, 0)
+    answer = b""
+    while piece := os.read(answers, 65536):
+        answer += piece
+    os.close(answers)
+    text = answer.decode("utf-8", "replace")
+    if text.startswith("+"):
+        print(text[1:])
+        return 0
+    print(f"sandbox: {text[1:] or 'the sandbox ended before it had started'}", file=sys.stderr)
+    return 1
+
+
+def _behind(own: Callable[[Background], int], background: Background) -> NoReturn:
+    status = 1
+    try:
+        status = own(background)
+    except BaseException as problem:  # noqa: BLE001 - the one in front is the only place left to tell it
+        background.failed(str(problem) or type(problem).__name__)
+    finally:
+        background.finish()
+        os._exit(status)

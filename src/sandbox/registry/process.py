@@ -1,0 +1,35 @@
+"""Whether a process that was written down is still the same process.
+
+A pid alone is not an identity: the kernel hands it out again. A pid, the tick it was started at and the boot it
+belongs to are one.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def identity(pid: int, boot: str | None = None) -> str | None:
+    """The start of process `pid`: its tick since boot and the boot. None when there is no such (living) process."""
+    try:
+        stat = _read(f"/proc/{pid}/stat")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the program's name in brackets and may itself hold brackets and blanks.
+    fields = stat[stat.rindex(")") + 2 :].split()
+    if fields[0] in "ZX":
+        return None
+    return f"{fields[19]} {boot or boot_id()}"
+
+
+def boot_id() -> str:
+    """Names this boot of the machine; changes at every start."""
+    return _read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def _read(path: str) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,143 @@
+"""One living sandbox's place in the registry, as its owner keeps it.
+
+    ~/.sandbox/vms/vm-a1b2c3d4/
+        pid           the owner's pid; on the second line when it was started (registry/process.py)
+        config.json   what the sandbox was asked to be, secrets left out; its first line is what `sandbox list` shows
+        status        running, stopped or crashed
+        created_at    Unix timestamp
+        socket        JSON-RPC, for the same user only (rpc/listen.py)
+        logs/vm.log   output of a detached sandbox
+
+An entry is furnished under a hidden name and appears by one rename, so nobody ever sees half of one; it disappears by
+one rename too (registry/ends.py). Every mode is set explicitly: an odd umask neither opens nor breaks it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.errors import SandboxError
+from sandbox.registry.plain import encode
+from sandbox.registry.process import identity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# All three are seven letters: a status is overwritten in place, and a reader never finds it empty.
+RUNNING, STOPPED, CRASHED = "running", "stopped", "crashed"
+
+_KEPT = 200  # stopped sandboxes that stay listed; older ones give way
+
+
+class Registration:
+    """Makes the entry; `end` closes it. Safe against other processes that list, kill or prune at the same time."""
+
+    def __init__(
+        self, home: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None = None
+    ) -> None:
+        """Raises SandboxError when the registry cannot be written."""
+        self.id = id
+        self.home = home
+        self.path = f"{home}/vms/{id}"
+        self._owner = os.getpid()
+        try:
+            self._directory = _furnish(home, self.path, id, config, command)
+        except OSError as problem:
+            raise SandboxError(
+                f"cannot write {home}/vms: {problem.strerror}; set SANDBOX_HOME to a directory of your own"
+            ) from problem
+
+    @property
+    def log(self) -> str:
+        """Where a detached sandbox's output goes."""
+        return f"{self.path}/logs/vm.log"
+
+    def beside(self, name: str) -> str:
+        """A path of `name` in the entry that is short however deep the home lies: a socket's may have 107 bytes."""
+        return f"/proc/self/fd/{self._directory}/{name}"
+
+    def discard(self) -> None:
+        """Takes the whole entry away: the sandbox never came to be."""
+        from sandbox.registry.ends import take_away
+
+        self.end()
+        take_away(self.path)
+
+    def end(self, status: str = STOPPED) -> None:
+        """Writes how it ended and takes away what only a living sandbox has. Harmless to repeat."""
+        directory, self._directory = self._directory, -1
+        if directory < 0 or os.getpid() != self._owner:  # a forked child is not the owner
+            return
+        try:
+            overwrite_status(directory, status)
+            for name in ("pid", "socket"):
+                try:
+                    os.unlink(name, dir_fd=directory)
+                except FileNotFoundError:
+                    pass
+        except OSError:
+            pass  # somebody removed the entry by hand: there is nothing to say any more
+        finally:
+            os.close(directory)
+        if self.id.endswith("0"):  # one run in sixteen tidies up for the others
+            from sandbox.registry.ends import trim
+
+            trim(self.home, _KEPT)
+
+
+def overwrite_status(directory: int, status: str) -> None:
+    """Changes the status of the entry open as `directory`."""
+    descriptor = os.open("status", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        os.pwrite(descriptor, status.encode(), 0)
+    finally:
+        os.close(descriptor)
+
+
+def _furnish(home: str, path: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None) -> int:
+    import time
+
+    hidden = f"{home}/vms/.{id}.{os.getpid()}"
+    try:
+        _private_directory(hidden)
+    except FileNotFoundError:
+        for parent in (home, f"{home}/vms"):
+            os.makedirs(parent, 0o700, exist_ok=True)
+            os.chmod(parent, 0o700)
+        _private_directory(hidden)
+    directory = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.mkdir("logs", 0o700, dir_fd=directory)
+        os.chmod("logs", 0o700, dir_fd=directory)
+        _write(directory, "pid", f"{os.getpid()}\n{identity(os.getpid())}\n")
+        _write(directory, "created_at", str(int(time.time())))
+        _write(directory, "status", RUNNING)
+        _write(directory, "config.json", _described(config, command))
+        os.rename(hidden, path)
+    except BaseException:
+        os.close(directory)
+        raise
+    return directory
+
+
+def _described(config: Mapping[str, object], command: Sequence[str | bytes] | None) -> str:
+    words = [os.fsdecode(word).encode("utf-8", "replace").decode() for word in command or ()]
+    head = f'{{"image": {encode(config.get("image"))}, "command": {encode(words)}'
+    rest = "".join(f",\n{encode(key)}: {encode(value)}" for key, value in config.items() if key != "image")
+    return f"{head}{rest}\n}}\n"
+
+
+def _private_directory(path: str) -> None:
+    os.mkdir(path, 0o700)
+    os.chmod(path, 0o700)
+
+
+def _write(directory: int, name: str, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,161 @@
+"""Reading the registry: which sandboxes exist, and how they are.
+
+Whoever reads also puts right: an entry that says "running" whose owner is gone is marked "crashed".
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.errors import NotFound
+from sandbox.registry.process import boot_id, identity
+from sandbox.registry.registration import CRASHED, RUNNING, STOPPED, overwrite_status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Entry:
+    """One sandbox as the registry knows it. `config` is read when it is asked for."""
+
+    __slots__ = ("id", "path", "status", "pid", "image", "created_at", "command", "identity")
+
+    def __init__(self, id: str, path: str, status: str, pid: int | None, created_at: int, first_line: str) -> None:
+        self.id = id
+        self.path = path
+        self.status = status
+        self.pid = pid
+        self.created_at = created_at
+        shown = _parsed(first_line.rstrip(",\n") + "}")
+        self.image: str | None = shown.get("image")  # type: ignore[assignment]
+        self.command: list[str] = shown.get("command", [])  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Entry({self.id!r}, {self.status!r}, pid={self.pid})"
+
+    @property
+    def running(self) -> bool:
+        return self.status == RUNNING
+
+    @property
+    def config(self) -> dict[str, object]:
+        """What the sandbox was asked to be, secrets left out."""
+        with open(f"{self.path}/config.json", encoding="utf-8") as file:
+            described = _parsed(file.read())
+        described.pop("command", None)
+        return described
+
+    @property
+    def log(self) -> str:
+        return f"{self.path}/logs/vm.log"
+
+    @property
+    def socket(self) -> str:
+        return f"{self.path}/socket"
+
+    def plain(self) -> dict[str, object]:
+        """As `sandbox get` and `sandbox list --json` show it, without the config."""
+        return {
+            "id": self.id,
+            "status": self.status,
+            "pid": self.pid,
+            "image": self.image,
+            "created_at": _iso(self.created_at),
+            "command": self.command,
+        }
+
+
+def entries(home: str) -> list[Entry]:
+    """Every sandbox, the newest first."""
+    boot = boot_id()
+    found = [entry for name in _names(home) if (entry := _read(f"{home}/vms/{name}", name, boot)) is not None]
+    found.sort(key=lambda entry: (-entry.created_at, entry.id))
+    return found
+
+
+def find(home: str, wanted: str) -> Entry:
+    """The sandbox of that id, or of that unique beginning (with or without "vm-"). Raises NotFound."""
+    matching = [name for name in _names(home) if name == wanted or name.startswith((wanted, f"vm-{wanted}"))]
+    if wanted in matching:
+        matching = [wanted]
+    if not wanted or not matching:
+        raise NotFound(f"no sandbox {wanted!r}; `sandbox list` shows those there are")
+    if len(matching) > 1:
+        raise NotFound(f"{wanted!r} could be any of {', '.join(sorted(matching))}; give more of the id")
+    entry = _read(f"{home}/vms/{matching[0]}", matching[0], boot_id())
+    if entry is None:
+        raise NotFound(f"no sandbox {wanted!r}; it was removed just now")
+    return entry
+
+
+def _names(home: str) -> Iterator[str]:
+    try:
+        names = os.listdir(f"{home}/vms")
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name.startswith("vm-"):  # a leading dot: being made, or being removed
+            yield name
+
+
+def _read(path: str, name: str, boot: str) -> Entry | None:
+    """The entry at `path`; None when it is not (or no longer) one."""
+    try:
+        directory = os.open(path, _OPEN | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        status, pid = _state(directory, boot)
+        created = _text(directory, "created_at")
+        first_line = _text(directory, "config.json").partition("\n")[0]
+        return Entry(name, path, status, pid, int(created) if created.isdigit() else 0, first_line)
+    finally:
+        os.close(directory)
+
+
+def _state(directory: int, boot: str) -> tuple[str, int | None]:
+    status = _text(directory, "status")
+    if status in (STOPPED, CRASHED):
+        return status, None
+    pid, _, started = _text(directory, "pid").partition("\n")
+    if pid.isdigit() and identity(int(pid), boot) == started.strip():
+        return RUNNING, int(pid)
+    # The owner writes its last status before it goes, so what stands there *now*, after we saw it gone, is final.
+    status = _text(directory, "status")
+    if status == STOPPED:
+        return status, None
+    try:
+        overwrite_status(directory, CRASHED)
+    except FileNotFoundError:
+        pass
+    return CRASHED, None
+
+
+def _text(directory: int, name: str) -> str:
+    try:
+        descriptor = os.open(name, _OPEN, dir_fd=directory)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, 65536).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
+
+
+def _parsed(text: str) -> dict[str, object]:
+    import json
+
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _iso(timestamp: int) -> str:
+    import time
+
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(timestamp))

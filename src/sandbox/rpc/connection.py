@@ -1,0 +1,228 @@
+"""The client's side of a connection: requests out, answers sorted to whoever waits for them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import msgspec
+
+from sandbox.errors import SandboxClosed, SandboxError
+from sandbox.events import Events
+from sandbox.rpc.raised import raised
+from sandbox.rpc.wire import TooLong, Writer, lines
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from sandbox.registry.registry import Entry
+
+T = TypeVar("T")
+
+
+class _Answer(msgspec.Struct):
+    id: int | None = None
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    error: dict[str, Any] | None = None
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Connection:
+    """A conversation with one server. `finish` gives back what it took to have it."""
+
+    def __init__(self, source: int, sink: int, finish: Callable[[], object]) -> None:
+        self.events = Events()
+        self.ended = False
+        self._source = source
+        self._writer = Writer(sink)
+        self._finish = finish
+        self._finished = False
+        self._next = 0
+        self._waiting: dict[int, SimpleQueue[_Answer | None]] = {}
+        self._lock = Lock()
+        self._reader = Thread(target=self._read, name="sandbox-client", daemon=True)
+        self._reader.start()
+
+    @classmethod
+    def start(cls, command: Sequence[str]) -> Self:
+        """With a server that is started for it, and ends with it. Raises SandboxError."""
+        import subprocess
+
+        try:
+            server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        except OSError as problem:
+            raise SandboxError(f"cannot start {command[0]}: {problem.strerror}; is it on the PATH?") from problem
+        assert server.stdin is not None and server.stdout is not None
+        stdin, stdout = server.stdin, server.stdout
+
+        def finish() -> None:
+            stdin.close()  # the server's end
+            server.wait()
+            stdout.close()
+
+        return cls(stdout.fileno(), stdin.fileno(), finish)
+
+    @classmethod
+    def to_socket(cls, entry: Entry) -> Self:
+        """With a sandbox that runs. Raises SandboxError when nobody answers there."""
+        line = socket.socket(socket.AF_UNIX)
+        try:
+            directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                line.connect(f"/proc/self/fd/{directory}/socket")  # the real path may be longer than an address
+            finally:
+                os.close(directory)
+        except OSError as problem:
+            line.close()
+            raise SandboxError(f"{entry.id} is {entry.status} and cannot be reached: {problem.strerror}") from problem
+
+        def finish() -> None:
+            line.shutdown(socket.SHUT_RDWR)
+
+        connection = cls(line.fileno(), line.fileno(), finish)
+        connection._kept = line
+        return connection
+
+    _kept: socket.socket | None = None  # owns the descriptors
+
+    # -- asking
+
+    @overload
+    def call(self, method: str, params: dict[str, Any]) -> Any: ...
+    @overload
+    def call(self, method: str, params: dict[str, Any], kind: type[T]) -> T: ...
+    def call(self, method: str, params: dict[str, Any], kind: Any = Any) -> Any:
+        """One request, one answer, read as `kind`. Raises what the error stands for."""
+        with self.stream(method, params) as stream:
+            raw = stream.next_raw()
+            stream.finished()
+        return msgspec.json.decode(raw, type=kind)
+
+    def stream(self, method: str, params: dict[str, Any]) -> Stream:
+        """One request, many answers."""
+        answers: SimpleQueue[_Answer | None] = SimpleQueue()
+        with self._lock:
+            if self.ended:
+                raise SandboxClosed("the connection to the sandbox has ended")
+            self._next += 1
+            id = self._next
+            self._waiting[id] = answers
+        self._writer.send({"jsonrpc": "2.0", "method": method, "params": params, "id": id})
+        return Stream(self, id, answers)
+
+    def pipelined(self, requests: Iterable[tuple[str, dict[str, Any]]], ahead: int, kind: Any = Any) -> Iterator[Any]:
+        """The answers of many requests in order, `ahead` of them under way at a time."""
+        under_way: deque[Stream] = deque()
+        try:
+            for method, params in requests:
+                under_way.append(self.stream(method, params))
+                if len(under_way) >= ahead:
+                    yield self._answer(under_way.popleft(), kind)
+            while under_way:
+                yield self._answer(under_way.popleft(), kind)
+        finally:
+            for stream in under_way:
+                stream.close()
+
+    def _answer(self, stream: Stream, kind: Any) -> Any:
+        raw = stream.next_raw()
+        stream.finished()
+        return msgspec.json.decode(raw, type=kind)
+
+    def forget(self, id: int) -> None:
+        """Nobody waits for that id any more."""
+        with self._lock:
+            self._waiting.pop(id, None)
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """A request that wants no answer."""
+        self._writer.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def close(self) -> None:
+        """Ends the conversation. Idempotent."""
+        with self._lock:
+            if self._finished:
+                return
+            self._finished = True
+        try:
+            self._finish()
+        except OSError:
+            pass  # the other side was faster
+        self._reader.join()
+        if self._kept is not None:
+            self._kept.close()
+
+    # -- hearing
+
+    def _read(self) -> None:
+        decoder = msgspec.json.Decoder(_Answer)
+        for line in lines(self._source):
+            if isinstance(line, TooLong):
+                break
+            try:
+                self._sort(decoder.decode(bytes(line)))
+            except msgspec.DecodeError:
+                break  # whoever speaks there does not speak JSON-RPC
+        with self._lock:
+            self.ended = True
+            waiting, self._waiting = self._waiting, {}
+        for answers in waiting.values():
+            answers.put(None)
+
+    def _sort(self, answer: _Answer) -> None:
+        if answer.method == "event":
+            self.events.emit(msgspec.json.decode(answer.params, type=dict[str, Any]))
+        elif answer.id is not None:
+            with self._lock:
+                answers = self._waiting.get(answer.id)
+            if answers is not None:
+                answers.put(answer)
+
+
+class Stream:
+    """The answers to one request."""
+
+    def __init__(self, connection: Connection, id: int, answers: SimpleQueue[_Answer | None]) -> None:
+        self.id = id
+        self._connection = connection
+        self._answers = answers
+        self._finished = False
+
+    def next(self) -> dict[str, Any]:
+        """The next answer, as plain data."""
+        answer: dict[str, Any] = msgspec.json.decode(self.next_raw())
+        return answer
+
+    def next_raw(self) -> msgspec.Raw:
+        """The next answer, to be read by whoever knows what it is. Raises what an error stands for."""
+        answer = self._answers.get()
+        if answer is None:
+            self.finished()
+            raise SandboxClosed("the connection to the sandbox ended before it had answered")
+        if answer.error is not None:
+            self.finished()
+            raise raised(answer.error)
+        return answer.result
+
+    def finished(self) -> None:
+        """The last answer has come."""
+        self._finished = True
+        self._connection.forget(self.id)
+
+    def close(self) -> None:
+        """Leaves: what the request still runs is cancelled."""
+        if not self._finished:
+            self.finished()
+            self._connection.notify("cancel", {"request": self.id})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,89 @@
+"""The socket in a sandbox's registry entry: the same JSON-RPC, for the same user only.
+
+Light to import, because every sandbox listens: the protocol itself is imported when somebody connects.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from _weakref import ref
+from threading import Lock, Thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.rpc.place import Place
+    from sandbox.sandbox import Sandbox
+
+_CONNECTIONS = 64
+
+
+class Listener:
+    """Accepts connections on `path` until `close`."""
+
+    def __init__(self, path: str, sandbox: Sandbox) -> None:
+        self._sandbox = ref(sandbox)  # to be listened for does not keep a sandbox alive
+        self._place: Place | None = None
+        self._connections: set[socket.socket] = set()
+        self._lock = Lock()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
+        self._socket.bind(path)
+        os.chmod(path, 0o600)  # for an umask that would lock out the owner too
+        self._socket.listen(16)
+        Thread(target=self._accept, name="sandbox-socket", daemon=True).start()
+
+    def close(self) -> None:
+        """No new connections; those there are hear nothing more once their requests are answered."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        except OSError:
+            pass
+        self._socket.close()
+        with self._lock:
+            for connection in self._connections:
+                try:
+                    connection.shutdown(socket.SHUT_RD)
+                except OSError:
+                    pass
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            sandbox = self._sandbox()
+            if sandbox is None or len(self._connections) >= _CONNECTIONS or not _same_user(connection):
+                connection.close()
+                continue
+            with self._lock:
+                self._connections.add(connection)
+            Thread(target=self._serve, args=(connection, sandbox), daemon=True).start()
+            del sandbox
+
+    def _serve(self, connection: socket.socket, sandbox: Sandbox) -> None:
+        from sandbox.rpc.place import Place
+        from sandbox.rpc.session import Session
+
+        with self._lock:
+            if self._place is None:  # shared, so that who joins a terminal finds it
+                self._place = Place(sandbox)
+        session = Session(connection.fileno(), connection.fileno(), self._place)
+        unsubscribe = sandbox.on_event(session.events.put)
+        try:
+            session.run()
+        finally:
+            unsubscribe()
+            with self._lock:
+                self._connections.discard(connection)
+                if not self._connections and not self._place.terminals:
+                    self._place = None
+            connection.close()
+
+
+def _same_user(connection: socket.socket) -> bool:
+    """The directory's mode says so already; the kernel's word does not depend on it."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", credentials)[1] == os.geteuid())

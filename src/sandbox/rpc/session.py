@@ -1,0 +1,181 @@
+"""One connection: requests in, answers and events out.
+
+Every request runs in a thread of its own, so that a slow one holds up nobody; what only passes something on to a
+running request (`input`, `cancel`) is done by the reading thread itself, in the order it was sent.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Condition, Thread
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from sandbox.rpc import faults, methods
+from sandbox.rpc.asking import Asking
+from sandbox.rpc.budget import REQUESTS, Budget
+from sandbox.rpc.call import Call
+from sandbox.rpc.events import EventQueue
+from sandbox.rpc.faults import Fault
+from sandbox.rpc.messages import Id, Message, read_message
+from sandbox.rpc.place import Place
+from sandbox.rpc.wire import LINE_LIMIT, TooLong, Writer, lines
+
+_GRACE = 5.0  # seconds
+
+
+class Session:
+    """Serves one connection until it ends."""
+
+    def __init__(self, source: int, sink: int, place: Place, *, limit: int = LINE_LIMIT) -> None:
+        self.place: Place = place
+        self.budget = Budget()
+        self.writer = Writer(sink)
+        self.events = EventQueue(self.writer)
+        self.asking = Asking(self.writer)
+        self._source = source
+        self._limit = limit
+        self._calls: dict[Id, Call] = {}
+        self._running = 0
+        self._idle = Condition()
+        self._closing = False
+
+    def run(self) -> None:
+        """Until the other side closes its end, or `close` was asked for and answered.
+
+        Requests still running when the other side has sent its last line have a moment to finish, so that
+        `sandbox --rpc < requests > answers` works; when nobody hears their answers any more, not even that.
+        """
+        try:
+            for line in lines(self._source, self._limit):
+                if not isinstance(line, TooLong):
+                    self._take(line)
+                else:
+                    self._refuse(Fault(faults.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
+                if self._closing:
+                    break
+            self.asking.close()
+            self._await_running()
+        finally:
+            self.asking.close()
+            for call in self.calls():
+                call.cancel()
+            self.events.close()
+
+    def calls(self) -> list[Call]:
+        """The requests that run."""
+        with self._idle:
+            return list(self._calls.values())
+
+    def call(self, id: Id) -> Call:
+        """The running request of that id. Raises Fault."""
+        with self._idle:
+            found = self._calls.get(id)
+        if found is None:
+            raise Fault(faults.NO_SUCH_REQUEST, f"no request {id!r} is running")
+        return found
+
+    def closing(self) -> None:
+        """The sandbox was closed by this connection: nothing more will be asked of it."""
+        self._closing = True
+
+    # -- taking requests
+
+    def _take(self, line: bytes | bytearray) -> None:
+        if not line.strip(b" \t\r"):
+            return
+        try:
+            message = read_message(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            self._refuse(*_unreadable(line, problem))
+            return
+        if isinstance(message.method, UnsetType):
+            if message.result is UNSET and message.error is UNSET:
+                id = None if isinstance(message.id, UnsetType) else message.id
+                self._refuse(Fault(faults.INVALID_REQUEST, "a request needs a method"), id)
+            self.asking.answered(message)
+            return
+        method = methods.METHODS.get(message.method)
+        if method is None:
+            known = ", ".join(methods.METHODS)
+            self._answer(message, Fault(faults.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
+            return
+        try:
+            params = method.read(message.params)
+            call = self._admitted(message)
+        except Fault as refused:
+            self._answer(message, refused)
+            return
+        if message.method == "create":
+            self.place.expect()
+        if method.inline:
+            self._work(method, call, params, len(line))
+        else:
+            Thread(target=self._work, args=(method, call, params, len(line)), daemon=True).start()
+
+    def _admitted(self, message: Message) -> Call:
+        assert not isinstance(message.method, UnsetType)
+        call = Call(self.writer, message.id, message.method, self._free)
+        with self._idle:
+            if self._running >= REQUESTS:
+                raise Fault(faults.BUSY, f"{REQUESTS} requests are running; wait for answers first")
+            if not isinstance(message.id, UnsetType):
+                if message.id in self._calls:
+                    raise Fault(faults.INVALID_REQUEST, f"id {message.id!r} is still in use")
+                self._calls[message.id] = call
+            self._running += 1
+        return call
+
+    def _work(self, method: methods.Method, call: Call, params: Any, size: int) -> None:
+        try:
+            with self.budget.holding(size):
+                answered = method.run(self, call, params)
+                if answered is not None:
+                    call.reply(answered)
+        except BaseException as problem:  # noqa: BLE001 - whatever it was, the client hears of it and we live on
+            call.fail(problem)
+        finally:
+            if call.method == "create":
+                self.place.settled()
+            call.done()
+            with self._idle:
+                self._running -= 1
+                self._idle.notify_all()
+
+    def _free(self, call: Call) -> None:
+        with self._idle:
+            if not isinstance(call.id, UnsetType) and self._calls.get(call.id) is call:
+                del self._calls[call.id]
+
+    def _answer(self, message: Message, problem: Fault) -> None:
+        if not isinstance(message.id, UnsetType):  # a notification is never answered, not even with an error
+            self._refuse(problem, message.id)
+
+    def _refuse(self, problem: Fault, id: Id | None) -> None:
+        self.writer.send({"jsonrpc": "2.0", "error": problem.plain(), "id": id})
+
+    def _await_running(self) -> None:
+        until = time.monotonic() + _GRACE
+        with self._idle:
+            while self._running and not self.writer.hung_up() and time.monotonic() < until:
+                self._idle.wait(timeout=0.1)  # a hang-up wakes nobody
+
+
+class _Loose(msgspec.Struct):
+    """Enough of a faulty request to answer it under its id."""
+
+    id: Id | None = None
+
+
+def _unreadable(line: bytes | bytearray, problem: Exception) -> tuple[Fault, Id | None]:
+    if not isinstance(problem, msgspec.ValidationError):
+        return Fault(faults.PARSE, f"not a line of JSON: {problem}"), None
+    try:
+        id = msgspec.json.decode(line, type=_Loose).id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        id = None
+    if line.lstrip().startswith(b"["):
+        return Fault(faults.INVALID_REQUEST, "batches are not supported: send one message per line"), None
+    return Fault(faults.INVALID_REQUEST, f"not a JSON-RPC 2.0 request: {problem}"), id

@@ -1,0 +1,115 @@
+"""Lines in, lines out: the only place that touches the two descriptors of a connection.
+
+A line is at most `LINE_LIMIT` bytes. Whoever sends a longer one gets an error for it and is heard again from the next
+line on; nothing beyond the limit is ever held in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from binascii import b2a_base64
+from collections.abc import Iterator
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+LINE_LIMIT = 256 * 2**20
+CONTENT_LIMIT = LINE_LIMIT // 4 * 3 - 2**20  # bytes that fit a line as base64, with room for the rest of the message
+
+_READ = 2**20
+_ENCODE = 3 * 2**18  # a multiple of three: pieces of base64 may simply be joined
+
+
+class TooLong:
+    """Stands in for a line that was over the limit."""
+
+
+def lines(descriptor: int, limit: int = LINE_LIMIT) -> Iterator[bytes | bytearray | TooLong]:
+    """Every line that comes, without its end, until the other side closes. A last line without an end counts."""
+    held = bytearray()
+    skipping = False
+    while piece := _read(descriptor):
+        start = 0
+        while (end := piece.find(b"\n", start)) >= 0:
+            if skipping or len(held) + end - start > limit:
+                yield TooLong()
+            elif held:
+                held += piece[start:end]
+                yield held
+            else:
+                yield piece[start:end]
+            held, skipping, start = bytearray(), False, end + 1
+        if skipping or len(held) + len(piece) - start > limit:
+            held, skipping = bytearray(), True
+        else:
+            held += piece[start:] if start else piece
+    if skipping:
+        yield TooLong()
+    elif held:
+        yield held
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, _READ)
+    except BlockingIOError:
+        _wait(descriptor, select.POLLIN)
+        return _read(descriptor)
+    except OSError:
+        return b""  # a connection that was cut has ended
+
+
+class Writer:
+    """Sends whole lines, from any thread. After the other side is gone, sending quietly does nothing."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = Lock()
+        self._encoder = msgspec.json.Encoder()
+        self.broken = False
+
+    def send(self, message: dict[str, Any]) -> None:
+        """One message. Bytes in it become base64."""
+        line = self._encoder.encode(message)
+        with self._lock:
+            self._write(line + b"\n")
+
+    def send_content(self, id: int | str, content: bytes | bytearray, more: dict[str, Any]) -> None:
+        """The answer of `read_file`, encoded piece by piece: a large file is never in memory twice."""
+        head = b'{"jsonrpc":"2.0","id":' + self._encoder.encode(id) + b',"result":{"content":"'
+        tail = b'"' + b"".join(
+            b"," + self._encoder.encode(key) + b":" + self._encoder.encode(value) for key, value in more.items()
+        )
+        view = memoryview(content)
+        with self._lock:
+            self._write(head)
+            for start in range(0, len(view), _ENCODE):
+                self._write(b2a_base64(view[start : start + _ENCODE], newline=False))
+            self._write(tail + b"}}\n")
+
+    def hung_up(self) -> bool:
+        """Whether nobody reads any more."""
+        poll = select.poll()
+        poll.register(self._descriptor, 0)
+        return self.broken or bool(poll.poll(0))
+
+    def _write(self, data: bytes) -> None:
+        if self.broken:
+            return
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:  # the other side shares its non-blocking pipe with us
+                _wait(self._descriptor, select.POLLOUT)
+            except OSError:
+                self.broken = True
+                return
+
+
+def _wait(descriptor: int, what: int) -> None:
+    poll = select.poll()
+    poll.register(descriptor, what)
+    poll.poll()

@@ -1,0 +1,71 @@
+"""Opening paths that cannot lead outside a directory.
+
+`openat2` makes the kernel itself refuse `..` beyond the root, absolute and symbolic links and `/proc`'s magic links at
+every step of the resolution, so there is no moment between a check and its use. Everything the host opens on behalf of
+a tenant, or in a tree a tenant has written, is opened here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sandbox.vfs.provider import failure, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OPENAT2 = 437  # the same on every architecture
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
+    """A descriptor of `path` (as providers spell it) below the directory `root`, no symbolic link followed.
+
+    With O_PATH and O_NOFOLLOW the last part may itself be a link. Raises OSError: ELOOP for a link on the way, EXDEV
+    for a way out, and what open(2) raises.
+    """
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    name = os.fsencode(path[1:] or ".")
+    while True:
+        fd: int = _syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how))
+        if fd >= 0:
+            return fd
+        number = ctypes.get_errno()
+        # EAGAIN: something was renamed at that very moment and the kernel cannot tell whether we stayed beneath.
+        if number not in (errno.EINTR, errno.EAGAIN):
+            raise failure(number, path)
+
+
+@contextmanager
+def opened(root: int, path: str, flags: int = os.O_PATH | os.O_NOFOLLOW) -> Iterator[int]:
+    """As `open_beneath`, closed at the end. By default a reference to whatever is there, not opened for I/O."""
+    fd = open_beneath(root, path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def parent_of(root: int, path: str) -> Iterator[tuple[int, str]]:
+    """The open parent directory and the last name, for the *at family of calls (never given a link to follow)."""
+    parent, name = split(path)
+    if not name:
+        raise failure(errno.EBUSY, path)
+    with opened(root, parent, os.O_PATH | os.O_DIRECTORY) as fd:
+        yield fd, name
+
+
+def reopen(fd: int, flags: int) -> int:
+    """Opens for I/O the very file an O_PATH descriptor refers to, after its type has been looked at."""
+    return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)

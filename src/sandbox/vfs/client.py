@@ -1,0 +1,164 @@
+"""A provider that lives at the other end of a stream: what `server.py` serves, as a `Provider` again."""
+
+from __future__ import annotations
+
+import errno
+import os
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from sandbox.vfs import wire
+from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure
+from sandbox.vfs.wire import BrokenFrame, Message, Op
+
+if TYPE_CHECKING:
+    import socket
+    from typing import Any, Unpack
+
+
+class _RemoteHandle(Handle):
+    __slots__ = ("_number", "_provider")
+
+    def __init__(self, provider: RemoteProvider, number: int) -> None:
+        self._provider = provider
+        self._number = number
+
+    def read(self, size: int, offset: int) -> bytes:
+        parts: list[bytes] = []
+        while size > 0:
+            wanted = min(size, wire.MOST_DATA)
+            part = wire.data(self._provider._ask(Op.READ, fh=self._number, off=offset, sz=wanted))
+            if len(part) > wanted:
+                raise failure(errno.EIO)
+            parts.append(part)
+            offset, size = offset + len(part), size - len(part)
+            if len(part) < wanted:
+                break
+        return b"".join(parts)
+
+    def write(self, data: memoryview, offset: int) -> int:
+        done = 0
+        while done < len(data):
+            part = bytes(data[done : done + wire.MOST_DATA])
+            answer = self._provider._ask(Op.WRITE, fh=self._number, off=offset + done, data=part)
+            written = wire.number(answer, "written", len(part))
+            if not written:
+                break
+            done += written
+        return done
+
+    def sync(self) -> None:
+        self._provider._ask(Op.FSYNC, fh=self._number)
+
+    def flush(self) -> None:
+        self._provider._ask(Op.FLUSH, fh=self._number)
+
+    def close(self) -> None:
+        self._provider._ask(Op.RELEASE, fh=self._number)
+
+    def stat(self) -> FileInfo:
+        return wire.stat(self._provider._ask(Op.GETATTR, fh=self._number).get("stat"))
+
+    def setattr(self, **changes: Unpack[Changes]) -> None:
+        self._provider._ask(Op.SETATTR, fh=self._number, set=dict(changes))
+
+
+class RemoteProvider(Provider):
+    """Speaks over `stream`, which it owns from now on. Raises BrokenFrame when the other side is not one of ours."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._lock = Lock()
+        hello = self._ask(Op.HELLO, fh=wire.VERSION)
+        if wire.number(hello, "fh") != wire.VERSION:
+            raise BrokenFrame("the server speaks another version")
+        flags = wire.number(hello, "flags")
+        self.readonly, self.xattrs = bool(flags & 1), bool(flags & 2)
+        self.flushes = True
+
+    def stat(self, path: str) -> FileInfo:
+        return wire.stat(self._ask(Op.LOOKUP, path).get("stat"))
+
+    def readdir(self, path: str) -> list[DirEntry]:
+        found: list[DirEntry] = []
+        while True:
+            entries = self._ask(Op.READDIR, path, off=len(found)).get("entries", [])
+            if not isinstance(entries, list):
+                raise BrokenFrame("entries is not a list")
+            found += [wire.entry(one) for one in entries]
+            if len(entries) < wire.MOST_ENTRIES:
+                return found
+
+    def open(self, path: str, flags: int, mode: int = 0) -> Handle:
+        meant = flags & (os.O_ACCMODE | os.O_TRUNC)
+        return _RemoteHandle(self, wire.number(self._ask(Op.OPEN, path, flags=meant), "fh"))
+
+    def create(self, path: str, mode: int) -> Handle:
+        return _RemoteHandle(self, wire.number(self._ask(Op.CREATE, path, mode=mode), "fh"))
+
+    def mkdir(self, path: str, mode: int) -> None:
+        self._ask(Op.MKDIR, path, mode=mode)
+
+    def mknod(self, path: str, mode: int) -> None:
+        self._ask(Op.MKNOD, path, mode=mode)
+
+    def remove(self, path: str) -> None:
+        try:
+            self._ask(Op.UNLINK, path)
+        except IsADirectoryError:
+            self._ask(Op.RMDIR, path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._ask(Op.RENAME, old, to=wire.packed_name(new))
+
+    def link(self, path: str, new: str) -> None:
+        self._ask(Op.LINK, path, to=wire.packed_name(new))
+
+    def symlink(self, target: str, link: str) -> None:
+        self._ask(Op.SYMLINK, link, to=wire.packed_name(target))
+
+    def readlink(self, path: str) -> str:
+        return wire.name(self._ask(Op.READLINK, path), "target")
+
+    def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
+        self._ask(Op.SETATTR, path, set=dict(changes))
+
+    def statfs(self) -> Space:
+        return wire.space(self._ask(Op.STATFS).get("space"))
+
+    def getxattr(self, path: str, name: str) -> bytes:
+        return wire.data(self._ask(Op.GETXATTR, path, name=wire.packed_name(name)))
+
+    def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
+        self._ask(Op.SETXATTR, path, name=wire.packed_name(name), data=value, flags=flags)
+
+    def listxattr(self, path: str) -> list[str]:
+        names = self._ask(Op.LISTXATTR, path).get("names", [])
+        if not isinstance(names, list):
+            raise BrokenFrame("names is not a list")
+        return [wire.name({"name": one}, "name") for one in names]
+
+    def removexattr(self, path: str, name: str) -> None:
+        self._ask(Op.REMOVEXATTR, path, name=wire.packed_name(name))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _ask(self, op: Op, path: str | None = None, **fields: Any) -> Message:
+        request: Message = {"op": int(op), **fields}
+        if path is not None:
+            request["path"] = wire.packed_name(path)
+        with self._lock:
+            try:
+                wire.send(self._stream, request)
+                answer = wire.receive(self._stream)
+            except OSError as problem:
+                raise failure(errno.ENOTCONN) from problem
+        if answer is None:
+            raise failure(errno.ENOTCONN)
+        number = answer.get("err", 0)
+        if type(number) is not int or not -4096 < number <= 0:
+            raise BrokenFrame("err is no errno")
+        if number:
+            raise failure(-number, path)
+        return answer

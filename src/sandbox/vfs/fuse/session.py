@@ -1,0 +1,240 @@
+"""The threads that serve one mount.
+
+A few threads each take a request from the kernel, do it and answer: nothing is handed from one to another. One more,
+the watch, sleeps until there is work and then looks, a few times a second, whether some request takes too
+long: it adds threads when all are busy, answers ETIMEDOUT for a request past its deadline and EINTR for one whose
+process was interrupted. So a provider that hangs costs a thread, and the tenant gets an error while the mount lives on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
+
+from sandbox.vfs.fuse import wire
+from sandbox.vfs.fuse.operations import Operations, Request
+from sandbox.vfs.fuse.wire import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.vfs.fuse.operations import Buffer
+    from sandbox.vfs.provider import Provider
+
+THREADS = 2
+MOST_THREADS = 32
+# Threads stuck in a provider are given up; while there are this many of them, every further request fails at once.
+MOST_STUCK = 64
+TICK = 0.05
+DEADLINE = 30.0
+
+_UNANSWERED = frozenset({Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT})
+
+
+class _Worker:
+    """What the watch must know of one thread: which request it is at, since when. `lock` decides who answers."""
+
+    __slots__ = ("interrupted", "lock", "since", "stuck", "unique")
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.unique = 0
+        self.since = 0.0
+        self.interrupted = False
+        self.stuck = False
+
+
+class Session:
+    """Serves `provider` on a mounted /dev/fuse descriptor, which it owns from now on. Starts at once.
+
+    It ends when the mount does; `close` waits for that a moment. `report` hears of faults in the provider.
+    """
+
+    def __init__(
+        self,
+        device: int,
+        provider: Provider,
+        *,
+        deadline: float = DEADLINE,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        self._device = device
+        self._operations = Operations(provider)
+        self._deadline = deadline
+        self._report = report or _complain
+        self._reported: set[str] = set()
+        self._workers: list[_Worker] = []
+        self._living = 0
+        self._stuck = 0
+        self._lock = Lock()
+        self._work = Event()
+        self._awake = False
+        self._ended = Event()
+        for _ in range(THREADS):
+            self._add_worker()
+        Thread(target=self._watch, name="sandbox-fuse-watch", daemon=True).start()
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Waits until the kernel has let go of the mount; says whether it has."""
+        return self._ended.wait(timeout)
+
+    # Workers
+
+    def _add_worker(self) -> None:
+        worker = _Worker()
+        with self._lock:
+            self._workers.append(worker)
+            self._living += 1
+        Thread(target=self._serve, args=(worker,), name="sandbox-fuse", daemon=True).start()
+
+    def _serve(self, worker: _Worker) -> None:
+        buffer = bytearray(wire.BUFFER)
+        view = memoryview(buffer)
+        try:
+            while not worker.stuck and (size := self._take(buffer)):
+                self._one(worker, Request(view[:size]))
+        finally:
+            self._left(worker)
+
+    def _take(self, buffer: bytearray) -> int:
+        """The next request, or 0 when the mount is gone."""
+        while True:
+            try:
+                return os.readv(self._device, [buffer])
+            except OSError as problem:
+                # ENOENT: the request was withdrawn while we took it.
+                if problem.errno not in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
+                    return 0
+
+    def _one(self, worker: _Worker, request: Request) -> None:
+        if request.op == Op.INTERRUPT:
+            self._interrupt(request)
+            return
+        worker.since = time.monotonic()
+        worker.unique = request.unique
+        if not self._awake:
+            self._awake = True
+            self._work.set()
+        reply: Buffer | tuple[Buffer, ...] = b""
+        problem = 0
+        try:
+            if self._stuck >= MOST_STUCK:
+                raise OSError(errno.EIO, "the provider hangs")
+            reply = self._operations.handle(request)
+        except OSError as error:
+            problem = error.errno if error.errno and 0 < error.errno < 512 else errno.EIO
+        except BaseException as error:  # noqa: BLE001 - a provider's fault must not end the mount
+            self._fault(error)
+            problem = errno.EIO
+        with worker.lock:
+            mine = worker.unique == request.unique
+            worker.unique = 0
+            worker.interrupted = False
+        if request.op in _UNANSWERED:
+            return
+        delivered = mine and self._answer(request.unique, problem, reply)
+        if not delivered and not problem:
+            self._operations.undelivered(request.op, reply)
+
+    def _answer(self, unique: int, problem: int, reply: Buffer | tuple[Buffer, ...] = b"") -> bool:
+        """Sends an answer; false when nobody waits for it any more."""
+        parts = () if problem else reply if isinstance(reply, tuple) else (reply,)
+        size = wire.OUT_HEADER.size + sum(map(len, parts))
+        try:
+            os.writev(self._device, (wire.OUT_HEADER.pack(size, -problem, unique), *parts))
+            return True
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENODEV) or problem:
+                return False
+            # The kernel found the answer impossible: the tenant must still get one.
+            self._answer(unique, errno.EIO)
+            return False
+
+    def _left(self, worker: _Worker) -> None:
+        with self._lock:
+            self._workers.remove(worker)
+            self._living -= 1
+            self._stuck -= worker.stuck
+            last = self._living == 0
+        if last or not worker.stuck:
+            self._awake = True
+            self._work.set()
+        if last:
+            self._finish()
+
+    def _finish(self) -> None:
+        os.close(self._device)
+        try:
+            self._operations.close()
+        except BaseException as error:  # noqa: BLE001
+            self._fault(error)
+        self._ended.set()
+
+    def _fault(self, error: BaseException) -> None:
+        """Tells of a provider's fault, each kind once: a tenant can repeat it as often as it likes."""
+        text = f"a file provider raised {type(error).__name__}: {error}"[:500]
+        with self._lock:
+            if text in self._reported or len(self._reported) >= 100:
+                return
+            self._reported.add(text)
+        self._report(text)
+
+    # The watch
+
+    def _watch(self) -> None:
+        while not self._ended.is_set():
+            self._work.wait()
+            self._work.clear()
+            # First a pause: under load this thread wakes once a tick, not once a request.
+            while not self._ended.wait(TICK) and self._look():
+                pass
+            self._awake = False
+            # A request may have come between the look and the line above.
+            if any(worker.unique for worker in list(self._workers)):
+                self._awake = True
+                self._work.set()
+
+    def _look(self) -> bool:
+        """One look at all workers. False when there is nothing to watch over."""
+        now = time.monotonic()
+        workers = list(self._workers)
+        busy = [worker for worker in workers if worker.unique]
+        for worker in busy:
+            age = now - worker.since
+            if age > self._deadline:
+                self._give_up(worker, errno.ETIMEDOUT)
+            elif worker.interrupted and age > TICK:
+                self._give_up(worker, errno.EINTR)
+        free = [worker for worker in workers if not worker.stuck]
+        if len(free) < MOST_THREADS and all(one.unique and now - one.since > TICK for one in free):
+            self._add_worker()
+        return bool(busy)
+
+    def _give_up(self, worker: _Worker, problem: int) -> None:
+        """Answers in a worker's place. The worker ends when its provider returns, if it does."""
+        with worker.lock:
+            unique, worker.unique = worker.unique, 0
+            if not unique or worker.stuck:
+                return
+            worker.stuck = True
+        with self._lock:
+            self._stuck += 1
+        self._answer(unique, problem)
+
+    def _interrupt(self, request: Request) -> None:
+        """Marks the request that the tenant no longer waits for; the watch ends it if it is not done by itself."""
+        unique = wire.INTERRUPT_IN.unpack_from(request.body)[0]
+        for worker in list(self._workers):
+            if worker.unique == unique:
+                worker.interrupted = True
+                return
+        # Not begun yet, or just done: the kernel knows which, and asks again if it must.
+        self._answer(request.unique, errno.EAGAIN)
+
+
+def _complain(text: str) -> None:
+    print(f"sandbox: {text}", file=sys.stderr)

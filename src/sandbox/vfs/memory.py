@@ -1,0 +1,365 @@
+"""Files that live in this process's memory and end with it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, split
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+DEFAULT_SIZE = 2**30
+# What a name and its bookkeeping take of the limit, so that empty files cannot fill the host's memory.
+INODE_COST = 1024
+XATTR_MAX = 64 * 1024
+
+
+class _Inode:
+    __slots__ = ("atime_ns", "content", "ctime_ns", "gid", "ino", "mode", "mtime_ns", "nlink", "uid", "xattrs")
+
+    def __init__(self, ino: int, mode: int, content: bytearray | dict[str, _Inode] | str) -> None:
+        self.ino = ino
+        self.mode = mode
+        self.content = content
+        self.nlink = 2 if isinstance(content, dict) else 1
+        self.uid = self.gid = 0
+        self.atime_ns = self.mtime_ns = self.ctime_ns = time.time_ns()
+        self.xattrs: dict[str, bytes] | None = None
+
+    def info(self) -> FileInfo:
+        content = self.content
+        size = 4096 if isinstance(content, dict) else len(content)
+        return FileInfo(
+            size, self.mode, self.mtime_ns, self.atime_ns, self.ctime_ns, self.nlink, self.uid, self.gid, self.ino
+        )
+
+    def changed(self) -> None:
+        self.mtime_ns = self.ctime_ns = time.time_ns()
+
+
+class _MemoryHandle(Handle):
+    __slots__ = ("_inode", "_owner")
+
+    def __init__(self, owner: MemoryProvider, inode: _Inode) -> None:
+        self._owner = owner
+        self._inode = inode
+
+    def read(self, size: int, offset: int) -> bytearray:
+        content = self._inode.content
+        assert isinstance(content, bytearray)
+        return content[offset : offset + size]
+
+    def write(self, data: memoryview, offset: int) -> int:
+        return self._owner._write(self._inode, data, offset)
+
+    def stat(self) -> FileInfo:
+        return self._inode.info()
+
+    def setattr(self, **changes: Unpack[Changes]) -> None:
+        self._owner._change(self._inode, changes)
+
+    def close(self) -> None:
+        self._owner._released(self._inode)
+
+
+class MemoryProvider(Provider):
+    """An empty tree in memory, at most `size` bytes large."""
+
+    exclusive = True
+    keep_cache = True
+    xattrs = True
+
+    def __init__(self, *, size: int = DEFAULT_SIZE) -> None:
+        self._size = size
+        self._used = 0
+        self._inodes = 1
+        self._last_ino = 1
+        self._open: dict[int, int] = {}
+        self._root = _Inode(1, stat.S_IFDIR | 0o755, {})
+        # Reentrant, so that a subclass may hold it over several calls.
+        self._lock = RLock()
+
+    def stat(self, path: str) -> FileInfo:
+        return self._find(path).info()
+
+    def readdir(self, path: str) -> list[DirEntry]:
+        with self._lock:
+            return [DirEntry(name, inode.info()) for name, inode in self._directory(path).items()]
+
+    def open(self, path: str, flags: int, mode: int = 0) -> Handle:
+        with self._lock:
+            inode = self._find(path)
+            if isinstance(inode.content, dict):
+                raise failure(errno.EISDIR, path)
+            if not isinstance(inode.content, bytearray):
+                raise failure(errno.ELOOP if stat.S_ISLNK(inode.mode) else errno.ENXIO, path)
+            if flags & os.O_TRUNC:
+                self._resize(inode, 0)
+            return self._opened(inode)
+
+    def create(self, path: str, mode: int) -> Handle:
+        with self._lock:
+            inode = self._add(path, stat.S_IFREG | (mode & 0o7777), bytearray())
+            return self._opened(inode)
+
+    def mkdir(self, path: str, mode: int) -> None:
+        with self._lock:
+            self._add(path, stat.S_IFDIR | (mode & 0o7777), {})
+            self._find(split(path)[0]).nlink += 1
+
+    def symlink(self, target: str, link: str) -> None:
+        with self._lock:
+            self._add(link, stat.S_IFLNK | 0o777, os.fsencode(target).decode("utf-8", "surrogateescape"))
+
+    def mknod(self, path: str, mode: int) -> None:
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            raise failure(errno.EPERM, path)
+        with self._lock:
+            self._add(path, mode, "")
+
+    def readlink(self, path: str) -> str:
+        inode = self._find(path)
+        if not stat.S_ISLNK(inode.mode):
+            raise failure(errno.EINVAL, path)
+        assert isinstance(inode.content, str)
+        return inode.content
+
+    def link(self, path: str, new: str) -> None:
+        with self._lock:
+            inode = self._find(path)
+            if isinstance(inode.content, dict):
+                raise failure(errno.EPERM, path)
+            parent, name = split(new)
+            names = self._directory(parent)
+            if name in names:
+                raise failure(errno.EEXIST, new)
+            names[name] = inode
+            inode.nlink += 1
+            inode.ctime_ns = time.time_ns()
+            self._find(parent).changed()
+
+    def remove(self, path: str) -> None:
+        with self._lock:
+            parent, name = split(path)
+            names = self._directory(parent)
+            inode = names.get(name)
+            if inode is None:
+                raise failure(errno.ENOENT if name else errno.EBUSY, path)
+            if inode.content and isinstance(inode.content, dict):
+                raise failure(errno.ENOTEMPTY, path)
+            del names[name]
+            self._unlinked(inode, self._find(parent))
+
+    def rename(self, old: str, new: str) -> None:
+        with self._lock:
+            (old_parent, old_name), (new_parent, new_name) = split(old), split(new)
+            source, target = self._directory(old_parent), self._directory(new_parent)
+            inode = source.get(old_name)
+            if inode is None:
+                raise failure(errno.ENOENT, old)
+            if isinstance(inode.content, dict) and (new + "/").startswith(old + "/") and old != new:
+                raise failure(errno.EINVAL, new)
+            replaced = target.get(new_name)
+            if replaced is inode:
+                return
+            if replaced is not None:
+                self._check_replaceable(inode, replaced, new)
+                self._unlinked(replaced, self._find(new_parent))
+            target[new_name] = inode
+            del source[old_name]
+            if isinstance(inode.content, dict):
+                self._find(old_parent).nlink -= 1
+                self._find(new_parent).nlink += 1
+            inode.ctime_ns = time.time_ns()
+            self._find(old_parent).changed()
+            self._find(new_parent).changed()
+
+    def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
+        self._change(self._find(path), changes)
+
+    def statfs(self) -> Space:
+        free = max(0, self._size - self._used)
+        files = self._size // INODE_COST
+        return Space(self._size, free, files, max(0, files - self._inodes))
+
+    def getxattr(self, path: str, name: str) -> bytes:
+        try:
+            return (self._find(path).xattrs or {})[name]
+        except KeyError:
+            raise failure(errno.ENODATA, path) from None
+
+    def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
+        with self._lock:
+            inode = self._find(path)
+            held = inode.xattrs or {}
+            if flags == os.XATTR_CREATE and name in held:
+                raise failure(errno.EEXIST, path)
+            if flags == os.XATTR_REPLACE and name not in held:
+                raise failure(errno.ENODATA, path)
+            if sum(map(len, held.values())) + len(value) > XATTR_MAX:
+                raise failure(errno.ENOSPC, path)
+            inode.xattrs = {**held, name: value}
+            inode.ctime_ns = time.time_ns()
+
+    def listxattr(self, path: str) -> list[str]:
+        return list(self._find(path).xattrs or ())
+
+    def removexattr(self, path: str, name: str) -> None:
+        with self._lock:
+            inode = self._find(path)
+            if inode.xattrs is None or name not in inode.xattrs:
+                raise failure(errno.ENODATA, path)
+            del inode.xattrs[name]
+
+    # Filling it from the host, before or while it is mounted.
+
+    def write_file(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
+        """Puts a file at `path`, making its parents."""
+        data = content.encode() if isinstance(content, str) else content
+        with self._lock:
+            parent = split(path)[0]
+            missing = []
+            while parent != "/" and not self._exists(parent):
+                missing.append(parent)
+                parent = split(parent)[0]
+            for directory in reversed(missing):
+                self.mkdir(directory, 0o755)
+            if self._exists(path):
+                self.remove(path)
+            handle = self.create(path, mode)
+            try:
+                handle.write(memoryview(data), 0)
+            finally:
+                handle.close()
+
+    def read_file(self, path: str) -> bytes:
+        content = self._find(path).content
+        if not isinstance(content, bytearray):
+            raise failure(errno.EISDIR if isinstance(content, dict) else errno.EINVAL, path)
+        return bytes(content)
+
+    # Everything below is called with the lock held, or reads one thing only.
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self._find(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _find(self, path: str) -> _Inode:
+        inode = self._root
+        if path == "/":
+            return inode
+        for name in path[1:].split("/"):
+            if not isinstance(inode.content, dict):
+                raise failure(errno.ENOTDIR, path)
+            try:
+                inode = inode.content[name]
+            except KeyError:
+                raise failure(errno.ENOENT, path) from None
+        return inode
+
+    def _directory(self, path: str) -> dict[str, _Inode]:
+        content = self._find(path).content
+        if not isinstance(content, dict):
+            raise failure(errno.ENOTDIR, path)
+        return content
+
+    def _add(self, path: str, mode: int, content: bytearray | dict[str, _Inode] | str) -> _Inode:
+        parent, name = split(path)
+        holder = self._find(parent)
+        if not isinstance(holder.content, dict):
+            raise failure(errno.ENOTDIR, path)
+        if name in holder.content or not name:
+            raise failure(errno.EEXIST, path)
+        self._take(INODE_COST + len(content))
+        self._last_ino += 1
+        self._inodes += 1
+        holder.content[name] = inode = _Inode(self._last_ino, mode, content)
+        holder.mtime_ns = holder.ctime_ns = inode.ctime_ns
+        return inode
+
+    def _take(self, size: int) -> None:
+        if size > 0 and self._used + size > self._size:
+            raise failure(errno.ENOSPC)
+        self._used += size
+
+    def _opened(self, inode: _Inode) -> Handle:
+        self._open[inode.ino] = self._open.get(inode.ino, 0) + 1
+        return _MemoryHandle(self, inode)
+
+    def _released(self, inode: _Inode) -> None:
+        with self._lock:
+            left = self._open.pop(inode.ino) - 1
+            if left:
+                self._open[inode.ino] = left
+            else:
+                self._give_back(inode)
+
+    def _unlinked(self, inode: _Inode, parent: _Inode) -> None:
+        parent.changed()
+        if isinstance(inode.content, dict):
+            parent.nlink -= 1
+            inode.nlink = 0
+        else:
+            inode.nlink -= 1
+        inode.ctime_ns = parent.ctime_ns
+        self._give_back(inode)
+
+    def _give_back(self, inode: _Inode) -> None:
+        """A file without names and without openers no longer counts."""
+        if inode.nlink == 0 and inode.ino not in self._open:
+            self._inodes -= 1
+            self._used -= INODE_COST + (0 if isinstance(inode.content, dict) else len(inode.content))
+
+    def _check_replaceable(self, inode: _Inode, replaced: _Inode, path: str) -> None:
+        if isinstance(replaced.content, dict):
+            if not isinstance(inode.content, dict):
+                raise failure(errno.EISDIR, path)
+            if replaced.content:
+                raise failure(errno.ENOTEMPTY, path)
+        elif isinstance(inode.content, dict):
+            raise failure(errno.ENOTDIR, path)
+
+    def _write(self, inode: _Inode, data: memoryview, offset: int) -> int:
+        content = inode.content
+        assert isinstance(content, bytearray)
+        end = offset + len(data)
+        with self._lock:
+            if end > len(content):
+                self._take(end - len(content))
+                if offset > len(content):
+                    content.extend(bytes(offset - len(content)))
+            content[offset:end] = data
+            inode.changed()
+        return len(data)
+
+    def _resize(self, inode: _Inode, size: int) -> None:
+        content = inode.content
+        if not isinstance(content, bytearray):
+            raise failure(errno.EISDIR if isinstance(content, dict) else errno.EINVAL)
+        self._take(size - len(content))
+        if size < len(content):
+            del content[size:]
+        else:
+            content.extend(bytes(size - len(content)))
+        inode.changed()
+
+    def _change(self, inode: _Inode, changes: Changes) -> None:
+        with self._lock:
+            if "size" in changes:
+                self._resize(inode, changes["size"])
+            if "mode" in changes:
+                inode.mode = stat.S_IFMT(inode.mode) | (changes["mode"] & 0o7777)
+            inode.uid = changes.get("uid", inode.uid)
+            inode.gid = changes.get("gid", inode.gid)
+            inode.atime_ns = changes.get("atime_ns", inode.atime_ns)
+            inode.mtime_ns = changes.get("mtime_ns", inode.mtime_ns)
+            inode.ctime_ns = time.time_ns()

@@ -1,0 +1,84 @@
+"""The directories of one sandbox beside its plain files: arranged before the walls stand, served while they do."""
+
+from __future__ import annotations
+
+from sandbox.vfs.plan import arrange, overlay_project
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Protocol
+
+    from sandbox.config.model import Config
+    from sandbox.vfs.fuse.session import Session
+    from sandbox.vfs.provider import Provider
+
+    class Place(Protocol):
+        """As much of an engine's plan as is changed here."""
+
+        directory: str
+        scratch: list[tuple[str, int]]
+        operations: list[dict[str, object]]
+        writable: list[str]
+
+        def show(self, source: str, target: str, writable: bool, device: bool = False) -> None: ...
+
+        def freeze(self, target: str) -> None: ...
+
+
+class Mounts:
+    """Arranged when made; `furnish` the plan, `serve` when the guest is ready, `close` after the place is gone."""
+
+    def __init__(
+        self,
+        config: Config,
+        own: Mapping[str, Provider],
+        *,
+        hooks: object | None = None,
+        emit: Callable[[str, str, int], None] | None = None,
+        report: Callable[[str], None] | None = None,
+        state: str | None = None,
+    ) -> None:
+        """`state` is the directory that keeps an overlay project's changes. Raises ConfigError, WallError."""
+        self._arrangement = arrange(config.vfs, own, hooks=hooks, emit=emit)
+        self._state = state
+        self._report = report
+        self._sessions: list[Session] = []
+
+    @property
+    def ways(self) -> dict[str, str]:
+        """How each directory is made, by its inside path."""
+        return self._arrangement.ways
+
+    def furnish(self, plan: Place) -> None:
+        """Adds to the plan what these directories need."""
+        result = self._arrangement
+        if self._state is not None:
+            overlay_project(result, plan.directory, self._state)
+            plan.freeze(plan.directory)  # the layer is above it; what is beneath stays as it is
+        for source, target, writable in result.binds:
+            plan.show(source, target, writable)
+        if result.device is not None:
+            plan.show(*result.device, True, device=True)
+        plan.scratch += result.scratch
+        plan.writable += result.writable
+        # The last of the plan's own operations seals the root: until then places can still be made and taken away.
+        *inner, seal = plan.operations
+        plan.operations = [*result.first, *inner, *result.last, seal]
+
+    def serve(self, devices: dict[str, int]) -> None:
+        """Takes over the guest's mounted devices and answers on them from now on."""
+        if not self._arrangement.served:
+            return
+        from sandbox.vfs.fuse.session import Session
+
+        for name, provider in self._arrangement.served.items():
+            self._sessions.append(Session(devices.pop(name), provider, report=self._report))
+
+    def close(self) -> None:
+        """After the place is gone: its mounts are too, and with them the sessions. Never raises."""
+        for session in self._sessions:
+            session.close()
+        if not self._sessions:
+            for provider in self._arrangement.served.values():
+                provider.close()

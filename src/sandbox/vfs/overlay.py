@@ -1,0 +1,376 @@
+"""Copy-on-write: reads come from `lower` until something is changed, changes go to `upper`.
+
+One rule carries everything: a path in `_hidden` has no lower side, nor has anything below it. A hidden path without
+an upper entry is a *whiteout*; a hidden path with an upper directory is an *opaque directory*. Each hidden path is kept
+in the upper tree as an empty file `.wh.<name>` beside it (the mark that container layers use), so that an upper side
+which outlives the process can be used again. Tenants cannot see or make such names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import replace
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, join, split
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+MARK = ".wh."
+CHUNK = 1 << 20
+INO_MASK = (1 << 64) - 1
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+
+
+class _OverlayHandle(Handle):
+    """An open file that moves along when its file is copied up, so that a reader sees what a writer writes."""
+
+    __slots__ = ("_overlay", "inner", "path")
+
+    def __init__(self, overlay: OverlayProvider, inner: Handle, path: str | None) -> None:
+        self._overlay = overlay
+        self.inner = inner
+        self.path = path
+        """Set while the file is still the lower one."""
+
+    def read(self, size: int, offset: int) -> bytes | bytearray | memoryview:
+        return self.inner.read(size, offset)
+
+    def write(self, data: memoryview, offset: int) -> int:
+        return self.inner.write(data, offset)
+
+    def sync(self) -> None:
+        self.inner.sync()
+
+    def flush(self) -> None:
+        self.inner.flush()
+
+    def close(self) -> None:
+        self._overlay._closed(self)
+        self.inner.close()
+
+    def stat(self) -> FileInfo:
+        return self._overlay._numbered(self.inner.stat(), upper=self.path is None)
+
+    def setattr(self, **changes: Unpack[Changes]) -> None:
+        if self.path is not None:
+            self._overlay._copy_up(self.path)
+        self.inner.setattr(**changes)
+
+
+class OverlayProvider(Provider):
+    """`upper` over `lower`; `lower` is never changed and is taken to stay as it is."""
+
+    def __init__(self, upper: Provider, lower: Provider) -> None:
+        self._upper = upper
+        self._lower = lower
+        self._lock = RLock()
+        self._hidden: set[str] = set()
+        # The lower number of what was copied up: a file keeps its number for life.
+        self._origins: dict[int, int] = {}
+        self._readers: dict[str, set[_OverlayHandle]] = {}
+        self.exclusive = upper.exclusive
+        self.keep_cache = upper.keep_cache and lower.keep_cache
+        self.xattrs = upper.xattrs
+        self.flushes = upper.flushes
+        self.cache_seconds = min(upper.cache_seconds, lower.cache_seconds)
+        self._find_marks("/")
+
+    # Reading
+
+    def stat(self, path: str) -> FileInfo:
+        info = self._upper_info(path)
+        if info is not None:
+            return self._numbered(info, upper=True)
+        return self._numbered(self._visible_lower(path), upper=False)
+
+    def readdir(self, path: str) -> list[DirEntry]:
+        with self._lock:
+            upper = self._upper_info(path)
+            if upper is None:
+                self._visible_lower(path)
+            elif not upper.is_dir:
+                raise failure(errno.ENOTDIR, path)
+            found: dict[str, DirEntry] = {}
+            if upper is not None:
+                for entry in self._upper.readdir(path):
+                    if not entry.name.startswith(MARK):
+                        found[entry.name] = self._entry(entry, upper=True)
+            if self._lower_info(path) is not None:
+                for entry in self._lower.readdir(path):
+                    if entry.name not in found and join(path, entry.name) not in self._hidden:
+                        found[entry.name] = self._entry(entry, upper=False)
+            return list(found.values())
+
+    def open(self, path: str, flags: int, mode: int = 0) -> Handle:
+        writing = flags & (os.O_WRONLY | os.O_RDWR | os.O_TRUNC)
+        with self._lock:
+            if self._upper_info(path) is None:
+                regular = stat.S_ISREG(self._visible_lower(path).mode)
+                if not writing or not regular:
+                    handle = _OverlayHandle(self, self._lower.open(path, flags, mode), path)
+                    self._readers.setdefault(path, set()).add(handle)
+                    return handle
+                self._copy_up(path, empty=bool(flags & os.O_TRUNC))
+            return _OverlayHandle(self, self._upper.open(path, flags, mode), None)
+
+    def readlink(self, path: str) -> str:
+        return self._side(path).readlink(path)
+
+    def statfs(self) -> Space:
+        return self._upper.statfs()
+
+    def getxattr(self, path: str, name: str) -> bytes:
+        side = self._side(path)
+        if not side.xattrs:
+            raise failure(errno.ENODATA, path)
+        return side.getxattr(path, name)
+
+    def listxattr(self, path: str) -> list[str]:
+        side = self._side(path)
+        return side.listxattr(path) if side.xattrs else []
+
+    # Changing
+
+    def create(self, path: str, mode: int) -> Handle:
+        with self._lock:
+            self._make_room(path)
+            return _OverlayHandle(self, self._upper.create(path, mode), None)
+
+    def mkdir(self, path: str, mode: int) -> None:
+        with self._lock:
+            self._make_room(path)
+            self._upper.mkdir(path, mode)
+
+    def symlink(self, target: str, link: str) -> None:
+        with self._lock:
+            self._make_room(link)
+            self._upper.symlink(target, link)
+
+    def mknod(self, path: str, mode: int) -> None:
+        with self._lock:
+            self._make_room(path)
+            self._upper.mknod(path, mode)
+
+    def link(self, path: str, new: str) -> None:
+        with self._lock:
+            self._copy_up(path)
+            self._make_room(new)
+            self._upper.link(path, new)
+
+    def remove(self, path: str) -> None:
+        with self._lock:
+            if self.stat(path).is_dir and self.readdir(path):
+                raise failure(errno.ENOTEMPTY, path)
+            self._take_away(path)
+
+    def rename(self, old: str, new: str) -> None:
+        with self._lock:
+            moved = self.stat(old)
+            if old == new:
+                return
+            if moved.is_dir and new.startswith(old + "/"):
+                raise failure(errno.EINVAL, new)
+            replaced = self._info_or_none(new)
+            if replaced is not None:
+                if replaced.is_dir != moved.is_dir:
+                    raise failure(errno.EISDIR if replaced.is_dir else errno.ENOTDIR, new)
+                if replaced.ino == moved.ino != 0 and not moved.is_dir:
+                    return  # two names of one file: rename(2) does nothing
+                if replaced.is_dir and self.readdir(new):
+                    raise failure(errno.ENOTEMPTY, new)
+            self._copy_tree_up(old)
+            if replaced is not None and (replaced.is_dir or self._lower_info(new) is not None):
+                self._take_away(new)
+            else:
+                self._check_name(new)
+                self._copy_up(split(new)[0])
+            hide = self._lower_info(old) is not None
+            self._drop_marks_below(old)
+            self._upper.rename(old, new)
+            if hide:
+                self._hide(old)
+
+    def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
+        with self._lock:
+            self._copy_up(path)
+            self._upper.setattr(path, **changes)
+
+    def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
+        with self._lock:
+            self._copy_up(path)
+            self._upper.setxattr(path, name, value, flags)
+
+    def removexattr(self, path: str, name: str) -> None:
+        with self._lock:
+            self._copy_up(path)
+            self._upper.removexattr(path, name)
+
+    def close(self) -> None:
+        self._upper.close()
+        self._lower.close()
+
+    # The two sides
+
+    def _upper_info(self, path: str) -> FileInfo | None:
+        if split(path)[1].startswith(MARK):
+            return None
+        return _info_or_none(self._upper, path)
+
+    def _lower_info(self, path: str) -> FileInfo | None:
+        """What the lower side shows at `path`, unless it is hidden there or above."""
+        if self._hidden:
+            place = path
+            while place != "/":
+                if place in self._hidden:
+                    return None
+                place = split(place)[0]
+        return _info_or_none(self._lower, path)
+
+    def _visible_lower(self, path: str) -> FileInfo:
+        info = self._lower_info(path)
+        if info is None:
+            raise failure(errno.ENOENT, path)
+        return info
+
+    def _info_or_none(self, path: str) -> FileInfo | None:
+        try:
+            return self.stat(path)
+        except FileNotFoundError:
+            return None
+
+    def _side(self, path: str) -> Provider:
+        if self._upper_info(path) is not None:
+            return self._upper
+        self._visible_lower(path)
+        return self._lower
+
+    def _entry(self, entry: DirEntry, *, upper: bool) -> DirEntry:
+        return DirEntry(entry.name, entry.info and self._numbered(entry.info, upper=upper))
+
+    def _numbered(self, info: FileInfo, *, upper: bool) -> FileInfo:
+        """Numbers of the two sides must not meet; a lower file with several names has none, for copying up parts it."""
+        if not info.ino:
+            return info
+        if upper:
+            ino = self._origins.get(info.ino, info.ino * 2 + 1)
+        else:
+            ino = 0 if info.nlink > 1 and not info.is_dir else info.ino * 2
+        return replace(info, ino=ino & INO_MASK)
+
+    # Copying up
+
+    def _copy_up(self, path: str, *, empty: bool = False) -> None:
+        with self._lock:
+            if self._upper_info(path) is not None:
+                return
+            info = self._visible_lower(path)
+            if path != "/":
+                self._copy_up(split(path)[0])
+            self._copy(path, info, empty)
+            made = self._upper.stat(path)
+            if made.ino and info.ino and (info.nlink == 1 or info.is_dir):
+                self._origins[made.ino] = info.ino * 2 & INO_MASK
+            for reader in self._readers.pop(path, ()):
+                old, reader.inner, reader.path = reader.inner, self._upper.open(path, os.O_RDWR), None
+                old.close()
+
+    def _copy(self, path: str, info: FileInfo, empty: bool) -> None:
+        if info.is_dir:
+            self._upper.mkdir(path, info.mode & 0o7777)
+        elif info.is_symlink:
+            self._upper.symlink(self._lower.readlink(path), path)
+        elif stat.S_ISREG(info.mode):
+            self._copy_content(path, info, empty)
+        else:
+            self._upper.mknod(path, info.mode)
+        if not info.is_symlink:
+            self._upper.setattr(path, mode=info.mode & 0o7777, atime_ns=info.atime_ns, mtime_ns=info.mtime_ns)
+
+    def _copy_content(self, path: str, info: FileInfo, empty: bool) -> None:
+        source = self._lower.open(path, os.O_RDONLY)
+        try:
+            target = self._upper.create(path, 0o600)
+            try:
+                offset = 0
+                while not empty and offset < info.size and (data := source.read(CHUNK, offset)):
+                    offset += target.write(memoryview(data), offset)
+            except BaseException:
+                self._upper.remove(path)  # half a file must not cover a whole one
+                raise
+            finally:
+                target.close()
+        finally:
+            source.close()
+
+    def _copy_tree_up(self, path: str) -> None:
+        self._copy_up(path)
+        if self.stat(path).is_dir:
+            for entry in self.readdir(path):
+                self._copy_tree_up(join(path, entry.name))
+
+    # Hiding
+
+    def _make_room(self, path: str) -> None:
+        """Checks that `path` is free and gives it an upper parent."""
+        self._check_name(path)
+        if self._info_or_none(path) is not None:
+            raise failure(errno.EEXIST, path)
+        self._copy_up(split(path)[0])
+
+    def _check_name(self, path: str) -> None:
+        if split(path)[1].startswith(MARK):
+            raise failure(errno.EPERM, path)
+
+    def _take_away(self, path: str) -> None:
+        info = self._upper_info(path)
+        if info is not None:
+            if info.is_dir:
+                for entry in list(self._upper.readdir(path)):  # only marks are left
+                    self._upper.remove(join(path, entry.name))
+            self._upper.remove(path)
+        if self._lower_info(path) is not None:
+            self._copy_up(split(path)[0])
+            self._hide(path)
+
+    def _hide(self, path: str) -> None:
+        if path not in self._hidden:
+            parent, name = split(path)
+            self._upper.create(join(parent, MARK + name), 0o600).close()
+            self._hidden.add(path)
+
+    def _drop_marks_below(self, path: str) -> None:
+        """Before a tree moves away: what it hid is hidden by the mark it leaves behind, or not there at all."""
+        for hidden in [one for one in self._hidden if one.startswith(path + "/")]:
+            parent, name = split(hidden)
+            self._hidden.discard(hidden)
+            if _info_or_none(self._upper, join(parent, MARK + name)) is not None:
+                self._upper.remove(join(parent, MARK + name))
+
+    def _find_marks(self, path: str) -> None:
+        for entry in self._upper.readdir(path):
+            if entry.name.startswith(MARK):
+                self._hidden.add(join(path, entry.name[len(MARK) :]))
+            elif (entry.info or self._upper.stat(join(path, entry.name))).is_dir:
+                self._find_marks(join(path, entry.name))
+
+    def _closed(self, handle: _OverlayHandle) -> None:
+        with self._lock:
+            if handle.path is not None:
+                readers = self._readers.get(handle.path, set())
+                readers.discard(handle)
+                if not readers:
+                    self._readers.pop(handle.path, None)
+
+
+def _info_or_none(provider: Provider, path: str) -> FileInfo | None:
+    try:
+        return provider.stat(path)
+    except OSError as problem:
+        if problem.errno in _ABSENT:
+            return None
+        raise

@@ -1,0 +1,218 @@
+"""What can stand behind a directory: the two interfaces a provider implements.
+
+A path is absolute within the provider, with `/` between its parts, no `.` or `..`, and `/` alone for the root; bytes
+that are not UTF-8 arrive as surrogates (`os.fsencode` gives them back). What goes wrong is said with an `OSError` that
+has an errno. Anything else a provider raises reaches the tenant as EIO and nobody else.
+
+Calls come from several threads at once; a provider that is not safe for that takes a lock of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Unpack
+
+NAME_MAX = 255
+PATH_MAX = 4096
+
+
+def failure(number: int, path: str | None = None) -> OSError:
+    """The OSError (of the right subclass) for an errno."""
+    return OSError(number, os.strerror(number), path)
+
+
+@dataclass(slots=True)
+class FileInfo:
+    """What `stat` tells. Only `size` and `mode` matter to a simple provider; a mode without a type is a plain file."""
+
+    size: int = 0
+    mode: int = 0o644
+    mtime_ns: int = 0
+    atime_ns: int = 0
+    ctime_ns: int = 0
+    nlink: int = 1
+    uid: int = 0
+    """0 is the tenant itself, whoever that is inside."""
+    gid: int = 0
+    ino: int = 0
+    """Two paths with the same number are the same file (hard links). 0: every path is a file of its own."""
+    rdev: int = 0
+    blocks: int | None = None
+    """In units of 512 bytes; by default what `size` takes."""
+
+    @property
+    def is_dir(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_symlink(self) -> bool:
+        return stat.S_ISLNK(self.mode)
+
+
+@dataclass(slots=True)
+class DirEntry:
+    """One name in a directory. With `info`, a tenant's `ls -l` costs no further call."""
+
+    name: str
+    info: FileInfo | None = None
+
+
+@dataclass(slots=True)
+class Space:
+    """What `df` shows."""
+
+    total: int = 1 << 40
+    free: int = 1 << 40
+    files: int = 1 << 20
+    files_free: int = 1 << 20
+
+
+class Changes(TypedDict, total=False):
+    """What `setattr` is asked to change; the rest stays."""
+
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    atime_ns: int
+    mtime_ns: int
+
+
+class Handle(ABC):
+    """An open file. It keeps working after its name is gone."""
+
+    @abstractmethod
+    def read(self, size: int, offset: int) -> bytes | bytearray | memoryview:
+        """At most `size` bytes from `offset`; fewer only at the end of the file."""
+
+    def write(self, data: memoryview, offset: int) -> int:
+        """Writes all of `data` (valid during the call only); returns how many bytes were taken."""
+        raise failure(errno.EROFS)
+
+    def sync(self) -> None:  # noqa: B027 - optional
+        """What was written is kept."""
+
+    def flush(self) -> None:  # noqa: B027 - optional
+        """A tenant closed one of its descriptors; asked only when the provider says `flushes`."""
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """The last descriptor is gone."""
+
+    def stat(self) -> FileInfo:
+        """As the provider's `stat`, of this very file. Optional: without it the path is asked."""
+        raise failure(errno.ENOSYS)
+
+    def setattr(self, **changes: Unpack[Changes]) -> None:
+        """As the provider's `setattr`, of this very file. Optional, as `stat`."""
+        raise failure(errno.ENOSYS)
+
+
+class Provider(ABC):
+    """A tree of files. `stat`, `readdir` and `open` make a read-only one; each further method allows more."""
+
+    readonly: bool = False
+    """Nothing here can be changed: every attempt is refused before the provider is asked."""
+    cache_seconds: float = 1.0
+    """How long the kernel may remember names and attributes. 0: it asks every time."""
+    exclusive: bool = False
+    """Only the tenant changes what is here, so the kernel may keep writes back and send large ones later."""
+    keep_cache: bool = False
+    """A file whose size and mtime_ns are unchanged has unchanged content, so the kernel may keep what it has read."""
+    flushes: bool = False
+    """`Handle.flush` must be called on every close, and its error is the tenant's `close` error."""
+    xattrs: bool = False
+    """The four extended-attribute methods work."""
+
+    @abstractmethod
+    def stat(self, path: str) -> FileInfo:
+        """What `path` is, without following a symbolic link. Raises FileNotFoundError, NotADirectoryError."""
+
+    @abstractmethod
+    def readdir(self, path: str) -> Iterable[DirEntry]:
+        """The names in a directory, without `.` and `..`. Raises NotADirectoryError."""
+
+    @abstractmethod
+    def open(self, path: str, flags: int, mode: int = 0) -> Handle:
+        """Opens an existing file (O_TRUNC among `flags` empties it)."""
+
+    def create(self, path: str, mode: int) -> Handle:
+        """Makes a new file, open for reading and writing. Raises FileExistsError."""
+        raise failure(errno.EROFS, path)
+
+    def mkdir(self, path: str, mode: int) -> None:
+        raise failure(errno.EROFS, path)
+
+    def remove(self, path: str) -> None:
+        """Takes away a file or an empty directory. Raises OSError ENOTEMPTY."""
+        raise failure(errno.EROFS, path)
+
+    def rename(self, old: str, new: str) -> None:
+        """Moves, replacing what is at `new` as rename(2) does."""
+        raise failure(errno.EROFS, old)
+
+    def symlink(self, target: str, link: str) -> None:
+        raise failure(errno.EPERM, link)
+
+    def readlink(self, path: str) -> str:
+        raise failure(errno.EINVAL, path)
+
+    def link(self, path: str, new: str) -> None:
+        """A second name for the same file."""
+        raise failure(errno.EPERM, new)
+
+    def mknod(self, path: str, mode: int) -> None:
+        """A fifo or a socket's place. Devices are never asked for: tenants cannot have any."""
+        raise failure(errno.EPERM, path)
+
+    def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
+        raise failure(errno.EROFS, path)
+
+    def statfs(self) -> Space:
+        return Space()
+
+    def getxattr(self, path: str, name: str) -> bytes:
+        raise failure(errno.ENOTSUP, path)
+
+    def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
+        raise failure(errno.ENOTSUP, path)
+
+    def listxattr(self, path: str) -> list[str]:
+        raise failure(errno.ENOTSUP, path)
+
+    def removexattr(self, path: str, name: str) -> None:
+        raise failure(errno.ENOTSUP, path)
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """The mount is gone. Called once."""
+
+
+def clean(path: str) -> str:
+    """`path` as providers expect it. Raises OSError for what no tree can hold; `..` is refused, not resolved."""
+    if "\0" in path:
+        raise failure(errno.EINVAL, path)
+    if len(path) > PATH_MAX:
+        raise failure(errno.ENAMETOOLONG, path)
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise failure(errno.EINVAL, path)
+    if any(len(part) > NAME_MAX // 4 and len(os.fsencode(part)) > NAME_MAX for part in parts):
+        raise failure(errno.ENAMETOOLONG, path)
+    return "/" + "/".join(parts)
+
+
+def split(path: str) -> tuple[str, str]:
+    """The parent directory and the last name of a clean path."""
+    parent, _, name = path.rpartition("/")
+    return parent or "/", name
+
+
+def join(parent: str, name: str) -> str:
+    return f"{parent}{name}" if parent == "/" else f"{parent}/{name}"

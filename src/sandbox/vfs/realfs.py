@@ -1,0 +1,199 @@
+"""A host directory, through a provider: for hooks, or beneath an overlay. Without those a bind mount does it faster."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from sandbox.vfs.beneath import open_beneath, opened, parent_of, reopen
+from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Unpack
+
+SOMEBODY_ELSE = 65534
+SET_ID = stat.S_ISUID | stat.S_ISGID
+
+
+class _RealHandle(Handle):
+    __slots__ = ("_fd", "_provider")
+
+    def __init__(self, provider: RealFSProvider, fd: int) -> None:
+        self._provider = provider
+        self._fd = fd
+
+    def read(self, size: int, offset: int) -> bytes:
+        return os.pread(self._fd, size, offset)
+
+    def write(self, data: memoryview, offset: int) -> int:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._fd, data[done:], offset + done)
+        return done
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def stat(self) -> FileInfo:
+        return self._provider._info(os.fstat(self._fd))
+
+    def setattr(self, **changes: Unpack[Changes]) -> None:
+        self._provider._change(self._fd, changes)
+
+
+class RealFSProvider(Provider):
+    """The tree below `host_path`. No symbolic link, `..` or race leads out of it; links are told, not followed.
+
+    Files of the user who owns this process are the tenant's own; others' show as nobody's. Devices cannot be opened,
+    and no file here can be made setuid.
+    """
+
+    keep_cache = True
+
+    def __init__(self, host_path: str) -> None:
+        self._root = os.open(host_path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._uid, self._gid = os.geteuid(), os.getegid()
+        self._device = os.fstat(self._root).st_dev
+
+    def stat(self, path: str) -> FileInfo:
+        with opened(self._root, path) as fd:
+            return self._info(os.fstat(fd))
+
+    def readdir(self, path: str) -> Iterator[DirEntry]:
+        fd = open_beneath(self._root, path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    try:
+                        yield DirEntry(entry.name, self._info(entry.stat(follow_symlinks=False)))
+                    except FileNotFoundError:  # removed on the host while we looked
+                        continue
+        finally:
+            os.close(fd)
+
+    def open(self, path: str, flags: int, mode: int = 0) -> Handle:
+        with opened(self._root, path) as place:
+            kind = os.fstat(place).st_mode
+            # Looked at before it is opened for I/O: opening a device or a fifo can already do something.
+            if not stat.S_ISREG(kind):
+                raise failure(errno.EISDIR if stat.S_ISDIR(kind) else errno.ENXIO, path)
+            # O_APPEND is left out: offsets are explicit, and the kernel would ignore them with it.
+            return _RealHandle(self, reopen(place, flags & (os.O_ACCMODE | os.O_TRUNC)))
+
+    def create(self, path: str, mode: int) -> Handle:
+        with parent_of(self._root, path) as (parent, name):
+            flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(name, flags, 0o600, dir_fd=parent)
+        # The tenant's umask has been applied; ours has no say.
+        os.fchmod(fd, mode & 0o777)
+        return _RealHandle(self, fd)
+
+    def mkdir(self, path: str, mode: int) -> None:
+        with parent_of(self._root, path) as (parent, name):
+            os.mkdir(name, 0o700, dir_fd=parent)
+            fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            os.fchmod(fd, mode & 0o1777)
+        finally:
+            os.close(fd)
+
+    def remove(self, path: str) -> None:
+        with parent_of(self._root, path) as (parent, name):
+            try:
+                os.unlink(name, dir_fd=parent)
+            except IsADirectoryError:
+                os.rmdir(name, dir_fd=parent)
+
+    def rename(self, old: str, new: str) -> None:
+        with parent_of(self._root, old) as (source, old_name), parent_of(self._root, new) as (target, new_name):
+            os.rename(old_name, new_name, src_dir_fd=source, dst_dir_fd=target)
+
+    def symlink(self, target: str, link: str) -> None:
+        with parent_of(self._root, link) as (parent, name):
+            os.symlink(target, name, dir_fd=parent)
+
+    def readlink(self, path: str) -> str:
+        with parent_of(self._root, path) as (parent, name):
+            return os.readlink(name, dir_fd=parent)
+
+    def link(self, path: str, new: str) -> None:
+        with parent_of(self._root, path) as (source, old_name), parent_of(self._root, new) as (target, new_name):
+            os.link(old_name, new_name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+
+    def mknod(self, path: str, mode: int) -> None:
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            raise failure(errno.EPERM, path)
+        with parent_of(self._root, path) as (parent, name):
+            os.mknod(name, stat.S_IFMT(mode) | (mode & 0o777), dir_fd=parent)
+
+    def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
+        with opened(self._root, path) as place:
+            if stat.S_ISLNK(os.fstat(place).st_mode):
+                self._change_link(path, changes)
+            elif "size" in changes:
+                fd = reopen(place, os.O_WRONLY | os.O_NONBLOCK)
+                try:
+                    self._change(fd, changes)
+                finally:
+                    os.close(fd)
+            else:
+                self._change(place, changes)
+
+    def statfs(self) -> Space:
+        told = os.statvfs(self._root)
+        return Space(told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize, told.f_files, told.f_favail)
+
+    def close(self) -> None:
+        os.close(self._root)
+
+    def _info(self, told: os.stat_result) -> FileInfo:
+        ino = told.st_ino
+        if told.st_dev != self._device:  # a mount below the root counts its files for itself
+            ino ^= told.st_dev << 40
+        return FileInfo(
+            told.st_size,
+            told.st_mode,
+            told.st_mtime_ns,
+            told.st_atime_ns,
+            told.st_ctime_ns,
+            told.st_nlink,
+            0 if told.st_uid == self._uid else SOMEBODY_ELSE,
+            0 if told.st_gid == self._gid else SOMEBODY_ELSE,
+            ino & 0xFFFF_FFFF_FFFF_FFFF,
+            0,
+            told.st_blocks,
+        )
+
+    def _change(self, fd: int, changes: Changes) -> None:
+        """On a descriptor, which may be O_PATH: /proc/self/fd leads to that very file."""
+        place = f"/proc/self/fd/{fd}"
+        if changes.get("uid", 0) or changes.get("gid", 0):
+            raise failure(errno.EPERM)
+        if "mode" in changes:
+            is_dir = stat.S_ISDIR(os.fstat(fd).st_mode)
+            if changes["mode"] & SET_ID and not is_dir:
+                raise failure(errno.EPERM)
+            os.chmod(place, changes["mode"] & 0o3777)
+        if "size" in changes:
+            os.ftruncate(fd, changes["size"])
+        if "atime_ns" in changes or "mtime_ns" in changes:
+            now = os.fstat(fd)
+            times = (changes.get("atime_ns", now.st_atime_ns), changes.get("mtime_ns", now.st_mtime_ns))
+            os.utime(place, ns=times)
+
+    def _change_link(self, path: str, changes: Changes) -> None:
+        """Of a link only the times can be changed."""
+        if "mode" in changes or "size" in changes:
+            raise failure(errno.EOPNOTSUPP, path)
+        if changes.get("uid", 0) or changes.get("gid", 0):
+            raise failure(errno.EPERM)
+        now = self.stat(path)
+        times = (changes.get("atime_ns", now.atime_ns), changes.get("mtime_ns", now.mtime_ns))
+        with parent_of(self._root, path) as (parent, name):
+            os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)

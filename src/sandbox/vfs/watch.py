@@ -1,0 +1,161 @@
+"""File events of directories that the kernel serves: inotify, from outside, on descriptors that the guest opened inside.
+
+The tree is a tenant's to rearrange, so every look into it goes through `openat2` beneath its root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+from struct import Struct
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from sandbox.vfs.beneath import opened
+from sandbox.vfs.provider import join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+IN_ATTRIB, IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO = 0x4, 0x8, 0x40, 0x80
+IN_CREATE, IN_DELETE, IN_Q_OVERFLOW, IN_IGNORED, IN_ISDIR = 0x100, 0x200, 0x4000, 0x8000, 0x40000000
+IN_ONLYDIR = 0x01000000
+WATCHED = IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE
+# The kernel's own bound per user is often lower and is told by ENOSPC.
+MOST_DIRECTORIES = 65536
+MOST_DEEP = 64
+
+_EVENT = Struct("iIII")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Watch:
+    """Watches trees until closed. `emit(operation, path, size)` is called from a thread of its own.
+
+    What was there before is not told. A tree too large for the kernel's bounds is watched in part, and `report` hears.
+    """
+
+    def __init__(
+        self,
+        trees: Mapping[str, int],
+        emit: Callable[[str, str, int], None],
+        report: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`trees`: inside path -> directory descriptor, which is ours from now on."""
+        self._trees = dict(trees)
+        self._emit = emit
+        self._report = report
+        self._complained = False
+        self._inotify = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self._inotify < 0:
+            raise OSError(ctypes.get_errno(), "inotify cannot be used")
+        self._wake, self._waker = os.pipe2(os.O_CLOEXEC)
+        # Watch number -> the tree it is in and the path below that.
+        self._places: dict[int, tuple[str, str]] = {}
+        self._moving: dict[int, str] = {}
+        for tree in self._trees:
+            self._add(tree, "/", tell=False)
+        self._thread = Thread(target=self._run, name="sandbox-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Tells what has happened until now, then ends."""
+        os.write(self._waker, b".")
+        self._thread.join()
+        for fd in (self._inotify, self._wake, self._waker, *self._trees.values()):
+            os.close(fd)
+
+    def _add(self, tree: str, path: str, *, tell: bool) -> None:
+        """Watches a directory and everything below; what a new one already holds is told as made just now."""
+        if path.count("/") > MOST_DEEP:
+            return
+        try:
+            with opened(self._trees[tree], path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+                number = _libc.inotify_add_watch(self._inotify, f"/proc/self/fd/{fd}".encode(), WATCHED | IN_ONLYDIR)
+                if number < 0 or len(self._places) >= MOST_DIRECTORIES:
+                    self._incomplete()
+                    return
+                self._places[number] = tree, path
+                with os.scandir(fd) as entries:
+                    found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        except OSError:
+            return  # gone again, or not ours to read
+        for name, is_dir in found:
+            place = join(path, name)
+            if tell:
+                self._tell("mkdir" if is_dir else "create", tree, place)
+            if is_dir:
+                self._add(tree, place, tell=tell)
+
+    def _incomplete(self) -> None:
+        if not self._complained:
+            self._complained = True
+            self._report("too many directories to watch them all: some file events will be missing")
+
+    def _run(self) -> None:
+        poller = select.poll()
+        poller.register(self._inotify, select.POLLIN)
+        poller.register(self._wake, select.POLLIN)
+        ending = False
+        while not ending:
+            ending = any(fd == self._wake for fd, _ in poller.poll())
+            while data := self._read():
+                self._events(data)
+            self._flush()
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._inotify, 1 << 16)
+        except BlockingIOError:
+            return b""
+
+    def _events(self, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            number, mask, cookie, length = _EVENT.unpack_from(data, at)
+            name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0"))
+            at += _EVENT.size + length
+            if mask & IN_Q_OVERFLOW:
+                self._report("file events came faster than they could be told: some are missing")
+            elif mask & IN_IGNORED:
+                self._places.pop(number, None)
+            elif number in self._places and name:
+                tree, directory = self._places[number]
+                self._one(tree, join(directory, name), mask, cookie)
+
+    def _one(self, tree: str, path: str, mask: int, cookie: int) -> None:
+        is_dir = bool(mask & IN_ISDIR)
+        if mask & IN_CREATE:
+            self._tell("mkdir" if is_dir else "create", tree, path)
+            if is_dir:
+                self._add(tree, path, tell=True)
+        elif mask & IN_CLOSE_WRITE:
+            self._tell("write", tree, path)
+        elif mask & IN_DELETE:
+            self._tell("remove", tree, path)
+        elif mask & IN_MOVED_FROM:
+            self._flush()
+            self._moving[cookie] = tree + path
+        elif mask & IN_MOVED_TO:
+            self._tell("rename" if self._moving.pop(cookie, None) else "create", tree, path)
+            if is_dir:
+                self._add(tree, path, tell=False)  # the same watch, at its new path
+        elif mask & IN_ATTRIB and not is_dir:
+            self._tell("setattr", tree, path)
+
+    def _flush(self) -> None:
+        """What was moved and arrived nowhere is gone from sight."""
+        for path in self._moving.values():
+            self._emit("remove", path, 0)
+        self._moving.clear()
+
+    def _tell(self, operation: str, tree: str, path: str) -> None:
+        size = 0
+        if operation == "write":
+            try:
+                with opened(self._trees[tree], path) as fd:
+                    size = os.fstat(fd).st_size
+            except OSError:
+                pass  # removed since
+        self._emit(operation, tree + path, size)

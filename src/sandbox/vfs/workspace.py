@@ -1,0 +1,389 @@
+"""An overlay project: where a sandbox's changes are kept, until they are carried over or thrown away.
+
+`<home>/vms/<id>/overlay/` holds the kernel's `upper` and `work` and a small `overlay.json`. The host's files are never
+touched while the sandbox runs, unless somebody calls `apply`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sandbox.errors import NotFound, SandboxError
+from sandbox.vfs.beneath import opened, parent_of
+from sandbox.vfs.changes import Change, State, changes, open_regular, state_of
+from sandbox.vfs.provider import join, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+COPY = 1 << 24
+CHANGED = "the file was changed on the host since the sandbox started"
+
+
+@dataclass(slots=True)
+class Applied:
+    """What `apply` did. Each refusal has the path and the reason."""
+
+    applied: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Workspace:
+    """The changes of one sandbox, living or ended."""
+
+    def __init__(self, directory: str, root: str, started_ns: int, applied: dict[str, list[int]]) -> None:
+        self.directory = directory
+        self.root = root
+        self._started_ns = started_ns
+        # What we put there ourselves is not somebody else's change: path -> inode and time of change.
+        self._applied = applied
+
+    @classmethod
+    def begin(cls, home: str, identity: str, root: str) -> Workspace:
+        """Makes the place for a new sandbox's changes; nobody else can look into it."""
+        directory = os.path.join(home, "vms", identity, "overlay")
+        os.makedirs(os.path.dirname(directory), 0o700, exist_ok=True)
+        os.mkdir(directory, 0o700)
+        # The file system's own clock: what it stamps on a change can be compared with it.
+        made = cls(directory, root, os.stat(directory).st_ctime_ns, {})
+        made._save()
+        return made
+
+    @classmethod
+    def find(cls, home: str, identity: str) -> Workspace:
+        """The changes of that sandbox. Raises NotFound when it has none."""
+        directory = os.path.join(home, "vms", identity, "overlay")
+        try:
+            with open(os.path.join(directory, "overlay.json"), encoding="utf-8") as file:
+                kept = json.load(file)
+            return cls(directory, os.fsdecode(bytes.fromhex(kept["root"])), kept["started_ns"], kept["applied"])
+        except FileNotFoundError:
+            raise NotFound(f"{identity} keeps no changes: not run with --overlay, or dropped since") from None
+
+    def changes(self) -> list[Change]:
+        """What differs from the host's files as they are now."""
+        with self._layers() as (upper, project):
+            found = list(changes(upper, project)) if upper is not None else []
+        for change in found:
+            if change.conflict is None:
+                change.conflict = self._conflict(change)
+        return found
+
+    def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> Applied:
+        """Carries changes over: all, or those at or below `paths` (relative to the project, or absolute in it).
+
+        Each file appears whole or not at all. Refused: what the host changed meanwhile (unless `overwrite`), what
+        would make the host run or obey something, or leads out of the project (unless it is named itself), and what
+        is no file, directory or link.
+        """
+        done = Applied()
+        named = None if paths is None else [self._relative(path) for path in paths]
+        found = self.changes()
+        for name in named or ():
+            if not any(_at_or_below(change.path, name) for change in found):
+                done.refused.append((name, "nothing changed there"))
+        with self._layers() as (upper, project):
+            assert upper is not None or not found
+            for change in found:
+                if named is not None and not any(_at_or_below(change.path, name) for name in named):
+                    continue
+                reason = _refusal(change, named or (), overwrite)
+                if reason is None:
+                    reason = self._carry(upper, project, change)  # type: ignore[arg-type]
+                if reason is None:
+                    done.applied.append(change.path)
+                else:
+                    done.refused.append((change.path, reason))
+        self._save()
+        return done
+
+    def discard(self) -> None:
+        """Throws the changes away. The sandbox must have ended."""
+        discard_tree(self.directory)
+
+    @contextmanager
+    def open(self, change: Change) -> Iterator[tuple[int | None, int | None]]:
+        """The host's and the sandbox's content of a file that changed, open for reading; None where there is none."""
+        with self._layers() as (upper, project):
+            sides = [(project, change.before), (upper, change.after)]
+            fds: list[int | None] = []
+            try:
+                for root, side in sides:
+                    is_file = root is not None and side is not None and side.kind == "file"
+                    fds.append(open_regular(root, "/" + change.path) if is_file and root is not None else None)
+                yield fds[0], fds[1]
+            finally:
+                for fd in fds:
+                    if fd is not None:
+                        os.close(fd)
+
+    @contextmanager
+    def _layers(self) -> Iterator[tuple[int | None, int]]:
+        try:
+            project = os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as problem:
+            raise SandboxError(f"the project {self.root} cannot be opened: {problem.strerror}") from problem
+        try:
+            upper = None
+            try:
+                upper = os.open(
+                    os.path.join(self.directory, "upper"), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                )
+            except FileNotFoundError:
+                pass  # the sandbox never got as far
+            try:
+                yield upper, project
+            finally:
+                if upper is not None:
+                    os.close(upper)
+        finally:
+            os.close(project)
+
+    def _conflict(self, change: Change) -> str | None:
+        before = change.before
+        if before is None or before.kind == "directory":
+            return None
+        inode, changed_ns = before.identity
+        if changed_ns <= self._started_ns or self._applied.get(change.path) == [inode, changed_ns]:
+            return None
+        return CHANGED
+
+    def _relative(self, path: str) -> str:
+        path = os.path.normpath(path)
+        if os.path.isabs(path):
+            path = os.path.relpath(path, self.root)
+        if path == ".." or path.startswith("../"):
+            raise SandboxError(f"{path} is not in the project {self.root}")
+        return "" if path == "." else path
+
+    def _carry(self, upper: int, project: int, change: Change) -> str | None:
+        """Does one change; returns why not when it cannot."""
+        path = "/" + change.path
+        try:
+            if change.kind == "deleted":
+                return self._delete(project, path, change)
+            assert change.after is not None
+            if split(path)[0] != "/":
+                _make_parents(upper, project, split(path)[0])
+            if change.kind == "mode":
+                _set_mode(project, path, change.after.mode)
+            elif change.after.kind == "directory":
+                _make_directory(project, path, change.after.mode)
+            elif change.after.kind == "link":
+                _put_link(project, path, change)
+            else:
+                _put_file(upper, project, path, change)
+        except _MovedOn as problem:
+            return str(problem)
+        except OSError as problem:
+            if problem.errno in (errno.ELOOP, errno.EXDEV):
+                return "a link on the host stands in the way"
+            return (problem.strerror or str(problem)).lower()
+        now = state_of(project, path)
+        if now is not None:
+            self._applied[change.path] = list(now.identity)
+        return None
+
+    def _delete(self, project: int, path: str, change: Change) -> str | None:
+        assert change.before is not None
+        if change.before.kind != "directory":
+            with parent_of(project, path) as (parent, name):
+                _check_unmoved(project, path, change.before)
+                os.unlink(name, dir_fd=parent)
+            return None
+        newer = self._newer(project, path)
+        if newer is not None:
+            return f"{newer[1:]} was changed on the host since the sandbox started"
+        _remove(project, path)
+        return None
+
+    def _newer(self, project: int, path: str) -> str | None:
+        """The first file below that the host changed since the start."""
+        for place, state in _tree(project, path):
+            newer = state.kind != "directory" and state.identity[1] > self._started_ns
+            if newer and self._applied.get(place[1:]) != list(state.identity):
+                return place
+        return None
+
+    def _save(self) -> None:
+        kept = {
+            "root": os.fsencode(self.root).hex(),
+            "started_ns": self._started_ns,
+            "applied": self._applied,
+        }
+        target = os.path.join(self.directory, "overlay.json")
+        with open(f"{target}.new", "w", encoding="ascii") as file:
+            json.dump(kept, file)
+        os.replace(f"{target}.new", target)
+
+
+class _MovedOn(Exception):
+    """The host's file is no longer the one that was compared."""
+
+
+def _refusal(change: Change, named: Sequence[str], overwrite: bool) -> str | None:
+    if change.impossible:
+        return change.impossible
+    if change.risk and change.path not in named:
+        return f"{change.risk}; name it to carry it over"
+    if change.conflict and not overwrite:
+        return change.conflict
+    return None
+
+
+def _at_or_below(path: str, place: str) -> bool:
+    return not place or path == place or path.startswith(place + "/")
+
+
+def _check_unmoved(project: int, path: str, before: State | None) -> None:
+    now = state_of(project, path)
+    if (now and now.identity) != (before and before.identity):
+        raise _MovedOn("the file was changed on the host just now")
+
+
+def _make_parents(upper: int, project: int, path: str) -> None:
+    """Directories that only the sandbox has, when a single file in them is carried over."""
+    if path == "/" or state_of(project, path) is not None:
+        return
+    _make_parents(upper, project, split(path)[0])
+    state = state_of(upper, path)
+    _make_directory(project, path, state.mode if state else 0o755)
+
+
+def _make_directory(project: int, path: str, mode: int) -> None:
+    with parent_of(project, path) as (parent, name):
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent)
+        except FileExistsError:
+            if state_of(project, path) is None:
+                raise
+        with opened(project, path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+            _take_over(fd, None, parent)
+            os.fchmod(fd, mode & 0o777)
+
+
+def _set_mode(project: int, path: str, mode: int) -> None:
+    with opened(project, path) as fd:
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        os.chmod(f"/proc/self/fd/{fd}", mode & 0o777)
+
+
+def _put_link(project: int, path: str, change: Change) -> None:
+    assert change.after is not None and change.after.target is not None
+    with parent_of(project, path) as (parent, name):
+        fresh = _fresh_name()
+        os.symlink(change.after.target, fresh, dir_fd=parent)
+        _put(project, path, parent, fresh, name, change.before)
+
+
+def _put_file(upper: int, project: int, path: str, change: Change) -> None:
+    assert change.after is not None
+    source = open_regular(upper, path)
+    try:
+        with parent_of(project, path) as (parent, name):
+            fresh = _fresh_name()
+            target = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
+            try:
+                while os.sendfile(target, source, None, COPY):
+                    pass
+                _take_over(target, _owner(project, path) if change.before else None, parent)
+                os.fchmod(target, change.after.mode & 0o777)
+                os.fsync(target)
+            except BaseException:
+                os.unlink(fresh, dir_fd=parent)
+                raise
+            finally:
+                os.close(target)
+            _put(project, path, parent, fresh, name, change.before)
+    finally:
+        os.close(source)
+
+
+def _put(project: int, path: str, parent: int, fresh: str, name: str, before: State | None) -> None:
+    """The last step, which makes a finished file appear under its name in one go."""
+    try:
+        _check_unmoved(project, path, before)
+        if before is None:
+            # Never over something that has appeared since: a second name fails where a rename would replace.
+            os.link(fresh, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+            os.unlink(fresh, dir_fd=parent)
+        else:
+            os.rename(fresh, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        os.unlink(fresh, dir_fd=parent)
+        raise
+
+
+def _fresh_name() -> str:
+    return f".sandbox-apply-{os.urandom(8).hex()}"
+
+
+def _owner(project: int, path: str) -> tuple[int, int]:
+    with opened(project, path) as fd:
+        told = os.fstat(fd)
+        return told.st_uid, told.st_gid
+
+
+def _take_over(fd: int, owner: tuple[int, int] | None, parent: int) -> None:
+    """Root carries changes over into somebody's project: the files stay, or become, that person's."""
+    if os.geteuid() == 0:
+        told = os.fstat(parent)
+        os.fchown(fd, *(owner or (told.st_uid, told.st_gid)))
+
+
+def _tree(root: int, path: str) -> Iterator[tuple[str, State]]:
+    """Everything below a host directory, children before parents."""
+    with opened(root, path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        names = os.listdir(fd)
+    for name in names:
+        place = join(path, name)
+        state = state_of(root, place)
+        if state is None:
+            continue
+        if state.kind == "directory":
+            yield from _tree(root, place)
+        yield place, state
+
+
+def _remove(root: int, path: str) -> None:
+    for place, state in [*_tree(root, path), (path, State("directory", 0, 0))]:
+        with parent_of(root, place) as (parent, name):
+            if state.kind == "directory":
+                os.rmdir(name, dir_fd=parent)
+            else:
+                os.unlink(name, dir_fd=parent)
+
+
+def discard_tree(directory: str) -> None:
+    """Removes a tree that a tenant has written, however deep and whatever its modes: each directory is brought up to
+    the top before it is emptied, so that neither recursion nor path length is a tenant's choice."""
+    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        mark, number = f".discard-{os.urandom(8).hex()}-", 0
+        waiting = ["."]
+        while waiting:
+            holder = waiting.pop()
+            fd = os.open(holder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+            try:
+                for name in os.listdir(fd):
+                    if not stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                        os.unlink(name, dir_fd=fd)
+                        continue
+                    os.chmod(name, 0o700, dir_fd=fd)
+                    number += 1
+                    os.rename(name, f"{mark}{number}", src_dir_fd=fd, dst_dir_fd=top)
+                    waiting.append(f"{mark}{number}")
+            finally:
+                os.close(fd)
+            if holder != ".":
+                os.rmdir(holder, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(directory)

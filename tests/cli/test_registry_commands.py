@@ -1,0 +1,209 @@
+"""list, get, exec, attach, logs, kill, rm, prune and `run --detach`, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox import get_vm
+from sandbox.registry import ends
+from tests.sandboxes import Command, program
+
+pytestmark = pytest.mark.walls
+
+
+@pytest.fixture
+def detached(cli: Command) -> str:
+    """The id of a sandbox that runs in the background until it is killed."""
+    done = cli("run", "--detach", "--", "sh", "-c", "echo up; exec sleep 1000")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+class Terminal:
+    """A person at a terminal: what they type and what they see."""
+
+    def __init__(self, master: int) -> None:
+        self.master = master
+        self.seen = ""
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def sees(self, text: str) -> None:
+        """Returns when `text` has been shown."""
+        while text not in self.seen:
+            self.seen += self._read()
+
+    def ends(self) -> None:
+        try:
+            while piece := self._read():
+                self.seen += piece
+        except OSError:
+            pass
+
+    def _read(self) -> str:
+        return os.read(self.master, 65536).decode(errors="replace")
+
+
+@contextmanager
+def at_a_terminal(*words: str) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
+    master, slave = pty.openpty()
+    os.set_inheritable(slave, True)
+    process = subprocess.Popen([*program(), *words], stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    os.close(slave)
+    try:
+        yield Terminal(master), process
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def test_a_detached_sandbox_prints_its_id_and_lives_on(cli: Command, detached: str) -> None:
+    assert re.fullmatch("vm-[0-9a-f]{8}", detached)
+    heading, row = cli("list").stdout.splitlines()
+    assert heading == "ID           STATUS    IMAGE      CREATED         PID     COMMAND"
+    assert row.startswith(f"{detached}  running   -          ")
+    assert row.endswith("sh -c echo up; exec sleep 1000")
+
+
+def test_a_detached_sandbox_that_cannot_start_says_why_in_front(cli: Command) -> None:
+    done = cli("run", "--detach", "--root", "/no/such/project", "--", "true")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "/no/such/project" in done.stderr
+    assert json.loads(cli("list", "--json").stdout) == []
+
+
+def test_list_can_be_limited_to_those_that_run(cli: Command, detached: str) -> None:
+    cli("run", "--", "true")
+    assert {entry["status"] for entry in json.loads(cli("list", "--json").stdout)} == {"stopped", "running"}
+    assert [entry["id"] for entry in json.loads(cli("list", "--running", "--json").stdout)] == [detached]
+
+
+def test_get_shows_what_it_was_asked_to_be(cli: Command, detached: str) -> None:
+    shown = json.loads(cli("get", detached[:6]).stdout)
+    assert (shown["id"], shown["status"]) == (detached, "running")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", shown["created_at"])
+    assert shown["config"]["network"]["allowed_hosts"] == []
+
+
+def test_logs_are_what_it_printed(cli: Command) -> None:
+    id = cli("run", "--detach", "--", "sh", "-c", "echo one; echo two >&2; exit 3").stdout.strip()
+    assert cli("logs", "--follow", id).stdout == "one\ntwo\n"
+
+
+def test_logs_on_a_terminal_show_escape_sequences_instead_of_obeying_them(cli: Command) -> None:
+    id = cli("run", "-d", "--", "printf", r"\033]0;owned\007\n").stdout.strip()
+    cli("logs", "--follow", id)
+    with at_a_terminal("logs", id) as (terminal, process):
+        terminal.sees("owned")
+        assert process.wait() == 0
+        assert "\x1b" not in terminal.seen
+        assert r"\x1b]0;owned\x07" in terminal.seen
+
+
+def test_exec_runs_a_further_command_with_our_streams(cli: Command, detached: str) -> None:
+    done = cli(
+        "exec", "--env", "A=b", detached, "--", "sh", "-c", 'echo "$A"; cat; echo err >&2; exit 9', input="given\n"
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("b\ngiven\n", "err\n", 9)
+
+
+def test_exec_says_what_a_shell_says_of_a_command_that_is_not_there(cli: Command, detached: str) -> None:
+    done = cli("exec", detached, "--", "no-such-program")
+    assert done.returncode == 127
+    assert "no such command" in done.stderr
+
+
+def test_exec_at_a_terminal_gives_the_command_one(detached: str) -> None:
+    with at_a_terminal("exec", detached, "--", "sh", "-c", "test -t 0 && test -t 1 && echo it is one") as (
+        terminal,
+        process,
+    ):
+        terminal.sees("it is one")
+        assert process.wait() == 0
+
+
+def test_one_can_leave_a_shell_and_come_back_to_it(detached: str) -> None:
+    with at_a_terminal("attach", detached) as (terminal, process):
+        terminal.type("KEPT=yes; echo is-$KEPT\n")
+        terminal.sees("is-yes")
+        terminal.type("\x10\x11")  # Ctrl-P Ctrl-Q
+        terminal.sees("left it running")
+        assert process.wait() == 0
+    with at_a_terminal("attach", detached) as (terminal, process):
+        terminal.type("echo still-$KEPT; exit 4\n")
+        terminal.sees("still-yes")
+        terminal.ends()
+        assert process.wait() == 4
+
+
+def test_attach_without_a_terminal_says_what_to_use_instead(cli: Command, detached: str) -> None:
+    assert "sandbox exec" in cli("attach", detached).stderr
+
+
+def test_kill_ends_it_and_everything_in_it(cli: Command, detached: str) -> None:
+    assert cli("kill", detached).stdout == f"{detached}\n"
+    (entry,) = json.loads(cli("list", "--json").stdout)
+    assert (entry["status"], entry["pid"]) == ("stopped", None)
+    again = cli("kill", detached)
+    assert again.returncode == 125
+    assert "not running" in again.stderr
+
+
+def test_kill_all_ends_all(cli: Command, detached: str) -> None:
+    second = cli("run", "-d", "--", "sleep", "1000").stdout.strip()
+    assert sorted(cli("kill", "--all").stdout.split()) == sorted([detached, second])
+    assert json.loads(cli("list", "--running", "--json").stdout) == []
+
+
+def test_kill_works_on_an_owner_that_hangs(cli: Command, detached: str) -> None:
+    pid = json.loads(cli("get", detached).stdout)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    ends.kill(get_vm(detached), patience=0.2)
+    assert json.loads(cli("get", detached).stdout)["status"] == "stopped"
+
+
+def test_rm_takes_stopped_ones_only(cli: Command, detached: str) -> None:
+    assert "kill" in cli("rm", detached).stderr
+    cli("run", "--", "true")
+    cli("rm", "--stopped")
+    assert [entry["id"] for entry in json.loads(cli("list", "--json").stdout)] == [detached]
+    cli("kill", detached)
+    cli("rm", detached)
+    assert json.loads(cli("list", "--json").stdout) == []
+
+
+def test_prune_leaves_the_running_ones(cli: Command, detached: str) -> None:
+    cli("run", "--", "true")
+    assert len(cli("prune").stdout.split()) == 1
+    assert [entry["id"] for entry in json.loads(cli("list", "--json").stdout)] == [detached]
+
+
+def test_an_own_command_runs_under_the_policy_baked_into_it(home: Path) -> None:
+    script = (
+        "import sys; from sandbox.cli import run_with_config; "
+        "sys.exit(run_with_config({'limits': {'timeout': '200ms'}}, ['run', 'sleep', '1000']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 124, done.stderr
+
+
+def test_a_configuration_from_a_descriptor_is_in_no_argument_list(cli: Command) -> None:
+    read, write = os.pipe()
+    os.write(write, b'{"env": {"GREETING": "hello"}}')
+    os.close(write)
+    done = cli("--config-fd", str(read), "run", "--", "sh", "-c", "echo $GREETING", pass_fds=(read,))
+    os.close(read)
+    assert done.stdout == "hello\n", done.stderr

@@ -1,0 +1,158 @@
+"""`srt` as its users know it: options, settings, exit status, and what its sandbox refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.cli.srt import Options, read_settings
+from sandbox.errors import ConfigError, SandboxError
+
+pytestmark = pytest.mark.walls
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    (tmp_path / "home").mkdir()
+    return made
+
+
+def srt(project: Path, *words: str, settings: object = None, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Runs srt in the project with a home of its own; `settings` become its default settings file."""
+    home = project.parent / "home"
+    if settings is not None:
+        (home / ".srt-settings.json").write_text(settings if isinstance(settings, str) else json.dumps(settings))
+    environment = {**os.environ, "HOME": str(home), "SANDBOX_HOME": str(home / ".sandbox")}
+    argv = [sys.executable, "-m", "sandbox.cli.srt", *words]
+    return subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=60, **more)
+
+
+def test_the_exit_status_is_the_commands(project: Path) -> None:
+    assert srt(project, "--", "true").returncode == 0
+    assert srt(project, "sh", "-c", "exit 7").returncode == 7
+
+
+def test_words_arrive_as_they_are(project: Path) -> None:
+    assert srt(project, "printf", "%s|", "a b", "$HOME", "-d").stdout == "a b|$HOME|-d|"
+
+
+def test_a_string_is_for_the_shell(project: Path) -> None:
+    assert srt(project, "-c", "echo one; echo two | tr o 0").stdout == "one\ntw0\n"
+    assert srt(project, "echo a && echo b").stdout == "a\nb\n"
+
+
+def test_input_and_output_are_the_callers(project: Path) -> None:
+    done = srt(project, "-c", "cat; echo err >&2", input="through")
+    assert (done.stdout, done.stderr) == ("through", "err\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "no command"),
+        (["-s"], "needs a value"),
+        (["--frobnicate", "x"], "no option '--frobnicate'"),
+        (["--control-fd", "2", "--", "true"], "3 or above"),
+        (["windows-install"], "Windows"),
+        (["-s", "/nowhere/settings.json", "--", "true"], "does not exist"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_told(project: Path, words: list[str], complaint: str) -> None:
+    done = srt(project, *words)
+    assert done.returncode == 1 and complaint in done.stderr and done.stderr.startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ("", "is empty"),
+        ("{", "is not JSON"),
+        ("[]", "must be a mapping"),
+        ({"network": {"allowedDomain": []}}, "allowedDomain"),
+        ({"network": {"allowedDomains": ["*"]}}, "network.allowedDomains"),
+        ({"network": {"allowedDomains": ["https://x.com"]}}, "network.allowedDomains"),
+        ({"network": {"mitmProxy": {"socketPath": "/x"}}}, "network.mitmProxy"),
+        ({"filesystem": {"disabled": True}}, "filesystem.disabled"),
+    ],
+)
+def test_a_settings_file_that_makes_no_sense_is_never_run_without(
+    project: Path, settings: object, complaint: str
+) -> None:
+    done = srt(project, "--", "echo", "ran", settings=settings)
+    assert done.returncode == 1 and done.stdout == ""
+    assert complaint in done.stderr and ".srt-settings.json" in done.stderr
+
+
+def test_without_settings_nothing_can_be_written(project: Path) -> None:
+    assert srt(project, "-c", "touch x").returncode != 0
+    assert not (project / "x").exists()
+
+
+def test_what_may_be_written_is_what_was_named(project: Path) -> None:
+    settings = {"filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": ["kept"]}}
+    (project / "kept").write_text("old")
+    assert srt(project, "-c", "echo new > made", settings=settings).returncode == 0
+    assert (project / "made").read_text() == "new\n"
+    assert srt(project, "-c", "echo new > kept", settings=settings).returncode != 0
+    assert (project / "kept").read_text() == "old"
+
+
+def test_a_path_that_may_not_be_read_is_not(project: Path) -> None:
+    (project / "hidden").write_text("secret")
+    settings = {"filesystem": {"denyRead": ["./hidden"], "allowWrite": ["."], "denyWrite": []}}
+    done = srt(project, "-c", "cat hidden", settings=settings)
+    assert done.returncode != 0 and "secret" not in done.stdout
+
+
+def test_a_host_that_is_not_listed_is_refused_and_debug_says_why(project: Path) -> None:
+    done = srt(project, "-d", "-c", "getent hosts evil.test || curl -si http://192.0.43.8/", settings={})
+    assert "403 Forbidden" in done.stdout and "X-Proxy-Error: blocked-by-allowlist" in done.stdout
+    assert "[SandboxDebug] blocked dns:evil.test" in done.stderr and "192.0.43.8:80 is not allowed" in done.stderr
+
+
+def test_settings_on_the_control_descriptor_change_the_network(project: Path) -> None:
+    reader, writer = os.pipe()
+    lines = ["nonsense", json.dumps({"network": {"allowedDomains": ["good.test"], "deniedDomains": []}})]
+    os.write(writer, "".join(f"{line}\n" for line in lines).encode())
+    wait = "until getent hosts good.test; do :; done"
+    done = srt(project, "--control-fd", str(reader), "-c", wait, settings={}, pass_fds=(reader,))
+    os.close(reader)
+    os.close(writer)
+    assert done.returncode == 0 and "good.test" in done.stdout
+    assert "stay in force" in done.stderr
+
+
+def test_the_command_cannot_read_the_control_descriptor(project: Path) -> None:
+    reader, writer = os.pipe()
+    done = srt(project, "--control-fd", str(reader), "-c", f"ls /proc/self/fd/{reader}", pass_fds=(reader,))
+    os.close(reader)
+    os.close(writer)
+    assert done.returncode != 0
+
+
+def test_help_and_version_are_shown(project: Path) -> None:
+    assert "usage: srt" in srt(project, "--help").stdout
+    assert srt(project, "--version").stdout.startswith("srt (agent-sandbox ")
+
+
+def test_options_end_at_the_first_word_that_is_none() -> None:
+    options = Options(["-d", "--settings=a.json", "curl", "-s", "http://x", "--", "-c"])
+    assert options.debug and options.settings == "a.json" and options.string is None
+    assert options.command == ["curl", "-s", "http://x", "--", "-c"]
+    assert Options(["--", "-d"]).command == ["-d"]
+    with pytest.raises(SandboxError):
+        Options(["-x", "true"])
+
+
+def test_ssh_goes_to_hosts_that_anything_goes_to() -> None:
+    assert read_settings('{"network": {"allowedDomains": ["github.com"]}}').network.allow_git
+    with pytest.raises(ConfigError, match=r"network\.deniedDomains"):
+        read_settings('{"network": {"deniedDomains": ["not a host"]}}')

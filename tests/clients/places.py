@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = ROOT / "clients"
+VECTORS = CLIENTS / "vectors"

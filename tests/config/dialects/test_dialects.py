@@ -1,0 +1,270 @@
+"""Foreign spellings, from the seeds' own samples."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.config.dialects import create, manager, srt, uds
+from sandbox.config.layers import resolve
+from sandbox.config.model import SENSITIVE_PATTERNS, Config
+from sandbox.errors import ConfigError
+
+AC_6 = """
+# .uds/config.yaml
+sandbox:
+  enabled: true
+
+  filesystem:
+    root: ./  # Restrict to project root
+    blocked-patterns:
+      - "**/.env*"
+      - "**/*.pem"
+      - "**/credentials*"
+    allowed-patterns:
+      - ".env.example"  # Allow template
+
+  environment:
+    filter-secrets: true
+    allow:
+      - NODE_ENV
+      - DEBUG
+      - CI
+    block:
+      - AWS_*
+      - GITHUB_TOKEN
+
+  network:
+    allow-external: false
+    allow-localhost: true
+    allow-git: true
+
+  tools:
+    enforce-agent-permissions: true
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
+    (tmp_path / "project" / ".uds").mkdir(parents=True)
+    return tmp_path / "project"
+
+
+def test_the_uds_block_of_the_seed_applies_as_it_is_written(project: Path) -> None:
+    (project / ".uds" / "config.yaml").write_text(AC_6)
+    found = resolve({}, project=str(project))
+    assert found.warnings == []
+    config = found.config
+    assert config.enabled
+    assert config.filesystem.root == os.path.realpath(project)
+    assert config.filesystem.blocked_patterns == [*SENSITIVE_PATTERNS, "**/.env*", "**/*.pem", "**/credentials*"]
+    assert config.filesystem.allowed_patterns == [".env.example"]
+    assert config.environment.allow == ["NODE_ENV", "DEBUG", "CI"]
+    assert config.environment.block == ["AWS_*", "GITHUB_TOKEN"]
+    assert config.network.allowed_hosts == []
+    assert config.network.allow_localhost
+    assert config.network.allow_git
+    assert found.origin("environment.block").line == 21
+
+
+def test_other_blocks_of_the_uds_file_are_not_ours(project: Path) -> None:
+    (project / ".uds" / "config.yaml").write_text("agents:\n  anything: goes\n")
+    assert resolve({}, project=str(project)).warnings == []
+
+
+def test_a_mistake_in_the_uds_block_is_told_in_its_own_spelling(project: Path) -> None:
+    (project / ".uds" / "config.yaml").write_text("sandbox:\n  network:\n    allow-externl: false\n")
+    with pytest.raises(ConfigError, match=r"config.yaml:3: sandbox.network: unknown key 'allow-externl'"):
+        resolve({}, project=str(project))
+    (project / ".uds" / "config.yaml").write_text("sandbox:\n  environment:\n    filter-secrets: 1\n")
+    with pytest.raises(ConfigError, match=r"config.yaml:3: sandbox.environment.filter-secrets: must be true or false"):
+        resolve({}, project=str(project))
+
+
+def test_allow_external_needs_the_user(project: Path) -> None:
+    (project / ".uds" / "config.yaml").write_text("sandbox:\n  network:\n    allow-external: true\n")
+    found = resolve({}, project=str(project))
+    assert found.config.network.allowed_hosts == []
+    assert "not allowed so far: *" in str(found.warnings[0])
+
+
+def test_no_external_and_no_git_empties_the_users_list() -> None:
+    data = uds.translate({"sandbox": {"network": {"allow-external": False}}}).data
+    assert data == {"network": {"allowed_hosts": []}}
+
+
+SRT_SEED = {
+    "network": {
+        "allowedDomains": ["api.telegram.org", "*.github.com", "registry.npmjs.org:443"],
+        "deniedDomains": ["gist.github.com", "*:22"],
+        "allowLocalBinding": True,
+        "httpProxyPort": 3128,
+    },
+    "filesystem": {
+        "denyRead": ["~/.ssh", "~/.aws", "**/*.sqlite"],
+        "allowWrite": [".", "/tmp", "~/.openclaw"],
+        "denyWrite": ["./secrets"],
+    },
+}
+
+
+def test_srt_settings_of_the_seed() -> None:
+    config = Config.read(srt.translate(SRT_SEED).data)
+    assert config.network.allowed_hosts == ["api.telegram.org", "*.github.com", "registry.npmjs.org:443"]
+    assert config.network.denied_hosts == ["gist.github.com", "*:22"]
+    assert config.network.upstream_proxy == "http://127.0.0.1:3128"
+    assert config.filesystem.deny_read == ["~/.ssh", "~/.aws"]
+    assert config.filesystem.blocked_patterns == [*SENSITIVE_PATTERNS, "**/*.sqlite"]
+    assert config.filesystem.allow_write == ["~/.openclaw"]  # /tmp is the sandbox's own
+    assert config.filesystem.deny_write == ["./secrets"]
+    assert not config.filesystem.read_only
+
+
+def test_srt_lets_nothing_be_written_that_it_does_not_name() -> None:
+    assert Config.read(srt.translate({"filesystem": {"allowWrite": []}}).data).filesystem.read_only
+    assert Config.read(srt.translate({}).data).filesystem.read_only
+
+
+def test_srt_settings_of_today() -> None:
+    today = {
+        "network": {
+            "allowedDomains": ["api.anthropic.com"],
+            "deniedDomains": [],
+            "deniedDomainReasons": {"x.org": "no"},
+            "strictAllowlist": True,
+            "allowUnixSockets": ["/var/run/docker.sock"],
+            "allowMachLookup": ["com.apple.*"],
+            "tlsTerminate": {"extraCaCertPaths": ["corp.pem"]},
+            "parentProxy": {"https": "http://proxy:8080"},
+        },
+        "filesystem": {"denyRead": ["~"], "allowRead": ["."], "allowWrite": ["."], "denyWrite": []},
+        "credentials": {
+            "files": [{"path": "~/.netrc", "mode": "deny"}],
+            "envVars": [{"name": "NPM_TOKEN", "mode": "deny"}, {"name": "ANTHROPIC_API_KEY", "mode": "mask"}],
+        },
+        "ignoreViolations": {"*": ["/usr/bin"]},
+        "enableWeakerNestedSandbox": False,
+        "mandatoryDenySearchDepth": 3,
+        "ripgrep": {"command": "rg"},
+        "git": {"safeDirectories": []},
+    }
+    config = Config.read(srt.translate(today).data)
+    assert config.filesystem.deny_read == ["~", "~/.netrc"]
+    assert config.filesystem.allow_read == ["."]
+    assert config.environment.block == ["NPM_TOKEN"]
+    assert config.environment.set == {"ANTHROPIC_API_KEY": "${ANTHROPIC_API_KEY}"}
+    assert config.network.secrets["ANTHROPIC_API_KEY"].from_env == "ANTHROPIC_API_KEY"
+    assert config.network.secrets["ANTHROPIC_API_KEY"].hosts == ["api.anthropic.com"]
+    assert config.network.intercept
+    assert config.network.ca_certificates == ["corp.pem"]
+    assert config.network.upstream_proxy == "http://proxy:8080"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"network": {"allowedDomains": ["*"]}},
+        {"filesystem": {"disabled": True}},
+        {"filesystem": {"allowGitConfig": True}},
+        {"network": {"socksProxyPort": 1080}},
+        {"network": {"mitmProxy": {"socketPath": "/x", "domains": ["a.org"]}}},
+        {"credentials": {"files": [{"path": "x", "mode": "mask"}]}},
+        {"filesystem": {"denyReed": []}},
+        {"netwerk": {}},
+    ],
+)
+def test_what_srt_means_and_we_do_not_have_is_an_error(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        srt.translate(settings)
+
+
+def test_a_settings_file_is_recognised(project: Path, tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(SRT_SEED))
+    found = resolve({}, project=str(project), config_file=str(file))
+    assert found.config.filesystem.deny_write == ["./secrets"]
+
+
+CREATE_SEED: dict[str, Any] = {
+    "image": "standard",
+    "resources": {"cpus": 2, "memory_mb": 1024, "timeout_seconds": 300},
+    "network": {
+        "allowed_hosts": ["api.openai.com", "*.amazonaws.com"],
+        "block_private_ips": True,
+        "secrets": {"OPENAI_API_KEY": {"value": "sk-...", "hosts": ["api.openai.com"]}},
+        "policy_script": "def is_allowed(host): return True",
+    },
+    "vfs": {
+        "direct_mounts": {"/mnt/data": {"host_path": "/host/data", "readonly": True}},
+        "mounts": {
+            "/workspace": {"type": "memory"},
+            "/config": {"type": "real_fs", "host_path": "/etc/app", "readonly": True},
+            "/output": {
+                "type": "overlay",
+                "upper": {"type": "memory"},
+                "lower": {"type": "real_fs", "host_path": "/base"},
+            },
+        },
+    },
+    "env": {"OPENAI_API_KEY": "${OPENAI_API_KEY}"},
+}
+
+
+def test_create_parameters_of_the_seed() -> None:
+    assert create.spoken(CREATE_SEED)
+    config = Config.read(create.translate(CREATE_SEED).data)
+    assert (config.limits.cpus, config.limits.memory, config.limits.timeout) == (2.0, 2**30, 300.0)
+    assert config.environment.set == {"OPENAI_API_KEY": "${OPENAI_API_KEY}"}
+    assert config.network.secrets["OPENAI_API_KEY"].hosts == ["api.openai.com"]
+    assert config.vfs.mounts["/output"].lower == {"type": "real_fs", "host_path": "/base"}
+    assert config.vfs.direct_mounts["/mnt/data"].readonly
+
+
+def test_create_refuses_unknown_resources_and_keeps_our_own_sections() -> None:
+    with pytest.raises(ConfigError, match=r"resources: unknown key 'memory'; did you mean 'memory_mb'"):
+        create.translate({"resources": {"memory": 1}})
+    data = create.translate({"env": {"A": "b"}, "environment": {"block": ["C"]}, "mode": "max"}).data
+    assert data == {"environment": {"set": {"A": "b"}, "block": ["C"]}, "mode": "max"}
+
+
+def test_manager_config_of_the_seed() -> None:
+    given: dict[str, Any] = {
+        "mode": "standard",
+        "image": "node:22",
+        "containerPrefix": "milady",
+        "workdir": "/workspace",
+        "readOnlyRoot": True,
+        "network": "none",
+        "user": "1000:1000",
+        "capDrop": ["ALL"],
+        "env": {"NODE_ENV": "production"},
+        "memory": "512m",
+        "cpus": 1.5,
+        "pidsLimit": 128,
+        "workspaceRoot": "/srv/work",
+        "binds": ["/data:/data:ro", "/out:/out"],
+        "dns": ["1.1.1.1"],
+        "engineType": "apple-container",
+        "browser": {"enabled": False, "headless": True, "cdpPort": 9222},
+    }
+    config = Config.read(manager.translate(given).data)
+    assert (config.mode, config.image, config.engine) == ("standard", "node:22", "apple-container")
+    assert (config.limits.memory, config.limits.cpus, config.limits.pids) == (512 * 2**20, 1.5, 128)
+    assert config.filesystem.root == "/srv/work"
+    assert config.network.allowed_hosts == []
+    assert config.vfs.direct_mounts["/data"].readonly
+    assert not config.vfs.direct_mounts["/out"].readonly
+    assert config.vfs.direct_mounts["/workspace"].host_path == "/srv/work"
+    assert config.environment.set == {"NODE_ENV": "production"}
+
+
+def test_manager_refuses_the_hosts_network_and_unknown_keys() -> None:
+    with pytest.raises(ConfigError, match="every connection goes through the gate"):
+        manager.translate({"mode": "standard", "network": "host"})
+    with pytest.raises(ConfigError, match="unknown key 'memroy'; did you mean 'memory'"):
+        manager.translate({"mode": "standard", "memroy": "1g"})

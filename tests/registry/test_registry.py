@@ -1,0 +1,186 @@
+"""The registry as its users and its neighbours see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sandbox import NotFound, Sandbox, SandboxError, get_vm, list_vms
+from sandbox.registry import ends
+from sandbox.registry.registration import Registration
+from sandbox.registry.registry import entries, find
+
+CONFIG = {"image": "standard", "network": {"secrets": {"KEY": {"value": "[redacted]", "hosts": []}}}}
+
+
+def registered(home: Path, id: str, command: list[str] | None = None) -> Registration:
+    return Registration(str(home), id, CONFIG, command)
+
+
+def ended_owner(home: Path, id: str) -> None:
+    """An entry whose owner was killed without a chance to say so."""
+    source = f"""
+import os, signal
+from sandbox.registry.registration import Registration
+Registration({str(home)!r}, {id!r}, {{"image": None}}, ["bash"])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", source], check=False).returncode == -9
+
+
+def test_an_entry_has_the_layout_that_the_seed_draws(home: Path) -> None:
+    registration = registered(home, "vm-a1b2c3d4", ["python", "script.py"])
+    place = home / "vms" / "vm-a1b2c3d4"
+    assert (place / "pid").read_text().splitlines()[0] == str(os.getpid())
+    assert (place / "status").read_text() == "running"
+    assert (place / "created_at").read_text().isdigit()
+    assert json.loads((place / "config.json").read_text())["image"] == "standard"
+    assert (place / "logs").is_dir()
+    registration.end()
+    assert (place / "status").read_text() == "stopped"
+    assert not (place / "pid").exists()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+def test_nobody_else_can_look_whatever_the_umask(home: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with Sandbox() as sandbox:
+            place = home / "vms" / sandbox.id
+            modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (home, home / "vms", place, *place.iterdir())}
+    finally:
+        os.umask(before)
+    for path, mode in modes.items():
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_living_sandbox_is_listed_as_running_with_its_command(home: Path) -> None:
+    with Sandbox({"image": "standard"}, command=["python", "script.py"]) as sandbox:
+        (entry,) = list_vms(status="running")
+        assert (entry.id, entry.pid, entry.image) == (sandbox.id, os.getpid(), "standard")
+        assert entry.command == ["python", "script.py"]
+    assert list_vms(status="running") == []
+    assert get_vm(sandbox.id).status == "stopped"
+
+
+def test_a_secret_is_in_no_file_of_the_registry(home: Path) -> None:
+    secret = "sk-not-to-be-seen-anywhere"
+    config = {"network": {"secrets": {"KEY": {"value": secret, "hosts": ["api.openai.com"]}}}}
+    with Sandbox(config) as sandbox:
+        sandbox.exec("true")
+        for directory, _, names in os.walk(home):
+            for name in names:
+                path = Path(directory, name)
+                if path.is_file():
+                    assert secret.encode() not in path.read_bytes(), path
+
+
+def test_an_owner_that_was_killed_is_found_and_marked(home: Path) -> None:
+    ended_owner(home, "vm-00000001")
+    assert find(str(home), "vm-00000001").status == "crashed"
+    assert (home / "vms" / "vm-00000001" / "status").read_text() == "crashed"
+
+
+def test_a_pid_that_another_process_has_now_is_not_taken_for_the_owner(home: Path) -> None:
+    ended_owner(home, "vm-00000002")
+    file = home / "vms" / "vm-00000002" / "pid"
+    lines = file.read_text().splitlines()
+    file.write_text(f"{os.getpid()}\n{lines[1]}\n")  # the number is alive, the start is another's
+    assert find(str(home), "vm-00000002").status == "crashed"
+
+
+def test_an_id_may_be_shortened_while_it_is_unique(home: Path) -> None:
+    first, second = registered(home, "vm-aa110000"), registered(home, "vm-aa220000")
+    assert find(str(home), "vm-aa1").id == "vm-aa110000"
+    assert find(str(home), "aa2").id == "vm-aa220000"
+    for unclear in ("vm-aa", "zz", ""):
+        with pytest.raises(NotFound):
+            find(str(home), unclear)
+    first.end()
+    second.end()
+
+
+def test_a_running_sandbox_cannot_be_removed(home: Path) -> None:
+    registration = registered(home, "vm-00000003")
+    with pytest.raises(SandboxError, match="kill"):
+        ends.remove(find(str(home), registration.id))
+    registration.end()
+    ends.remove(find(str(home), registration.id))
+    assert entries(str(home)) == []
+
+
+def test_prune_takes_ended_ones_and_half_made_ones_and_leaves_the_living(home: Path) -> None:
+    living = registered(home, "vm-00000004")
+    registered(home, "vm-00000005").end()
+    ended_owner(home, "vm-00000006")
+    ended_owner(home, "vm-00000007")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    os.rename(home / "vms" / "vm-00000007", home / "vms" / f".vm-00000007.{dead.pid}")
+    removed, kept = ends.prune(str(home))
+    assert (sorted(removed), kept) == (["vm-00000005", "vm-00000006"], [])
+    assert os.listdir(home / "vms") == [living.id]
+    living.end()
+
+
+def test_prune_keeps_changes_that_nobody_has_applied(home: Path) -> None:
+    registration = registered(home, "vm-00000008")
+    upper = home / "vms" / registration.id / "overlay" / "upper"
+    upper.mkdir(parents=True)
+    (upper / "work.txt").write_text("hours of it")
+    registration.end()
+    assert ends.prune(str(home)) == ([], [registration.id])
+    assert ends.prune(str(home), changes_too=True) == ([registration.id], [])
+
+
+def test_what_a_tenant_left_in_its_layer_cannot_stop_a_removal_or_lead_it_astray(home: Path, tmp_path: Path) -> None:
+    registration = registered(home, "vm-00000009")
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o755)
+    locked = home / "vms" / registration.id / "overlay" / "work" / "work"
+    locked.mkdir(parents=True)
+    (locked / "link").symlink_to(outside)
+    deep = locked
+    for _ in range(150):
+        deep = deep / ("d" * 20)
+        deep.mkdir()
+    locked.chmod(0)
+    registration.end()
+    ends.remove(find(str(home), registration.id))
+    assert os.listdir(home / "vms") == []
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o755
+
+
+def test_starts_lists_and_prunes_at_the_same_time_do_not_disturb_each_other(home: Path) -> None:
+    def life(number: int) -> str:
+        registration = registered(home, f"vm-{number:08x}")
+        if number % 3 == 0:
+            ends.prune(str(home))
+        assert find(str(home), registration.id).running
+        registration.end()
+        return registration.id
+
+    with ThreadPoolExecutor(16) as pool:
+        assert len(set(pool.map(life, range(1, 200)))) == 199
+    ends.prune(str(home))
+    assert os.listdir(home / "vms") == []
+
+
+def test_the_oldest_stopped_ones_give_way(home: Path) -> None:
+    for number in range(1, 30):
+        registered(home, f"vm-{number:08x}").end()
+    ends.trim(str(home), 10)
+    assert len(entries(str(home))) == 10
+
+
+def test_a_sandbox_that_could_not_be_built_leaves_no_entry(home: Path) -> None:
+    with pytest.raises(SandboxError):
+        Sandbox({"filesystem": {"root": "/no/such/project"}})
+    assert entries(str(home)) == []

@@ -1,0 +1,53 @@
+"""Fixtures for tests that use the real `sandbox` command, with a registry and a project of the test's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """SANDBOX_HOME. Whatever still runs there at the end of the test is ended."""
+    place, project = tmp_path / "home", tmp_path / "project"
+    project.mkdir()
+    monkeypatch.setenv("SANDBOX_HOME", str(place))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(project)
+    yield place
+    from sandbox.registry import ends
+    from sandbox.registry.registry import entries
+
+    for entry in entries(str(place)):
+        if entry.running and entry.pid != os.getpid():
+            ends.kill(entry)
+
+
+@pytest.fixture
+def rpc(home: Path) -> list[str]:
+    """The command that clients start."""
+    return [*program(), "--rpc"]
+
+
+@pytest.fixture
+def cli(home: Path) -> Command:
+    """Runs `sandbox` with words and returns what it printed and how it ended."""
+
+    def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+        given: Any = options
+        return subprocess.run([*program(), *words], capture_output=True, text=True, check=False, **given)
+
+    return run
+
+
+def program() -> list[str]:
+    """The `sandbox` command of the interpreter that runs the tests."""
+    return [sys.executable, "-m", "sandbox.cli.main"]

@@ -1,0 +1,266 @@
+"""An overlay project: what was changed is shown, carried over when asked, and nothing leads out of either side."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import Sandbox
+from sandbox.errors import NotFound, SandboxError
+from sandbox.vfs.changes import Change
+from sandbox.vfs.review import printable, summary, unified
+from sandbox.vfs.workspace import Workspace
+
+pytestmark = pytest.mark.walls
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
+    project = tmp_path / "project"
+    (project / "sub").mkdir(parents=True)
+    (project / "a").write_text("one\n")
+    (project / "b").write_text("two\n")
+    (project / "sub/x").write_text("x\n")
+    (project / "link").symlink_to("a")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/victim").write_text("untouched")
+    return project
+
+
+@pytest.fixture
+def sandbox(project: Path) -> Iterator[Sandbox]:
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        yield sandbox
+
+
+def do(sandbox: Sandbox, script: str) -> dict[str, Change]:
+    result = sandbox.exec(script)
+    assert result.exit_code == 0, result.stderr
+    return {change.path: change for change in sandbox.changes()}
+
+
+def test_the_project_is_seen_and_not_touched(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "cat a b sub/x link; echo more >> a; rm b; rm -r sub; echo new > new; chmod 700 .")
+    assert sorted(path.name for path in project.rglob("*")) == ["a", "b", "link", "sub", "x"]
+    assert (project / "a").read_text() == "one\n"
+    assert sandbox.exec("cat a; ls").stdout == "one\nmore\na\nlink\nnew\n"
+
+
+def test_every_kind_of_change_is_told(sandbox: Sandbox) -> None:
+    found = do(
+        sandbox,
+        "echo more >> a; rm b; rm -r sub; mkdir sub; echo y > sub/y; ln -sf b link; mkdir -p n/m; echo z > n/m/z",
+    )
+    kinds = {path: change.kind for path, change in found.items()}
+    assert kinds == {
+        "a": "modified",
+        "b": "deleted",
+        "link": "modified",
+        "n": "added",
+        "n/m": "added",
+        "n/m/z": "added",
+        "sub/x": "deleted",
+        "sub/y": "added",
+    }
+
+
+def test_a_mode_alone_is_a_change_and_a_touched_file_is_none(sandbox: Sandbox) -> None:
+    found = do(sandbox, "chmod 755 a; touch b; echo two > b; chmod 700 sub")
+    assert {path: change.kind for path, change in found.items()} == {"a": "mode", "sub": "mode"}
+    assert summary(found["a"]) == "m a mode 644 -> 755"
+
+
+def test_a_file_in_place_of_a_directory_and_the_other_way_round(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "rm -r sub; echo file > sub; rm a; mkdir a; echo in > a/in")
+    assert sandbox.apply().refused == []
+    assert ((project / "sub").read_text(), (project / "a/in").read_text()) == ("file\n", "in\n")
+    assert sandbox.changes() == []
+
+
+def test_everything_is_carried_over_and_then_nothing_is_left_to_do(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "echo more >> a; rm b; rm -r sub; mkdir sub; echo y > sub/y; ln -sf sub link; chmod 755 a; mkdir n; echo z > n/z")
+    done = sandbox.apply()
+    assert done.refused == []
+    assert (project / "a").read_text() == "one\nmore\n"
+    assert stat.S_IMODE((project / "a").stat().st_mode) == 0o755
+    assert not (project / "b").exists()
+    assert os.listdir(project / "sub") == ["y"]
+    assert os.readlink(project / "link") == "sub"
+    assert (project / "n/z").read_text() == "z\n"
+    assert sandbox.changes() == []
+    # A second round, after more work in the same sandbox, has nothing against our own writing.
+    do(sandbox, "echo again >> a")
+    assert sandbox.apply().applied == ["a"]
+    assert (project / "a").read_text() == "one\nmore\nagain\n"
+
+
+def test_only_what_is_named_is_carried_over(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "echo more >> a; rm b; mkdir -p n/m; echo z > n/m/z; echo o > n/other")
+    assert sandbox.apply(["n/m/z", str(project / "b")]).applied == ["b", "n/m/z"]
+    assert (project / "a").read_text() == "one\n"
+    assert not (project / "b").exists()
+    assert [path.name for path in (project / "n").rglob("*")] == ["m", "z"]
+    assert sandbox.apply(["nothing"]).refused == [("nothing", "nothing changed there")]
+    with pytest.raises(SandboxError, match="not in the project"):
+        sandbox.apply(["../outside"])
+
+
+def test_what_the_host_changed_meanwhile_is_refused_and_both_sides_are_shown(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "echo inside >> a; rm b; rm -r sub")
+    (project / "a").write_text("one\noutside\n")
+    (project / "b").write_text("kept\n")
+    (project / "sub/x").write_text("kept\n")
+    done = sandbox.apply()
+    assert done.applied == []
+    assert [path for path, _ in done.refused] == ["a", "b", "sub"]
+    assert all("changed on the host" in reason for _, reason in done.refused)
+    assert (project / "a").read_text() == "one\noutside\n"
+    (change,) = [change for change in sandbox.changes() if change.path == "a"]
+    assert list(unified(sandbox._workspace(), change))[3:] == [" one", "-outside", "+inside"]
+    assert sandbox._workspace().apply(["a"], overwrite=True).applied == ["a"]
+    assert (project / "a").read_text() == "one\ninside\n"
+
+
+def test_a_file_that_the_host_removed_meanwhile_is_not_brought_back_unasked(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "echo more >> a")
+    (project / "a").unlink()
+    assert sandbox.apply().refused == [("a", "the file was removed on the host")]
+    assert not (project / "a").exists()
+
+
+def test_a_file_that_appeared_on_the_host_meanwhile_is_not_replaced(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "echo inside > new")
+    (project / "new").write_text("outside")
+    assert len(sandbox.apply().refused) == 1
+    assert (project / "new").read_text() == "outside"
+
+
+def test_links_lead_nowhere_when_changes_are_carried_over(sandbox: Sandbox, project: Path, tmp_path: Path) -> None:
+    do(sandbox, "echo evil > sub/victim; echo more > sub/x")
+    # The host's own directory becomes a link, between the look and the deed.
+    (project / "sub/x").unlink()
+    (project / "sub").rmdir()
+    (project / "sub").symlink_to(tmp_path / "outside")
+    done = sandbox.apply(overwrite_all(sandbox))
+    assert (tmp_path / "outside/victim").read_text() == "untouched"
+    assert os.listdir(tmp_path / "outside") == ["victim"]
+    assert done.applied == [] or not (project / "sub").is_symlink()
+
+
+def overwrite_all(sandbox: Sandbox) -> list[str]:
+    return [change.path for change in sandbox.changes()]
+
+
+def test_a_link_that_leads_out_is_carried_over_only_when_named(sandbox: Sandbox, project: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    found = do(sandbox, f"ln -s {outside} way; ln -s ../../etc up; ln -s sub/x fine; ln -s ./../project/a back")
+    assert {path: change.risk is not None for path, change in found.items()} == {
+        "way": True,
+        "up": True,
+        "fine": False,
+        "back": True,
+    }
+    assert sandbox.apply().applied == ["fine"]
+    assert not (project / "way").is_symlink()
+    assert sandbox.apply(["way"]).applied == ["way"]
+    assert os.readlink(project / "way") == str(outside)
+    assert (outside / "victim").read_text() == "untouched"
+
+
+def test_what_the_host_would_obey_is_carried_over_only_when_named(sandbox: Sandbox, project: Path) -> None:
+    script = "mkdir -p .git/hooks .vscode; echo h > .git/hooks/pre-commit; echo c > .git/config; echo t > .vscode/tasks.json"
+    found = do(sandbox, script + "; echo b > .bashrc; echo fine > fine")
+    assert sandbox.apply().applied == [".git", "fine"]
+    assert not (project / ".git/hooks").exists()
+    assert found[".git/config"].risk
+    assert sandbox.apply([".git/config"]).applied == [".git/config"]
+
+
+def test_devices_fifos_sockets_and_setuid_are_not_carried_over(sandbox: Sandbox, project: Path) -> None:
+    script = "import socket; socket.socket(socket.AF_UNIX).bind('s')"
+    do(sandbox, f'mkfifo f; python3 -c "{script}"; cp /bin/true t; chmod 6755 t')
+    done = sandbox.apply()
+    assert dict(done.refused) == {"f": "is a fifo", "s": "is a socket"}
+    assert stat.S_IMODE((project / "t").stat().st_mode) == 0o755
+
+
+def test_names_and_contents_cannot_act_on_a_terminal(sandbox: Sandbox) -> None:
+    found = do(sandbox, r"""printf 'a\033]0;x\007\n\r\xc2\x9b2J' > "$(printf 'n\033[2J\n')"; ln -s "$(printf 'x\033[1m')" l""")
+    text = "\n".join(summary(change) for change in found.values())
+    for change in found.values():
+        text += "\n".join(unified(sandbox._workspace(), change))
+    assert all(one == "\n" or one.isprintable() for one in text)
+    assert printable("\x1b[2J\u202e\udcff") == r"\x1b[2J\u202e\udcff"
+
+
+def test_binary_and_large_files_are_told_by_size(sandbox: Sandbox) -> None:
+    found = do(sandbox, r"printf '\0\1' > bin; head -c 3000000 /dev/zero | tr '\0' x > large; printf '\377' > latin")
+    workspace = sandbox._workspace()
+    assert list(unified(workspace, found["bin"])) == ["(binary file: none -> 2 bytes)"]
+    assert list(unified(workspace, found["large"])) == ["(large file: none -> 3000000 bytes)"]
+    assert list(unified(workspace, found["latin"])) == ["(binary file: none -> 1 bytes)"]
+
+
+def test_whatever_a_tenant_has_left_can_be_thrown_away(project: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        sandbox.exec("mkdir closed; echo x > closed/x; chmod 000 closed; rm a b; mkdir -p l/o/t; mv l/o m; mknod f p")
+        nest = "import os\nfor _ in range(3000):\n os.mkdir('deeper'); os.chdir('deeper')"
+        assert sandbox.exec(["python3", "-c", nest]).exit_code == 0
+        assert any(change.impossible == "lies too deep" for change in sandbox.changes())
+        identity = sandbox.id
+        sandbox.discard()
+    home = os.environ["SANDBOX_HOME"]
+    assert not os.path.exists(f"{home}/vms/{identity}/overlay")
+    with pytest.raises(NotFound):
+        Workspace.find(home, identity)
+    assert sorted(os.listdir(project)) == ["a", "b", "link", "sub"]
+
+
+def test_changes_outlive_the_sandbox(project: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        sandbox.exec("echo more >> a")
+    assert [change.path for change in sandbox.changes()] == ["a"]
+    assert sandbox.apply().applied == ["a"]
+
+
+def test_nobody_else_can_look_at_the_changes(sandbox: Sandbox) -> None:
+    place = Path(os.environ["SANDBOX_HOME"]) / "vms" / sandbox.id / "overlay"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+def command(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "sandbox", *words]
+    return subprocess.run(argv, cwd=project, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+
+
+def test_run_diff_apply_discard_from_the_command_line(project: Path) -> None:
+    done = command("run", "--overlay", "--", "sh", "-c", "echo more >> a; rm b; mkdir .vscode; echo x > .vscode/x", project=project)
+    assert done.returncode == 0
+    identity = next(word.strip("`") for word in done.stderr.split() if word.startswith("vm-"))
+    shown = command("diff", identity, project=project)
+    assert "M a (4 -> 9 bytes)" in shown.stdout
+    assert "+more" in shown.stdout
+    assert "D b" in shown.stdout
+    assert (project / "a").read_text() == "one\n"
+    applied = command("apply", identity[:6], project=project)
+    assert applied.returncode == 1
+    assert "not applied: .vscode/x: tools on the host obey this file" in applied.stderr
+    assert (project / "a").read_text() == "one\nmore\n"
+    assert command("diff", "--summary", identity, project=project).stdout.count("\n") == 2
+    assert command("discard", identity, project=project).returncode == 0
+    gone = command("diff", identity, project=project)
+    assert gone.returncode == 125
+    assert "keeps no changes" in gone.stderr
+
+
+def test_a_run_without_changes_leaves_nothing_to_review(project: Path) -> None:
+    done = command("run", "--overlay", "--", "cat", "a", project=project)
+    assert (done.stdout, done.stderr) == ("one\n", "")
+    assert not list(Path(os.environ["SANDBOX_HOME"]).glob("vms/*/overlay"))
