@@ -10,13 +10,6 @@ from typing import Any
 
 import pytest
 
-import sandbox.sandbox as life
-from sandbox.config.model import Config, Network
-from sandbox.engines.base import Plan
-from sandbox.engines.layout import layout
-from sandbox.network.placeholders import placeholders
-from sandbox.network.trust import trusted
-from sandbox.network.watch import Watch
 from sandbox.result import ExecResult
 from sandbox.sandbox import Sandbox
 from tests.network.lab import LoopThread, Origin, Pki
@@ -32,7 +25,6 @@ class Furnished:
         self,
         directory: Path,
         network: Mapping[str, Any],
-        monkeypatch: pytest.MonkeyPatch,
         *,
         hooks: object | None = None,
         protocols: list[str] | None = None,
@@ -48,35 +40,15 @@ class Furnished:
             "intercept": True,
             **network,
         }
-        self.network = Network.read(settings)
-        self.placeholders = placeholders(self.network.secrets)
-        self.watch = Watch(
-            {},
-            self.network,
-            sandbox_id="vm-test",
-            emit=self.heard.emit,
-            record=self.heard.record,
-            dial=lambda address, port: self.sandbox.dial(address, port),
-            hooks=hooks,
-            resolve=self._resolve,
-            placeholders=self.placeholders,
-        )
-        authority = self.watch.ca_certificate()
-        assert authority is not None
-        self.trust = trusted(authority)
-
-        def furnished(config: Config, identity: str, environment: Mapping[str, str]) -> Plan:
-            plan = layout(config, identity, environment)
-            plan.files += self.trust.files
-            plan.operations += self.trust.mounts()
-            plan.environment |= self.trust.environment
-            return plan
-
-        monkeypatch.setattr(life, "layout", furnished)
         # The interpreter that runs the tests, with what is installed for it, is there as well.
-        self.sandbox = Sandbox({"network": settings, "filesystem": {"allow_read": [sys.prefix]}})
-        self.watch.sockets.update(self.sandbox._guest.sockets)
-        self.watch.start()
+        config = {"network": settings, "filesystem": {"allow_read": [sys.prefix]}}
+        self.settings = settings
+        self.sandbox = Sandbox(config, hooks=hooks)
+        self.watch = self.sandbox._watch
+        self.watch.resolve = self._resolve  # before the first connection
+        self.watch.record = self.heard.record
+        self.sandbox.on_event(lambda event: self.heard.emit(event) if event["type"] == "network" else None)
+        self.placeholders = self.watch.placeholders
 
     def _resolve(self, host: str, port: int) -> list[str]:
         if host not in NAMES:
@@ -90,7 +62,6 @@ class Furnished:
         return self.sandbox.exec(command[0] if len(command) == 1 else list(command), timeout=120, **more)
 
     def close(self) -> None:
-        self.watch.close()
         self.sandbox.close()
         for one in self.origins.values():
             one.close()
@@ -103,10 +74,11 @@ def furnished_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
     made: list[Furnished] = []
 
     def make(network: Mapping[str, Any] | None = None, **more: Any) -> Furnished:
-        made.append(Furnished(tmp_path, network or {}, monkeypatch, **more))
+        made.append(Furnished(tmp_path, network or {}, **more))
         return made[-1]
 
     yield make

@@ -139,19 +139,14 @@ def test_a_script_decides_about_hosts(furnished: Make) -> None:
 
 def test_keys_are_rotated_and_revoked_while_the_tenant_lives(furnished: Make) -> None:
     place = furnished({"secrets": key()})
-    network = place.network
-    network.secrets["KEY"].value = "sk-rotated-987654321"
-    place.watch.update(network)
+    place.sandbox.update_network({"secrets": key(value="sk-rotated-987654321")})
     place.run("curl", "-sS", *bearer(place), place.url())
     assert dict(place.origins["api.test"].seen[0]["headers"])["authorization"] == "Bearer sk-rotated-987654321"
-    network.secrets = {}
-    place.watch.update(network)
+    place.sandbox.update_network({"secrets": {"KEY": None}})
     assert "has been revoked" in place.run("curl", "-sS", *bearer(place), place.url()).stdout
 
 
 def test_a_value_is_nowhere_but_in_memory_and_on_the_wire(furnished: Make, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
     place = furnished({"secrets": key(**{"in": ["header", "query", "body"]})})
     holder = place.placeholders["KEY"]
     for arguments in (
@@ -166,7 +161,7 @@ def test_a_value_is_nowhere_but_in_memory_and_on_the_wire(furnished: Make, tmp_p
     assert VALUE not in told
     assert VALUE not in repr(place.watch.network) + repr(place.watch.network.plain())
     # Everything that can be read inside: processes, environment, files.
-    inside = place.run("/bin/sh", "-c", "env; cat /proc/*/environ /proc/*/cmdline /etc/* 2>/dev/null; grep -rs sk- /tmp ~")
+    inside = place.run("/bin/sh", "-c", "env; cat /proc/*/environ /proc/*/cmdline /etc/* 2>/dev/null; grep -rs sk- /tmp /run")
     assert VALUE not in inside.stdout
     # And outside: arguments and environments of every process, and what was written to disk meanwhile.
     mine = {str(os.getpid())}
