@@ -38,18 +38,25 @@ class Sandbox(Commands, Files):
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process."""
 
     def __init__(
-        self, config: Asked = None, *, hooks: object | None = None, command: Sequence[str] | None = None
+        self,
+        config: Asked = None,
+        *,
+        hooks: object | None = None,
+        command: Sequence[str] | None = None,
+        resolve: Callable[[str, int], Sequence[str]] | None = None,
     ) -> None:
         """Builds the walls at once.
 
         `hooks` see and change requests (docs/hooks.md) and file operations (docs/vfs.md); `command` is what
-        `sandbox list` shows. Raises ConfigError, EngineUnavailable, WallError or LimitUnavailable; then nothing is left behind.
+        `sandbox list` shows; `resolve(host, port)` gives the addresses of allowed hosts in place of the system's
+        resolver. Raises ConfigError, EngineUnavailable, WallError or LimitUnavailable; then nothing is left behind.
         """
         plain, self._providers = take_providers(config)
         self.config = tightened(read_config(plain))
         self.id = f"vm-{os.urandom(4).hex()}"
         self._hooks = hooks
         self._command = command
+        self._resolve = resolve
         self._events = Events()
         self._lock = Lock()
         self._closed = False
@@ -126,9 +133,11 @@ class Sandbox(Commands, Files):
             record=self.record.write,
             dial=nobody_there,
             hooks=self._hooks,
+            resolve=self._resolve,
             placeholders=held,
         )
         self._endings.append(watch.close)
+        watch.furnish(self._plan)
         return watch
 
     def _report_changes(self) -> None:

@@ -35,9 +35,9 @@ def test_a_name_denied_on_one_port_can_still_be_resolved() -> None:
 
 
 def test_ssh_needs_allow_git_or_the_port() -> None:
-    assert "allow_git" in policy(allowed_hosts=["github.com"]).connect("github.com", 22).reason
+    assert "allow_git" in policy(allowed_hosts=["github.com"], allow_git=False).connect("github.com", 22).reason
     assert policy(allowed_hosts=["github.com"], allow_git=True).connect("github.com", 22)
-    assert policy(allowed_hosts=["github.com:22"]).connect("github.com", 22)
+    assert policy(allowed_hosts=["github.com:22"], allow_git=False).connect("github.com", 22)
     assert not policy(allowed_hosts=["github.com"], allow_git=True).connect("evil.com", 22)
 
 

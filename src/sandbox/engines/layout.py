@@ -101,6 +101,8 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     _etc(plan, home)
     _project(plan, config.filesystem, home)
     visible = [plan.directory, *_paths(plan, config.filesystem)]
+    # A project in /var/tmp needs a directory there, not a link to our /tmp.
+    plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     _guards(plan, config.filesystem, visible)
     _proc(plan)
     _writable(plan)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, split
+from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, now_ns, split
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -29,7 +28,7 @@ class _Inode:
         self.content = content
         self.nlink = 2 if isinstance(content, dict) else 1
         self.uid = self.gid = 0
-        self.atime_ns = self.mtime_ns = self.ctime_ns = time.time_ns()
+        self.atime_ns = self.mtime_ns = self.ctime_ns = now_ns()
         self.xattrs: dict[str, bytes] | None = None
 
     def info(self) -> FileInfo:
@@ -40,7 +39,7 @@ class _Inode:
         )
 
     def changed(self) -> None:
-        self.mtime_ns = self.ctime_ns = time.time_ns()
+        self.mtime_ns = self.ctime_ns = now_ns()
 
 
 class _MemoryHandle(Handle):
@@ -141,7 +140,7 @@ class MemoryProvider(Provider):
                 raise failure(errno.EEXIST, new)
             names[name] = inode
             inode.nlink += 1
-            inode.ctime_ns = time.time_ns()
+            inode.ctime_ns = now_ns()
             self._find(parent).changed()
 
     def remove(self, path: str) -> None:
@@ -176,7 +175,7 @@ class MemoryProvider(Provider):
             if isinstance(inode.content, dict):
                 self._find(old_parent).nlink -= 1
                 self._find(new_parent).nlink += 1
-            inode.ctime_ns = time.time_ns()
+            inode.ctime_ns = now_ns()
             self._find(old_parent).changed()
             self._find(new_parent).changed()
 
@@ -205,7 +204,7 @@ class MemoryProvider(Provider):
             if sum(map(len, held.values())) + len(value) > XATTR_MAX:
                 raise failure(errno.ENOSPC, path)
             inode.xattrs = {**held, name: value}
-            inode.ctime_ns = time.time_ns()
+            inode.ctime_ns = now_ns()
 
     def listxattr(self, path: str) -> list[str]:
         return list(self._find(path).xattrs or ())
@@ -362,4 +361,4 @@ class MemoryProvider(Provider):
             inode.gid = changes.get("gid", inode.gid)
             inode.atime_ns = changes.get("atime_ns", inode.atime_ns)
             inode.mtime_ns = changes.get("mtime_ns", inode.mtime_ns)
-            inode.ctime_ns = time.time_ns()
+            inode.ctime_ns = now_ns()

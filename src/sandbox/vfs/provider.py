@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 
 NAME_MAX = 255
 PATH_MAX = 4096
+
+
+# The kernel stamps files by its coarse clock; with a finer one ours would be younger than what it stamps a moment later.
+_CLOCK_REALTIME_COARSE = 5
+
+
+def now_ns() -> int:
+    """The time to stamp on a file."""
+    try:
+        return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+    except OSError:  # not Linux
+        return time.time_ns()
 
 
 def failure(number: int, path: str | None = None) -> OSError:
