@@ -1,4 +1,4 @@
-"""Secrets, hooks, scripts and rules in a real sandbox: what the tenant, the origin, the events and the disk get to see."""
+"""Secrets, hooks, scripts and rules in a real sandbox: what tenant, origin, events and disk get to see."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_pip_trusts_the_gate(furnished: Make) -> None:
     place.origins["api.test"].answer = lambda *_: (200, [("Content-Type", "text/html")], page)
     place.run(sys.executable, "-m", "pip", "download", "--no-deps", "-i", place.url(path="/simple"), "thing")
     looked_into(place)
-    assert [one["target"] for one in place.origins["api.test"].seen][0] == "/simple/thing/"
+    assert place.origins["api.test"].seen[0]["target"] == "/simple/thing/"
 
 
 @needs["git"]
