@@ -84,6 +84,8 @@ def _command(name: str, words: list[str]) -> int:
 
     module, _summary = COMMANDS[name]
     command = import_module(f"sandbox.cli.{module}")
+    if not words and hasattr(command, "run_plain"):
+        return int(command.run_plain())  # nothing to parse: argparse would take longer than the command
     return int(command.run(parser_of(name).parse_args(words)))
 
 

@@ -30,7 +30,8 @@ class NetworkPolicy:
         self._secret_hosts = HostSet(
             (host for secret in network.secrets.values() for host in secret.hosts), "network.secrets.*.hosts"
         )
-        self._localhost_ports = frozenset(network.localhost_ports)
+        # The inside's own loopback cannot be taken away; what the word can mean is the host's.
+        self._localhost_ports = frozenset(network.localhost_ports if network.allow_localhost else ())
         self._block_private = network.block_private_ips
         self._git = network.allow_git
         self._everything = network.intercept
