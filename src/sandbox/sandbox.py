@@ -12,9 +12,11 @@ from sandbox.config.home import home
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, without_walls
+from sandbox.engines.vigil import Vigil
 from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.network.watch import Watch
+from sandbox.policy.environment import EnvFilter
 from sandbox.registry.registration import Registration
 from sandbox.rpc.listen import Listener
 
@@ -83,7 +85,8 @@ class Sandbox(Commands, Files):
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
-        self._registration = Registration(home(), self.id, self.config.plain(), self._command)
+        shown = EnvFilter(self.config.environment).redacted(self._command, os.environ)
+        self._registration = Registration(home(), self.id, self.config.plain(), shown)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
         self._place = engine.open(self._plan)
@@ -95,11 +98,26 @@ class Sandbox(Commands, Files):
             self._mounts.serve(self._guest.devices)
         if self.config.vfs.file_events:
             self._report_changes()
+        if self._plan.visible:
+            self.vigil = Vigil(self._place.pid, self.config.filesystem, self._plan.visible, self._appeared)
+            self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._endings.append(partial(os.close, self._null))
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._registration.beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
+
+    def _appeared(self, summary: str, path: str, rule: str) -> None:
+        self.record.write(
+            "policy_decision",
+            summary,
+            severity="warn",
+            operation="cover",
+            target=path,
+            result="blocked",
+            policy="sensitive-file-pattern",
+            reason=f"Matches blocked pattern: {rule}",
+        )
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/plan.py`."""

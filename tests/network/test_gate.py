@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import struct
 import subprocess
@@ -114,6 +115,43 @@ def test_redis_works_as_raw_tcp(walled: Walls, tmp_path: Path) -> None:
             room = walled(names={"db.test": LOCAL}, allowed_hosts=[f"db.test:{port}", *LOCAL])
             result = room.run(f"redis-cli -h db.test -p {port} set k v && redis-cli -h db.test -p {port} get k")
             assert result.stdout == "OK\nv\n", result.stderr
+        finally:
+            server.kill()
+
+
+def test_git_clones_over_ssh_from_a_host_it_knows_and_from_no_other(walled: Walls, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", "-C", str(source)]
+    subprocess.run(["git", "init", "-q", str(source)], check=True)
+    (source / "file").write_text("over ssh")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
+    (tmp_path / "authorized").write_text((tmp_path / "user.pub").read_text())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {"HostKey": tmp_path / "host", "AuthorizedKeysFile": tmp_path / "authorized", "StrictModes": "no",
+                "UsePAM": "no", "PidFile": "none", "ListenAddress": "127.0.0.1"}  # fmt: skip
+    (tmp_path / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", exist_ok=True)  # root's sshd wants an empty directory to be nobody in
+    command = ["/usr/sbin/sshd", "-D", "-e", "-p", str(port), "-f", str(tmp_path / "sshd_config")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None and any("listening" in line for line in server.stderr)
+            room = walled(names={"git.test": LOCAL}, allowed_hosts=[f"git.test:{port}", *LOCAL])
+            known = f"[git.test]:{port} {(tmp_path / 'host.pub').read_text()}"
+            room.sandbox.write_file("/tmp/known", known)
+            room.sandbox.write_file("/tmp/key", (tmp_path / "user").read_text(), mode=0o600)
+            user = pwd.getpwuid(os.getuid()).pw_name
+            clone = (
+                "cd /tmp && GIT_SSH_COMMAND='ssh -i /tmp/key -o BatchMode=yes -o UserKnownHostsFile=/tmp/{}' "
+                f"git clone -q ssh://{user}@git.test:{port}{source} copy && cat copy/file"
+            )
+            assert "Host key verification failed" in room.run(clone.format("empty")).stderr
+            result = room.run(clone.format("known"))
+            assert result.stdout == "over ssh", result.stderr
         finally:
             server.kill()
 

@@ -79,6 +79,7 @@ def test_host_ports_are_reached_by_the_hosts_name_alone() -> None:
     rules = policy(localhost_ports=[5432])
     assert rules.connect("host.sandbox.internal", 5432)
     assert not rules.connect("host.sandbox.internal", 22)
+    assert not policy(localhost_ports=[5432], allow_localhost=False).connect("host.sandbox.internal", 5432)
     assert not policy(allowed_hosts=["*"]).name("host.sandbox.internal")
     assert not policy(allowed_hosts=["*"]).connect("host.sandbox.internal", 80)
 

@@ -221,6 +221,7 @@ def test_no_secret_is_in_any_byte_we_wrote(project: Path, tmp_path: Path) -> Non
     shown = ""
     for words in (
         ["run", "--", "sh", "-c", f": {SECRET}; env; cat .env; exit 3"],
+        ["run", "--env", "MY_API_KEY", "--", "true"],
         ["config", "show"], ["config", "list", "--json"], ["config", "get", "network.secrets"], ["log"],
         ["log", "--json"],
         ["why", "--env", "MY_API_KEY"], ["why", "--path", ".env"],

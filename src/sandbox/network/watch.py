@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
 
+HOOKS = ("on_request", "on_response", "on_tls_verify")
+
 
 class Watch:
     """Owns the listening sockets the guest handed over, and everything the gate needs to know.
@@ -135,7 +137,8 @@ class Watch:
     def _may_intercept(self) -> bool:
         network = self.network
         ruled = bool(network.http.allow or network.http.deny or network.secrets)
-        return ruled or network.intercept or network.policy_script is not None or self.hooks is not None
+        hooked = any(getattr(self.hooks, name, None) for name in HOOKS)  # an object may have hooks for files alone
+        return ruled or network.intercept or network.policy_script is not None or hooked
 
     def wants_interception(self, host: str) -> bool:
         """Whether a hook, script or secret is a reason to see what is said to `host`."""
