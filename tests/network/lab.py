@@ -330,7 +330,7 @@ class Lab:
 
     async def _peek(self, client: socket.socket) -> bytes:
         """What the gate's own code does: waits for a whole ClientHello, or for anything that is not TLS."""
-        while True:
+        for _ in range(100):
             ready = asyncio.Event()
             asyncio.get_running_loop().add_reader(client, ready.set)
             try:
@@ -341,6 +341,7 @@ class Lab:
             if not data or data[0] != 0x16 or len(data) >= 5 + int.from_bytes(data[3:5], "big"):
                 return data
             await asyncio.sleep(0.01)
+        return data
 
     def wait_until_idle(self, timeout: float = 30) -> None:
         """Until every connection has been dealt with."""

@@ -156,7 +156,7 @@ def test_mangled_requests_never_break_the_gate_or_reach_the_origin_as_something_
 
 
 def test_hundreds_of_connections_at_once_are_all_answered(make_lab: MakeLab) -> None:
-    lab = make_lab({"secrets": {"KEY": secret()}})
+    lab = make_lab()
 
     async def one(number: int) -> int:
         context = ssl.create_default_context(cafile=lab.ca_file)

@@ -56,6 +56,9 @@ class Authority:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([protocol])
+        # Nobody resumes: programs inside are short-lived. And a client that refuses us while tickets are on their way
+        # resets the connection, and with it the alert that says why.
+        context.num_tickets = 0
         with _readable(self._leaf(host) + self.pem) as chain, _readable(self._leaf_key_pem) as key:
             context.load_cert_chain(chain, key)
         self._contexts[wanted] = context

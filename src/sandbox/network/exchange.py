@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from sandbox.errors import Denied
 from sandbox.network.denial import denied, printable, unreachable, unreadable
 from sandbox.network.destination import Destination
-from sandbox.network.http1_upstream import UpstreamError
 from sandbox.network.message import EMPTY, BadMessage, Body, Whole
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
@@ -48,8 +47,10 @@ class Exchange:
         self._secrets = secrets
         self._hooks = hooks
         self._upstreams = upstreams
+        self.asked = False  # whether the tenant ever asked for anything
 
     async def __call__(self, request: Request) -> Response:
+        self.asked = True
         report = Report(self._context, self._destination, self._secrets, request)
         try:
             if request.problem is not None:
@@ -61,7 +62,7 @@ class Exchange:
         except BadMessage as problem:
             reason = printable(str(problem))
             return report.ended(unreadable(reason, problem.status), Decision(False, "ambiguous-request", reason))
-        except (UpstreamError, TimeoutError) as problem:
+        except OSError as problem:  # upstream failed or took too long, or the tenant left within its request
             reason = self._secrets.scrub(str(problem) or "it took too long")
             return report.ended(unreachable(request.host, reason), Decision(True, "upstream", reason))
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sandbox.policy.decision import Decision
 
 HANDSHAKE_TIMEOUT = 30.0
+UNTRUSTED = "; perhaps it does not trust the sandbox's authority"
 PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
@@ -102,7 +103,7 @@ class Interception:
                 await tls.handshake()
             await self._serve(tls, protocol, "https", destination, context, upstreams)
         except ssl.SSLError as problem:
-            raise Denied("tls", f"the tenant ended the TLS handshake: {problem.reason or problem}") from None
+            raise Denied("tls", f"the TLS handshake failed ({problem.reason or problem})" + UNTRUSTED) from None
         finally:
             upstreams.close()
             stream.close()
@@ -132,8 +133,10 @@ class Interception:
         speak = Http2Tenant if protocol == HTTP2 else Http1Tenant
         try:
             await speak(stream, scheme, destination.host, destination.port, handle).serve()
-        except (ConnectionError, TimeoutError, BrokenPipeError):
-            pass  # the tenant left, or took too long; what it asked for has been reported
+        except (ConnectionError, TimeoutError):
+            # The tenant left, or took too long; what it asked for has been reported.
+            if scheme == "https" and not handle.asked:
+                raise Denied("tls", "the tenant ended the connection after the TLS handshake" + UNTRUSTED) from None
         finally:
             stream.close()
 
