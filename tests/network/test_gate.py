@@ -167,6 +167,7 @@ def test_a_name_that_is_not_listed_is_refused_by_dns_and_recorded(walled: Walls)
     entry = room.heard.records[0]
     assert (entry["type"], entry["severity"], entry["result"]) == ("policy_decision", "warn", "blocked")
     assert entry["reason"] == event["reason"]
+    assert len(room.heard.records) == len(room.heard.events) == 1  # one wish, though resolvers ask four times
 
 
 def test_nothing_is_reachable_when_nothing_is_listed(walled: Walls, origin: Origin) -> None:
