@@ -225,6 +225,22 @@ def test_an_answer_that_dribbles_a_value_byte_by_byte_is_cleaned(make_lab: MakeL
     assert PLACEHOLDER.encode() in body
 
 
+def test_values_in_trailers_and_early_hints_are_turned_back_too(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+
+    async def answer(reader: Any, writer: Any) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 103 Early Hints\r\nLink: <{VALUE}>\r\n\r\n".encode())
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+        writer.write(f"0\r\nX-Sum: {VALUE}\r\n\r\n".encode())
+        await writer.drain()
+
+    lab.origins["api.example.com"].raw = answer
+    text = lab.say(f"GET / HTTP/1.1\r\nHost: api.example.com\r\nX: {PLACEHOLDER}\r\nConnection: close\r\n\r\n".encode())
+    assert VALUE.encode() not in text
+    assert text.count(PLACEHOLDER.encode()) == 2 or (b"103" in text and b"X-Sum" not in text)
+
+
 def test_upstream_is_asked_not_to_compress(make_lab: MakeLab) -> None:
     lab = make_lab({"secrets": {"KEY": secret()}})
     lab.ask("GET", "/", {**bearer(), "Accept-Encoding": "br, gzip"})

@@ -9,21 +9,23 @@ the request really goes to. Whatever fails on the way refuses the request.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import Denied
 from sandbox.network.denial import denied, printable, unreachable, unreadable
 from sandbox.network.destination import Destination
 from sandbox.network.message import EMPTY, BadMessage, Body, Whole
+from sandbox.network.secrets import cleaned
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from sandbox.network.allowance import Allowance
     from sandbox.network.destination import GateContext
     from sandbox.network.hooks import HookRunner
-    from sandbox.network.message import Request, Response
+    from sandbox.network.message import Inform, Pair, Request, Response
     from sandbox.network.secrets import Secrets
     from sandbox.network.stream import ByteStream
     from sandbox.network.upstream import Upstreams
@@ -31,23 +33,31 @@ if TYPE_CHECKING:
 ALLOWED = Decision(True, "network.allowed_hosts", "allowed")
 
 
+class Parts(Protocol):
+    """What of a sandbox every request is handled with, as it is now: `update_network` may replace it."""
+
+    secrets: Secrets
+    hooks: HookRunner
+    allowance: Allowance
+
+
 class Exchange:
     """Handles the requests of one tenant connection. Calling it with a Request always gives a Response."""
 
-    def __init__(
-        self,
-        destination: Destination,
-        context: GateContext,
-        secrets: Secrets,
-        hooks: HookRunner,
-        upstreams: Upstreams,
-    ) -> None:
+    def __init__(self, destination: Destination, context: GateContext, parts: Parts, upstreams: Upstreams) -> None:
         self._destination = destination
         self._context = context
-        self._secrets = secrets
-        self._hooks = hooks
+        self._parts = parts
         self._upstreams = upstreams
         self.asked = False  # whether the tenant ever asked for anything
+
+    @property
+    def _secrets(self) -> Secrets:
+        return self._parts.secrets
+
+    @property
+    def _hooks(self) -> HookRunner:
+        return self._parts.hooks
 
     async def __call__(self, request: Request) -> Response:
         self.asked = True
@@ -68,6 +78,7 @@ class Exchange:
 
     async def _handled(self, request: Request, report: Report) -> Response:
         self._judge(request)
+        request.allowance = self._parts.allowance
         if request.stream is not EMPTY:
             report.body = request.stream = Counted(request.stream)
         body = request.stream
@@ -80,6 +91,8 @@ class Exchange:
             request.headers.set("Accept-Encoding", "identity")
         asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
         words = await self._secrets.put_in(request)
+        if words and request.inform is not None:
+            request.inform = _cleaning(request.inform, words)
         if request.stream is not body:
             request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
         if "Upgrade" in request.headers:
@@ -89,6 +102,7 @@ class Exchange:
         response = await self._upstreams.send(request)
         if response.switched is not None:
             return self._upgraded(request, response, report, words)
+        response.allowance = request.allowance
         try:
             self._secrets.clean(response, words)
             if self._hooks.on_responses:
@@ -136,6 +150,15 @@ class Exchange:
 
         response.upgraded = upgraded
         return response
+
+
+def _cleaning(inform: Inform, words: Mapping[bytes, bytes]) -> Inform:
+    """Informational answers, too, may give a value back."""
+
+    async def cleaned_inform(status: int, pairs: list[Pair]) -> None:
+        await inform(status, cleaned(pairs, words))
+
+    return cleaned_inform
 
 
 class Report:

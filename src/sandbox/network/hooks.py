@@ -131,7 +131,7 @@ class HookRunner:
     def close(self) -> None:
         """Waits for nobody: a hook that still runs has lost its say."""
         if self._workers is not None:
-            self._workers.shutdown(wait=False, cancel_futures=True)
+            self._workers.shutdown(wait=False)
 
 
 def _hooks(hooks: object | None, name: str) -> list[Hook]:

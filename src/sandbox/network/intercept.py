@@ -12,6 +12,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied
+from sandbox.network.allowance import Allowance
 from sandbox.network.ca import Authority
 from sandbox.network.exchange import Exchange
 from sandbox.network.hooks import HookRunner
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sandbox.policy.decision import Decision
 
 HANDSHAKE_TIMEOUT = 30.0
+LEAVE = 5.0
 UNTRUSTED = "; perhaps it does not trust the sandbox's authority"
 PREFACE = b"PRI * HTTP/2.0\r\n"
 
@@ -50,12 +52,13 @@ class Interception:
         *,
         log: Callable[[str], None] | None = None,
     ) -> None:
-        self._hooks_object = hooks
+        self._given_hooks = hooks
         self._log = log or (lambda line: None)
         self._authority: Authority | None = None
-        self._secrets = Secrets(network.secrets, placeholders)
+        self.secrets = Secrets(network.secrets, placeholders)
+        self.allowance = Allowance()
         self._network = network
-        self._hooks = HookRunner(hooks, _script(network, self._log))
+        self.hooks = HookRunner(hooks, _script(network, self._log))
         self._trust = Trust(network.ca_certificates)
         self._trust.warm()
 
@@ -63,11 +66,11 @@ class Interception:
         """New requests see `network`. Changes nothing when it raises ConfigError."""
         old = self._network
         scripted = (network.policy_script, network.policy_secrets) != (old.policy_script, old.policy_secrets)
-        hooks = HookRunner(self._hooks_object, _script(network, self._log)) if scripted else self._hooks
-        self._secrets.update(network.secrets)
-        if hooks is not self._hooks:
-            self._hooks.close()
-            self._hooks = hooks
+        hooks = HookRunner(self._given_hooks, _script(network, self._log)) if scripted else self.hooks
+        self.secrets.update(network.secrets)
+        if hooks is not self.hooks:
+            self.hooks.close()  # what runs in it ends there
+            self.hooks = hooks
         if network.ca_certificates != old.ca_certificates:
             self._trust = Trust(network.ca_certificates)
         self._network = network
@@ -75,15 +78,15 @@ class Interception:
     def wants(self, host: str) -> bool:
         """Whether connections to `host` must be looked into. A secret anywhere is a reason everywhere: a
         placeholder on its way to the wrong host can only be stopped where it can be seen."""
-        return bool(self._secrets) or bool(self._hooks)
+        return bool(self.secrets) or bool(self.hooks)
 
     def host_allowed(self, host: str) -> Decision | None:
         """What the policy script's `is_host_allowed` says; None when there is no such function."""
-        return self._hooks.host_allowed(host)
+        return self.hooks.host_allowed(host)
 
     def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
         """Raises Denied when a request head that the gate itself reads (CONNECT) holds a placeholder."""
-        self._secrets.refuse_in(head, destination.host, destination.port)
+        self.secrets.refuse_in(head, destination.host, destination.port)
 
     def ca_certificate(self) -> bytes:
         """The sandbox's own authority, PEM."""
@@ -92,7 +95,7 @@ class Interception:
     async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """Ends TLS here. Upstream is asked first, so that the tenant is offered what upstream speaks."""
         stream = await Stream.of(client)
-        upstreams = Upstreams(context, self._trust, self._hooks)
+        upstreams = Upstreams(context, self._trust, self.hooks)
         try:
             hello = read_hello(peeked)
             _refuse_other_name(hello.server_name, destination)
@@ -101,6 +104,7 @@ class Interception:
             tls = TlsStream(stream, self._own_authority().context(destination.host, protocol), server_side=True)
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 await tls.handshake()
+            _end_with(stream, upstreams)
             await self._serve(tls, protocol, "https", destination, context, upstreams)
         except ssl.SSLError as problem:
             raise Denied("tls", f"the TLS handshake failed ({problem.reason or problem})" + UNTRUSTED) from None
@@ -111,10 +115,11 @@ class Interception:
     async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """The same for plain HTTP, on any port; HTTP/2 when the tenant begins with its preface."""
         stream = await Stream.of(client)
-        upstreams = Upstreams(context, self._trust, self._hooks)
+        upstreams = Upstreams(context, self._trust, self.hooks)
         try:
             protocol = HTTP2 if peeked.startswith(PREFACE) else HTTP1
             upstreams.plain(protocol)
+            _end_with(stream, upstreams)
             await self._serve(stream, protocol, "http", destination, context, upstreams)
         finally:
             upstreams.close()
@@ -129,7 +134,7 @@ class Interception:
         context: GateContext,
         upstreams: Upstreams,
     ) -> None:
-        handle = Exchange(destination, context, self._secrets, self._hooks, upstreams)
+        handle = Exchange(destination, context, self, upstreams)
         speak = Http2Tenant if protocol == HTTP2 else Http1Tenant
         try:
             await speak(stream, scheme, destination.host, destination.port, handle).serve()
@@ -147,7 +152,14 @@ class Interception:
 
     def close(self) -> None:
         """Ends the workers."""
-        self._hooks.close()
+        self.hooks.close()
+
+
+def _end_with(tenant: Stream, upstreams: Upstreams) -> None:
+    """A tenant that has left must not keep upstream working on what it asked for. It may only have ended its own
+    direction (a pipe into a raw client does), so an answer that is on its way gets a moment."""
+    loop = asyncio.get_running_loop()
+    tenant.when_ended = lambda: loop.call_later(LEAVE, upstreams.close)
 
 
 def _script(network: Network, log: Callable[[str], None]) -> Script | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from sandbox.errors import Denied
+from sandbox.network.allowance import Allowance, Kept
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -114,11 +115,12 @@ class Body:
 class Whole(Body):
     """Content that is already here."""
 
-    def __init__(self, data: bytes, trailers: tuple[Pair, ...] = ()) -> None:
+    def __init__(self, data: bytes, trailers: tuple[Pair, ...] = (), kept: Kept | None = None) -> None:
         self.data = data
         self.length = len(data)
         self.trailers = trailers
         self._given = False
+        self._kept = kept  # counts against the sandbox's allowance for as long as this is there
 
     async def read(self) -> bytes:
         if self._given:
@@ -138,6 +140,7 @@ class _Message:
     def __init__(self, headers: Headers, stream: Body) -> None:
         self.headers = headers
         self.stream = stream
+        self.allowance: Allowance | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
 
@@ -146,7 +149,7 @@ class _Message:
         from sandbox.network.bodies import decoded
 
         if not isinstance(self.stream, Whole):
-            self.stream = await whole(decoded(self.headers, self.stream))
+            self.stream = await whole(decoded(self.headers, self.stream), self.allowance)
             self._set_length()
         return self.stream.data
 
@@ -277,14 +280,17 @@ if TYPE_CHECKING:
     Upgraded = Callable[[ByteStream, bytes], Awaitable[None]]
 
 
-async def whole(body: Body) -> Whole:
-    """All of `body`, or Denied when there is more than MAX_BUFFERED."""
+async def whole(body: Body, allowance: Allowance | None = None) -> Whole:
+    """All of `body`, or Denied when there is more than MAX_BUFFERED, or more than the sandbox's allowance."""
     if isinstance(body, Whole):
         return body
-    pieces, size = [], 0
+    kept = (allowance or Allowance()).keep(0)
+    pieces: list[bytes] = []
     while piece := await body.read():
-        size += len(piece)
-        if size > MAX_BUFFERED:
+        kept.add(len(piece))
+        if kept.size > MAX_BUFFERED:
             raise Denied("body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes")
+        if allowance is not None and allowance.spent:
+            raise Denied("body-too-large", "too many bodies are being read by hooks at the same time")
         pieces.append(piece)
-    return Whole(b"".join(pieces), body.trailers)
+    return Whole(b"".join(pieces), body.trailers, kept)

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.bodies import Finder, Guarded, Replacer, decoded, decompressor, replaced, unescaped
+from sandbox.network.bodies import (
+    Finder,
+    Guarded,
+    Replacer,
+    decoded,
+    decompressor,
+    replaced,
+    replaced_in,
+    unescaped,
+)
 from sandbox.network.message import EMPTY
 from sandbox.network.values import resolve
 from sandbox.policy.hosts import HostSet
@@ -144,7 +153,10 @@ class Secrets:
                 request.headers.pairs = [_filled(pair, one, injected) for pair in request.headers.pairs]
             if "query" in one.places and request.query:
                 query = request.query.encode("latin-1")
-                request.query = query.replace(one.placeholder, quote(one.value, safe="").encode()).decode("latin-1")
+                value = quote(one.value, safe="").encode()
+                for spelling in {one.placeholder, quote(one.placeholder, safe="").encode()}:
+                    query = query.replace(spelling, value)
+                request.query = query.decode("latin-1")
             injected.update(one.spellings)
         if usable:
             # What comes back must be readable, so that values in it can be found.
@@ -157,7 +169,9 @@ class Secrets:
             return
         if forbidden:
             inflate = decompressor(request.headers)
-            guarded = Guarded(request.stream, forbidden, inflate, lambda word: self._refusal(word, request.host))
+            guarded = Guarded(
+                request.stream, forbidden, inflate, lambda word: self._refusal(word, request.host), request.allowance
+            )
             await guarded.inspect()
             request.stream = guarded
         words = {one.placeholder: one.value for one in usable if "body" in one.places}
@@ -169,7 +183,7 @@ class Secrets:
         """Turns values in `response` back into placeholders, as it passes."""
         if not words:
             return
-        response.headers.pairs = [(name, _turned_back(value, words)) for name, value in response.headers.pairs]
+        response.headers.pairs = cleaned(response.headers.pairs, words)
         if response.stream is EMPTY:
             return
         body = decoded(response.headers, response.stream)
@@ -201,6 +215,11 @@ class Secrets:
         for one in usable:
             if _word_in(_head(request), [one.placeholder]) is not None:
                 raise Denied(f"{RULE}.{one.name}", f"the secret {one.name} is sent over https only")
+
+
+def cleaned(pairs: list[Pair], words: Mapping[bytes, bytes]) -> list[Pair]:
+    """Header fields with `words` turned back."""
+    return [(name, replaced_in(value, words)) for name, value in pairs]
 
 
 class MessageGuard:
@@ -305,10 +324,3 @@ def _spellings(value: bytes, placeholder: bytes) -> dict[bytes, bytes]:
         quote(value).encode(),
     }
     return dict.fromkeys(sorted(ways, key=len, reverse=True), placeholder)
-
-
-def _turned_back(value: bytes, words: Mapping[bytes, bytes]) -> bytes:
-    for word, instead in words.items():
-        if word in value:
-            value = value.replace(word, instead)
-    return value

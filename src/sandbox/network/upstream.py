@@ -79,7 +79,7 @@ class Upstreams:
 
     def __init__(self, context: GateContext, trust: Trust, hooks: HookRunner) -> None:
         self._context, self._trust, self._hooks = context, trust, hooks
-        self._open: dict[Place, Upstream] = {}
+        self._open: dict[Place, list[Upstream]] = {}
         self._failed: dict[Place, Exception] = {}
         self._opening = asyncio.Lock()
         self._offer: tuple[str, ...] = (HTTP1,)
@@ -90,7 +90,8 @@ class Upstreams:
         self._offer = offer
         place = ("https", destination.host, destination.port)
         try:
-            upstream = self._open[place] = await self._dial(place)
+            upstream = await self._dial(place)
+            self._open[place] = [upstream]
         except (Denied, UpstreamError) as problem:
             self._failed[place] = problem
             return HTTP2 if offer == (HTTP2,) else HTTP1
@@ -114,20 +115,28 @@ class Upstreams:
             repeatable = isinstance(request.stream, Whole) or request.stream is EMPTY
             if not (used and problem.nothing_came and repeatable and request.method in ("GET", "HEAD", "OPTIONS")):
                 raise
-        self._open.pop(place, None)
         return await (await self._connected(place)).send(request)
 
     async def _connected(self, place: Place) -> Upstream:
-        known = self._open.get(place)
-        if known is not None and known.usable:
-            return known
-        async with self._opening:
-            known = self._open.get(place)
-            if known is None or not known.usable:
-                if known is not None and not known.concurrent:
-                    known.close()
-                known = self._open[place] = await self._dial(place)
-            return known
+        """One that can take a request: several only when streams come side by side and upstream cannot take them so."""
+        usable = self._usable(place)
+        if usable is None:
+            async with self._opening:
+                usable = self._usable(place)
+                if usable is None:
+                    usable = await self._dial(place)
+                    self._open.setdefault(place, []).append(usable)
+                usable.reserve()
+        else:
+            usable.reserve()
+        return usable
+
+    def _usable(self, place: Place) -> Upstream | None:
+        known = self._open.setdefault(place, [])
+        for one in [one for one in known if one.over]:
+            one.close()
+            known.remove(one)
+        return next((one for one in known if one.usable), None)
 
     async def _dial(self, place: Place) -> Upstream:
         scheme, host, port = place
@@ -158,6 +167,7 @@ class Upstreams:
 
     def close(self) -> None:
         """Ends them all."""
-        for one in self._open.values():
-            one.close()
+        for known in self._open.values():
+            for one in known:
+                one.close()
         self._open.clear()
