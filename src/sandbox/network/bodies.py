@@ -266,7 +266,11 @@ class Guarded(Body):
                 await self._more()
                 continue
             self._reading = self._reading or asyncio.ensure_future(self._source.read())
-            done, _ = await asyncio.wait({self._reading}, timeout=self.PATIENCE)
+            try:
+                done, _ = await asyncio.wait({self._reading}, timeout=self.PATIENCE)
+            except asyncio.CancelledError:
+                self._reading.cancel()
+                raise
             if not done:
                 return
             await self._more()

@@ -8,6 +8,7 @@ the request really goes to. Whatever fails on the way refuses the request.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -75,6 +76,9 @@ class Exchange:
         except OSError as problem:  # upstream failed or took too long, or the tenant left within its request
             reason = self._secrets.scrub(str(problem) or "it took too long")
             return report.ended(unreachable(request.host, reason), Decision(True, "upstream", reason))
+        except asyncio.CancelledError:
+            report.left()
+            raise
 
     async def _handled(self, request: Request, report: Report) -> Response:
         self._judge(request)
@@ -99,7 +103,11 @@ class Exchange:
             from sandbox.network.websocket import prepared
 
             prepared(request)
-        response = await self._upstreams.send(request)
+        try:
+            response = await self._upstreams.send(request)
+        except BaseException:
+            request.stream.close()  # it may still be reading ahead
+            raise
         if response.switched is not None:
             return self._upgraded(request, response, report, words)
         response.allowance = request.allowance
@@ -182,6 +190,10 @@ class Report:
         """It ends here: with our own answer."""
         self._tell(decision, response.status, len(response.stream.data) if isinstance(response.stream, Whole) else 0)
         return response
+
+    def left(self) -> None:
+        """The tenant went away before there was an answer."""
+        self._tell(Decision(True, "tenant", "the tenant left"), 0, 0)
 
     def following(self, response: Response) -> Response:
         """It ends when the body of `response` does."""

@@ -77,11 +77,12 @@ class Stream(asyncio.Protocol):
                 if self._problem is not None:
                     raise self._problem
                 return b""
-            self._reader = asyncio.get_running_loop().create_future()
+            waiter = self._reader = asyncio.get_running_loop().create_future()
             try:
-                await self._reader
+                await waiter
             finally:
-                self._reader = None
+                if self._reader is waiter:  # not so when this one was cancelled and another took its place
+                    self._reader = None
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered = 0

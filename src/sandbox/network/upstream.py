@@ -82,6 +82,7 @@ class Upstreams:
         self._open: dict[Place, list[Upstream]] = {}
         self._failed: dict[Place, Exception] = {}
         self._opening = asyncio.Lock()
+        self._closed = False
         self._offer: tuple[str, ...] = (HTTP1,)
 
     async def agree(self, destination: Destination, offer: tuple[str, ...]) -> str:
@@ -140,6 +141,8 @@ class Upstreams:
 
     async def _dial(self, place: Place) -> Upstream:
         scheme, host, port = place
+        if self._closed:
+            raise UpstreamError("the tenant left")
         try:
             stream = await Stream.of(await self._context.dial(Destination(host, port, "dns")))
         except OSError as problem:
@@ -166,7 +169,8 @@ class Upstreams:
         return Http2Upstream(tls) if tls.protocol == HTTP2 else Http1Upstream(tls)
 
     def close(self) -> None:
-        """Ends them all."""
+        """Ends them all; no more will be opened."""
+        self._closed = True
         for known in self._open.values():
             for one in known:
                 one.close()
