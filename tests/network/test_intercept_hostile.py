@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.network import http1_tenant, intercept
+from sandbox.network import http1_tenant, inspection
 from sandbox.network.tls import read_hello
 from tests.network.lab import Lab, secret
 
@@ -71,7 +71,7 @@ def alive(lab: Lab) -> None:
 def test_half_a_hello_and_then_nothing_is_given_up_and_others_go_on(
     make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intercept, "HANDSHAKE_TIMEOUT", 0.5)
+    monkeypatch.setattr(inspection, "HANDSHAKE_TIMEOUT", 0.5)
     lab = make_lab()
     with socket.create_connection(("127.0.0.1", lab.port)) as sock:
         sock.sendall(HELLO)  # and never another word
@@ -132,7 +132,7 @@ def test_a_tenant_that_leaves_during_an_answer_ends_it_upstream_too(make_lab: Ma
 def test_a_tenant_that_leaves_while_it_waits_ends_the_waiting(
     make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intercept, "LEAVE", 0.1)
+    monkeypatch.setattr(inspection, "LEAVE", 0.1)
     lab = make_lab()
     asked, left = threading.Event(), threading.Event()
 

@@ -7,7 +7,6 @@ at all.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from sandbox.network.allowance import Allowance
 from sandbox.network.message import EMPTY, Body, Whole
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable, Mapping
 
     from sandbox.network.message import Headers, Pair
@@ -260,6 +260,8 @@ class Guarded(Body):
 
     async def inspect(self) -> None:
         """Reads ahead. Raises Denied, also for a body that is not the compression it says."""
+        import asyncio  # not above: this module is loaded when a sandbox with secrets starts
+
         declared = self.length is not None
         while not self._ended and len(self._held) < self.READ_AHEAD and not self._allowance.spent:
             if declared:

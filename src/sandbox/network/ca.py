@@ -11,7 +11,6 @@ import contextlib
 import datetime
 import ipaddress
 import os
-import ssl
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 DAY = datetime.timedelta(days=1)
@@ -53,6 +53,8 @@ class Authority:
         if known is not None:
             self._contexts.move_to_end(wanted)
             return known
+        import ssl  # not above: the authority itself is needed long before the first handshake
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([protocol])

@@ -6,15 +6,14 @@ when a hook asks for `.body`, and then at most `MAX_BUFFERED` of them.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from sandbox.errors import Denied
 from sandbox.network.allowance import Allowance, Kept
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     Pair = tuple[bytes, bytes]
@@ -163,6 +162,8 @@ class _Message:
             return b""
         if self._loop is None or threading.get_ident() == self._loop_thread:
             raise RuntimeError("a coroutine reads a body with `await message.read()`")
+        import asyncio
+
         return asyncio.run_coroutine_threadsafe(self.read(), self._loop).result()
 
     @body.setter
@@ -237,6 +238,8 @@ class Request(_Message):
 
     @url.setter
     def url(self, url: str) -> None:
+        from urllib.parse import urlsplit
+
         parts = urlsplit(url)
         if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.username is not None:
             raise ValueError(f"not an http or https address: {url!r}")

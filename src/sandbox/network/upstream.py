@@ -47,7 +47,15 @@ class Trust:
     def warm(self) -> None:
         """Prepares the two usual offers in the background."""
         offers: list[tuple[str, ...]] = [(HTTP2, HTTP1), (HTTP1,)]
-        threading.Thread(target=lambda: [self._context(one) for one in offers], daemon=True).start()
+        # No daemon: a process that ends while OpenSSL reads certificates must wait for it, or it crashes.
+        threading.Thread(target=self._prepare, args=(offers,), name="gate-trust").start()
+
+    def _prepare(self, offers: list[tuple[str, ...]]) -> None:
+        try:
+            for one in offers:
+                self._context(one)
+        except ConfigError:
+            pass  # whoever connects is told
 
     async def context(self, protocols: tuple[str, ...]) -> ssl.SSLContext:
         """A client context that offers `protocols`. Raises ConfigError for a certificate file that is
