@@ -43,7 +43,7 @@ def environment():
 def host_processes():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if b"a-process-of-yours" in open(f"/proc/{pid}/cmdline", "rb").read():
+            if "a-process-of-yours" in read(f"/proc/{pid}/cmdline"):
                 return f"pid {pid}"
         except OSError:
             pass
@@ -123,6 +123,6 @@ if __name__ == "__main__":
             continue
         try:
             said, got = str(attempt()), True
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001
             said, got = str(problem), False
         print(json.dumps({"attempt": name, "got": got, "said": said[:60]}), flush=True)

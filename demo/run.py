@@ -88,7 +88,8 @@ class Bait:
     def run(self, *launcher: str, skip: str = "") -> dict[str, dict[str, object]]:
         """What each attempt came to, as far as can be seen from outside."""
         command = [*launcher, "/usr/bin/python3", "agent.py", str(self.server.server_port), skip]
-        done = subprocess.run(command, cwd=self.project, env=self.environment, capture_output=True, text=True, check=False)
+        where = {"cwd": self.project, "env": self.environment}
+        done = subprocess.run(command, **where, capture_output=True, text=True, check=False)  # type: ignore[call-overload]
         found = {one["attempt"]: one for one in map(json.loads, done.stdout.splitlines())}
         if "outlive" not in found:
             sys.exit(f"the script did not get to its end:\n{done.stderr}")
@@ -159,7 +160,9 @@ def _table(outside: dict[str, dict[str, object]], inside: dict[str, dict[str, ob
     for name in ("it tries to", "without", "in the sandbox", "stopped by"):
         table.add_column(name)
     for name, (what, wall) in WALLS.items():
-        free = "[dim]not tried[/]" if name not in outside else "[red]succeeds[/]" if outside[name]["got"] else "[dim]fails[/]"
+        free = "[dim]not tried[/]"
+        if name in outside:
+            free = "[red]succeeds[/]" if outside[name]["got"] else "[dim]fails[/]"
         seen = "[bold red]SUCCEEDS[/]" if inside[name]["got"] else "[green]stopped[/]"
         table.add_row(what, free, seen, f"[dim]{wall}[/]")
     return table

@@ -98,8 +98,9 @@ class Sandbox(Commands, Files):
             self._mounts.serve(self._guest.devices)
         if self.config.vfs.file_events:
             self._report_changes()
-        if self._plan.visible:
-            self.vigil = Vigil(self._place.pid, self.config.filesystem, self._plan.visible, self._appeared)
+        if engine.name == "bubblewrap":
+            seen = self._plan.visible
+            self.vigil = Vigil(self._place.pid, self.config.filesystem, seen, self._appeared, self._touched)
             self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._endings.append(partial(os.close, self._null))
@@ -118,6 +119,26 @@ class Sandbox(Commands, Files):
             policy="sensitive-file-pattern",
             reason=f"Matches blocked pattern: {rule}",
         )
+
+    def _touched(self, path: str, operation: str, pid: int, count: int) -> None:
+        """A tenant tried to open what is covered."""
+        try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+                program = file.read().strip()
+        except OSError:
+            program = "?"
+        self.record.write(
+            "policy_decision",
+            f"{program} tried to {operation} a blocked file",
+            severity="warn",
+            operation="read",
+            target=path,
+            result="blocked",
+            policy="sensitive-file-pattern",
+            reason="Matches a blocked pattern",
+            metadata={"program": program, "pid": pid, "attempts": count},
+        )
+        self._events.emit(event("file", op=operation, path=path, blocked=True))
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/plan.py`."""

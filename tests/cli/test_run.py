@@ -155,7 +155,7 @@ def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True,
     )  # fmt: skip
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    heavy = {"asyncio", "ssl", "cryptography", "rich", "typing", "msgspec", "dataclasses", "inspect", "subprocess", "yaml",
-             "pathlib", "json", "shutil", "h11", "h2", "cbor2", "hashlib", "logging"}  # fmt: skip
+    heavy = {"asyncio", "ssl", "cryptography", "rich", "typing", "msgspec", "dataclasses", "inspect", "subprocess",
+             "yaml", "pathlib", "json", "shutil", "h11", "h2", "cbor2", "hashlib", "logging"}  # fmt: skip
     assert imported & heavy == set()
     assert "sandbox.engines.bubblewrap" in imported
