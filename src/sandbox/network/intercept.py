@@ -98,7 +98,7 @@ class Interception:
         return self._inspection
 
     def close(self) -> None:
-        """Nothing of it outlives the gate's loop: connections end with that, and a hook's thread keeps nobody waiting."""
+        """Nothing of it outlives the gate's loop: connections end with that, and no hook's thread is waited for."""
 
 
 def _script(network: Network, log: Callable[[str], None]) -> Script | None:
