@@ -274,6 +274,28 @@ def test_a_secret_is_for_the_host_and_port_it_names(make_lab: MakeLab) -> None:
     assert lab.ask("GET", "/", bearer())[0] == 403
 
 
+ATTACKERS = {
+    "a header": ("/", {"Authorization": "Bearer attackers-own-key"}),
+    "Basic": ("/", {"Authorization": "Basic " + base64.b64encode(b"attacker:key").decode()}),
+    "an API key's header": ("/", {"X-Goog-Api-Key": "attackers-own-key"}),
+    "a cookie": ("/", {"Cookie": "session=attackers"}),
+    "the address": ("/upload?api_key=attackers-own-key", {}),
+}
+
+
+@pytest.mark.parametrize("how", ATTACKERS)
+def test_an_allowed_host_cannot_be_used_with_somebody_elses_key(make_lab: MakeLab, how: str) -> None:
+    lab = make_lab({"secrets": {"KEY": secret(exclusive=True, **{"in": ["header", "query"]})}})
+    target, headers = ATTACKERS[how]
+    status, _, text = lab.ask("GET", target, headers)
+    assert status == 403
+    assert b"is used with the sandbox's own credentials only" in text
+    assert lab.origins["api.example.com"].bytes_received == 0
+    sent = base64.b64encode(f"u:{PLACEHOLDER}".encode()).decode()
+    for own in (bearer(), {"Authorization": f"Basic {sent}"}, {"X-Api-Key": PLACEHOLDER}, {}):
+        assert lab.ask("GET", f"/?key={PLACEHOLDER}&page=2", own)[0] == 200
+
+
 # Where values come from
 
 

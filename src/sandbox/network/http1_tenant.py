@@ -62,7 +62,7 @@ class Http1Tenant:
             undecided = self._h11.they_are_waiting_for_100_continue
             try:
                 await self._answer(response)
-            except (Denied, OSError):
+            except (Denied, OSError, h11.LocalProtocolError):
                 self._stream.abort()  # half an answer must not look like a whole one; it has been reported
                 return
             finally:

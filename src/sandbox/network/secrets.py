@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -39,13 +40,20 @@ SCHEMES_IN_BASE64 = ("basic",)
 # A value this long may be passed in part when it begins a piece's end (see Replacer): three bytes tell nobody
 # anything.
 LONG_VALUE, LENIENT = 16, 3
+# What carries credentials, for secrets that want no other beside them.
+CREDENTIAL_FIELDS = re.compile(
+    rb"(?i)^(authorization|cookie|.*(api|auth|access|private|secret)[-_]?(key|token).*|.*-token)$"
+)
+CREDENTIAL_KEYS = re.compile(
+    r"(?i)(.*[-_.])?(key|apikey|token|secret|password|sig|signature|access[-_]?token|api[-_]?key)"
+)
 MAX_HOSTS = 1024  # whose answers are remembered
 
 
 class Credential:
     """One secret, ready for use."""
 
-    __slots__ = ("name", "value", "placeholder", "hosts", "places", "spellings")
+    __slots__ = ("name", "value", "placeholder", "hosts", "places", "exclusive", "spellings")
 
     def __init__(self, name: str, secret: Secret, value: str, placeholder: str) -> None:
         self.name = name
@@ -53,6 +61,7 @@ class Credential:
         self.placeholder = placeholder.encode()
         self.hosts = HostSet(secret.hosts, f"network.secrets.{name}.hosts")
         self.places = frozenset(secret.places)
+        self.exclusive = secret.exclusive
         self.spellings = _spellings(self.value, self.placeholder)
 
     def __repr__(self) -> str:
@@ -147,6 +156,9 @@ class Secrets:
         if usable and request.scheme != "https":
             self._refuse_unencrypted(request, usable)
             usable = []
+        exclusive = [one for one in usable if one.exclusive]
+        if exclusive:
+            _refuse_other_credentials(request, usable, exclusive[0].name)
         injected: dict[bytes, bytes] = {}
         for one in usable:
             if "header" in one.places:
@@ -275,6 +287,25 @@ def _refuse(secrets: Secrets, request: Request, forbidden: list[bytes]) -> None:
     found = _word_in(_head(request), forbidden)
     if found is not None:
         raise secrets._refusal(found, request.host)
+
+
+def _refuse_other_credentials(request: Request, usable: list[Credential], name: str) -> None:
+    """An allowed host is a way out for whoever has an account of his own there. Raises Denied for a credential that
+    is none of ours."""
+    words = [one.placeholder for one in usable]
+    for field, value in request.headers.pairs:
+        if CREDENTIAL_FIELDS.search(field) and not any(word in value + _basic(value)[1] for word in words):
+            reason = (
+                f"{request.host} is used with the sandbox's own credentials only; {field.decode('latin-1')} is another"
+            )
+            raise Denied(f"{RULE}.{name}", reason)
+    for part in request.query.split("&"):
+        key, _, given = part.partition("=")
+        if CREDENTIAL_KEYS.fullmatch(key) and given and not any(word.decode() in given for word in words):
+            reason = (
+                f"{request.host} is used with the sandbox's own credentials only; {key!r} in the address is another"
+            )
+            raise Denied(f"{RULE}.{name}", reason)
 
 
 def _head(request: Request) -> bytes:
