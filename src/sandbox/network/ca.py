@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DAY = datetime.timedelta(days=1)
 # Apple refuses leaves valid for longer than 398 days, others follow; clocks inside may be a day off.
 LEAF_LIFE, AUTHORITY_LIFE = 90 * DAY, 365 * DAY
-MAX_LEAVES = 512
+MAX_LEAVES = 128
 
 
 class Authority:

@@ -79,30 +79,18 @@ class Exchange:
         except asyncio.CancelledError:
             report.left()
             raise
+        except Exception as problem:  # noqa: BLE001 - a mistake of ours refuses too, and is on the record
+            decision = Decision(False, "gate", f"the gate failed: {type(problem).__name__}")
+            return report.ended(denied(report.what, decision), decision)
 
     async def _handled(self, request: Request, report: Report) -> Response:
         self._judge(request)
         request.allowance = self._parts.allowance
         if request.stream is not EMPTY:
             report.body = request.stream = Counted(request.stream)
-        body = request.stream
-        if self._hooks.on_requests:
-            before = (request.method, request.scheme, request.host, request.port, request.target)
-            request = await self._hooks.request(request)
-            if (request.method, request.scheme, request.host, request.port, request.target) != before:
-                self._rejudge(request)
-        if self._hooks.reads_answers:
-            request.headers.set("Accept-Encoding", "identity")
+        request = await self._hooked(request)
         asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
-        words = await self._secrets.put_in(request)
-        if words and request.inform is not None:
-            request.inform = _cleaning(request.inform, words)
-        if request.stream is not body:
-            request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
-        if "Upgrade" in request.headers:
-            from sandbox.network.websocket import prepared
-
-            prepared(request)
+        words = await self._fitted(request, report.body)
         try:
             response = await self._upstreams.send(request)
         except BaseException:
@@ -119,6 +107,29 @@ class Exchange:
             response.stream.close()  # upstream is still sending it
             raise
         return report.following(response)
+
+    async def _hooked(self, request: Request) -> Request:
+        """`request` as the hooks want it, judged anew when they sent it elsewhere."""
+        if self._hooks.on_requests:
+            before = (request.method, request.scheme, request.host, request.port, request.target)
+            request = await self._hooks.request(request)
+            if (request.method, request.scheme, request.host, request.port, request.target) != before:
+                self._rejudge(request)
+        return request
+
+    async def _fitted(self, request: Request, body: Body) -> dict[bytes, bytes]:
+        """Makes `request` ready to be sent; returns the words that its answer must be searched for."""
+        if self._hooks.reads_answers:
+            request.headers.set("Accept-Encoding", "identity")
+        words = await self._secrets.put_in(request)
+        if words and request.inform is not None:
+            request.inform = _cleaning(request.inform, words)
+        if request.stream is not body:
+            request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
+        if "Upgrade" in request.headers:
+            # Compressed frames could not be looked into.
+            request.headers.remove("Sec-WebSocket-Extensions")
+        return words
 
     def _judge(self, request: Request) -> None:
         """The rules on single requests. Whom the connection is for, the gate has judged already."""

@@ -85,8 +85,10 @@ class Inspection:
         speak = Http2Tenant if protocol == HTTP2 else Http1Tenant
         try:
             await speak(stream, scheme, destination.host, destination.port, handle).serve()
-        except (ConnectionError, TimeoutError):
-            # The tenant left, or took too long; what it asked for has been reported.
+        except TimeoutError:
+            pass  # the tenant took too long; what it asked for has been reported
+        except ConnectionError:
+            # It left. When it never asked for anything, that is news; what it asked for has been reported.
             if scheme == "https" and not handle.asked:
                 raise Denied("tls", "the tenant ended the connection after the TLS handshake" + UNTRUSTED) from None
         finally:
