@@ -248,6 +248,11 @@ def test_what_is_not_running_cannot_be_signalled(made: Raw) -> None:
         assert made.ask(method, request=99, **more)["error"]["code"] == faults.NO_SUCH_REQUEST
 
 
+def test_null_as_parameters_is_none_at_all(made: Raw) -> None:
+    made.send({"jsonrpc": "2.0", "method": "close", "params": None, "id": 5})
+    assert made.receive()["result"] == {}
+
+
 def test_a_notification_is_done_and_not_answered(made: Raw) -> None:
     made.send({"jsonrpc": "2.0", "method": "write_file", "params": {"path": "/tmp/said", "content": b64("x")}})
     made.send({"jsonrpc": "2.0", "method": "no_such_method"})

@@ -38,7 +38,7 @@ class Method:
     def read(self, params: Raw) -> Any:
         """Raises Fault when they are not what the method takes."""
         try:
-            return self._decoder.decode(b"{}" if params == b"null" else params)
+            return self._decoder.decode(b"{}" if bytes(memoryview(params)[:5]) == b"null" else params)
         except msgspec.ValidationError as problem:
             raise Fault(faults.INVALID_PARAMS, f"invalid params: {problem}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
