@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sandbox.result import Chunk, Collector, ExecResult
-from sandbox.rpc.connection import Connection, Stream
+from sandbox.rpc.connection import Connection, Content, Stream
 
 if TYPE_CHECKING:
     from typing import Self
@@ -107,26 +107,18 @@ class Client:
 
     def read_file(self, path: str, max_bytes: int = FILE_LIMIT) -> bytes:
         """The content of a file inside. Raises OSError."""
-        first = self._connection.call("read_file", {"path": path, "offset": 0, "length": _PAGE}, _Content)
+        first = self._connection.call("read_file", {"path": path, "offset": 0, "length": _PAGE}, Content)
         if first.size <= len(first.content):
             return first.content
         if first.size > max_bytes:
             import errno
 
             raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", path)
-        content = bytearray(first.size)
-        content[: len(first.content)] = first.content
         requests = (
             ("read_file", {"path": path, "offset": at, "length": _PAGE}) for at in range(_PAGE, first.size, _PAGE)
         )
-        end = len(first.content)
-        for at, page in zip(
-            range(_PAGE, first.size, _PAGE), self._connection.pipelined(requests, _AHEAD, _Content), strict=True
-        ):
-            content[at : at + len(page.content)] = page.content
-            end = at + len(page.content)
-        del content[end:]
-        return bytes(content)
+        rest = [page.content for page in self._connection.pipelined(requests, _AHEAD, Content)]
+        return b"".join((first.content, *rest))
 
     def write_file(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
         """Makes or replaces a file inside. Raises OSError."""
@@ -251,11 +243,6 @@ class RemoteProcess:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Content(msgspec.Struct):
-    content: bytes
-    size: int
 
 
 class _Ended(msgspec.Struct):

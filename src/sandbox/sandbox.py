@@ -12,9 +12,11 @@ from sandbox.config.home import home
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, without_walls
+from sandbox.engines.vigil import Vigil
 from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.network.watch import Watch
+from sandbox.policy.environment import EnvFilter
 from sandbox.registry.registration import Registration
 from sandbox.rpc.listen import Listener
 
@@ -38,18 +40,25 @@ class Sandbox(Commands, Files):
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process."""
 
     def __init__(
-        self, config: Asked = None, *, hooks: object | None = None, command: Sequence[str] | None = None
+        self,
+        config: Asked = None,
+        *,
+        hooks: object | None = None,
+        command: Sequence[str] | None = None,
+        resolve: Callable[[str, int], Sequence[str]] | None = None,
     ) -> None:
         """Builds the walls at once.
 
         `hooks` see and change requests (docs/hooks.md) and file operations (docs/vfs.md); `command` is what
-        `sandbox list` shows. Raises ConfigError, EngineUnavailable, WallError or LimitUnavailable; then nothing is left behind.
+        `sandbox list` shows; `resolve(host, port)` gives the addresses of allowed hosts in place of the system's
+        resolver. Raises ConfigError, EngineUnavailable, WallError or LimitUnavailable; then nothing is left behind.
         """
         plain, self._providers = take_providers(config)
         self.config = tightened(read_config(plain))
         self.id = f"vm-{os.urandom(4).hex()}"
         self._hooks = hooks
         self._command = command
+        self._resolve = resolve
         self._events = Events()
         self._lock = Lock()
         self._closed = False
@@ -76,7 +85,8 @@ class Sandbox(Commands, Files):
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
-        self._registration = Registration(home(), self.id, self.config.plain(), self._command)
+        shown = EnvFilter(self.config.environment).redacted(self._command, os.environ)
+        self._registration = Registration(home(), self.id, self.config.plain(), shown)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
         self._place = engine.open(self._plan)
@@ -88,11 +98,47 @@ class Sandbox(Commands, Files):
             self._mounts.serve(self._guest.devices)
         if self.config.vfs.file_events:
             self._report_changes()
+        if engine.name == "bubblewrap":
+            seen = self._plan.visible
+            self.vigil = Vigil(self._place.pid, self.config.filesystem, seen, self._appeared, self._touched)
+            self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._endings.append(partial(os.close, self._null))
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._registration.beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
+
+    def _appeared(self, summary: str, path: str, rule: str) -> None:
+        self.record.write(
+            "policy_decision",
+            summary,
+            severity="warn",
+            operation="cover",
+            target=path,
+            result="blocked",
+            policy="sensitive-file-pattern",
+            reason=f"Matches blocked pattern: {rule}",
+        )
+
+    def _touched(self, path: str, operation: str, pid: int, count: int) -> None:
+        """A tenant tried to open what is covered."""
+        try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+                program = file.read().strip()
+        except OSError:
+            program = "?"
+        self.record.write(
+            "policy_decision",
+            f"{program} tried to {operation} a blocked file",
+            severity="warn",
+            operation="read",
+            target=path,
+            result="blocked",
+            policy="sensitive-file-pattern",
+            reason="Matches a blocked pattern",
+            metadata={"program": program, "pid": pid, "attempts": count},
+        )
+        self._events.emit(event("file", op=operation, path=path, blocked=True))
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/plan.py`."""
@@ -126,9 +172,11 @@ class Sandbox(Commands, Files):
             record=self.record.write,
             dial=nobody_there,
             hooks=self._hooks,
+            resolve=self._resolve,
             placeholders=held,
         )
         self._endings.append(watch.close)
+        watch.furnish(self._plan)
         return watch
 
     def _report_changes(self) -> None:

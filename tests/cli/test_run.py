@@ -121,7 +121,8 @@ def test_a_config_file_is_read_and_a_mistake_in_it_is_told(tmp_path: Path) -> No
 
 
 def test_a_signal_to_us_reaches_the_command_which_decides(tmp_path: Path) -> None:
-    command = [*SANDBOX, "run", "sh", "-c", "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done"]
+    loop = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
+    command = [*SANDBOX, "run", "sh", "-c", loop]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -135,7 +136,8 @@ def test_a_person_at_a_terminal_gets_a_terminal(tmp_path: Path) -> None:
     if pid == 0:
         os.chdir(tmp_path)
         os.environ["TERM"] = "vt100"
-        os.execv(sys.executable, [*SANDBOX, "run", "sh", "-c", "stty size; echo $TERM; tty; read x; echo got $x; exit 9"])
+        talk = "stty size; echo $TERM; tty; read x; echo got $x; exit 9"
+        os.execv(sys.executable, [*SANDBOX, "run", "sh", "-c", talk])
     seen = b""
     while b"/dev/pts/" not in seen:
         seen += os.read(terminal, 1000)
@@ -153,7 +155,7 @@ def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True,
     )  # fmt: skip
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    heavy = {"asyncio", "ssl", "cryptography", "rich", "typing", "msgspec", "dataclasses", "inspect", "subprocess", "yaml",
-             "pathlib", "json", "shutil", "h11", "h2", "cbor2", "hashlib", "logging"}  # fmt: skip
+    heavy = {"asyncio", "ssl", "cryptography", "rich", "typing", "msgspec", "dataclasses", "inspect", "subprocess",
+             "yaml", "pathlib", "json", "shutil", "h11", "h2", "cbor2", "hashlib", "logging"}  # fmt: skip
     assert imported & heavy == set()
     assert "sandbox.engines.bubblewrap" in imported

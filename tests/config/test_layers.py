@@ -181,14 +181,23 @@ def test_in_the_home_directory_the_users_file_is_not_the_projects_too(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("network:\n  allowed_host: [x]\n", "config.yaml:2: network: unknown key 'allowed_host'; did you mean 'allowed_hosts'?"),
+        (
+            "network:\n  allowed_host: [x]\n",
+            "config.yaml:2: network: unknown key 'allowed_host'; did you mean 'allowed_hosts'?",
+        ),
         ("limits:\n  memory: lots\n", "config.yaml:2: limits.memory: must be a size such as 512m"),
-        ("mode: standrad\n", "config.yaml:1: mode: must be one of off, light, standard, max, not 'standrad'; did you mean"),
+        (
+            "mode: standrad\n",
+            "config.yaml:1: mode: must be one of off, light, standard, max, not 'standrad'; did you mean",
+        ),
         ("a: [\n", "config.yaml:2: is not YAML"),
         ("mode: max\nmode: light\n", "config.yaml:2: key 'mode' is there twice"),
         ("a: &x [1]\nb: *x\n", "aliases are not supported"),
         ("- 1\n", "must be a mapping of settings"),
-        ("filesystem:\n  blocked_patterns:\n    - ok\n    - '!no'\n", "config.yaml:2: filesystem.blocked_patterns: '!no'"),
+        (
+            "filesystem:\n  blocked_patterns:\n    - ok\n    - '!no'\n",
+            "config.yaml:2: filesystem.blocked_patterns: '!no'",
+        ),
         ("enabled: 'yes'\n", "config.yaml:1: enabled: must be true or false, not text ('yes')"),
     ],
 )

@@ -170,7 +170,8 @@ class Conformance:
             assert process.wait().signal == signal.SIGKILL
 
     def test_a_terminal_has_a_size_that_can_change(self, sandbox: Sandbox) -> None:
-        with sandbox.spawn("trap 'stty size' WINCH; stty size; tty; while :; do sleep 0.05; done", pty=(24, 80)) as process:
+        loop = "trap 'stty size' WINCH; stty size; tty; while :; do sleep 0.05; done"
+        with sandbox.spawn(loop, pty=(24, 80)) as process:
             seen = b""
             while b"/dev/pts/" not in seen:
                 seen += process.read()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import Sandbox, WallError
-from sandbox.engines import cgroup, launch
+from sandbox.engines import cgroup
 from sandbox.engines.base import Plan
 
 OWNER = """
@@ -127,7 +127,7 @@ def test_walls_that_cannot_be_built_leave_nothing(tmp_path: Path, monkeypatch: p
         return started[-1]
 
     monkeypatch.setattr(Plan, "setup", broken)
-    monkeypatch.setattr(launch.os, "posix_spawn", counting)
+    monkeypatch.setattr(os, "posix_spawn", counting)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(WallError, match="mounts"):
         Sandbox({"filesystem": {"root": str(tmp_path)}})

@@ -57,6 +57,11 @@ def test_path_patterns_and_exceptions(tmp_path: Path) -> None:
     }
 
 
+def test_installed_packages_keep_their_certificates_and_code(tmp_path: Path) -> None:
+    tree(tmp_path, ".venv/lib/site-packages/certifi/cacert.pem", "web/node_modules/x/credentials.js", "x.pem")
+    assert covered(tmp_path) == {"x.pem"}
+
+
 def test_hard_links_to_a_sensitive_file_are_covered_too(tmp_path: Path) -> None:
     tree(tmp_path, ".env", "sub/")
     os.link(tmp_path / ".env", tmp_path / "sub" / "innocent.txt")

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from sandbox.config.model import Network
-from sandbox.network.watch import Watch
 from sandbox.result import ExecResult
 from sandbox.sandbox import Sandbox
 
@@ -33,6 +31,8 @@ class Heard:
         self._changed = threading.Condition()
 
     def emit(self, event: Event) -> None:
+        if event["type"] != "network":
+            return
         with self._changed:
             self.events.append(event["network"])
             self._changed.notify_all()
@@ -59,18 +59,16 @@ class Walled:
         self.heard = Heard()
         self.names = dict(names)
         self.asked: list[str] = []
-        self.sandbox = Sandbox({"network": dict(network)})
-        self.watch = Watch(
-            self.sandbox._guest.sockets,
-            Network.read(dict(network)),
-            sandbox_id=self.sandbox.id,
-            emit=self.heard.emit,
-            record=self.heard.record,
-            dial=self.sandbox.dial,
-            resolve=self._resolve,
-            **more,
-        )
-        self.watch.start()
+        self.sandbox = Sandbox({"network": dict(network)}, resolve=self._resolve, **more)
+        self.watch = self.sandbox._watch
+        self.sandbox.on_event(self.heard.emit)
+        write = self.watch.record
+
+        def record(*words: Any, **details: Any) -> None:
+            self.heard.record(*words, **details)
+            write(*words, **details)
+
+        self.watch.record = record
 
     def _resolve(self, host: str, port: int) -> list[str]:
         self.asked.append(host)
@@ -85,14 +83,16 @@ class Walled:
         return self.run("/usr/bin/python3", "-c", code)
 
     def close(self) -> None:
-        self.watch.close()
         self.sandbox.close()
 
 
 @pytest.fixture(name="walled")
 def walled_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Walled]]:
     """Makes walled places: `walled(names={"a.test": ["127.0.0.1"]}, allowed_hosts=[…])`."""
-    monkeypatch.chdir(tmp_path)
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "sandbox-home"))
     made: list[Walled] = []
 
     def make(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import struct
 import subprocess
@@ -114,6 +115,43 @@ def test_redis_works_as_raw_tcp(walled: Walls, tmp_path: Path) -> None:
             room = walled(names={"db.test": LOCAL}, allowed_hosts=[f"db.test:{port}", *LOCAL])
             result = room.run(f"redis-cli -h db.test -p {port} set k v && redis-cli -h db.test -p {port} get k")
             assert result.stdout == "OK\nv\n", result.stderr
+        finally:
+            server.kill()
+
+
+def test_git_clones_over_ssh_from_a_host_it_knows_and_from_no_other(walled: Walls, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", "-C", str(source)]
+    subprocess.run(["git", "init", "-q", str(source)], check=True)
+    (source / "file").write_text("over ssh")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
+    (tmp_path / "authorized").write_text((tmp_path / "user.pub").read_text())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {"HostKey": tmp_path / "host", "AuthorizedKeysFile": tmp_path / "authorized", "StrictModes": "no",
+                "UsePAM": "no", "PidFile": "none", "ListenAddress": "127.0.0.1"}  # fmt: skip
+    (tmp_path / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", exist_ok=True)  # root's sshd wants an empty directory to be nobody in
+    command = ["/usr/sbin/sshd", "-D", "-e", "-p", str(port), "-f", str(tmp_path / "sshd_config")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None and any("listening" in line for line in server.stderr)
+            room = walled(names={"git.test": LOCAL}, allowed_hosts=[f"git.test:{port}", *LOCAL])
+            known = f"[git.test]:{port} {(tmp_path / 'host.pub').read_text()}"
+            room.sandbox.write_file("/tmp/known", known)
+            room.sandbox.write_file("/tmp/key", (tmp_path / "user").read_text(), mode=0o600)
+            user = pwd.getpwuid(os.getuid()).pw_name
+            clone = (
+                "cd /tmp && GIT_SSH_COMMAND='ssh -i /tmp/key -o BatchMode=yes -o UserKnownHostsFile=/tmp/{}' "
+                f"git clone -q ssh://{user}@git.test:{port}{source} copy && cat copy/file"
+            )
+            assert "Host key verification failed" in room.run(clone.format("empty")).stderr
+            result = room.run(clone.format("known"))
+            assert result.stdout == "over ssh", result.stderr
         finally:
             server.kill()
 
@@ -239,7 +277,7 @@ def test_a_stale_synthetic_address_names_nobody(walled: Walls) -> None:
 
 def test_ssh_is_for_git_only_when_git_is_allowed(walled: Walls) -> None:
     connect = "import socket; print(socket.create_connection(('git.test', 22)).recv(100))"
-    room = walled(names={"git.test": LOCAL}, allowed_hosts=["git.test", *LOCAL])
+    room = walled(names={"git.test": LOCAL}, allowed_hosts=["git.test", *LOCAL], allow_git=False)
     room.python(connect)
     assert "allow_git" in room.heard.blocked("git.test:22")["reason"]
     room = walled(names={"git.test": LOCAL}, allowed_hosts=["git.test", *LOCAL], allow_git=True)
@@ -422,10 +460,42 @@ s = socket.create_connection(('raw.test', {port})); s.recv(1); print('on', flush
 
 def test_many_connections_leave_no_descriptors_behind(walled: Walls, origin: Origin) -> None:
     room = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
-    ask = f"for i in 1 2 3 4 5; do curl -sS -o /dev/null http://good.test:{origin.port}/; done"
+    ask = f"curl -sS -o /dev/null -H 'Connection: close' 'http://good.test:{origin.port}/[1-30]'"
     room.run(ask)
-    room.heard.wait(lambda one: len(room.heard.events) == 5)
+    room.heard.wait(lambda one: len(room.heard.events) == 30)
     before = open_descriptors()
     room.run(ask)
-    room.heard.wait(lambda one: len(room.heard.events) == 10)
-    assert open_descriptors() <= before + 1
+    room.heard.wait(lambda one: len(room.heard.events) == 60)
+    assert open_descriptors() < before + 10  # one connection may still be on its way out
+
+
+def test_a_resolver_that_hangs_does_not_keep_a_sandbox_from_closing(walled: Walls) -> None:
+    asked, release = threading.Event(), threading.Event()
+
+    def hang(host: str, port: int) -> list[str]:
+        asked.set()
+        release.wait(60)
+        return LOCAL
+
+    room = walled(allowed_hosts=["slow.test"])
+    room.watch.resolve = hang
+    with room.sandbox.spawn(["curl", "-s", "http://slow.test/"]) as process:
+        assert asked.wait(20)
+        room.watch.close()
+        process.kill()
+    assert not release.is_set()
+    release.set()
+
+
+def test_another_protocol_reaches_an_intercepting_gates_host_on_a_port_that_is_named(
+    walled: Walls, listener: Listen
+) -> None:
+    port = listener(lambda client: client.sendall(b"220 ready\r\n")).port
+    names = {"db.test": LOCAL, "web.test": LOCAL}
+    room = walled(names=names, allowed_hosts=[f"db.test:{port}", "web.test", *LOCAL], intercept=True)
+    ask = "import socket; s = socket.create_connection(('{}', {})); s.sendall(b'\\0'); print(s.recv(99))"
+    assert room.python(ask.format("db.test", port)).stdout == "b'220 ready\\r\\n'\n"
+    quiet = f"import socket; print(socket.create_connection(('db.test', {port})).recv(99))"
+    assert room.python(quiet).stdout == "b'220 ready\\r\\n'\n"
+    assert "ConnectionResetError" in room.python(ask.format("web.test", port)).stderr
+    assert "neither TLS nor HTTP" in room.heard.blocked("web.test")["reason"]

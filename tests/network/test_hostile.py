@@ -162,6 +162,27 @@ print('ok')"""
     assert result.stdout == "ok\n", result.stderr
 
 
+@pytest.mark.soak
+def test_five_hundred_connections_for_half_a_minute_leave_memory_flat(walled: Walls, listener: Listen) -> None:
+    room = walled(names={"raw.test": LOCAL}, allowed_hosts=["raw.test", *LOCAL])
+    code = """
+import selectors, socket, sys, time
+chosen, end = selectors.DefaultSelector(), time.monotonic() + float(sys.argv[2])
+for _ in range(500):
+    one = socket.create_connection(('raw.test', int(sys.argv[1]))); one.sendall(b'x' * 100)
+    chosen.register(one, selectors.EVENT_READ)
+while time.monotonic() < end:
+    for key, _ in chosen.select(1):
+        data = key.fileobj.recv(4096); assert data; key.fileobj.sendall(data)"""
+    port = str(listener(echo).port)
+    program = ["/usr/bin/python3", "-c", code, port]
+    assert room.sandbox.exec([*program, "3"]).exit_code == 0
+    before = resident()
+    result = room.sandbox.exec([*program, "30"])
+    assert result.exit_code == 0, result.stderr
+    assert resident() - before < 16 << 20
+
+
 def test_names_without_number_leave_the_table_bounded(walled: Walls, origin: Origin) -> None:
     room = walled(names={"x1.good.test": LOCAL}, allowed_hosts=["*.good.test", *LOCAL])
     room.run("getent hosts x1.good.test")

@@ -87,3 +87,10 @@ def test_the_glob_agrees_with_pythons(pattern: str, text: str) -> None:
     import fnmatch
 
     assert glob(pattern, text) == fnmatch.fnmatchcase(text, pattern)
+
+
+def test_a_command_is_kept_without_the_secrets_in_it() -> None:
+    given = {"MY_TOKEN": "hunter2hunter2", "SHORT_KEY": "abc", "PLAIN": "visible"}
+    words = ["curl", "-H", "Bearer hunter2hunter2", "abc", "visible"]
+    kept = EnvFilter(Environment()).redacted(words, given)
+    assert kept == ["curl", "-H", "Bearer [redacted]", "abc", "visible"]

@@ -35,9 +35,9 @@ def test_a_name_denied_on_one_port_can_still_be_resolved() -> None:
 
 
 def test_ssh_needs_allow_git_or_the_port() -> None:
-    assert "allow_git" in policy(allowed_hosts=["github.com"]).connect("github.com", 22).reason
+    assert "allow_git" in policy(allowed_hosts=["github.com"], allow_git=False).connect("github.com", 22).reason
     assert policy(allowed_hosts=["github.com"], allow_git=True).connect("github.com", 22)
-    assert policy(allowed_hosts=["github.com:22"]).connect("github.com", 22)
+    assert policy(allowed_hosts=["github.com:22"], allow_git=False).connect("github.com", 22)
     assert not policy(allowed_hosts=["github.com"], allow_git=True).connect("evil.com", 22)
 
 
@@ -79,6 +79,7 @@ def test_host_ports_are_reached_by_the_hosts_name_alone() -> None:
     rules = policy(localhost_ports=[5432])
     assert rules.connect("host.sandbox.internal", 5432)
     assert not rules.connect("host.sandbox.internal", 22)
+    assert not policy(localhost_ports=[5432], allow_localhost=False).connect("host.sandbox.internal", 5432)
     assert not policy(allowed_hosts=["*"]).name("host.sandbox.internal")
     assert not policy(allowed_hosts=["*"]).connect("host.sandbox.internal", 80)
 

@@ -151,6 +151,14 @@ def test_what_the_host_would_run_later_cannot_be_written(project: Path, path: st
     assert place.read_text() == before
 
 
+def test_a_project_in_var_tmp_works() -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place, within(Path(place)) as sandbox:
+        assert sandbox.exec("touch new && pwd").stdout == f"{place}\n"
+        assert os.listdir(place) == ["new"]
+
+
 def test_git_still_works_inside(project: Path) -> None:
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
     subprocess.run([*git, "init", "-q", "-b", "fix-secret-scan", "."], cwd=project, check=True)
@@ -213,6 +221,7 @@ def test_no_secret_is_in_any_byte_we_wrote(project: Path, tmp_path: Path) -> Non
     shown = ""
     for words in (
         ["run", "--", "sh", "-c", f": {SECRET}; env; cat .env; exit 3"],
+        ["run", "--env", "MY_API_KEY", "--", "true"],
         ["config", "show"], ["config", "list", "--json"], ["config", "get", "network.secrets"], ["log"],
         ["log", "--json"],
         ["why", "--env", "MY_API_KEY"], ["why", "--path", ".env"],

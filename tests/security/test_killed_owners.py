@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,12 +105,14 @@ def test_killing_any_process_of_a_running_sandbox_leaves_nothing(
 def test_killing_the_owner_at_any_moment_of_its_start_leaves_nothing(cli: Command, home: Path) -> None:
     chance = random.Random(5)
     mark = f"{MARK}_{os.urandom(6).hex()}"
+    begun = time.monotonic()
+    assert cli("run", "--", "true").returncode == 0
+    a_start = time.monotonic() - begun  # here and now, so that the moments to kill at are spread over all of it
     for _ in range(25):
-        process = subprocess.Popen(
-            [*program(), "run", "--", "sh", "-c", f"sleep 1000; : {mark}"], stderr=subprocess.DEVNULL
-        )
+        words = ["run", "--", "sh", "-c", f"sleep 1000; : {mark}"]
+        process = subprocess.Popen([*program(), *words], stderr=subprocess.DEVNULL)
         try:
-            process.wait(timeout=chance.uniform(0.0, 0.12))
+            process.wait(timeout=chance.uniform(0.0, a_start * 1.2))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -100,8 +100,7 @@ def test_input_cannot_be_pushed_into_a_terminal(sandbox: Sandbox) -> None:
     code = (
         "import fcntl,termios,ctypes\n"
         "for request in (termios.TIOCSTI, termios.TIOCSTI | (1 << 32), 0x541C):\n"
-        "    try: print(ctypes.CDLL(None, use_errno=True).ioctl(0, ctypes.c_ulong(request), b'x'), ctypes.get_errno())\n"
-        "    except OSError as e: print(-1, e.errno)\n"
+        "    print(ctypes.CDLL(None).ioctl(0, ctypes.c_ulong(request), b'x'))\n"
     )
     with sandbox.spawn(["/usr/bin/python3", "-c", code], pty=(24, 80)) as process:
         said = b""
@@ -110,7 +109,9 @@ def test_input_cannot_be_pushed_into_a_terminal(sandbox: Sandbox) -> None:
         assert [line.split()[0] for line in said.split(b"\r\n") if line] == [b"-1"] * 3
 
 
-@pytest.mark.parametrize(("family", "kind"), [("AF_VSOCK", 1), ("AF_PACKET", 3), ("AF_ALG", 5), ("AF_INET", 3), ("AF_INET6", 3)])
+@pytest.mark.parametrize(
+    ("family", "kind"), [("AF_VSOCK", 1), ("AF_PACKET", 3), ("AF_ALG", 5), ("AF_INET", 3), ("AF_INET6", 3)]
+)
 def test_a_socket_that_could_go_around_the_gate_is_refused(probe: Probe, family: str, kind: int) -> None:
     result = probe(f"socket.socket(socket.{family}, {kind})")
     assert result.exit_code != 0

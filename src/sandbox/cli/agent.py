@@ -25,12 +25,29 @@ def add(parser: ArgumentParser) -> None:
     listing = actions.add_parser("list", help=_("the agents of this project and what they may do"))
     listing.add_argument("--json", action="store_true", help=_("print JSON"))
     running = actions.add_parser("run", help=_("run an agent behind the walls"))
-    running.add_argument("name")
-    either = running.add_mutually_exclusive_group()
+    running.usage = "sandbox agent run NAME [--sandbox | --no-sandbox] [--config FILE] [-- arguments]"
+    _options(running)
+    # One argument for all: argparse would give a `--` after the name to the name, and drop it.
+    running.add_argument("words", nargs="...", metavar="NAME", help=_("the agent, and what is for its program"))
+
+
+def _options(parser: ArgumentParser) -> None:
+    either = parser.add_mutually_exclusive_group()
     either.add_argument("--sandbox", action="store_true", help=_("behind walls, whatever the config says"))
     either.add_argument("--no-sandbox", action="store_true", help=_("on the host, if the user's own file allows it"))
-    running.add_argument("--config", metavar="FILE", help=_("a configuration file"))
-    running.add_argument("arguments", nargs="...", help=_("for the agent's program"))
+    parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
+
+
+def _named(arguments: Namespace) -> tuple[str, list[str]]:
+    """The agent's name and the words for its program. Options may follow the name too, up to `--`."""
+    from argparse import ArgumentParser
+
+    name, *rest = arguments.words or [""]
+    at = rest.index("--") if "--" in rest else len(rest)
+    parser = ArgumentParser(prog="sandbox agent run", allow_abbrev=False)
+    _options(parser)
+    parser.parse_args(rest[:at], arguments)
+    return name, rest[at + 1 :]
 
 
 def run(arguments: Namespace) -> int:
@@ -90,11 +107,12 @@ def guard(agent: Agent, config: Config) -> ToolGuard:
 
 
 def _run(arguments: Namespace) -> int:
-    agent = find(".", arguments.name)
+    name, extra = _named(arguments)
+    agent = find(".", name)
     resolved = resolve({}, project=".", config_file=arguments.config)
     config = resolved.config
     walls = _walls_wanted(arguments, resolved)
-    command = _command(agent, config, arguments.arguments, walls)
+    command = _command(agent, config, extra, walls)
     if walls:
         project_onto_walls(config, guard(agent, config))
     else:
@@ -147,7 +165,6 @@ def _command(agent: Agent, config: Config, extra: list[str], walls: bool) -> lis
             f"agent {agent.name!r} names no command; set agents.runner in your own config, for example "
             "`sandbox config --global set agents.runner '[claude, --append-system-prompt, \"{prompt}\"]'`"
         )
-    extra = extra[1:] if extra[:1] == ["--"] else extra
     filled = {"name": agent.name, "file": os.path.abspath(agent.file)}
     return [_filled(word, filled, agent) for word in words] + extra
 

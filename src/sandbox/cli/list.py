@@ -29,12 +29,19 @@ def run(arguments: Namespace) -> int:
 
         print(json.dumps([entry.plain() for entry in shown], indent=2))
         return 0
+    return _table(shown)
+
+
+def run_plain() -> int:
+    """`sandbox list` without options."""
+    return _table(entries(home()))
+
+
+def _table(shown: list[Entry]) -> int:
     import time
 
     now = time.time()
-    print(_row(*_HEADINGS))
-    for entry in shown:
-        print(_line(entry, now))
+    print("\n".join((_row(*_HEADINGS), *(_line(entry, now) for entry in shown))))
     return 0
 
 

@@ -42,14 +42,15 @@ def run(arguments: Namespace) -> int:
     if arguments.action == "verify":
         return _verify(directory, arguments.json)
     since = _since(arguments.since)
-    entries = [one for one in reading.entries(directory) if fits(one, arguments, since)]
+    everything = list(reading.entries(directory))
+    entries = [one for one in everything if fits(one, arguments, since)]
     if arguments.lines is not None:
         entries = entries[max(0, len(entries) - arguments.lines) :]
     _print(entries, arguments.json)
     if arguments.follow:
         sys.stdout.flush()
         try:
-            for one in follow(directory):
+            for one in follow(directory, everything[-1].get("seq", 0) if everything else 0):
                 if fits(one, arguments, since):
                     _print([one], arguments.json)
                     sys.stdout.flush()
@@ -114,26 +115,33 @@ def _since(text: str | None) -> str | None:
         raise SandboxError(f"--since {text!r} is neither a time nor a duration such as 30m") from None
 
 
-def follow(directory: str) -> Iterator[dict[str, Any]]:
-    """New entries as they are written, across rotations."""
-    current = os.path.join(directory, CURRENT)
-    while not os.path.exists(current):
-        time.sleep(_POLL)
-    file = open(current, encoding="ascii", errors="backslashreplace")  # noqa: SIM115 - changes hands at rotation
-    file.seek(0, os.SEEK_END)
-    partial = ""
+def follow(directory: str, after: int) -> Iterator[dict[str, Any]]:
+    """Entries beyond number `after` as they are written: none twice, none lost, across rotations too."""
     while True:
-        line = file.readline()
-        partial += line
-        if partial.endswith("\n"):
-            entry = reading.parsed(partial)
-            partial = ""
-            if entry is not None:
+        # From the start of what is there; a new look only when the file was rotated away beneath us.
+        for entry in reading.entries(directory):
+            if entry.get("seq", 0) > after:
+                after = entry["seq"]
                 yield entry
-        elif not line:
-            if os.path.exists(current) and os.stat(current).st_ino != os.fstat(file.fileno()).st_ino:
-                file.close()
-                file = open(current, encoding="ascii", errors="backslashreplace")  # noqa: SIM115
+        for entry in _appended(os.path.join(directory, CURRENT), after):
+            after = entry["seq"]
+            yield entry
+
+
+def _appended(name: str, after: int) -> Iterator[dict[str, Any]]:
+    """What is written to the current file, until it is no longer the current one."""
+    while not os.path.exists(name):
+        time.sleep(_POLL)
+    with open(name, encoding="ascii", errors="backslashreplace") as file:
+        partial = ""
+        while True:
+            partial += file.readline()
+            if partial.endswith("\n"):
+                entry, partial = reading.parsed(partial), ""
+                if entry is not None and entry.get("seq", 0) > after:
+                    yield entry
+            elif not os.path.exists(name) or os.stat(name).st_ino != os.fstat(file.fileno()).st_ino:
+                return
             else:
                 time.sleep(_POLL)
 

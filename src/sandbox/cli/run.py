@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox.engines.choose import engine_name
 from sandbox.errors import SandboxError
 from sandbox.words import _
 
@@ -52,6 +53,10 @@ def run(arguments: Namespace) -> int:
         from sandbox.registry.detach import detach
 
         return detach(lambda background: _in_background(resolved, command, background))
+    if engine_name(resolved.config) == "seatbelt" and not arguments.json:
+        from sandbox.cli import seatbelt
+
+        return seatbelt.run(resolved.config, command)
     from sandbox.sandbox import Sandbox
 
     with Sandbox(resolved.config, command=command) as sandbox:
@@ -127,7 +132,7 @@ def tell_ignored(resolved: Resolved, record: Record) -> None:
 def flags(arguments: Namespace) -> dict[str, object]:
     """The command line as a configuration layer: only what was said."""
     filesystem = {
-        "root": arguments.root,
+        "root": os.path.abspath(os.path.expanduser(arguments.root)) if arguments.root else None,
         "overlay": arguments.overlay,
         "allow_read": arguments.ro or None,
         "allow_write": arguments.rw or None,

@@ -71,7 +71,7 @@ def read(file: str) -> Agent:
     if not front or head.strip() or end == -1:
         return Agent(file, {})
     # A line in front keeps line numbers right: the file's first line is `---`.
-    source = files.parse(file + ".yaml", "\n" + _quoted_lists(text[4 : end + 1]))
+    source = files.parse(file, "\n" + _quoted_lists(text[4 : end + 1]))
     return Agent(file, source.data)
 
 

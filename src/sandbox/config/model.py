@@ -49,7 +49,10 @@ class Filesystem(Section):
         parse=patterns.checked,
     )
     allowed_patterns: list[str] = field(
-        [".env.example"], "Exceptions from `blocked_patterns`.", example=[".env.template"], parse=patterns.checked
+        [".env.example", "**/node_modules/**", "**/site-packages/**"],
+        "Exceptions from `blocked_patterns`. Installed packages hold certificates and code by such names, not secrets.",
+        example=[".env.template"],
+        parse=patterns.checked,
     )
     toolchains: bool = field(
         True, "Programs on PATH that live under the home directory (pyenv, nvm, cargo, …) work, read-only."
@@ -65,7 +68,10 @@ class Environment(Section):
     filter_secrets: bool = field(True, "Leave out variables whose names look like secrets.")
     allow: list[str] = field([], "Names or patterns that are passed even so.", example=["NODE_ENV", "CI"])
     block: list[str] = field([], "Names or patterns that are never passed; wins.", example=["AWS_*"])
-    set: dict[str, str] = field({}, 'Values set for the tenant. "${NAME}" of a network secret gives its placeholder.')
+    # Secret: `--env NPM_TOKEN` puts the owner's own value here, and it must not reach the registry or a screen.
+    set: dict[str, str] = field(
+        {}, 'Values set for the tenant. "${NAME}" of a network secret gives its placeholder.', secret=True
+    )
 
 
 class Limits(Section):

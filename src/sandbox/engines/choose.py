@@ -17,13 +17,18 @@ STANDARD_PIDS = 4096
 MAX_LIMITS = {"memory": 2**30, "cpus": 1.0, "pids": 512, "open_files": 1024, "file_size": 2**30}
 
 
+def engine_name(config: Config) -> str:
+    """Which engine this configuration means on this platform."""
+    if not config.enabled or config.mode == "off":
+        return "none"
+    if config.engine == "auto":
+        return "seatbelt" if sys.platform == "darwin" else "bubblewrap"
+    return config.engine
+
+
 def choose(config: Config) -> Engine:
     """The engine for this configuration. Raises EngineUnavailable for one that this platform cannot have."""
-    name = config.engine
-    if not config.enabled or config.mode == "off":
-        name = "none"
-    elif name == "auto":
-        name = "seatbelt" if sys.platform == "darwin" else "bubblewrap"
+    name = engine_name(config)
     if name == "bubblewrap":
         from sandbox.engines.bubblewrap import Bubblewrap
 
@@ -32,6 +37,8 @@ def choose(config: Config) -> Engine:
         from sandbox.engines.none import NoWalls
 
         return NoWalls()
+    if name == "seatbelt":
+        raise EngineUnavailable("seatbelt has no guest inside: it is for `sandbox run` and `srt`, not for `Sandbox`")
     raise EngineUnavailable(f"the {name} engine is not part of this release; bubblewrap is (`engine: bubblewrap`)")
 
 

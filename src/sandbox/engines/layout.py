@@ -101,6 +101,8 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     _etc(plan, home)
     _project(plan, config.filesystem, home)
     visible = [plan.directory, *_paths(plan, config.filesystem)]
+    # A project in /var/tmp needs a directory there, not a link to our /tmp.
+    plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     _guards(plan, config.filesystem, visible)
     _proc(plan)
     _writable(plan)
@@ -232,7 +234,7 @@ def _guards(plan: Plan, filesystem: Filesystem, visible: list[str]) -> None:
         plan.operations.append({"kind": "bind", "path": path, "from": path, "ro": True, "optional": True})
     for name, mask in sorted(covers.masks.items()):
         plan.operations.append({"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "optional": True})
-    plan.masked, plan.frozen = len(covers.masks), len(covers.frozen)
+    plan.masked, plan.frozen, plan.visible = len(covers.masks), len(covers.frozen), visible
 
 
 def _proc(plan: Plan) -> None:

@@ -63,7 +63,7 @@ def protected(filesystem: Filesystem, roots: list[str]) -> list[str]:
 def find(filesystem: Filesystem, roots: list[str]) -> Covers:
     """What must be covered or frozen under `roots`, which are real directories as tenants will see them."""
     found = Covers()
-    search = _Search(filesystem, [os.path.normpath(root) for root in roots], found)
+    search = Search(filesystem, [os.path.normpath(root) for root in roots], found)
     for root in search.roots:
         search.walk(root)
     search.cover_links()
@@ -71,7 +71,7 @@ def find(filesystem: Filesystem, roots: list[str]) -> Covers:
     return found
 
 
-class _Search:
+class Search:
     def __init__(self, filesystem: Filesystem, roots: list[str], found: Covers) -> None:
         # A root inside another is walked with it.
         self.roots = [root for root in roots if not any(_beneath(root, other) for other in roots if other != root)]
@@ -89,8 +89,12 @@ class _Search:
         if os.path.isfile(root):
             self.match(root, root.rpartition("/")[2], os.path.dirname(root))
             return
+        self.walk_below(root, root)
+
+    def walk_below(self, start: str, root: str) -> None:
+        """Looks at everything beneath `start`, a directory of the tree `root`."""
         cut = len(root.rstrip("/")) + 1
-        waiting = [root]
+        waiting = [start]
         while waiting:
             directory = waiting.pop()
             names, below = self.names_in(directory)

@@ -48,6 +48,9 @@ class GateContext(Protocol):
     def policy(self) -> NetworkPolicy:
         """The same, compiled: `connect(host, port)`, `request(method, host, port, path)`, …"""
 
+    def judge(self, destination: Destination) -> Decision:
+        """Whether the destination may be connected to: the policy, and the policy script's opinion."""
+
     async def dial(self, destination: Destination) -> socket.socket:
         """A connected, non-blocking socket to an address of `destination` that the policy was asked about.
 

@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError, Denied
+from sandbox.network.threads import in_thread
 from sandbox.policy.addresses import normalize_ip_for_policy, parse_address
 from sandbox.policy.hosts import InvalidHost, canonical_host
 from sandbox.policy.network import HOST_NAME
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _PER_ADDRESS = 10.0
 _PROXY_ANSWER = 16384
+_AT_ONCE = 32  # names being resolved for one sandbox
 
 
 def system_resolve(host: str, port: int) -> list[str]:
@@ -34,6 +36,7 @@ class Dialer:
 
     def __init__(self, resolve: Resolve | None) -> None:
         self._resolve = resolve or system_resolve
+        self._resolving = asyncio.Semaphore(_AT_ONCE)
 
     async def dial(self, destination: Destination, policy: NetworkPolicy, upstream_proxy: str | None) -> socket.socket:
         """A connected socket to a destination that was judged. Raises Denied for its addresses, or OSError."""
@@ -47,8 +50,8 @@ class Dialer:
     async def _addresses(self, destination: Destination, policy: NetworkPolicy) -> Sequence[str]:
         if parse_address(destination.host) is not None:
             return [destination.host]
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(None, self._resolve, destination.host, destination.port)
+        async with self._resolving:
+            found = await in_thread(self._resolve, destination.host, destination.port)
         if not found:
             raise OSError(f"{destination.host} has no address")
         decision = policy.addresses(destination.host, destination.port, found)
@@ -96,7 +99,7 @@ def proxy_address(text: str) -> tuple[str, int, str | None]:
 async def _through(proxy: str, destination: Destination) -> socket.socket:
     host, port, credentials = proxy_address(proxy)
     loop = asyncio.get_running_loop()
-    found = [host] if parse_address(host) else await loop.run_in_executor(None, system_resolve, host, port)
+    found = [host] if parse_address(host) else await in_thread(system_resolve, host, port)
     sock = await _connect(found, port)
     try:
         request = f"CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n"

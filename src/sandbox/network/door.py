@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     Serve = Callable[[socket.socket], Awaitable[None]]
 
-MOST_CONNECTIONS = 4096
+MOST_CONNECTIONS = 1024
+_DESCRIPTORS = 65536  # for all sandboxes of a process
 IDLE = 3600.0  # a connection over which nothing went for so long is closed
 _EVICTABLE = 60.0  # at the limit, one that was silent for so long makes room
 _AT_ONCE = 64
@@ -62,6 +63,7 @@ class Door:
                 self._overflow(client)
                 continue
             client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # pieces go on as they came
             task = self._loop.create_task(self._guarded(client, serve))
             self._tasks[task] = None
             task.add_done_callback(self._forget)
@@ -97,17 +99,16 @@ class Door:
 
 
 def _connection_limit() -> int:
-    """As many connections as the process has descriptors for, twice over, and never more than MOST_CONNECTIONS.
-    The soft limit is raised first, as other servers do: it is there for users of select()."""
+    """MOST_CONNECTIONS, or fewer where descriptors are short: no sandbox may take those of the others. The soft limit
+    is raised first, as other servers do: it is there for users of select()."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4 * MOST_CONNECTIONS
-    if soft < wanted:
-        best = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    best = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft < best:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (best, hard))
             soft = best
         except (OSError, ValueError):
             pass
-    return max(64, min(MOST_CONNECTIONS, (soft - 128) // 4))
+    return max(64, min(MOST_CONNECTIONS, (soft - 128) // 6))

@@ -19,11 +19,12 @@ from sandbox.network.dial import Dialer
 from sandbox.network.door import IDLE, Door
 from sandbox.network.names import PROXY, Names, is_synthetic
 from sandbox.network.publish import serve_published
-from sandbox.network.refusal import Manner
+from sandbox.network.refusal import FIRST_WORD, Manner
 from sandbox.network.relay import Relay, either_readable, reset
 from sandbox.network.reporting import Reporter
 from sandbox.network.resolver import serve_datagrams, serve_stream
-from sandbox.network.sniff import Sniffed, first_bytes, sniff
+from sandbox.network.sniff import TLS, Sniffed, first_bytes
+from sandbox.network.threads import in_thread
 from sandbox.policy.addresses import is_loopback_host, normalize_ip_for_policy, parse_address
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
@@ -162,8 +163,10 @@ class Gate:
         await manner.deny(client, decision)
 
     async def _intercept(self, client: socket.socket, destination: Destination, decision: Decision) -> None:
+        others = self.policy.admits_other_protocols(destination.host, destination.port)
         try:
-            async with asyncio.timeout(_FIRST_BYTES):
+            # Where another protocol may be spoken, the server may be the one to begin.
+            async with asyncio.timeout(FIRST_WORD if others else _FIRST_BYTES):
                 peeked, found = await first_bytes(client)
         except TimeoutError:
             peeked, found = b"", Sniffed("other")
@@ -174,7 +177,7 @@ class Gate:
             except Denied as denied:
                 refused = Decision(False, denied.rule, denied.reason)
                 self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=refused, status=403)
-        elif self.policy.admits_other_protocols(destination.host, destination.port):
+        elif others:
             await self._pass(client, destination, decision, Manner())
         else:
             reason = f"{destination} is looked into, and this is neither TLS nor HTTP"
@@ -191,19 +194,19 @@ class Gate:
         except OSError as problem:
             self.report(destination, method="CONNECT", url=url, decision=decision, status=502, error=str(problem))
             return await manner.fail(client, f"{destination}: {problem}")
+        self._reporter.note(decision, destination)
         with upstream:
             await manner.welcome(client, upstream)
             mismatch = await self._wrong_name(client, upstream, destination)
             if mismatch is not None:
                 return await self.deny(client, destination, mismatch, Manner())
-            self._reporter.note(decision, destination)
             relay = Relay(client, upstream)
             self._door.carries(relay)
-            await relay.run()
-            self._reporter.tell(
-                decision, "CONNECT", url, status=200, sent=relay.sent.total, received=relay.received.total,
-                seconds=time.monotonic() - started,
-            )  # fmt: skip
+            try:
+                await relay.run()
+            finally:
+                moved = relay.sent.total, relay.received.total
+                self._reporter.tell(decision, "CONNECT", url, 200, *moved, time.monotonic() - started)
 
     async def _wrong_name(
         self, client: socket.socket, upstream: socket.socket, destination: Destination
@@ -216,7 +219,7 @@ class Gate:
             data = client.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return None
-        if sniff(data).kind != "more" or data != b"\x16" or destination.host == HOST_NAME:
+        if data != TLS or destination.host == HOST_NAME:
             return None
         try:
             async with asyncio.timeout(_FIRST_BYTES):
@@ -248,7 +251,7 @@ class Gate:
 
     async def dial_inside(self, port: int) -> socket.socket:
         """A connection to a tenant's listening port, asked of the guest."""
-        return await self._loop.run_in_executor(None, self._watch.dial, "127.0.0.1", port)
+        return await in_thread(self._watch.dial, "127.0.0.1", port)
 
     # -- DNS ----------------------------------------------------------------------------------------------------
 

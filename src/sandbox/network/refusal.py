@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sandbox.policy.decision import Decision
 
 # Clients that speak first do so at once; one that waits for the other side gets its reset after this.
-_FIRST_WORD = 0.3
+FIRST_WORD = 0.3
 _LAST_WORD = 1.0
 _TLS_ACCESS_DENIED = bytes((0x15, 3, 1, 0, 2, 2, 49))  # a fatal alert
 _REASONS = {400: "Bad Request", 403: "Forbidden", 407: "Proxy Authentication Required", 502: "Bad Gateway"}
@@ -56,7 +56,7 @@ class Manner:
 async def refuse(client: socket.socket, response: bytes) -> None:
     """Ends a connection that may not be, or cannot be made. Speakers of HTTP get `response`."""
     try:
-        async with asyncio.timeout(_FIRST_WORD):
+        async with asyncio.timeout(FIRST_WORD):
             _, found = await first_bytes(client)
     except (TimeoutError, OSError):
         return reset(client)

@@ -21,7 +21,7 @@ class Reporter:
     def __init__(self, emit: Callable[[dict[str, object]], None], record: Callable[..., None]) -> None:
         self._emit = emit
         self._record = record
-        self._throttle = Throttle()
+        self._throttles = {True: Throttle(5000, 200), False: Throttle(1000, 50)}
 
     def report(
         self,
@@ -36,15 +36,17 @@ class Reporter:
         seconds: float = 0.0,
         **more: object,
     ) -> None:
-        """Event and record; see GateContext.report."""
-        if decision or self._throttle.admits():
-            self.note(decision, destination, method)
+        """Event and record; see GateContext.report. Events of a flood of refusals are left out with its entries."""
+        if self.note(decision, destination, method) or decision:
             self.tell(decision, method, url, status, sent, received, seconds, **more)
 
-    def note(self, decision: Decision, destination: Destination, method: str = "CONNECT") -> None:
-        """An entry of the record."""
+    def note(self, decision: Decision, destination: Destination, method: str = "CONNECT") -> bool:
+        """An entry of the record. False when it is part of a flood and only counted."""
+        throttle = self._throttles[decision.allowed]
+        if not throttle.admits():
+            return False
         metadata: dict[str, object] = {"host": destination.host, "port": destination.port, "method": method}
-        skipped = self._throttle.take_skipped()
+        skipped = throttle.take_skipped()
         if skipped:
             metadata["attempts_not_listed"] = skipped
         verdict = "allowed" if decision else "blocked"
@@ -59,6 +61,7 @@ class Reporter:
             reason=decision.reason,
             metadata=metadata,
         )
+        return True
 
     def tell(
         self,
@@ -95,20 +98,19 @@ class Reporter:
 
 
 class Throttle:
-    """Lets a burst of refusals through, then a trickle, and counts the rest: the record must not fill a disk."""
+    """Lets a burst through, then so many a second, and counts the rest: a tenant must not fill the disk."""
 
-    BURST = 1000.0
-    PER_SECOND = 50.0
-
-    def __init__(self) -> None:
-        self._tokens = self.BURST
+    def __init__(self, burst: float, per_second: float) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._tokens = burst
         self._at = time.monotonic()
         self._skipped = 0
 
     def admits(self) -> bool:
         """Whether this one is written out."""
         now = time.monotonic()
-        self._tokens = min(self.BURST, self._tokens + (now - self._at) * self.PER_SECOND)
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_second)
         self._at = now
         if self._tokens < 1:
             self._skipped += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
+TLS = b"\x16"  # a handshake record: how every TLS connection begins
 MOST = 16384 + 5  # a TLS record and its header; no honest ClientHello or request line is longer
 
 

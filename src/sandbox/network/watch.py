@@ -11,11 +11,24 @@ from sandbox.errors import ConfigError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
 
     from sandbox.config.model import Network
     from sandbox.network.destination import Interception
     from sandbox.network.publish import Published
     from sandbox.policy.network import NetworkPolicy
+
+    class Furnished(Protocol):
+        """What `furnish` needs of a plan."""
+
+        environment: dict[str, str]
+        files: list[tuple[str, int, bytes]]
+        operations: list[dict[str, object]]
+
+
+_OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
+
+HOOKS = ("on_request", "on_response", "on_tls_verify")
 
 
 class Watch:
@@ -82,8 +95,21 @@ class Watch:
                     listener.close()
                 raise
 
+    def furnish(self, plan: Furnished) -> None:
+        """Puts into a place that is yet to be built what its programs need to trust us when we look into connections.
+        Nothing, and at no cost, when that cannot happen."""
+        authority = self.ca_certificate()
+        if authority is not None:
+            from sandbox.network.trust import trusted
+
+            trust = trusted(authority)
+            plan.files += trust.files
+            plan.operations += trust.mounts()
+            plan.environment.update(trust.environment)
+
     def start(self) -> None:
         """Begins to watch. Returns at once."""
+        self.sockets = {name: sock for name, sock in self.sockets.items() if name.startswith(_OURS)}
         self._thread = threading.Thread(target=self._watch, name=f"gate-{self.sandbox_id}", daemon=True)
         self._thread.start()
 
@@ -111,7 +137,8 @@ class Watch:
     def _may_intercept(self) -> bool:
         network = self.network
         ruled = bool(network.http.allow or network.http.deny or network.secrets)
-        return ruled or network.intercept or network.policy_script is not None or self.hooks is not None
+        hooked = any(getattr(self.hooks, name, None) for name in HOOKS)  # an object may have hooks for files alone
+        return ruled or network.intercept or network.policy_script is not None or hooked
 
     def wants_interception(self, host: str) -> bool:
         """Whether a hook, script or secret is a reason to see what is said to `host`."""

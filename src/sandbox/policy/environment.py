@@ -12,12 +12,13 @@ from sandbox.policy.decision import Decision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sandbox.config.model import Environment
 
 STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin"
 TMPDIR = "/tmp"
+SHORTEST_SECRET = 6  # shorter values are words that turn up by chance
 
 
 class EnvFilter:
@@ -65,6 +66,22 @@ class EnvFilter:
         kept.pop("_", None)
         kept.update(self.set)
         return kept
+
+
+    def redacted(self, words: Sequence[str] | None, environment: Mapping[str, str]) -> list[str] | None:
+        """A command as it may be kept and shown: without values that tenants do not get because they are secrets."""
+        secrets = [
+            value
+            for name, value in environment.items()
+            if len(value) >= SHORTEST_SECRET and self.check(name, value).rule == "environment.filter_secrets"
+        ]
+        return None if words is None else [_without(word, secrets) for word in words]
+
+
+def _without(word: str, secrets: list[str]) -> str:
+    for secret in secrets:
+        word = word.replace(secret, "[redacted]")
+    return word
 
 
 def fixed_path(path: str) -> str:

@@ -30,7 +30,8 @@ class NetworkPolicy:
         self._secret_hosts = HostSet(
             (host for secret in network.secrets.values() for host in secret.hosts), "network.secrets.*.hosts"
         )
-        self._localhost_ports = frozenset(network.localhost_ports)
+        # The inside's own loopback cannot be taken away; what the word can mean is the host's.
+        self._localhost_ports = frozenset(network.localhost_ports if network.allow_localhost else ())
         self._block_private = network.block_private_ips
         self._git = network.allow_git
         self._everything = network.intercept
@@ -114,11 +115,14 @@ class NetworkPolicy:
         )
 
     def request(self, method: str, host: str, port: int, target: str) -> Decision:
-        """May this HTTP request be made? Asked after `connect`, for connections that are looked into."""
+        """May this HTTP request be made? For connections that are looked into."""
+        denial = self.request_denial(method, host, port, target)
+        return denial if denial is not None else self.connect(host, port)
+
+    def request_denial(self, method: str, host: str, port: int, target: str) -> Decision | None:
+        """The refusal of a request on a connection that was allowed already; None when no rule minds."""
         denial = self._http.denial(method, host, port, target)
-        if denial is not None:
-            return Decision(False, *denial)
-        return self.connect(host, port)
+        return Decision(False, *denial) if denial is not None else None
 
     def intercepts(self, host: str) -> bool:
         """Whether connections to `host` are looked into because the configuration says so."""

@@ -152,7 +152,7 @@ class _Parser:
             else:
                 # A glob or brace gives names that cannot be known from the text, which is enough for an
                 # argument.
-                computed = computed or sign in "*?[{~"
+                computed = computed or sign in "*?[{"
                 out += sign
                 self.at += 1
         return None if computed else out

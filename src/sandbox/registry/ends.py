@@ -6,8 +6,8 @@ import os
 
 from sandbox.errors import SandboxError
 from sandbox.registry.process import identity
-from sandbox.registry.registration import STOPPED, overwrite_status
-from sandbox.registry.registry import Entry, entries
+from sandbox.registry.registration import STOPPED
+from sandbox.registry.registry import Entry, entries, mark
 
 
 def kill(entry: Entry, *, patience: float = 5.0) -> None:
@@ -35,7 +35,7 @@ def kill(entry: Entry, *, patience: float = 5.0) -> None:
         pass
     finally:
         os.close(owner)
-    _mark_stopped(entry)
+    mark(entry.path, STOPPED)
 
 
 def remove(entry: Entry) -> None:
@@ -105,17 +105,6 @@ def _gone(owner: int, patience: float) -> bool:
     poll = select.poll()
     poll.register(owner, select.POLLIN)
     return bool(poll.poll(patience * 1000))
-
-
-def _mark_stopped(entry: Entry) -> None:
-    try:
-        directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        overwrite_status(directory, STOPPED)
-    finally:
-        os.close(directory)
 
 
 def _holds_changes(path: str) -> bool:

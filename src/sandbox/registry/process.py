@@ -19,12 +19,20 @@ def identity(pid: int, boot: str | None = None) -> str | None:
     fields = stat[stat.rindex(")") + 2 :].split()
     if fields[0] in "ZX":
         return None
-    return f"{fields[19]} {boot or boot_id()}"
+    return f"{fields[19]} {boot or Boot().id}"
 
 
-def boot_id() -> str:
-    """Names this boot of the machine; changes at every start."""
-    return _read("/proc/sys/kernel/random/boot_id").strip()
+class Boot:
+    """This boot of the machine, by a name that changes at every start. Read once, when it is first needed."""
+
+    def __init__(self) -> None:
+        self._id = ""
+
+    @property
+    def id(self) -> str:
+        if not self._id:
+            self._id = _read("/proc/sys/kernel/random/boot_id").strip()
+        return self._id
 
 
 def _read(path: str) -> str:

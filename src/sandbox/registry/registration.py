@@ -111,9 +111,10 @@ def _furnish(home: str, path: str, id: str, config: Mapping[str, object], comman
         os.mkdir("logs", 0o700, dir_fd=directory)
         os.chmod("logs", 0o700, dir_fd=directory)
         _write(directory, "pid", f"{os.getpid()}\n{identity(os.getpid())}\n")
-        _write(directory, "created_at", str(int(time.time())))
+        now = int(time.time())
+        _write(directory, "created_at", str(now))
         _write(directory, "status", RUNNING)
-        _write(directory, "config.json", _described(config, command))
+        _write(directory, "config.json", _described(config, command, now))
         os.rename(hidden, path)
     except BaseException:
         os.close(directory)
@@ -121,9 +122,10 @@ def _furnish(home: str, path: str, id: str, config: Mapping[str, object], comman
     return directory
 
 
-def _described(config: Mapping[str, object], command: Sequence[str | bytes] | None) -> str:
+def _described(config: Mapping[str, object], command: Sequence[str | bytes] | None, now: int) -> str:
+    """The config, behind a first line with all that `sandbox list` shows: it reads no further, and no other file."""
     words = [os.fsdecode(word).encode("utf-8", "replace").decode() for word in command or ()]
-    head = f'{{"image": {encode(config.get("image"))}, "command": {encode(words)}'
+    head = f'{{"image": {encode(config.get("image"))}, "command": {encode(words)}, "created_at": {now}'
     rest = "".join(f",\n{encode(key)}: {encode(value)}" for key, value in config.items() if key != "image")
     return f"{head}{rest}\n}}\n"
 

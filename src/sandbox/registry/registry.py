@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import NotFound
-from sandbox.registry.process import boot_id, identity
+from sandbox.registry.plain import decode
+from sandbox.registry.process import Boot, identity
 from sandbox.registry.registration import CRASHED, RUNNING, STOPPED, overwrite_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -23,15 +25,14 @@ class Entry:
 
     __slots__ = ("id", "path", "status", "pid", "image", "created_at", "command", "identity")
 
-    def __init__(self, id: str, path: str, status: str, pid: int | None, created_at: int, first_line: str) -> None:
+    def __init__(self, id: str, path: str, status: str, pid: int | None, shown: dict[str, Any]) -> None:
         self.id = id
         self.path = path
         self.status = status
         self.pid = pid
-        self.created_at = created_at
-        shown = _parsed(first_line.rstrip(",\n") + "}")
-        self.image: str | None = shown.get("image")  # type: ignore[assignment]
-        self.command: list[str] = shown.get("command", [])  # type: ignore[assignment]
+        self.image: str | None = shown.get("image")
+        self.command: list[str] = shown.get("command", [])
+        self.created_at: int = shown.get("created_at", 0)
 
     def __repr__(self) -> str:
         return f"Entry({self.id!r}, {self.status!r}, pid={self.pid})"
@@ -41,12 +42,11 @@ class Entry:
         return self.status == RUNNING
 
     @property
-    def config(self) -> dict[str, object]:
+    def config(self) -> dict[str, Any]:
         """What the sandbox was asked to be, secrets left out."""
         with open(f"{self.path}/config.json", encoding="utf-8") as file:
             described = _parsed(file.read())
-        described.pop("command", None)
-        return described
+        return {key: value for key, value in described.items() if key not in ("command", "created_at")}
 
     @property
     def log(self) -> str:
@@ -56,7 +56,7 @@ class Entry:
     def socket(self) -> str:
         return f"{self.path}/socket"
 
-    def plain(self) -> dict[str, object]:
+    def plain(self) -> dict[str, Any]:
         """As `sandbox get` and `sandbox list --json` show it, without the config."""
         return {
             "id": self.id,
@@ -70,7 +70,7 @@ class Entry:
 
 def entries(home: str) -> list[Entry]:
     """Every sandbox, the newest first."""
-    boot = boot_id()
+    boot = Boot()
     found = [entry for name in _names(home) if (entry := _read(f"{home}/vms/{name}", name, boot)) is not None]
     found.sort(key=lambda entry: (-entry.created_at, entry.id))
     return found
@@ -85,7 +85,7 @@ def find(home: str, wanted: str) -> Entry:
         raise NotFound(f"no sandbox {wanted!r}; `sandbox list` shows those there are")
     if len(matching) > 1:
         raise NotFound(f"{wanted!r} could be any of {', '.join(sorted(matching))}; give more of the id")
-    entry = _read(f"{home}/vms/{matching[0]}", matching[0], boot_id())
+    entry = _read(f"{home}/vms/{matching[0]}", matching[0], Boot())
     if entry is None:
         raise NotFound(f"no sandbox {wanted!r}; it was removed just now")
     return entry
@@ -101,43 +101,51 @@ def _names(home: str) -> Iterator[str]:
             yield name
 
 
-def _read(path: str, name: str, boot: str) -> Entry | None:
+def _read(path: str, name: str, boot: Boot) -> Entry | None:
     """The entry at `path`; None when it is not (or no longer) one."""
     try:
-        directory = os.open(path, _OPEN | os.O_DIRECTORY)
-    except (FileNotFoundError, NotADirectoryError):
+        status, pid = _state(path, boot)
+        first_line = _text(f"{path}/config.json").partition("\n")[0]
+    except NotADirectoryError:
         return None
+    if not first_line and not os.path.isdir(path):
+        return None
+    return Entry(name, path, status, pid, _parsed(first_line.rstrip(",") + "}"))
+
+
+def _state(path: str, boot: Boot) -> tuple[str, int | None]:
+    status = _text(f"{path}/status")
+    if status in (STOPPED, CRASHED):
+        return status, None
+    pid, _, started = _text(f"{path}/pid").partition("\n")
+    if pid.isdigit() and identity(int(pid), boot.id) == started.strip():
+        return RUNNING, int(pid)
+    # The owner writes its last status before it goes, so what stands there *now*, after we saw it gone, is final.
+    status = _text(f"{path}/status")
+    if status == STOPPED:
+        return status, None
+    mark(path, CRASHED)
+    return CRASHED, None
+
+
+def mark(path: str, status: str) -> None:
+    """Writes the status of an entry whose owner is gone; nothing when the entry is gone too."""
     try:
-        status, pid = _state(directory, boot)
-        created = _text(directory, "created_at")
-        first_line = _text(directory, "config.json").partition("\n")[0]
-        return Entry(name, path, status, pid, int(created) if created.isdigit() else 0, first_line)
+        directory = os.open(path, _OPEN | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        overwrite_status(directory, status)
+    except FileNotFoundError:
+        pass
     finally:
         os.close(directory)
 
 
-def _state(directory: int, boot: str) -> tuple[str, int | None]:
-    status = _text(directory, "status")
-    if status in (STOPPED, CRASHED):
-        return status, None
-    pid, _, started = _text(directory, "pid").partition("\n")
-    if pid.isdigit() and identity(int(pid), boot) == started.strip():
-        return RUNNING, int(pid)
-    # The owner writes its last status before it goes, so what stands there *now*, after we saw it gone, is final.
-    status = _text(directory, "status")
-    if status == STOPPED:
-        return status, None
+def _text(path: str) -> str:
     try:
-        overwrite_status(directory, CRASHED)
+        descriptor = os.open(path, _OPEN)
     except FileNotFoundError:
-        pass
-    return CRASHED, None
-
-
-def _text(directory: int, name: str) -> str:
-    try:
-        descriptor = os.open(name, _OPEN, dir_fd=directory)
-    except OSError:
         return ""
     try:
         return os.read(descriptor, 65536).decode("utf-8", "replace")
@@ -145,11 +153,9 @@ def _text(directory: int, name: str) -> str:
         os.close(descriptor)
 
 
-def _parsed(text: str) -> dict[str, object]:
-    import json
-
+def _parsed(text: str) -> dict[str, Any]:
     try:
-        parsed = json.loads(text)
+        parsed = decode(text)
     except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}

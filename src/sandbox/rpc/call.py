@@ -44,7 +44,7 @@ class Call:
         self.done()
         self.piece(result)
 
-    def reply_content(self, content: bytes | bytearray, more: dict[str, Any]) -> None:
+    def reply_content(self, content: bytes, more: dict[str, Any]) -> None:
         """Sends a result that is mostly one file's content."""
         self.done()
         if not isinstance(self.id, UnsetType):

@@ -33,6 +33,23 @@ class _Answer(msgspec.Struct):
     params: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class Content(msgspec.Struct):
+    """The answer of `read_file`."""
+
+    content: bytes
+    size: int
+
+
+class _Large(msgspec.Struct):
+    """The same as a whole line, for lines so long that going over them twice would be felt."""
+
+    id: int
+    result: Content
+
+
+_LARGE = 2**16
+
+
 class Connection:
     """A conversation with one server. `finish` gives back what it took to have it."""
 
@@ -44,7 +61,7 @@ class Connection:
         self._finish = finish
         self._finished = False
         self._next = 0
-        self._waiting: dict[int, SimpleQueue[_Answer | None]] = {}
+        self._waiting: dict[int, SimpleQueue[_Answer | _Large | None]] = {}
         self._lock = Lock()
         self._reader = Thread(target=self._read, name="sandbox-client", daemon=True)
         self._reader.start()
@@ -100,13 +117,11 @@ class Connection:
     def call(self, method: str, params: dict[str, Any], kind: Any = Any) -> Any:
         """One request, one answer, read as `kind`. Raises what the error stands for."""
         with self.stream(method, params) as stream:
-            raw = stream.next_raw()
-            stream.finished()
-        return msgspec.json.decode(raw, type=kind)
+            return stream.last(kind)
 
     def stream(self, method: str, params: dict[str, Any]) -> Stream:
         """One request, many answers."""
-        answers: SimpleQueue[_Answer | None] = SimpleQueue()
+        answers: SimpleQueue[_Answer | _Large | None] = SimpleQueue()
         with self._lock:
             if self.ended:
                 raise SandboxClosed("the connection to the sandbox has ended")
@@ -123,17 +138,12 @@ class Connection:
             for method, params in requests:
                 under_way.append(self.stream(method, params))
                 if len(under_way) >= ahead:
-                    yield self._answer(under_way.popleft(), kind)
+                    yield under_way.popleft().last(kind)
             while under_way:
-                yield self._answer(under_way.popleft(), kind)
+                yield under_way.popleft().last(kind)
         finally:
             for stream in under_way:
                 stream.close()
-
-    def _answer(self, stream: Stream, kind: Any) -> Any:
-        raw = stream.next_raw()
-        stream.finished()
-        return msgspec.json.decode(raw, type=kind)
 
     def forget(self, id: int) -> None:
         """Nobody waits for that id any more."""
@@ -166,7 +176,9 @@ class Connection:
             if isinstance(line, TooLong):
                 break
             try:
-                self._sort(decoder.decode(bytes(line)))
+                if len(line) > _LARGE and self._sort_large(line):
+                    continue
+                self._sort(decoder.decode(line))
             except msgspec.DecodeError:
                 break  # whoever speaks there does not speak JSON-RPC
         with self._lock:
@@ -174,6 +186,17 @@ class Connection:
             waiting, self._waiting = self._waiting, {}
         for answers in waiting.values():
             answers.put(None)
+
+    def _sort_large(self, line: bytes) -> bool:
+        try:
+            large = msgspec.json.decode(line, type=_Large)
+        except msgspec.ValidationError:
+            return False  # something else that is long
+        with self._lock:
+            answers = self._waiting.get(large.id)
+        if answers is not None:
+            answers.put(large)
+        return True
 
     def _sort(self, answer: _Answer) -> None:
         if answer.method == "event":
@@ -188,7 +211,7 @@ class Connection:
 class Stream:
     """The answers to one request."""
 
-    def __init__(self, connection: Connection, id: int, answers: SimpleQueue[_Answer | None]) -> None:
+    def __init__(self, connection: Connection, id: int, answers: SimpleQueue[_Answer | _Large | None]) -> None:
         self.id = id
         self._connection = connection
         self._answers = answers
@@ -201,14 +224,25 @@ class Stream:
 
     def next_raw(self) -> msgspec.Raw:
         """The next answer, to be read by whoever knows what it is. Raises what an error stands for."""
+        answer = self._next()
+        assert isinstance(answer, _Answer)
+        return answer.result
+
+    def last(self, kind: Any) -> Any:
+        """The next answer, which is the last one, as `kind`. Raises what an error stands for."""
+        answer = self._next()
+        self.finished()
+        return answer.result if isinstance(answer, _Large) else msgspec.json.decode(answer.result, type=kind)
+
+    def _next(self) -> _Answer | _Large:
         answer = self._answers.get()
         if answer is None:
             self.finished()
             raise SandboxClosed("the connection to the sandbox ended before it had answered")
-        if answer.error is not None:
+        if isinstance(answer, _Answer) and answer.error is not None:
             self.finished()
             raise raised(answer.error)
-        return answer.result
+        return answer
 
     def finished(self) -> None:
         """The last answer has come."""

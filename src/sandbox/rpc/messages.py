@@ -112,4 +112,32 @@ class Rename(Struct, forbid_unknown_fields=True):
 
 Anything = dict[str, Any]
 
-read_message = msgspec.json.Decoder(Message).decode
+
+
+class _LargeWrite(Struct, tag_field="method", tag="write_file"):
+    """A whole `write_file`, for lines so long that going over them twice would be felt."""
+
+    jsonrpc: Literal["2.0"]
+    params: WriteFile
+    id: Id | UnsetType = UNSET
+
+
+_LARGE = 2**16
+
+_decode = msgspec.json.Decoder(Message).decode
+_decode_large = msgspec.json.Decoder(_LargeWrite).decode
+
+
+def read_message(line: bytes) -> tuple[Message, WriteFile | None]:
+    """One line as a message; its parameters are read when the method is known, unless they came along already.
+
+    Raises msgspec.DecodeError.
+    """
+    if len(line) > _LARGE:
+        try:
+            large = _decode_large(line)
+        except msgspec.ValidationError:
+            pass  # another method, or a mistake: the usual way tells
+        else:
+            return Message(jsonrpc="2.0", method="write_file", id=large.id), large.params
+    return _decode(line), None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal as signals
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +21,7 @@ from sandbox.rpc.wire import CONTENT_LIMIT
 
 if TYPE_CHECKING:
     from sandbox.rpc.session import Session
+    from sandbox.sandbox import Sandbox
 
 Answer = dict[str, Any] | None  # None: the method has answered already, or will
 Run = Callable[["Session", Call, Any], Answer]
@@ -35,7 +38,7 @@ class Method:
     def read(self, params: Raw) -> Any:
         """Raises Fault when they are not what the method takes."""
         try:
-            return self._decoder.decode(b"{}" if params == b"null" else params)
+            return self._decoder.decode(b"{}" if bytes(memoryview(params)[:5]) == b"null" else params)
         except msgspec.ValidationError as problem:
             raise Fault(faults.INVALID_PARAMS, f"invalid params: {problem}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -93,9 +96,9 @@ def _number(named: int | str) -> int:
 
 
 def _read_file(session: Session, call: Call, asked: m.ReadFile) -> Answer:
-    descriptor = session.place.sandbox().open_file(asked.path, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
+    sandbox = session.place.sandbox()
+    with _opened(sandbox, asked.path, os.O_RDONLY) as descriptor:
+        size = sandbox.stat(asked.path)["size"] if descriptor is None else os.fstat(descriptor).st_size
         length = asked.length if asked.length is not None else max(0, size - asked.offset)
         if length > CONTENT_LIMIT:
             raise Fault(
@@ -105,36 +108,50 @@ def _read_file(session: Session, call: Call, asked: m.ReadFile) -> Answer:
                 {"size": size, "limit": CONTENT_LIMIT},
             )
         with session.budget.holding(length):
-            content = _read(descriptor, asked.offset, length)
+            if descriptor is None:
+                content = b"".join(sandbox.read_pieces(asked.path, asked.offset, length))
+            else:
+                content = _read(descriptor, asked.offset, length)
             call.reply_content(content, {"size": size})
-    finally:
-        os.close(descriptor)
     return None
 
 
-def _read(descriptor: int, offset: int, length: int) -> bytearray:
-    content = bytearray(length)
-    view = memoryview(content)
-    at = 0
-    while at < length and (got := os.preadv(descriptor, [view[at:]], offset + at)):
-        at += got
-    view.release()
-    del content[at:]  # it was cut meanwhile
-    return content
+def _read(descriptor: int, offset: int, length: int) -> bytes:
+    parts = []
+    while length > 0 and (part := os.pread(descriptor, length, offset)):
+        parts.append(part)
+        length, offset = length - len(part), offset + len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _write_file(session: Session, call: Call, asked: m.WriteFile) -> Answer:
+    sandbox = session.place.sandbox()
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if asked.offset == 0 else 0)
-    descriptor = session.place.sandbox().open_file(asked.path, flags, asked.mode)
-    try:
-        view = memoryview(asked.content)
-        at = asked.offset
+    view, at = memoryview(asked.content), asked.offset
+    with _opened(sandbox, asked.path, flags, asked.mode) as descriptor:
+        if descriptor is None:
+            sandbox.write_pieces(asked.path, at, view, asked.mode)
+            return {}
         while view:
             written = os.pwrite(descriptor, view, at)
             view, at = view[written:], at + written
+    return {}
+
+
+@contextmanager
+def _opened(sandbox: Sandbox, path: str, flags: int, mode: int = 0o644) -> Iterator[int | None]:
+    """A descriptor of the file; None where only tenants can open it (a directory that a provider serves)."""
+    try:
+        descriptor = sandbox.open_file(path, flags, mode)
+    except OSError as problem:
+        if problem.errno != errno.EXDEV:
+            raise
+        yield None
+        return
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
-    return {}
 
 
 def _list_files(session: Session, call: Call, asked: m.OnePath) -> Answer:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from sandbox.rpc.place import Place
 from sandbox.rpc.session import Session
+from sandbox.rpc.wire import widen
 
 
 def serve(file: str | None = None, flags: Mapping[str, Any] | None = None) -> int:
@@ -33,6 +34,8 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 def _own_stdio() -> tuple[int, int]:
     """Takes stdin and stdout for the protocol alone: a stray print must not break it, nor a child read from it."""
     source, sink = os.dup(0), os.dup(1)
+    widen(source)
+    widen(sink)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.dup2(2, 1)

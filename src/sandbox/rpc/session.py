@@ -83,11 +83,11 @@ class Session:
 
     # -- taking requests
 
-    def _take(self, line: bytes | bytearray) -> None:
+    def _take(self, line: bytes) -> None:
         if not line.strip(b" \t\r"):
             return
         try:
-            message = read_message(line)
+            message, params = read_message(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             self._refuse(*_unreadable(line, problem))
             return
@@ -103,7 +103,7 @@ class Session:
             self._answer(message, Fault(faults.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
             return
         try:
-            params = method.read(message.params)
+            asked = method.read(message.params) if params is None else params
             call = self._admitted(message)
         except Fault as refused:
             self._answer(message, refused)
@@ -111,9 +111,9 @@ class Session:
         if message.method == "create":
             self.place.expect()
         if method.inline:
-            self._work(method, call, params, len(line))
+            self._work(method, call, asked, len(line))
         else:
-            Thread(target=self._work, args=(method, call, params, len(line)), daemon=True).start()
+            Thread(target=self._work, args=(method, call, asked, len(line)), daemon=True).start()
 
     def _admitted(self, message: Message) -> Call:
         assert not isinstance(message.method, UnsetType)
@@ -169,7 +169,7 @@ class _Loose(msgspec.Struct):
     id: Id | None = None
 
 
-def _unreadable(line: bytes | bytearray, problem: Exception) -> tuple[Fault, Id | None]:
+def _unreadable(line: bytes, problem: Exception) -> tuple[Fault, Id | None]:
     if not isinstance(problem, msgspec.ValidationError):
         return Fault(faults.PARSE, f"not a line of JSON: {problem}"), None
     try:

@@ -1,0 +1,214 @@
+"""Blocked names that appear after the start, or come back: covered as soon as they are seen.
+
+A cover is a mount on a name. A file made on the host later has none, and a program on the host that saves by
+renaming a new file over the old one (as editors do) takes the old one's cover away with it: the kernel lets
+nobody outside be stopped by a mount inside. So a thread watches the directories by inotify and puts the cover
+(back) on, in the sandbox's own mount namespace, which its owner may enter. Between the file's appearing and
+its cover lies about a millisecond: `docs/limits.md` says what that means.
+
+Short runs never get here: the thread waits a moment before it does anything.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import Event, Thread
+
+from sandbox.engines.masks import Covers, Mask, Search, find
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import select
+    from collections.abc import Callable, Iterator
+
+    from sandbox.config.model import Filesystem
+
+DELAY = 0.25  # seconds of life before the watch begins
+IN_CREATE, IN_MOVED_TO = 0x100, 0x80
+IN_ONLYDIR, IN_DONT_FOLLOW, IN_ISDIR, IN_Q_OVERFLOW = 0x01000000, 0x02000000, 0x40000000, 0x4000
+
+
+class Vigil:
+    """Watches for one sandbox until closed. `tell(summary, path, rule)` hears what was covered or could not
+    be.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        filesystem: Filesystem,
+        roots: list[str],
+        tell: Callable[[str, str, str], object],
+        touched: Callable[[str, str, int, int], object],
+    ) -> None:
+        self._pid = pid
+        self._filesystem = filesystem
+        self._roots = roots
+        self._tell = tell
+        self._touched = touched
+        self._closing = Event()
+        self.watching = Event()  # set when everything is watched
+        self._wake = os.pipe2(os.O_CLOEXEC)
+        self._thread = Thread(target=self._run, name="sandbox-vigil", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the watch. Idempotent."""
+        if not self._closing.is_set():
+            self._closing.set()
+            os.write(self._wake[1], b".")
+            self._thread.join()
+            for fd in self._wake:
+                os.close(fd)
+
+    def _run(self) -> None:
+        if self._closing.wait(DELAY):
+            return
+        try:
+            namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as problem:
+            self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
+            self.watching.set()
+            return
+        from sandbox.engines.tripwire import Tripwires
+
+        self._wires = Tripwires(self._touched)
+        try:
+            with Watches() as watches:
+                self._watch(watches, namespace)
+        except Exception as problem:  # noqa: BLE001 - never silently: whoever reads the record learns of it
+            self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
+            self.watching.set()
+        finally:
+            self._wires.close()
+            os.close(namespace)
+
+    def _arm(self, namespace: int, masks: dict[str, Mask], poller: select.poll) -> None:
+        """Tripwires on what is covered, where FUSE can be had."""
+        import select
+
+        if self._wires.possible():
+            for fd in self._wires.arm(namespace, {path: mask.is_dir for path, mask in masks.items()}):
+                poller.register(fd, select.POLLIN)
+
+    def _watch(self, watches: Watches, namespace: int) -> None:
+        import select
+
+        # Watch first, look then: what appears in between is seen by one of the two.
+        for root in self._roots:
+            self._add(watches, root)
+        covered = find(self._filesystem, self._roots).masks
+        self._cover(namespace, set(covered), quietly=True)
+        poller = select.poll()
+        poller.register(watches.fd, select.POLLIN)
+        poller.register(self._wake[0], select.POLLIN)
+        self._arm(namespace, covered, poller)
+        self.watching.set()
+        while True:
+            ready = {fd for fd, _ in poller.poll()}
+            if self._wake[0] in ready:
+                return
+            for fd in ready - {watches.fd}:
+                if not self._wires.answer(fd):
+                    poller.unregister(fd)
+            appeared = list(watches.read())
+            if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
+                appeared = [(root, True) for root in self._roots]
+            found: dict[str, Mask] = {}
+            for path, is_dir in appeared:
+                if path is not None:
+                    if is_dir:
+                        self._add(watches, path)
+                    found.update(self._blocked(path, is_dir))
+            if found:
+                self._cover(namespace, set(found), rules=found)
+                self._arm(namespace, found, poller)
+
+    def _add(self, watches: Watches, root: str) -> None:
+        waiting = [root]
+        while waiting:
+            directory = waiting.pop()
+            if not watches.add(directory):
+                self._tell("too many directories to watch; some later files are not covered", directory, "vigil")
+                return
+            try:
+                with os.scandir(directory) as entries:
+                    waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            except OSError:
+                continue
+
+    def _blocked(self, path: str, is_dir: bool) -> dict[str, Mask]:
+        """What is to be covered of a path that appeared, by the same search as at the start."""
+        top = next((root for root in self._roots if path.startswith(f"{root.rstrip('/')}/")), None)
+        if top is None:
+            return {}
+        covers = Covers()
+        search = Search(self._filesystem, self._roots, covers)
+        covered = search.match(path, path[len(top.rstrip("/")) + 1 :], os.path.dirname(path))
+        if is_dir and not covered:
+            search.walk_below(path, top)
+        search.cover_links()
+        return covers.masks
+
+    def _cover(
+        self, namespace: int, paths: set[str], *, quietly: bool = False, rules: dict[str, Mask] | None = None
+    ) -> None:
+        from sandbox.engines.entering import cover
+
+        for path, problem in cover(namespace, sorted(paths)):
+            if problem is None:
+                if not quietly:
+                    rule = rules[path].rule if rules else ""
+                    self._tell("a blocked file appeared and was covered", path, rule)
+            elif problem:
+                self._tell(f"a blocked file appeared and could not be covered: {problem}", path, "vigil")
+
+
+class Watches:
+    """inotify, as far as it is needed: names that appear in directories."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.fd < 0:
+            raise OSError(ctypes.get_errno(), "inotify cannot be used")
+        self._places: dict[int, str] = {}
+
+    def __enter__(self) -> Watches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def add(self, directory: str) -> bool:
+        """Watches one directory; False when the kernel's bound is reached."""
+        import ctypes
+        import errno
+
+        wanted = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR | IN_DONT_FOLLOW
+        number = self._libc.inotify_add_watch(self.fd, os.fsencode(directory), wanted)
+        if number < 0:
+            return ctypes.get_errno() != errno.ENOSPC  # gone again, or unreadable and so covered whole
+        self._places[number] = directory
+        return True
+
+    def read(self) -> Iterator[tuple[str | None, bool]]:
+        """What appeared: path and whether it is a directory. A None says that some was lost."""
+        from struct import Struct
+
+        header = Struct("iIII")
+        try:
+            data = os.read(self.fd, 2**18)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(data):
+            number, mask, _, length = header.unpack_from(data, at)
+            name = os.fsdecode(data[at + header.size : at + header.size + length].rstrip(b"\0"))
+            at += header.size + length
+            if mask & IN_Q_OVERFLOW:
+                yield None, False
+            elif number in self._places and name:
+                yield f"{self._places[number].rstrip('/')}/{name}", bool(mask & IN_ISDIR)

@@ -1,0 +1,309 @@
+"""Looking into bodies as they pass: decompress, find, replace, hold back. In bounded memory.
+
+A word can lie across two pieces. `Replacer` and `Finder` therefore keep back the end of a piece while it
+could be the beginning of a word, and only then: an event stream whose last bytes begin no word is not delayed
+at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from typing import TYPE_CHECKING
+
+from sandbox.errors import Denied
+from sandbox.network.message import EMPTY, Body, Whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from sandbox.network.message import Headers
+
+# A compressed body may grow to this, plus a hundredfold of what came: a bomb must not cost the gate its time.
+GROWTH_FREE, GROWTH_RATIO = 16 * 2**20, 100
+SLICE = 256 * 1024
+
+
+def beginning(data: bytes, words: Iterable[bytes]) -> int:
+    """How many bytes at the end of `data` could be the beginning of one of `words`."""
+    longest = 0
+    for word in words:
+        # From the longest possible start on: the first that fits is the longest for this word.
+        at = max(0, len(data) - len(word) + 1)
+        while (at := data.find(word[:1], at)) >= 0:
+            if len(data) - at <= longest:
+                break
+            if word.startswith(data[at:]):
+                longest = len(data) - at
+                break
+            at += 1
+    return longest
+
+
+class Replacer:
+    """Replaces words in a stream of bytes, wherever the pieces are cut.
+
+    Up to `lenient` bytes that could begin a word are passed on at once, so that a stream whose pieces are
+    messages (gRPC, events) does not stall on a chance likeness; when the word does follow, the rest of it is
+    replaced.
+    """
+
+    def __init__(self, words: Mapping[bytes, bytes], *, lenient: int = 0) -> None:
+        self._words = dict(words)
+        # The longest first: a word that begins another must not hide it.
+        ordered = sorted(self._words, key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(re.escape(word) for word in ordered))
+        self._lenient = lenient
+        self._kept = b""  # the possible beginning of a word
+        self._passed = 0  # how much of it has been passed on already
+
+    def feed(self, data: bytes) -> bytes:
+        """What can be passed on now."""
+        if self._kept:
+            data = self._kept + data
+        out, end = [], self._passed
+        for match in self._pattern.finditer(data):
+            out += [data[end : match.start()], self._words[match.group()]]
+            end = match.end()
+        start = len(data) - beginning(data[end:] if end > self._passed else data, self._words)
+        ready = len(data) if len(data) - start <= self._lenient else max(start, end)
+        out.append(data[end:ready])
+        self._kept, self._passed = data[start:], ready - start
+        return b"".join(out)
+
+    def flush(self) -> bytes:
+        """What was kept back, at the end."""
+        rest, self._kept, self._passed = self._kept[self._passed :], b"", 0
+        return rest
+
+
+# %41, \u0041 and \/ are how an address and JSON write what they do not want to write plainly.
+_ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})|\\u00([0-9A-Fa-f]{2})|\\([\x21-\x7e])")
+_PARTIAL_ESCAPE = re.compile(rb"(?:%[0-9A-Fa-f]?|\\(?:u(?:0(?:0[0-9A-Fa-f]?)?)?)?)\Z")
+
+
+def unescaped(data: bytes) -> bytes:
+    """`data` with percent- and JSON-escapes of single bytes resolved."""
+    if b"%" not in data and b"\\" not in data:
+        return data
+    return _ESCAPED.sub(lambda match: match[3] or bytes((int(match[1] or match[2], 16),)), data)
+
+
+class Finder:
+    """Says when one of some words has passed, plainly or escaped, wherever the pieces are cut."""
+
+    def __init__(self, words: Iterable[bytes]) -> None:
+        self._words = tuple(words)
+        self._plain_tail = self._escaped_tail = self._half = b""
+
+    def feed(self, data: bytes) -> bytes | None:
+        """The word that has now been seen, if any."""
+        plain = self._plain_tail + data
+        for word in self._words:
+            if word in plain:
+                return word
+        self._plain_tail = self._tail(plain)
+        data, self._half = self._half + data, b""
+        half = _PARTIAL_ESCAPE.search(data, max(0, len(data) - 5))
+        if half:
+            data, self._half = data[: half.start()], data[half.start() :]
+        resolved = self._escaped_tail + unescaped(data)
+        for word in self._words:
+            if word in resolved:
+                return word
+        self._escaped_tail = self._tail(resolved)
+        return None
+
+    def pending(self) -> int:
+        """How many bytes, at most, of what was fed last may belong to a word not yet complete. A likeness of
+        less than eight bytes is not counted: it tells nobody anything, and would stall streams by chance."""
+        longest = max(len(self._plain_tail), len(self._escaped_tail))
+        return 6 * longest + len(self._half) if longest >= 8 else 0
+
+    def _tail(self, data: bytes) -> bytes:
+        keep = beginning(data, self._words)
+        return data[-keep:] if keep else b""
+
+
+class Decompressor:
+    """gzip or deflate, in slices, with a bound on the growth. Raises Denied on a bomb and on garbage."""
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._inflate = zlib.decompressobj(31) if encoding == "gzip" else None
+        self._start = b""
+        self._came = self._gave = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """What `data` holds."""
+        self._came += len(data)
+        if self._inflate is None:
+            # "deflate" means zlib's format; some send it without zlib's two bytes at the start.
+            data = self._start = self._start + data
+            if len(data) < 2:
+                return b""
+            with_header = data[0] & 15 == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+            self._inflate = zlib.decompressobj(15 if with_header else -15)
+        out: list[bytes] = []
+        while data:
+            if self._inflate.eof:  # a further gzip member
+                if self._encoding != "gzip":
+                    raise _garbled("more data follows its end")
+                self._inflate = zlib.decompressobj(31)
+            try:
+                piece = self._inflate.decompress(data, SLICE)
+            except zlib.error as problem:
+                raise _garbled(f"it is not {self._encoding} ({problem})") from None
+            self._gave += len(piece)
+            if self._gave > GROWTH_FREE + GROWTH_RATIO * self._came:
+                raise Denied("compressed-body", "the compressed body grows out of all proportion")
+            out.append(piece)
+            data = self._inflate.unconsumed_tail or self._inflate.unused_data
+        return b"".join(out)
+
+    def flush(self) -> bytes:
+        """The end. Raises Denied when the body was cut short."""
+        if self._came and (self._inflate is None or not self._inflate.eof):
+            raise _garbled("it is cut short")
+        return self._inflate.flush() if self._inflate is not None else b""
+
+
+def _garbled(why: str) -> Denied:
+    return Denied("content-encoding", f"the compressed body cannot be looked into: {why}")
+
+
+class Changed(Body):
+    """A body that passes through a function on its way."""
+
+    length = None
+
+    def __init__(self, source: Body, feed: Callable[[bytes], bytes], flush: Callable[[], bytes]) -> None:
+        self._source, self._feed, self._flush = source, feed, flush
+        self._ended = False
+
+    async def read(self) -> bytes:
+        while not self._ended:
+            piece = await self._source.read()
+            if not piece:
+                self._ended = True
+                self.trailers = self._source.trailers
+                return self._flush()
+            if changed := self._feed(piece):
+                return changed
+        return b""
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def replaced(body: Body, words: Mapping[bytes, bytes], *, lenient: int = 0) -> Body:
+    """`body` with `words` replaced."""
+    if body is EMPTY or not words:
+        return body
+    replacer = Replacer(words, lenient=lenient)
+    if isinstance(body, Whole):
+        return Whole(replacer.feed(body.data) + replacer.flush(), body.trailers)
+    return Changed(body, replacer.feed, replacer.flush)
+
+
+class Guarded(Body):
+    """A body that never gives a forbidden word away: it raises Denied instead.
+
+    `inspect` reads ahead before anything is sent, so that a refusal is whole: to the end of the body, or to
+    `READ_AHEAD` bytes, or, when the length is not declared, until the sender pauses for `PATIENCE` seconds
+    (it may be waiting for an answer). What comes later is looked at before it is passed on: the connection is
+    cut before the word has left.
+    """
+
+    READ_AHEAD = 2**20
+    PATIENCE = 1.0
+
+    def __init__(
+        self,
+        source: Body,
+        words: Iterable[bytes],
+        inflate: Decompressor | None,
+        refusal: Callable[[bytes], Denied],
+    ) -> None:
+        self._source, self._inflate, self._refusal = source, inflate, refusal
+        self._finder = Finder(words)
+        self._held = bytearray()
+        self._reading: asyncio.Task[bytes] | None = None
+        self._ended = False
+        self.length = source.length
+
+    async def inspect(self) -> None:
+        """Reads ahead. Raises Denied, also for a body that is not the compression it says."""
+        declared = self.length is not None
+        while not self._ended and len(self._held) < self.READ_AHEAD:
+            if declared:
+                await self._more()
+                continue
+            self._reading = self._reading or asyncio.ensure_future(self._source.read())
+            done, _ = await asyncio.wait({self._reading}, timeout=self.PATIENCE)
+            if not done:
+                return
+            await self._more()
+
+    async def read(self) -> bytes:
+        while True:
+            ready = len(self._held) if self._ended else len(self._held) - self._finder.pending()
+            if ready > 0:
+                piece = bytes(self._held[:ready])
+                del self._held[:ready]
+                return piece
+            if self._ended:
+                return b""
+            await self._more()
+
+    def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        self._source.close()
+
+    async def _more(self) -> None:
+        reading, self._reading = self._reading, None
+        piece = await (reading or self._source.read())
+        if piece:
+            self._held += piece
+            seen = self._finder.feed(self._inflate.feed(piece) if self._inflate else piece)
+        else:
+            self._ended = True
+            self.trailers = self._source.trailers
+            trailers = b"".join(b"\n%s: %s" % pair for pair in self.trailers)
+            seen = self._finder.feed((self._inflate.flush() if self._inflate else b"") + trailers)
+        if seen is not None:
+            self._held.clear()
+            raise self._refusal(seen)
+
+
+def content_encodings(headers: Headers) -> list[str]:
+    """The codings of a body, in the order they were applied; `identity` and `aws-chunked` leave the bytes
+    readable."""
+    names = [name.strip().lower() for value in headers.get_all("Content-Encoding") for name in value.split(",")]
+    return [name for name in names if name not in ("", "identity", "aws-chunked")]
+
+
+def decompressor(headers: Headers) -> Decompressor | None:
+    """What makes a body readable; None when it is. Denied for a coding we cannot look into."""
+    encodings = content_encodings(headers)
+    if not encodings:
+        return None
+    if len(encodings) > 1 or encodings[0] not in ("gzip", "x-gzip", "deflate"):
+        raise Denied("content-encoding", f"a body in {', '.join(encodings)[:60]!r} cannot be looked into; use gzip")
+    return Decompressor(encodings[0].removeprefix("x-"))
+
+
+def decoded(headers: Headers, body: Body) -> Body:
+    """`body` as it is without compression; the headers are changed to say so."""
+    if body is EMPTY:
+        return body
+    inflate = decompressor(headers)
+    if inflate is None:
+        return body
+    headers.remove("Content-Encoding")
+    headers.remove("Content-Length")
+    if isinstance(body, Whole):
+        return Whole(inflate.feed(body.data) + inflate.flush(), body.trailers)
+    return Changed(body, inflate.feed, inflate.flush)

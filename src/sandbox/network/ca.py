@@ -1,0 +1,148 @@
+"""The sandbox's own certificate authority: made when first needed, kept in memory, gone with the sandbox.
+
+One key for the authority and one for all leaves: a leaf then costs one signature, and nobody but this process
+ever holds either. Python can load a key only from a file name; `/dev/fd/N` of a pipe is one that never
+touches a disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import os
+import ssl
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY = datetime.timedelta(days=1)
+# Apple refuses leaves valid for longer than 398 days, others follow; clocks inside may be a day off.
+LEAF_LIFE, AUTHORITY_LIFE = 90 * DAY, 365 * DAY
+MAX_LEAVES = 512
+
+
+class Authority:
+    """Signs a leaf for any name it is asked for, and remembers the last `MAX_LEAVES` of them."""
+
+    def __init__(self, sandbox_name: str = "") -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._leaf_key = ec.generate_private_key(ec.SECP256R1())
+        self._leaf_key_pem = self._leaf_key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        self._certificate = self._sign_self(sandbox_name)
+        self._contexts: OrderedDict[tuple[str, str], ssl.SSLContext] = OrderedDict()
+
+    @property
+    def pem(self) -> bytes:
+        """The authority's certificate, for those inside to trust."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    def context(self, host: str, protocol: str) -> ssl.SSLContext:
+        """A server context that shows a leaf for `host` and speaks `protocol` (an ALPN name)."""
+        wanted = (host, protocol)
+        known = self._contexts.get(wanted)
+        if known is not None:
+            self._contexts.move_to_end(wanted)
+            return known
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols([protocol])
+        # Nobody resumes: programs inside are short-lived. And a client that refuses us while tickets are on their way
+        # resets the connection, and with it the alert that says why.
+        context.num_tickets = 0
+        with _readable(self._leaf(host) + self.pem) as chain, _readable(self._leaf_key_pem) as key:
+            context.load_cert_chain(chain, key)
+        self._contexts[wanted] = context
+        if len(self._contexts) > MAX_LEAVES:
+            self._contexts.popitem(last=False)
+        return context
+
+    def _sign_self(self, sandbox_name: str) -> x509.Certificate:
+        words = f"sandbox {sandbox_name} (made for one sandbox, kept in memory)".replace("  ", " ")
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, words[:64])])
+        public = self._key.public_key()
+        return (
+            _builder(name, name, public, AUTHORITY_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+
+    def _leaf(self, host: str) -> bytes:
+        # The name goes into the SAN only: a common name holds at most 64 characters, a host name up to 253.
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sandbox leaf")])
+        public = self._leaf_key.public_key()
+        authority = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        leaf = (
+            _builder(name, self._certificate.subject, public, LEAF_LIFE)
+            .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return leaf.public_bytes(serialization.Encoding.PEM)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, life: datetime.timedelta
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - DAY)
+        .not_valid_after(now + life)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+@contextlib.contextmanager
+def _readable(data: bytes) -> Iterator[str]:
+    """A file name under which `data` can be read once, without a file: OpenSSL opens the pipe anew by its
+    number."""
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, data)  # a certificate chain is far below a pipe's capacity
+        os.close(writing)
+        writing = -1
+        yield f"/dev/fd/{reading}"
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)

@@ -1,0 +1,105 @@
+"""What makes an HTTP/1.1 message readable in two ways, and is therefore refused.
+
+h11 is liberal where a proxy must not be: a message that two programs could understand differently is how
+requests are smuggled past one of them. `ambiguous_head` looks at the bytes before h11 does, the others at the
+fields after. Pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from sandbox.network.message import BadMessage
+from sandbox.policy.hosts import InvalidHost, canonical_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sandbox.network.message import Pair
+
+MAX_HEAD = 64 * 1024
+
+_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"transfer-encoding"))
+_REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
+# A line feed without its carriage return, the reverse, NUL, a folded line, or a space before the colon.
+_AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00|\r\n[ \t]|\r\n[^:\r\n]*[ \t]:")
+
+
+def refuse_no_request(data: bytes) -> None:
+    """Raises BadMessage when `data`, perhaps cut short, does not begin a request: garbage need not be waited
+    for."""
+    if len(data) > MAX_HEAD:
+        raise BadMessage("the request's head is larger than 64 KiB", 431)
+    if b"\n" in data and not _REQUEST_LINE.match(data):
+        raise BadMessage("the request line is malformed")
+
+
+def refuse_ambiguous_head(head: bytes) -> None:
+    """Raises BadMessage for a request head whose lines could be told apart in two ways, or which leaves the
+    length of the body or the host open."""
+    line = _REQUEST_LINE.match(head)
+    if not line:
+        raise BadMessage("the request line is malformed")
+    if len(head) > MAX_HEAD:
+        raise BadMessage("the request's head is larger than 64 KiB", 431)
+    if _AMBIGUOUS.search(head):
+        raise BadMessage("a bare line end, a folded line or a NUL in the head")
+    # Counted here because h11 makes one of two equal lengths; others take the first, or the last.
+    fields = head.lower()
+    if fields.count(b"\r\nhost:") > 1:
+        raise BadMessage("more than one Host")
+    codings = fields.count(b"\r\ntransfer-encoding:")
+    if fields.count(b"\r\ncontent-length:") + codings > 1:
+        raise BadMessage("more than one of Content-Length and Transfer-Encoding")
+    if codings and line.group().endswith(b"1.0\r\n"):
+        raise BadMessage("Transfer-Encoding in HTTP/1.0")
+
+
+def refuse_other_host(host: bytes, expected: str, port: int) -> None:
+    """Raises BadMessage unless `host` (a Host field or :authority) names the host this connection is for."""
+    text = host.decode("latin-1")
+    name, colon, number = text.rpartition(":")
+    if not colon or "]" in number:
+        name, number = text, ""
+    try:
+        if name != expected and canonical_host(name.removeprefix("[").removesuffix("]")) != expected:
+            raise BadMessage(f"the request is for {text[:260]!r}, the connection for {expected!r}", 421)
+    except InvalidHost as problem:
+        raise BadMessage(f"Host: {problem}") from None
+    # Without a number nobody is misled: rules and secrets go by the connection's own port.
+    if number and number != str(port):
+        raise BadMessage(f"the request is for port {number[:8]!r}, the connection for {port}", 421)
+
+
+def origin_form(method: str, target: str, host: bytes | None, scheme: str) -> tuple[str, bytes | None]:
+    """A request's target as a path, and the host it names; raises BadMessage when that is not the one Host
+    names."""
+    if target.startswith("/") or (target == "*" and method == "OPTIONS"):
+        return target, host
+    if method == "CONNECT":
+        raise BadMessage("a tunnel inside a connection that is looked into", 405)
+    named, mark, rest = target.partition("://")
+    at = min((rest.find(sign) for sign in "/?" if sign in rest), default=len(rest))
+    authority, path = rest[:at], rest[at:]
+    if not mark or named.lower() != scheme or "@" in authority or "#" in target:
+        raise BadMessage("the request's target is neither a path nor an address of this host")
+    if host is not None and host.lower() != authority.lower().encode():
+        raise BadMessage("the request's target names another host than Host")
+    return (path if path.startswith("/") else f"/{path}"), authority.encode()
+
+
+def end_to_end(pairs: list[Pair]) -> list[Pair]:
+    """The fields that are meant for the other end, not for this connection."""
+    named: set[bytes] = set()
+    for name, value in pairs:
+        if name.lower() == b"connection":
+            named.update(token.strip().lower() for token in value.split(b","))
+    return [pair for pair in pairs if (low := pair[0].lower()) not in _HOP_BY_HOP and low not in named]
+
+
+def asks_for_websocket(pairs: Iterable[Pair]) -> bool:
+    """Whether a request asks for a WebSocket. Every other upgrade is left out on the way, and so never
+    happens."""
+    fields = {name.lower(): value.lower() for name, value in pairs}
+    return fields.get(b"upgrade") == b"websocket" and b"upgrade" in fields.get(b"connection", b"")

@@ -1,0 +1,129 @@
+"""What tenants need to trust the sandbox's own authority: files, the places they cover, and variables.
+
+There is no one place where programs look. Most read the system's bundle, so a bundle with our authority in it covers
+that; the others (Node, Python's requests and pip, the AWS tools, Deno, …) bring their own and are told by variables.
+Java reads a key store of its own. Needed only when connections are looked into.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+DIRECTORY = "/etc"
+
+# Where systems keep the bundle that OpenSSL, GnuTLS, curl, git, wget, Go and others read by themselves.
+BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+)
+# And where Java's lie, when the system looks after them.
+KEY_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts")
+
+BUNDLE_VARIABLES = (
+    "SSL_CERT_FILE",  # OpenSSL, Python's ssl, httpx, Ruby, Go
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "UV_NATIVE_TLS_CERT_FILE",
+    "npm_config_cafile",
+    "AWS_CA_BUNDLE",
+    "CARGO_HTTP_CAINFO",
+)
+EXTRA_VARIABLES = ("NODE_EXTRA_CA_CERTS", "DENO_CERT")  # these add to what the program brings along
+
+
+class Trusted:
+    """How a place is furnished so that its tenants trust the authority."""
+
+    def __init__(self) -> None:
+        self.files: list[tuple[str, int, bytes]] = []  # path, mode, content
+        self.covered: list[tuple[str, str]] = []  # an existing file of the system, and the one to put over it
+        self.environment: dict[str, str] = {}
+
+    def mounts(self) -> list[dict[str, object]]:
+        """What covers the system's own files, as the guest's mount operations."""
+        return [
+            {"kind": "bind", "path": path.encode(), "from": by.encode(), "ro": True, "optional": True}
+            for path, by in self.covered
+        ]
+
+
+def trusted(
+    authority: bytes, *, directory: str = DIRECTORY, read: Callable[[str], bytes | None] | None = None
+) -> Trusted:
+    """For `authority` (PEM). `read` gives a file of the system that tenants will see, or None."""
+    key_stores = KEY_STORES if read is not None else (*KEY_STORES, *_key_stores_of_their_own())
+    read = read or _read
+    # A mount wants no link on its path, and several of these names are links to one file.
+    bundles = {os.path.realpath(path): content for path in BUNDLES if (content := read(path)) is not None}
+    system = next(iter(bundles.values()), b"")
+    certificates = _certificates(system + b"\n" + authority)
+    own, bundle, store = (f"{directory}/sandbox-{name}" for name in ("ca.pem", "ca-bundle.pem", "cacerts"))
+    result = Trusted()
+    result.files = [
+        (own, 0o644, authority),
+        (bundle, 0o644, system.rstrip(b"\n") + b"\n" + authority if system else authority),
+        (store, 0o644, key_store(certificates)),
+    ]
+    stores = dict.fromkeys(os.path.realpath(path) for path in key_stores if read(path) is not None)
+    result.covered = [*((path, bundle) for path in bundles), *((path, store) for path in stores)]
+    result.environment = dict.fromkeys(BUNDLE_VARIABLES, bundle) | dict.fromkeys(EXTRA_VARIABLES, own)
+    if not stores:
+        # Every java prints a line about this variable, so it is set only where there is no store to cover.
+        result.environment["JAVA_TOOL_OPTIONS"] = f"-Djavax.net.ssl.trustStore={store}"
+    return result
+
+
+def key_store(certificates: Iterable[bytes], password: str = "changeit") -> bytes:
+    """A Java key store (JKS, which every Java reads) that trusts `certificates` (DER). The password, which is every
+    Java's own, protects nothing: there is nothing in it but public certificates."""
+    listed = list(dict.fromkeys(certificates))
+    created, kind = bytes(8), _text("X.509")
+    parts = [b"\xfe\xed\xfe\xed", _number(2), _number(len(listed))]
+    for at, one in enumerate(listed):
+        parts += [_number(2), _text(f"trusted-{at}"), created, kind, _number(len(one)), one]
+    body = b"".join(parts)
+    digest = hashlib.sha1(password.encode("utf-16-be") + b"Mighty Aphrodite" + body, usedforsecurity=False)
+    return body + digest.digest()
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+def _text(text: str) -> bytes:
+    return len(text).to_bytes(2, "big") + text.encode()
+
+
+def _certificates(pem: bytes) -> list[bytes]:
+    blocks = pem.split(b"-----BEGIN CERTIFICATE-----")[1:]
+    return [base64.b64decode(one.partition(b"-----END CERTIFICATE-----")[0]) for one in blocks]
+
+
+def _key_stores_of_their_own() -> list[str]:
+    """Those of Javas that do not use the system's, where they really lie."""
+    try:
+        javas = sorted(os.listdir("/usr/lib/jvm"))
+    except OSError:
+        return []
+    real = {os.path.realpath(f"/usr/lib/jvm/{one}/lib/security/cacerts") for one in javas}
+    return sorted(one for one in real if one not in KEY_STORES and os.path.exists(one))
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(os.path.realpath(path), "rb") as file:
+            return file.read(4 * 2**20)
+    except OSError:
+        return None

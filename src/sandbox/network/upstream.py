@@ -1,0 +1,163 @@
+"""The other side of the gate: connections to the hosts a tenant talks to, dialled, verified, used again.
+
+One `Upstreams` belongs to one tenant connection, so that two tenants' requests never share a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from typing import TYPE_CHECKING
+
+from sandbox.errors import ConfigError, Denied
+from sandbox.network.destination import Destination
+from sandbox.network.http1_upstream import Http1Upstream, UpstreamError
+from sandbox.network.http2_upstream import Http2Upstream
+from sandbox.network.message import EMPTY, Whole
+from sandbox.network.stream import Stream
+from sandbox.network.tls import TlsStream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandbox.network.destination import GateContext
+    from sandbox.network.hooks import HookRunner
+    from sandbox.network.message import Request, Response
+
+    Upstream = Http1Upstream | Http2Upstream
+    Place = tuple[str, str, int]
+
+HTTP1, HTTP2 = "http/1.1", "h2"
+HANDSHAKE_TIMEOUT = 30.0
+
+
+class Trust:
+    """Whom we believe upstream: the system's authorities and the configured ones.
+
+    Reading the system's store takes 20 ms and more, so it is done once for each offer of protocols, in a
+    thread, and `warm` does it before anybody waits.
+    """
+
+    def __init__(self, ca_certificates: Sequence[str]) -> None:
+        self._files = tuple(ca_certificates)
+        self._contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
+        self._lock = threading.Lock()
+
+    def warm(self) -> None:
+        """Prepares the two usual offers in the background."""
+        offers: list[tuple[str, ...]] = [(HTTP2, HTTP1), (HTTP1,)]
+        threading.Thread(target=lambda: [self._context(one) for one in offers], daemon=True).start()
+
+    async def context(self, protocols: tuple[str, ...]) -> ssl.SSLContext:
+        """A client context that offers `protocols`. Raises ConfigError for a certificate file that is
+        none."""
+        known = self._contexts.get(protocols)
+        return known if known is not None else await asyncio.to_thread(self._context, protocols)
+
+    def _context(self, protocols: tuple[str, ...]) -> ssl.SSLContext:
+        with self._lock:
+            if protocols in self._contexts:
+                return self._contexts[protocols]
+            context = ssl.create_default_context()
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            for file in self._files:
+                try:
+                    context.load_verify_locations(file)
+                except (OSError, ssl.SSLError) as problem:
+                    raise ConfigError(
+                        f"cannot read certificates from {file!r}: {problem}", path="network.ca_certificates"
+                    ) from None
+            if protocols:
+                context.set_alpn_protocols(list(protocols))
+            self._contexts[protocols] = context
+            return context
+
+
+class Upstreams:
+    """The upstream connections of one tenant connection."""
+
+    def __init__(self, context: GateContext, trust: Trust, hooks: HookRunner) -> None:
+        self._context, self._trust, self._hooks = context, trust, hooks
+        self._open: dict[Place, Upstream] = {}
+        self._failed: dict[Place, Exception] = {}
+        self._opening = asyncio.Lock()
+        self._offer: tuple[str, ...] = (HTTP1,)
+
+    async def agree(self, destination: Destination, offer: tuple[str, ...]) -> str:
+        """Connects to `destination` and returns the protocol it chose from `offer`. A failure is kept for the
+        first request to tell: only an HTTP answer can say in words what went wrong."""
+        self._offer = offer
+        place = ("https", destination.host, destination.port)
+        try:
+            upstream = self._open[place] = await self._dial(place)
+        except (Denied, UpstreamError) as problem:
+            self._failed[place] = problem
+            return HTTP2 if offer == (HTTP2,) else HTTP1
+        return HTTP2 if isinstance(upstream, Http2Upstream) else HTTP1
+
+    def plain(self, protocol: str) -> None:
+        """The tenant speaks `protocol` without TLS; so will we."""
+        self._offer = (protocol,)
+
+    async def send(self, request: Request) -> Response:
+        """Sends `request` where it says. Raises Denied or UpstreamError."""
+        place = (request.scheme, request.host, request.port)
+        if place in self._failed:
+            raise self._failed[place]
+        upstream = await self._connected(place)
+        used = upstream.used
+        try:
+            return await upstream.send(request)
+        except UpstreamError as problem:
+            # It may have closed an idle connection just as we wrote: nothing came, so nothing was done.
+            repeatable = isinstance(request.stream, Whole) or request.stream is EMPTY
+            if not (used and problem.nothing_came and repeatable and request.method in ("GET", "HEAD", "OPTIONS")):
+                raise
+        self._open.pop(place, None)
+        return await (await self._connected(place)).send(request)
+
+    async def _connected(self, place: Place) -> Upstream:
+        known = self._open.get(place)
+        if known is not None and known.usable:
+            return known
+        async with self._opening:
+            known = self._open.get(place)
+            if known is None or not known.usable:
+                if known is not None and not known.concurrent:
+                    known.close()
+                known = self._open[place] = await self._dial(place)
+            return known
+
+    async def _dial(self, place: Place) -> Upstream:
+        scheme, host, port = place
+        try:
+            stream = await Stream.of(await self._context.dial(Destination(host, port, "dns")))
+        except OSError as problem:
+            raise UpstreamError(problem.strerror or str(problem)) from None
+        if scheme != "https":
+            return Http2Upstream(stream) if self._offer == (HTTP2,) else Http1Upstream(stream)
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+                return await self._secured(stream, host)
+        except BaseException:
+            stream.close()
+            raise
+
+    async def _secured(self, stream: Stream, host: str) -> Upstream:
+        context = await self._trust.context(self._offer)
+        tls = TlsStream(stream, context, server_side=False, host=host)
+        try:
+            await tls.handshake()
+        except ssl.SSLCertVerificationError as problem:
+            raise UpstreamError(f"its certificate is not trusted: {problem.verify_message}") from None
+        except (ssl.SSLError, OSError) as problem:
+            raise UpstreamError(f"no TLS connection: {getattr(problem, 'reason', None) or problem}") from None
+        await self._hooks.tls_verify(host, tls.certificates())
+        return Http2Upstream(tls) if tls.protocol == HTTP2 else Http1Upstream(tls)
+
+    def close(self) -> None:
+        """Ends them all."""
+        for one in self._open.values():
+            one.close()
+        self._open.clear()

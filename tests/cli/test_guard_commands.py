@@ -1,0 +1,291 @@
+"""`sandbox config`, `agent`, `why`, `log`, `hook`, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox.audit.record import Record
+
+pytestmark = pytest.mark.walls
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.delenv("LANGUAGE", raising=False)
+    monkeypatch.delenv("LC_ALL", raising=False)
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+def sandbox(*words: str, cwd: Path, input: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sandbox", *words], cwd=cwd, input=input, capture_output=True, text=True, check=False
+    )
+
+
+# -- config
+
+
+def test_config_set_get_and_show_with_the_layer(project: Path) -> None:
+    assert sandbox("config", "--global", "set", "limits.memory", "2g", cwd=project).returncode == 0
+    assert sandbox("config", "set", "limits.memory", "1g", cwd=project).returncode == 0
+    assert sandbox("config", "get", "limits.memory", cwd=project).stdout == f"{2**30}\n"
+    assert sandbox("config", "get", "limits.memory", "--global", cwd=project).stdout == f"{2**31}\n"
+    shown = sandbox("config", "show", cwd=project).stdout
+    line = next(line for line in shown.splitlines() if line.startswith("limits.memory"))
+    assert line.endswith(f"project ({project}/.sandbox/config.yaml:2)")
+    listed = json.loads(sandbox("config", "list", "--json", cwd=project).stdout)
+    assert list(listed["settings"]) == ["limits.memory"]
+
+
+def test_the_seeds_spelling_and_comments_survive(project: Path) -> None:
+    home = project.parent / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text("# mine\nmode: light  # for now\n")
+    done = sandbox("configure", "--global", "set", "sandbox.enabled", "true", cwd=project)
+    assert done.returncode == 0
+    assert (home / "config.yaml").read_text() == "# mine\nmode: light  # for now\nenabled: true\n"
+    sandbox("configure", "--global", "set", "sandbox.network.allow-git", "false", cwd=project)
+    assert "allow_git: false" in (home / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["netwrk.x", "1"], "unknown key 'netwrk'; did you mean 'network'?"),
+        (["limits.memory", "lots"], "limits.memory: must be a size such as 512m"),
+        (["mode", "strong"], "mode: must be one of off, light, standard, max"),
+        (["filesystem.blocked_patterns", "['!x']"], "exceptions go into allowed_patterns"),
+    ],
+)
+def test_a_wrong_setting_is_not_written(project: Path, words: list[str], message: str) -> None:
+    done = sandbox("config", "set", *words, cwd=project)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert not (project / ".sandbox").exists()
+
+
+def test_a_project_setting_that_would_loosen_is_warned_about(project: Path) -> None:
+    done = sandbox("config", "set", "network.allowed_hosts", "[evil.org]", cwd=project)
+    assert "ignored, a project file may only tighten" in done.stderr
+    ran = sandbox("run", "--", "true", cwd=project)
+    assert "ignored, a project file may only tighten" in ran.stderr
+    blocked = sandbox("log", "--blocked-only", "--json", cwd=project).stdout
+    assert json.loads(blocked)["policy"] == "project-only-tightens"
+
+
+def test_the_schema_is_printed(project: Path) -> None:
+    assert json.loads(sandbox("config", "schema", cwd=project).stdout)["title"] == "sandbox configuration"
+
+
+# -- agents
+
+
+def agent(project: Path, name: str, front: str) -> None:
+    (project / ".claude" / "agents").mkdir(parents=True, exist_ok=True)
+    (project / ".claude" / "agents" / f"{name}.md").write_text(f"---\nname: {name}\n{front}\n---\nBe {name}.\n")
+
+
+def test_agents_are_listed_with_what_their_tools_mean(project: Path) -> None:
+    agent(project, "reader", "allowed-tools: Read\ndescription: reads")
+    agent(project, "writer", "allowed-tools: Read, Write, WebFetch")
+    rows = json.loads(sandbox("agent", "list", "--json", cwd=project).stdout)
+    assert [(row["name"], row["read_only"], row["no_network"]) for row in rows] == [
+        ("reader", True, True),
+        ("writer", False, False),
+    ]
+    assert "read-only" in sandbox("agent", "list", cwd=project).stdout
+
+
+def test_an_agent_runs_by_the_users_runner_and_is_named_in_the_record(project: Path) -> None:
+    agent(project, "reader", "allowed-tools: Read")
+    runner = "[sh, -c, 'echo $SANDBOX_AGENT {prompt}; echo x > new; exit 4']"
+    sandbox("config", "--global", "set", "agents.runner", runner, cwd=project)
+    done = sandbox("agent", "run", "reader", cwd=project)
+    assert (done.returncode, done.stdout) == (4, "reader Be reader.\n")
+    assert not (project / "new").exists()
+    assert "exec sh" in sandbox("log", "--agent", "reader", cwd=project).stdout
+
+
+def test_an_agent_that_may_write_writes(project: Path) -> None:
+    agent(project, "writer", "allowed-tools: Write\ncommand: touch new")
+    assert sandbox("agent", "run", "writer", cwd=project).returncode == 0
+    assert (project / "new").exists()
+
+
+def test_no_sandbox_needs_the_users_own_file(project: Path) -> None:
+    agent(project, "a", "command: echo")
+    sandbox("config", "set", "agents.allow_no_sandbox", "true", cwd=project)
+    done = sandbox("agent", "run", "a", "--no-sandbox", "--", "hello", cwd=project)
+    assert done.returncode != 0
+    assert "--no-sandbox is not allowed" in done.stderr
+    sandbox("config", "--global", "set", "agents.allow_no_sandbox", "true", cwd=project)
+    done = sandbox("agent", "run", "a", "--no-sandbox", "--", "hello", cwd=project)
+    assert "names no command" in done.stderr  # the project's own command never runs on the host
+    sandbox("config", "--global", "set", "agents.runner", "[cat, /etc/hostname]", cwd=project)
+    done = sandbox("agent", "run", "a", "--no-sandbox", cwd=project)
+    assert (done.returncode, done.stdout) == (0, Path("/etc/hostname").read_text())
+    log = sandbox("log", "--type", "sandbox_mode_transition", cwd=project).stdout
+    assert "agent a runs on the host (--no-sandbox)" in log
+
+
+def test_a_missing_agent_is_said(project: Path) -> None:
+    assert "there is no agent 'x'" in sandbox("agent", "run", "x", cwd=project).stderr
+
+
+# -- why
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "parts"),
+    [
+        (
+            ["--path", ".env"],
+            1,
+            [".env: blocked", "Matches blocked pattern: .env", "filesystem.blocked_patterns built-in"],
+        ),
+        (["--path", "src/x", "--write"], 0, ["src/x: allowed"]),
+        (["--path", "~/.ssh/id_rsa"], 1, ["Outside project root", "sandbox config --global set filesystem.allow_read"]),
+        (["--path", ".git/hooks/x", "--write"], 1, ["Programs on the host act", "nothing: this holds always"]),
+        (["--env", "AWS_SECRET"], 1, ["Looks like a secret"]),
+        (["--env", "NODE_ENV"], 0, ["NODE_ENV: allowed"]),
+        (["--tool", "Bash(git push)"], 0, ["Bash(git push): allowed"]),
+    ],
+)
+def test_why_tells_decision_rule_layer_and_remedy(
+    project: Path, words: list[str], status: int, parts: list[str]
+) -> None:
+    done = sandbox("why", *words, cwd=project)
+    assert done.returncode == status, done.stderr
+    for part in parts:
+        assert part in done.stdout
+
+
+def test_why_follows_a_link(project: Path) -> None:
+    (project / ".env").write_text("x")
+    (project / "innocent").symlink_to(".env")
+    assert "blocked" in sandbox("why", "--path", "innocent", cwd=project).stdout
+
+
+def test_why_names_the_users_line(project: Path) -> None:
+    sandbox("config", "--global", "set", "tools.disallowed", "[Write]", cwd=project)
+    told = json.loads(sandbox("why", "--tool", "Write", "--json", cwd=project).stdout)
+    assert told["origin"] == f"user ({project.parent}/home/config.yaml:2)"
+    assert told["rule"] == "tools.disallowed"
+
+
+# -- log
+
+
+def test_log_filters_and_escapes(project: Path) -> None:
+    record = Record(str(project.parent / "home" / "audit"), sandbox="vm-11", agent="a")
+    record.write("policy_decision", "x", operation="read", target="./\x1b[31mred\n", result="blocked", reason="r")
+    record.write("sandbox_lifecycle", "ready", severity="error")
+    record.close()
+    shown = sandbox("log", cwd=project).stdout
+    assert "\x1b" not in shown
+    assert "read ./\\x1b[31mred\\n (r)" in shown
+    assert len(sandbox("log", "--blocked-only", cwd=project).stdout.splitlines()) == 1
+    assert "ready" in sandbox("log", "--severity", "warn", cwd=project).stdout
+    assert sandbox("log", "--agent", "b", cwd=project).stdout == ""
+    assert sandbox("log", "--sandbox", "vm-1", "--since", "1h", cwd=project).stdout.count("\n") == 2
+    assert sandbox("log", "--since", "2999-01-01", cwd=project).stdout == ""
+    assert "neither a time nor" in sandbox("log", "--since", "soon", cwd=project).stderr
+
+
+def test_log_verify_points_at_the_line(project: Path) -> None:
+    record = Record(str(project.parent / "home" / "audit"))
+    for number in range(5):
+        record.write("policy_decision", f"entry {number}")
+    record.close()
+    assert sandbox("log", "verify", cwd=project).stdout == "5 entries; none altered, removed or moved\n"
+    file = project.parent / "home" / "audit" / "audit.jsonl"
+    file.write_text(file.read_text().replace("entry 2", "entry X"))
+    done = sandbox("log", "verify", cwd=project)
+    assert done.returncode == 1
+    assert f"{file}:3: line was altered" in done.stdout
+
+
+def test_log_follow_prints_what_comes(project: Path) -> None:
+    directory = str(project.parent / "home" / "audit")
+    record = Record(directory, rotate_size=300)
+    record.write("policy_decision", "before")
+    following = subprocess.Popen(
+        [sys.executable, "-u", "-m", "sandbox", "log", "--follow", "--json"],
+        cwd=project, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert following.stdout is not None
+    assert json.loads(following.stdout.readline())["summary"] == "before"
+    record.write("policy_decision", "after")
+    assert json.loads(following.stdout.readline())["summary"] == "after"
+    record.write("policy_decision", "in the next file")
+    assert json.loads(following.stdout.readline())["summary"] == "in the next file"
+    following.terminate()
+    following.wait()
+    following.stdout.close()
+
+
+# -- hook
+
+
+def hook(project: Path, tool: str, *options: str, **given: object) -> subprocess.CompletedProcess[str]:
+    call = json.dumps({"tool_name": tool, "tool_input": given, "cwd": str(project)})
+    return sandbox("hook", "pre-tool-use", *options, cwd=project, input=call)
+
+
+def test_the_hook_refuses_with_the_reason_and_else_leaves_the_question_to_the_agent(project: Path) -> None:
+    answer = json.loads(hook(project, "Read", file_path=".env").stdout)["hookSpecificOutput"]
+    assert answer["permissionDecision"] == "deny"
+    assert "Matches blocked pattern: .env" in answer["permissionDecisionReason"]
+    allowed = hook(project, "Read", file_path="src/x")
+    assert (allowed.returncode, allowed.stdout) == (0, "")
+    approved = json.loads(hook(project, "Read", "--approve", file_path="src/x").stdout)["hookSpecificOutput"]
+    assert approved["permissionDecision"] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("Write", {"file_path": ".git/hooks/pre-commit"}),
+        ("Edit", {"file_path": "/etc/passwd"}),
+        ("Read", {"file_path": "~/.ssh/id_rsa"}),
+        ("Bash", {"command": "cat .env"}),
+        ("Bash", {"command": "ls && cat ~/other/x"}),
+        ("Bash", {"command": "cp --to=x sub/server.pem /tmp"}),
+        ("NotebookEdit", {"notebook_path": "/srv/x.ipynb"}),
+    ],
+)
+def test_the_hook_refuses(project: Path, tool: str, given: dict[str, object]) -> None:
+    assert '"deny"' in hook(project, tool, **given).stdout
+
+
+@pytest.mark.parametrize(
+    "data", ["", "nonsense", "[]", '{"tool_name": 1}', '{"tool_name": "Read", "tool_input": []}', "[" * 9999]
+)
+def test_a_hook_that_cannot_judge_blocks(project: Path, data: str) -> None:
+    done = sandbox("hook", "pre-tool-use", cwd=project, input=data)
+    if data.endswith("[]}"):
+        assert done.returncode == 0  # an empty input is an input
+    else:
+        assert done.returncode == 2
+        assert done.stderr.startswith("sandbox: ")
+
+
+def test_the_hook_is_installed_once_and_beside_what_is_there(project: Path) -> None:
+    (project / ".claude").mkdir()
+    (project / ".claude" / "settings.json").write_text('{"model": "opus", "hooks": {"Stop": []}}')
+    for _ in range(2):
+        assert sandbox("hook", "install", cwd=project).returncode == 0
+    settings = json.loads((project / ".claude" / "settings.json").read_text())
+    assert settings["model"] == "opus"
+    assert len(settings["hooks"]["PreToolUse"]) == 1
+    assert settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"] == "sandbox hook pre-tool-use"
+    assert os.listdir(project / ".claude") == ["settings.json"]

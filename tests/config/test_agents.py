@@ -1,0 +1,65 @@
+"""Agent files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.config.agents import agents, find, read, split_tools
+from sandbox.errors import ConfigError, NotFound
+
+
+def agent(project: Path, name: str, text: str, directory: str = ".sandbox/agents") -> Path:
+    (project / directory).mkdir(parents=True, exist_ok=True)
+    (project / directory / name).write_text(text)
+    return project / directory / name
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "allowed-tools: Read, Bash(git:diff, git:log), Write(*.md)",
+        "allowed-tools: [Read, Bash(git:diff, git:log), Write(*.md)]",
+        "allowed-tools:\n  - Read\n  - Bash(git:diff, git:log)\n  - Write(*.md)",
+        'allowed-tools: ["Read", "Bash(git:diff, git:log)", "Write(*.md)"]',
+        "tools: Read, Bash(git:diff, git:log), Write(*.md)",
+    ],
+)
+def test_lists_may_be_inline_or_block_style(tmp_path: Path, listed: str) -> None:
+    found = read(str(agent(tmp_path, "a.md", f"---\nname: a\n{listed}\ndisallowed-tools: [Edit]\n---\nBody\n")))
+    assert found.allowed == ["Read", "Bash(git:diff, git:log)", "Write(*.md)"]
+    assert found.disallowed == ["Edit"]
+
+
+def test_a_file_without_front_matter_is_an_agent_named_for_the_file(tmp_path: Path) -> None:
+    found = read(str(agent(tmp_path, "plain.md", "Just words\n")))
+    assert (found.name, found.allowed, found.disallowed, found.command) == ("plain", None, [], [])
+
+
+def test_all_tools_can_be_written_as_a_star(tmp_path: Path) -> None:
+    assert read(str(agent(tmp_path, "a.md", "---\nallowed-tools: *\n---\n"))).allowed == ["*"]
+    assert read(str(agent(tmp_path, "b.md", "---\nallowed-tools:\n  - *\n---\n"))).allowed == ["*"]
+
+
+def test_the_program_may_be_a_line_or_a_list(tmp_path: Path) -> None:
+    assert read(str(agent(tmp_path, "a.md", "---\ncommand: sh -c 'echo hi'\n---\n"))).command == ["sh", "-c", "echo hi"]
+    assert read(str(agent(tmp_path, "b.md", "---\ncommand: [sh, -c, ls]\n---\n"))).command == ["sh", "-c", "ls"]
+
+
+def test_both_directories_are_read_and_ours_wins(tmp_path: Path) -> None:
+    agent(tmp_path, "a.md", "---\nname: a\ndescription: ours\n---\n")
+    agent(tmp_path, "a.md", "---\nname: a\ndescription: theirs\n---\n", ".claude/agents")
+    agent(tmp_path, "b.md", "---\nname: b\n---\n", ".claude/agents")
+    assert [(one.name, one.description) for one in agents(str(tmp_path))] == [("a", "ours"), ("b", "")]
+    with pytest.raises(NotFound, match="there is no agent 'c'; known: a, b"):
+        find(str(tmp_path), "c")
+
+
+def test_a_mistake_in_an_agent_file_is_told_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\.md:[34]: "):
+        read(str(agent(tmp_path, "a.md", "---\nname: a\nmodel: [\n---\n")))
+
+
+def test_commas_in_parentheses_do_not_separate() -> None:
+    assert split_tools("A, B(c, d),E(f)") == ["A", "B(c, d)", "E(f)"]

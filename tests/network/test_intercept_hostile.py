@@ -1,0 +1,190 @@
+"""Garbage, half a hello, slow senders, floods and fuzz: bounded, recorded, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.network import http1_tenant, intercept
+from sandbox.network.tls import read_hello
+from tests.network.lab import Lab, secret
+
+MakeLab = Callable[..., Lab]
+API = "api.example.com"
+
+
+def hello(name: str, protocols: list[str]) -> bytes:
+    """A ClientHello as OpenSSL writes it."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(protocols)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context.wrap_bio(incoming, outgoing, server_hostname=name).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return outgoing.read()
+
+
+HELLO = hello("api.example.com", ["h2", "http/1.1"])
+
+
+def test_a_hello_tells_name_and_protocols_also_over_several_records() -> None:
+    read = read_hello(HELLO)
+    assert (read.server_name, read.protocols) == ("api.example.com", ["h2", "http/1.1"])
+    body = HELLO[5:]
+    cut = [body[:7], body[7:100], body[100:]]
+    split = b"".join(b"\x16\x03\x01" + struct.pack(">H", len(part)) + part for part in cut)
+    assert read_hello(split).server_name == "api.example.com"
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_no_hello(data: bytes) -> None:
+    with pytest.raises(ValueError, match="."):
+        read_hello(b"\x16\x03\x01" + data)
+
+
+@given(st.integers(0, len(HELLO) - 1), st.integers(0, 255), st.integers(0, len(HELLO)))
+def test_a_mangled_hello_is_read_or_refused(at: int, byte: int, end: int) -> None:
+    mangled = bytearray(HELLO)
+    mangled[at] = byte
+    try:
+        read_hello(bytes(mangled[:end]))
+    except ValueError:
+        pass
+
+
+def alive(lab: Lab) -> None:
+    assert lab.ask()[0] == 200
+
+
+def test_half_a_hello_and_then_nothing_is_given_up_and_others_go_on(
+    make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intercept, "HANDSHAKE_TIMEOUT", 0.5)
+    lab = make_lab()
+    with socket.create_connection(("127.0.0.1", lab.port)) as sock:
+        sock.sendall(HELLO)  # and never another word
+        alive(lab)
+        sock.settimeout(20)
+        while sock.recv(65536):
+            pass
+    lab.wait_until_idle()
+
+
+def test_a_slow_head_is_given_up(make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1_tenant, "HEAD_TIMEOUT", 0.5)
+    lab = make_lab()
+    with lab.tls_socket() as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: api.exam")
+        alive(lab)
+        assert sock.recv(100) == b""
+
+
+def test_a_tenant_that_leaves_in_the_middle_of_everything_costs_nothing(make_lab: MakeLab) -> None:
+    lab = make_lab()
+    for cut in (b"GET / HT", b"POST / HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 100\r\n\r\nhalf"):
+        sock = lab.tls_socket()
+        sock.sendall(cut)
+        sock.close()
+    raw = socket.create_connection(("127.0.0.1", lab.port))
+    raw.sendall(HELLO[:100])
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+    raw.close()
+    alive(lab)
+    lab.wait_until_idle()
+
+
+def test_a_tenant_that_leaves_during_an_answer_ends_it_upstream_too(make_lab: MakeLab) -> None:
+    lab = make_lab()
+    ended = threading.Event()
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        try:
+            while True:
+                writer.write(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+                await writer.drain()
+        except ConnectionError:
+            ended.set()
+
+    lab.origins[API].raw = endless
+    sock = lab.tls_socket()
+    sock.sendall(b"GET / HTTP/1.1\r\nHost: api.example.com\r\n\r\n")
+    sock.recv(1000)
+    sock.close()
+    assert ended.wait(20)
+    lab.wait_until_idle()
+    assert len(lab.reports) == 1
+
+
+REQUEST = b"POST /path HTTP/1.1\r\nHost: api.example.com\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+
+
+def test_mangled_requests_never_break_the_gate_or_reach_the_origin_as_something_else(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    lab.host = API
+    dice = random.Random(1)
+    for _ in range(150):
+        data = bytearray(REQUEST)
+        for _ in range(dice.randint(1, 4)):
+            at = dice.randrange(len(data))
+            data[at : at + dice.randint(0, 2)] = os.urandom(dice.randint(0, 3)) if dice.random() < 0.5 else b"\r\n"
+        with lab.tls_socket() as sock:
+            sock.sendall(bytes(data))
+            sock.settimeout(0.05)
+            try:
+                sock.recv(65536)
+            except OSError:
+                pass
+    alive(lab)
+    lab.wait_until_idle()
+    assert [type(one).__name__ for one in lab.raised] == []
+    for seen in lab.origins[API].seen:
+        assert dict(seen["headers"])["host"] == API
+
+
+def test_hundreds_of_connections_at_once_are_all_answered(make_lab: MakeLab) -> None:
+    lab = make_lab()
+
+    async def one(number: int) -> int:
+        context = ssl.create_default_context(cafile=lab.ca_file)
+        reader, writer = await asyncio.open_connection("127.0.0.1", lab.port, ssl=context, server_hostname=API)
+        status = 0
+        for _ in range(3):
+            writer.write(b"GET /%d HTTP/1.1\r\nHost: api.example.com\r\n\r\n" % number)
+            head = await reader.readuntil(b"\r\n\r\n")
+            status = int(head.split()[1])
+            length = next(int(line[16:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+            await reader.readexactly(length)
+        writer.close()
+        return status
+
+    async def everybody() -> list[Any]:
+        return await asyncio.gather(*(one(number) for number in range(200)))
+
+    assert set(asyncio.run(everybody())) == {200}
+    assert len(lab.origins[API].seen) == 600
+
+
+def test_an_answer_with_too_large_a_head_is_refused(make_lab: MakeLab) -> None:
+    lab = make_lab()
+
+    async def large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20 + b"\r\n\r\n")
+        await writer.drain()
+
+    lab.origins[API].raw = large
+    assert lab.ask()[0] == 502
