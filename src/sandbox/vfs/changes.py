@@ -27,6 +27,7 @@ CHUNK = 1 << 20
 _OBEYED = protected_patterns()
 OPAQUE, WHITEOUT, ORIGIN = "user.overlay.opaque", "user.overlay.whiteout", "user.overlay.origin"
 
+
 @dataclass(slots=True)
 class State:
     """One side of a change."""
