@@ -134,6 +134,8 @@ class Sandbox(Commands, Files):
         mounts = Mounts(self.config, self._providers, hooks=self._hooks, emit=tell, state=state)
         self._endings.append(mounts.close)
         mounts.furnish(self._plan)
+        assert self._registration is not None
+        self._registration.note("mounts.json", mounts.ways)
         return mounts
 
     def _gate(self) -> Watch:
