@@ -12,7 +12,7 @@ from threading import Event
 import pytest
 
 from sandbox import Sandbox
-from sandbox.errors import Denied, WallError
+from sandbox.errors import ConfigError, Denied, WallError
 from sandbox.vfs.memory import MemoryProvider
 from sandbox.vfs.provider import FileInfo
 from tests.vfs.fuse.test_mount import GeneratedProvider
@@ -187,3 +187,13 @@ def test_without_the_device_a_hooked_mount_is_an_error_that_says_how_to_allow_it
     with pytest.raises(WallError, match="chmod 0666 /dev/fuse"):
         make({"/m": MemoryProvider()})
     assert out(make({"/m": {"type": "memory"}}), "echo works > /m/x; cat /m/x") == "works\n"
+
+
+@pytest.mark.parametrize("asked", [{"vfs": {"mounts": {"/m": {"type": "memory"}}}}, {"filesystem": {"overlay": True}}])
+def test_without_walls_there_is_nowhere_to_put_them(
+    asked: dict[str, dict[str, object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
+    config = {**asked, "mode": "off", "filesystem": {"root": str(tmp_path), **asked.get("filesystem", {})}}
+    with pytest.raises(ConfigError, match="needs walls"):
+        Sandbox(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from sandbox.errors import SandboxError
-from sandbox.words import _
+from sandbox.words import LANGUAGES, _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        _.use(_chosen_language())
         return _dispatch(words)
     except SandboxError as problem:
         print(f"sandbox: {_.said(problem)}", file=sys.stderr)
@@ -58,6 +59,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
+
+
+def _chosen_language() -> str | None:
+    """`ui.language` of the user's own file. Help is printed before any config is read, so one line is looked for."""
+    from sandbox.config.home import user_config_file
+
+    try:
+        with open(user_config_file(), encoding="utf-8", errors="replace") as file:
+            found = [line.partition(":")[2] for line in file if line.lstrip().startswith("language:")]
+    except OSError:
+        return None
+    language = found[0].split("#")[0].strip().strip("'\"") if found else ""
+    return language if language in LANGUAGES else None
 
 
 def _dispatch(words: list[str]) -> int:
