@@ -88,6 +88,8 @@ class Connection:
     @classmethod
     def to_socket(cls, entry: Entry) -> Self:
         """With a sandbox that runs. Raises SandboxError when nobody answers there."""
+        if not entry.running:  # a forked child of its owner may still hold the socket, and answer nothing
+            raise SandboxError(f"{entry.id} is {entry.status}; only a running sandbox can be attached to")
         line = socket.socket(socket.AF_UNIX)
         try:
             directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
