@@ -37,17 +37,27 @@ class Client:
         self,
         config: Mapping[str, Any] | None = None,
         *,
+        hooks: object | None = None,
         command: Sequence[str] = ("sandbox", "--rpc"),
         connection: Connection | None = None,
     ) -> None:
-        """Starts `command` and creates a sandbox there, or talks over a `connection` that has one already."""
+        """Starts `command` and creates a sandbox there, or talks over a `connection` that has one already.
+
+        `hooks` is an object as `Sandbox` takes it; its functions run here, in threads, whatever the other process does.
+        """
         self._connection = connection or Connection.start(command)
         self._owns = connection is None
         self.id = ""
         self.env: dict[str, str] = {}
         if self._owns:
+            asked = dict(config or {})
+            if hooks is not None:
+                from sandbox.rpc.hooked import answer, named
+
+                asked["hooks"] = named(hooks)
+                self._connection.hook = lambda params: answer(hooks, params)
             try:
-                created = self._connection.call("create", dict(config or {}))
+                created = self._connection.call("create", asked)
             except BaseException:
                 self._connection.close()
                 raise
