@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Handler = Callable[["Request"], Buffer | tuple[Buffer, ...]]
 
 RENAME_NOREPLACE = 1
+MOST_OPEN = 65536
 REGULAR = 0o100000
 KIND = 0o170000
 
@@ -254,12 +255,14 @@ class Operations:
     # Files
 
     def _open(self, request: Request) -> bytes:
+        self._check_room()
         flags, _ = wire.OPEN_IN.unpack_from(request.body)
         node = self.nodes[request.node]
         path = self.nodes.path(node)
         return self._opened(node, self.provider.open(path, self._meant(flags)))
 
     def _create(self, request: Request) -> bytes:
+        self._check_room()
         flags, mode, _, _ = wire.CREATE_IN.unpack_from(request.body)
         parent, name = self.nodes[request.node], request.names(wire.CREATE_IN.size)[0]
         path = self.nodes.child(parent, name)
@@ -309,6 +312,7 @@ class Operations:
     # Directories
 
     def _opendir(self, request: Request) -> bytes:
+        self._check_room()
         number = next(self._numbers)
         node = self.nodes[request.node]
         self._directories[number] = Directory(node, lambda: self.provider.readdir(self.nodes.path(node)))
@@ -360,6 +364,11 @@ class Operations:
         if self._writeback and flags & os.O_ACCMODE == os.O_WRONLY:
             flags = (flags & ~os.O_ACCMODE) | os.O_RDWR
         return flags
+
+    def _check_room(self) -> None:
+        """What is open costs memory here, outside the limits that tenants are held to."""
+        if len(self._handles) + len(self._directories) >= MOST_OPEN:
+            raise failure(errno.ENFILE)
 
     def _opened(self, node: Node, handle: Handle) -> bytes:
         number = next(self._numbers)
