@@ -148,6 +148,7 @@ class Interception:
     def close(self) -> None:
         """Ends the workers."""
         self._hooks.close()
+        self._trust.close()
 
 
 def _script(network: Network, log: Callable[[str], None]) -> Script | None:

@@ -43,11 +43,21 @@ class Trust:
         self._files = tuple(ca_certificates)
         self._contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
     def warm(self) -> None:
         """Prepares the two usual offers in the background."""
-        offers: list[tuple[str, ...]] = [(HTTP2, HTTP1), (HTTP1,)]
-        threading.Thread(target=lambda: [self._context(one) for one in offers], daemon=True).start()
+        # Not a daemon: the end of the process frees OpenSSL's tables, and a thread still reading them would crash.
+        threading.Thread(target=self._warm, name="sandbox-trust", daemon=False).start()
+
+    def _warm(self) -> None:
+        for offer in ((HTTP2, HTTP1), (HTTP1,)):
+            if not self._closed:
+                self._context(offer)
+
+    def close(self) -> None:
+        """Nobody will connect any more; what is still being prepared is not waited for."""
+        self._closed = True
 
     async def context(self, protocols: tuple[str, ...]) -> ssl.SSLContext:
         """A client context that offers `protocols`. Raises ConfigError for a certificate file that is
