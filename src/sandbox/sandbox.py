@@ -6,12 +6,14 @@ import os
 from functools import partial
 from threading import Lock
 
+from sandbox.audit import access
 from sandbox.audit.record import Record
 from sandbox.commands import Commands
 from sandbox.config.home import home
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
-from sandbox.engines.layout import layout, without_walls
+from sandbox.engines.layout import layout, project_root, without_walls
+from sandbox.engines.placeholders import Placeholders
 from sandbox.engines.vigil import Vigil
 from sandbox.events import Events, event
 from sandbox.files import Files
@@ -67,6 +69,8 @@ class Sandbox(Commands, Files):
         # must be collected at once, not when the collector next looks for cycles.
         self._endings: list[Callable[[], object]] = []
         self._registration: Registration | None = None
+        self._placeholders: Placeholders | None = None
+        self.made: list[str] = []  # after close(): new files that programs on the host act on
         self.record = open_record(self.config, self.id)
         try:
             self._build()
@@ -82,6 +86,10 @@ class Sandbox(Commands, Files):
     def _build(self) -> None:
         engine = choose(self.config)
         self.engine = engine.name
+        filesystem = self.config.filesystem
+        if engine.name == "bubblewrap" and not (filesystem.read_only or filesystem.overlay):
+            self._placeholders = Placeholders(project_root(filesystem))
+            self._endings.append(self._placeholders.remove)
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
@@ -99,46 +107,19 @@ class Sandbox(Commands, Files):
         if self.config.vfs.file_events:
             self._report_changes()
         if engine.name == "bubblewrap":
-            seen = self._plan.visible
-            self.vigil = Vigil(self._place.pid, self.config.filesystem, seen, self._appeared, self._touched)
+            self.vigil = Vigil(
+                self._place.pid,
+                self.config.filesystem,
+                self._plan.visible,
+                partial(access.covered, self.record),
+                partial(access.touched, self.record, self._events),
+            )
             self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._endings.append(partial(os.close, self._null))
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._registration.beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
-
-    def _appeared(self, summary: str, path: str, rule: str) -> None:
-        self.record.write(
-            "policy_decision",
-            summary,
-            severity="warn",
-            operation="cover",
-            target=path,
-            result="blocked",
-            policy="sensitive-file-pattern",
-            reason=f"Matches blocked pattern: {rule}",
-        )
-
-    def _touched(self, path: str, operation: str, pid: int, count: int) -> None:
-        """A tenant tried to open what is covered."""
-        try:
-            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-                program = file.read().strip()
-        except OSError:
-            program = "?"
-        self.record.write(
-            "policy_decision",
-            f"{program} tried to {operation} a blocked file",
-            severity="warn",
-            operation="read",
-            target=path,
-            result="blocked",
-            policy="sensitive-file-pattern",
-            reason="Matches a blocked pattern",
-            metadata={"program": program, "pid": pid, "attempts": count},
-        )
-        self._events.emit(event("file", op=operation, path=path, blocked=True))
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/plan.py`."""
@@ -153,6 +134,8 @@ class Sandbox(Commands, Files):
         mounts = Mounts(self.config, self._providers, hooks=self._hooks, emit=tell, state=state)
         self._endings.append(mounts.close)
         mounts.furnish(self._plan)
+        assert self._registration is not None
+        self._registration.note("mounts.json", mounts.ways)
         return mounts
 
     def _gate(self) -> Watch:
@@ -267,8 +250,15 @@ class Sandbox(Commands, Files):
         if os.getpid() != self._owner:
             return  # a fork's copy: the sandbox is not its to end
         self._take_down()
+        self._tell_made()
         self._lifecycle("stopped")
         self.record.close()
+
+    def _tell_made(self) -> None:
+        """What programs on the host act on and was made meanwhile: to be looked at before they do."""
+        self.made = self._placeholders.appeared() if self._placeholders is not None else []
+        for path in self.made:
+            access.made(self.record, path)
 
     def _take_down(self) -> None:
         while self._endings:

@@ -49,6 +49,15 @@ class Entry:
         return {key: value for key, value in described.items() if key not in ("command", "created_at")}
 
     @property
+    def mounts(self) -> dict[str, object]:
+        """How each further directory was made, by its inside path."""
+        try:
+            with open(f"{self.path}/mounts.json", encoding="utf-8") as file:
+                return _parsed(file.read())
+        except FileNotFoundError:
+            return {}
+
+    @property
     def log(self) -> str:
         return f"{self.path}/logs/vm.log"
 
