@@ -162,3 +162,13 @@ def test_what_appears_later_is_told_when_it_is_touched(project: Path) -> None:
             assert SECRET not in watched.sandbox.exec(["cat", ".env"]).stdout
         assert touched.get() == str(project / ".env")
         end()
+
+
+@fuse
+def test_a_blocked_file_that_appears_in_a_covered_directory_stops_nobody(project: Path) -> None:
+    (project / ".ssh").mkdir()
+    with Watched(project) as watched:
+        (project / ".ssh" / "new.key").write_text(SECRET)
+        (project / "last.pem").write_text(SECRET)
+        assert watched.hidden(project / "last.pem")
+        assert SECRET not in watched.sandbox.exec("cat .ssh/new.key").stdout

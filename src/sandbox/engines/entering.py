@@ -26,22 +26,22 @@ O_PATH = 0o10000000
 DONE, THERE, GONE, FAILED = 0, 1, 2, 3
 
 
-def cover(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
+def cover(namespace: int, paths: list[str], meanwhile: Callable[[], object]) -> Iterator[tuple[str, str | None]]:
     """Covers each path in the mount namespace. Yields (path, None) for one that was covered now, (path, "") for one
     that was covered already or is gone, (path, why) for one that could not be."""
     names = [os.fsencode(path) for path in paths]
-    answers = _entered(namespace, lambda calls, line: _cover_all(calls, names, line)) if names else []
+    answers = _entered(namespace, lambda calls, line: _cover_all(calls, names, line), meanwhile) if names else []
     for at, path in enumerate(paths):
         code = answers[at][0][0] if at < len(answers) else FAILED
         why = "" if code in (THERE, GONE) else os.strerror(code - FAILED)
         yield path, None if code == DONE else why
 
 
-def arm(namespace: int, paths: dict[str, bool]) -> Iterator[tuple[str, int]]:
+def arm(namespace: int, paths: dict[str, bool], meanwhile: Callable[[], object]) -> Iterator[tuple[str, int]]:
     """Mounts a FUSE file system of its own on each covered path (path -> is it a directory). Yields the path and the
     device to serve it on, for those that could be."""
     names = [(os.fsencode(path), is_dir) for path, is_dir in paths.items()]
-    answers = _entered(namespace, lambda calls, line: _arm_all(calls, names, line), devices=len(names))
+    answers = _entered(namespace, lambda calls, line: _arm_all(calls, names, line), meanwhile, devices=len(names))
     for path, (data, fds) in zip(paths, answers, strict=False):
         if data[0] == DONE and fds:
             yield path, fds[0]
@@ -62,10 +62,15 @@ class _Calls:
 
 
 def _entered(
-    namespace: int, work: Callable[[_Calls, socket.socket], None], devices: int = 0
+    namespace: int, work: Callable[[_Calls, socket.socket], None], meanwhile: Callable[[], object], devices: int = 0
 ) -> list[tuple[bytes, list[int]]]:
-    """Does `work` in the mount namespace, and returns what it sent: a byte and perhaps a descriptor each time."""
+    """Does `work` in the mount namespace, and returns what it sent: a byte and perhaps a descriptor each time.
+
+    The paths may lead through file systems that our caller serves, so `meanwhile` (which serves them) is called while
+    we wait: else both would wait for each other.
+    """
     import fcntl
+    import select
     import socket
     import warnings
 
@@ -88,8 +93,12 @@ def _entered(
             os._exit(0)
     theirs.close()
     answers = []
+    poller = select.poll()
+    poller.register(ours, select.POLLIN)
     with ours:
         while True:
+            while not poller.poll(5):
+                meanwhile()
             data, fds, _, _ = socket.recv_fds(ours, 16, 1)
             if not data:
                 break
@@ -137,6 +146,8 @@ def _arm_one(libc: Any, name: bytes, is_dir: bool, device: int) -> bool:
         target = os.open(name, O_PATH | os.O_NOFOLLOW)
     except OSError:
         return False
+    if not _covered(name, os.fstat(target).st_dev):
+        return False  # replaced on the host just now: the cover comes first, and then the wire
     flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
     return bool(libc.syscall(MOVE_MOUNT, mount, b"", target, b"", flags) == 0)
 

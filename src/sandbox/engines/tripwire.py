@@ -54,7 +54,7 @@ class Tripwires:
         armed: list[int] = []
         if not chosen:
             return armed
-        for path, fd in entering.arm(namespace, chosen):
+        for path, fd in entering.arm(namespace, chosen, self.answer_all):
             self._wires[fd] = path, chosen[path]
             armed.append(fd)
         return armed
@@ -64,8 +64,15 @@ class Tripwires:
             os.close(fd)
         self._wires.clear()
 
+    def answer_all(self) -> None:
+        """Answers whatever is asked right now."""
+        for fd in list(self._wires):
+            self.answer(fd)
+
     def answer(self, fd: int) -> bool:
         """Answers one request; False when the wire is gone."""
+        if fd not in self._wires:
+            return False
         try:
             data = os.read(fd, 2**17)
         except BlockingIOError:
