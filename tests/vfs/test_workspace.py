@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import Sandbox
+from sandbox import AsyncSandbox, Sandbox
 from sandbox.errors import NotFound, SandboxError
 from sandbox.vfs.changes import Change
 from sandbox.vfs.review import printable, summary, unified
@@ -279,3 +280,16 @@ def test_a_run_without_changes_leaves_nothing_to_review(project: Path) -> None:
     done = command("run", "--overlay", "--", "cat", "a", project=project)
     assert (done.stdout, done.stderr) == ("one\n", "")
     assert not list(Path(os.environ["SANDBOX_HOME"]).glob("vms/*/overlay"))
+
+
+def test_the_same_for_asyncio(project: Path) -> None:
+    async def life() -> tuple[list[str], list[str]]:
+        async with AsyncSandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+            await sandbox.exec("echo more >> a; rm b")
+            found, done = await sandbox.changes(), await sandbox.apply(["a"])
+            await sandbox.discard()
+            return [change.path for change in found], done.applied
+
+    assert asyncio.run(life()) == (["a", "b"], ["a"])
+    assert (project / "a").read_text() == "one\nmore\n"
+    assert (project / "b").exists()
