@@ -197,6 +197,21 @@ def test_masked_files_stay_masked_and_are_no_changes(project: Path) -> None:
         assert [change.path for change in sandbox.changes()] == ["other"]
 
 
+def test_a_tenant_cannot_forge_the_marks_of_a_deletion(sandbox: Sandbox) -> None:
+    program = """
+import os
+open("a", "w").close()
+for path in ("a", "sub"):
+    for mark in ("whiteout", "opaque", "redirect", "metacopy"):
+        try: os.setxattr(path, f"user.overlay.{mark}", b"y")
+        except OSError: pass
+try: os.mknod("b2", 0o020000, 0)
+except OSError: pass
+"""
+    assert sandbox.exec(["python3", "-c", program]).exit_code == 0
+    assert [(change.kind, change.path) for change in sandbox.changes()] == [("modified", "a")]
+
+
 def test_devices_fifos_sockets_and_setuid_are_not_carried_over(sandbox: Sandbox, project: Path) -> None:
     script = "import socket; socket.socket(socket.AF_UNIX).bind('s')"
     do(sandbox, f'mkfifo f; python3 -c "{script}"; cp /bin/true t; chmod 6755 t')
