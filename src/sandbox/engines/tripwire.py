@@ -51,7 +51,9 @@ class Tripwires:
     def arm(self, namespace: int, paths: dict[str, bool]) -> list[int]:
         """Puts wires on covered paths (path -> whether it is a directory); returns the descriptors to listen on."""
         chosen = dict(list(paths.items())[: MOST - len(self._wires)])
-        armed = []
+        armed: list[int] = []
+        if not chosen:
+            return armed
         for path, fd in entering.arm(namespace, chosen):
             self._wires[fd] = path, chosen[path]
             armed.append(fd)
@@ -68,7 +70,9 @@ class Tripwires:
             data = os.read(fd, 2**17)
         except BlockingIOError:
             return True
-        except OSError:
+        except OSError:  # unmounted: the file was replaced on the host, and its cover went with it
+            del self._wires[fd]
+            os.close(fd)
             return False
         _, opcode, unique, _, _, _, pid, _ = _IN.unpack_from(data)
         path, is_dir = self._wires[fd]

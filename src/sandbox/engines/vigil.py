@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from sandbox.config.model import Filesystem
 
 DELAY = 0.25  # seconds of life before the watch begins
+MOST = 4096  # covers put on in one life
+FEW = 100  # told one by one
 IN_CREATE, IN_MOVED_TO = 0x100, 0x80
 IN_ONLYDIR, IN_DONT_FOLLOW, IN_ISDIR, IN_Q_OVERFLOW = 0x01000000, 0x02000000, 0x40000000, 0x4000
 
@@ -46,6 +48,7 @@ class Vigil:
         self._roots = roots
         self._tell = tell
         self._touched = touched
+        self._count = 0
         self._closing = Event()
         self.watching = Event()  # set when everything is watched
         self._wake = os.pipe2(os.O_CLOEXEC)
@@ -104,23 +107,28 @@ class Vigil:
         poller.register(self._wake[0], select.POLLIN)
         self._arm(namespace, covered, poller)
         self.watching.set()
+        search = Search(self._filesystem, self._roots, Covers())
         while True:
             ready = {fd for fd, _ in poller.poll()}
             if self._wake[0] in ready:
                 return
             for fd in ready - {watches.fd}:
                 if not self._wires.answer(fd):
-                    poller.unregister(fd)
+                    poller.unregister(fd)  # by number: the descriptor itself is closed
             appeared = list(watches.read())
-            if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
-                appeared = [(root, True) for root in self._roots]
             found: dict[str, Mask] = {}
+            if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
+                for root in self._roots:
+                    self._add(watches, root)
+                found = find(self._filesystem, self._roots).masks
+                self._closing.wait(DELAY)  # a tenant that floods the queue must not keep us busy with nothing else
             for path, is_dir in appeared:
-                if path is not None:
-                    if is_dir:
-                        self._add(watches, path)
-                    found.update(self._blocked(path, is_dir))
-            if found:
+                if path is None or not (is_dir or search.could_match(os.path.basename(path))):
+                    continue
+                if is_dir:
+                    self._add(watches, path)
+                found.update(self._blocked(search, path, is_dir))
+            if found and self._count < MOST:
                 self._cover(namespace, set(found), rules=found)
                 self._arm(namespace, found, poller)
 
@@ -137,18 +145,17 @@ class Vigil:
             except OSError:
                 continue
 
-    def _blocked(self, path: str, is_dir: bool) -> dict[str, Mask]:
+    def _blocked(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
         """What is to be covered of a path that appeared, by the same search as at the start."""
         top = next((root for root in self._roots if path.startswith(f"{root.rstrip('/')}/")), None)
         if top is None:
             return {}
-        covers = Covers()
-        search = Search(self._filesystem, self._roots, covers)
+        search.found, search.inodes = Covers(), {}
         covered = search.match(path, path[len(top.rstrip("/")) + 1 :], os.path.dirname(path))
         if is_dir and not covered:
             search.walk_below(path, top)
         search.cover_links()
-        return covers.masks
+        return search.found.masks
 
     def _cover(
         self, namespace: int, paths: set[str], *, quietly: bool = False, rules: dict[str, Mask] | None = None
@@ -156,10 +163,14 @@ class Vigil:
         from sandbox.engines.entering import cover
 
         for path, problem in cover(namespace, sorted(paths)):
-            if problem is None:
-                if not quietly:
+            if problem is None and not quietly:
+                self._count += 1
+                # A tenant can make such names by the thousand: neither record nor mount table are theirs to fill.
+                if self._count <= FEW or self._count % FEW == 0:
                     rule = rules[path].rule if rules else ""
-                    self._tell("a blocked file appeared and was covered", path, rule)
+                    self._tell(f"a blocked file appeared and was covered (number {self._count})", path, rule)
+                if self._count == MOST:
+                    self._tell("too many blocked files appear; no further ones are covered", path, "vigil")
             elif problem:
                 self._tell(f"a blocked file appeared and could not be covered: {problem}", path, "vigil")
 
