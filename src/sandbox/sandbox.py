@@ -8,11 +8,11 @@ from threading import Lock
 
 from sandbox.audit.record import Record
 from sandbox.commands import Commands
-from sandbox.config.home import home
+from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, without_walls
-from sandbox.engines.vigil import Vigil
+from sandbox.engines.vigil import Vigil, undo_redirections
 from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.network.watch import Watch
@@ -89,6 +89,8 @@ class Sandbox(Commands, Files):
         self._registration = Registration(home(), self.id, self.config.plain(), shown)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
+        # Before the place's own, so after its end: no tenant is there any more to do it again.
+        self._endings.append(partial(undo_redirections, self._plan.repositories, partial(tell_appeared, self.record)))
         self._place = engine.open(self._plan)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
@@ -99,25 +101,15 @@ class Sandbox(Commands, Files):
         if self.config.vfs.file_events:
             self._report_changes()
         if self._plan.visible:
-            self.vigil = Vigil(self._place.pid, self.config.filesystem, self._plan.visible, self._appeared)
+            tell = partial(tell_appeared, self.record)
+            repositories = self._plan.repositories
+            self.vigil = Vigil(self._place.pid, self.config.filesystem, self._plan.visible, tell, repositories)
             self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._endings.append(partial(os.close, self._null))
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._registration.beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
-
-    def _appeared(self, summary: str, path: str, rule: str) -> None:
-        self.record.write(
-            "policy_decision",
-            summary,
-            severity="warn",
-            operation="cover",
-            target=path,
-            result="blocked",
-            policy="sensitive-file-pattern",
-            reason=f"Matches blocked pattern: {rule}",
-        )
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/plan.py`."""
@@ -269,6 +261,20 @@ class Sandbox(Commands, Files):
         return f"<Sandbox {self.id} {self.engine}{' closed' if self._closed else ''}>"
 
 
+def tell_appeared(record: Record, summary: str, path: str, rule: str) -> None:
+    """A name that appeared later and was dealt with, for the record."""
+    record.write(
+        "policy_decision",
+        summary,
+        severity="warn",
+        operation="cover",
+        target=path,
+        result="blocked",
+        policy="sensitive-file-pattern",
+        reason=f"Matches blocked pattern: {rule}",
+    )
+
+
 def tell_of_file(events: Events, operation: str, path: str, size: int) -> None:
     """A change to a file, in the shape that events have."""
     events.emit(event("file", op=operation, path=path, size=size))
@@ -319,5 +325,4 @@ def with_placeholders(asked: Mapping[str, str], held: Mapping[str, str]) -> dict
 
 def open_record(config: Config, identity: str) -> Record:
     """The record this sandbox writes to. Raises SandboxError: without a record nothing runs."""
-    directory = config.audit.directory or os.path.join(home(), "audit")
-    return Record(os.path.expanduser(directory), sandbox=identity, rotate_size=config.audit.rotate_size)
+    return Record(record_directory(config), sandbox=identity, rotate_size=config.audit.rotate_size)

@@ -24,7 +24,23 @@ if TYPE_CHECKING:
 
 DELAY = 0.25  # seconds of life before the watch begins
 IN_CREATE, IN_MOVED_TO = 0x100, 0x80
+IN_IGNORED = 0x8000
 IN_ONLYDIR, IN_DONT_FOLLOW, IN_ISDIR, IN_Q_OVERFLOW = 0x01000000, 0x02000000, 0x40000000, 0x4000
+
+
+def undo_redirections(repositories: list[str], tell: Callable[[str, str, str], object]) -> None:
+    """Takes away a `commondir` that a tenant put into a repository: it would make git of the host obey another config.
+
+    git writes that file only for further worktrees, and in their own directories. One that was there at the start
+    is frozen; a new one cannot be prevented, since names that do not exist have nothing a mount could hold.
+    """
+    for repository in repositories:
+        path = f"{repository}/commondir"
+        try:
+            os.unlink(path)
+        except OSError:
+            continue  # not there; or a directory, which git cannot read
+        tell("a redirection of git was taken away", path, "protected-file")
 
 
 class Vigil:
@@ -33,12 +49,18 @@ class Vigil:
     """
 
     def __init__(
-        self, pid: int, filesystem: Filesystem, roots: list[str], tell: Callable[[str, str, str], object]
+        self,
+        pid: int,
+        filesystem: Filesystem,
+        roots: list[str],
+        tell: Callable[[str, str, str], object],
+        repositories: list[str] | None = None,
     ) -> None:
         self._pid = pid
         self._filesystem = filesystem
         self._roots = roots
         self._tell = tell
+        self._repositories = repositories or []
         self._closing = Event()
         self.watching = Event()  # set when everything is watched
         self._wake = os.pipe2(os.O_CLOEXEC)
@@ -76,6 +98,7 @@ class Vigil:
             self._add(watches, root)
         known = set(find(self._filesystem, self._roots).masks)
         self._cover(namespace, known, quietly=True)
+        undo_redirections(self._repositories, self._tell)
         self.watching.set()
         poller = select.poll()
         poller.register(watches.fd, select.POLLIN)
@@ -84,6 +107,8 @@ class Vigil:
             if any(fd == self._wake[0] for fd, _ in poller.poll()):
                 return
             appeared = list(watches.read())
+            if any(path is None or path.endswith("/commondir") for path, _ in appeared):
+                undo_redirections(self._repositories, self._tell)
             if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
                 appeared = [(root, True) for root in self._roots]
             found: dict[str, Mask] = {}
@@ -181,5 +206,7 @@ class Watches:
             at += header.size + length
             if mask & IN_Q_OVERFLOW:
                 yield None, False
+            elif mask & IN_IGNORED:  # the directory is gone; a tenant may make and remove any number
+                self._places.pop(number, None)
             elif number in self._places and name:
                 yield f"{self._places[number].rstrip('/')}/{name}", bool(mask & IN_ISDIR)
