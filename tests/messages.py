@@ -41,17 +41,21 @@ def _in(tree: ast.AST, file: Path) -> Iterator[tuple[str, int]]:
                 template = template_of(argument)
                 if template:
                     yield template, node.lineno
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Decision":
+            template = template_of(node.args[2]) if len(node.args) == 3 else None
+            if template:
+                yield template, node.lineno
     if file.name == "main.py":
         for node in ast.walk(tree):
             if isinstance(node, ast.Tuple) and len(node.elts) == 2:
                 first, second = node.elts
-                if isinstance(second, ast.Constant) and isinstance(second.value, str) and " " in second.value:
-                    if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                        yield second.value, node.lineno
+                texts = [one.value for one in (first, second) if isinstance(one, ast.Constant)]
+                if len(texts) == 2 and isinstance(texts[1], str) and " " in texts[1]:
+                    yield texts[1], node.lineno
 
 
 OURS = ("ConfigError", "SandboxError", "Denied", "EngineUnavailable", "WallError", "LimitUnavailable", "CommandError",
-        "SandboxClosed", "NotFound", "GuestError")  # fmt: skip
+        "SandboxClosed", "NotFound")  # fmt: skip  # GuestError is a bug or an attack: for whoever reads logs
 
 
 def _is_ours(function: ast.expr) -> bool:

@@ -6,12 +6,14 @@ import os
 from functools import partial
 from threading import Lock
 
+from sandbox.audit import access
 from sandbox.audit.record import Record
 from sandbox.commands import Commands
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
-from sandbox.engines.layout import layout, without_walls
+from sandbox.engines.layout import layout, project_root, without_walls
+from sandbox.engines.placeholders import Placeholders
 from sandbox.engines.vigil import Vigil, undo_redirections
 from sandbox.events import Events, event
 from sandbox.files import Files
@@ -67,6 +69,8 @@ class Sandbox(Commands, Files):
         # must be collected at once, not when the collector next looks for cycles.
         self._endings: list[Callable[[], object]] = []
         self._registration: Registration | None = None
+        self._placeholders: Placeholders | None = None
+        self.made: list[str] = []  # after close(): new files that programs on the host act on
         self.record = open_record(self.config, self.id)
         try:
             self._build()
@@ -82,6 +86,10 @@ class Sandbox(Commands, Files):
     def _build(self) -> None:
         engine = choose(self.config)
         self.engine = engine.name
+        filesystem = self.config.filesystem
+        if engine.name == "bubblewrap" and not (filesystem.read_only or filesystem.overlay):
+            self._placeholders = Placeholders(project_root(filesystem))
+            self._endings.append(self._placeholders.remove)
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
@@ -90,7 +98,7 @@ class Sandbox(Commands, Files):
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
         # Before the place's own, so after its end: no tenant is there any more to do it again.
-        self._endings.append(partial(undo_redirections, self._plan.repositories, partial(tell_appeared, self.record)))
+        self._endings.append(partial(undo_redirections, self._plan.repositories, partial(access.covered, self.record)))
         self._place = engine.open(self._plan)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
@@ -100,10 +108,15 @@ class Sandbox(Commands, Files):
             self._mounts.serve(self._guest.devices)
         if self.config.vfs.file_events:
             self._report_changes()
-        if self._plan.visible:
-            tell = partial(tell_appeared, self.record)
-            repositories = self._plan.repositories
-            self.vigil = Vigil(self._place.pid, self.config.filesystem, self._plan.visible, tell, repositories)
+        if engine.name == "bubblewrap":
+            self.vigil = Vigil(
+                self._place.pid,
+                self.config.filesystem,
+                self._plan.visible,
+                partial(access.covered, self.record),
+                partial(access.touched, self.record, self._events),
+                self._plan.repositories,
+            )
             self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._endings.append(partial(os.close, self._null))
@@ -124,6 +137,8 @@ class Sandbox(Commands, Files):
         mounts = Mounts(self.config, self._providers, hooks=self._hooks, emit=tell, state=state)
         self._endings.append(mounts.close)
         mounts.furnish(self._plan)
+        assert self._registration is not None
+        self._registration.note("mounts.json", mounts.ways)
         return mounts
 
     def _gate(self) -> Watch:
@@ -238,8 +253,15 @@ class Sandbox(Commands, Files):
         if os.getpid() != self._owner:
             return  # a fork's copy: the sandbox is not its to end
         self._take_down()
+        self._tell_made()
         self._lifecycle("stopped")
         self.record.close()
+
+    def _tell_made(self) -> None:
+        """What programs on the host act on and was made meanwhile: to be looked at before they do."""
+        self.made = self._placeholders.appeared() if self._placeholders is not None else []
+        for path in self.made:
+            access.made(self.record, path)
 
     def _take_down(self) -> None:
         while self._endings:
@@ -259,20 +281,6 @@ class Sandbox(Commands, Files):
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id} {self.engine}{' closed' if self._closed else ''}>"
-
-
-def tell_appeared(record: Record, summary: str, path: str, rule: str) -> None:
-    """A name that appeared later and was dealt with, for the record."""
-    record.write(
-        "policy_decision",
-        summary,
-        severity="warn",
-        operation="cover",
-        target=path,
-        result="blocked",
-        policy="sensitive-file-pattern",
-        reason=f"Matches blocked pattern: {rule}",
-    )
 
 
 def tell_of_file(events: Events, operation: str, path: str, size: int) -> None:

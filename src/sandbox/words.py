@@ -48,14 +48,23 @@ class Words:
         return self._messages.get(message) or message
 
     def said(self, problem: object) -> str:
-        """An error's text in the person's language, as far as its template is known."""
+        """An error's text in the person's language, as far as its template is known. What stands before the problem
+        itself (file, line, setting) stays."""
         text = str(problem)
-        if self(text) != text or self.language == "en":
-            return self(text)
+        whole = self(text)
+        if self.language == "en" or whole != text:
+            return whole
+        core = str(getattr(problem, "problem", None) or getattr(problem, "reason", None) or text)
+        return text.replace(core, self._from_template(core), 1)
+
+    def _from_template(self, text: str) -> str:
         assert self._messages is not None
-        for template, translated in self._messages.items():
+        if text in self._messages:
+            return self._messages[text] or text
+        # The longest template that fits is the one it was made from: "{v0} does not exist" fits too much.
+        for template in sorted(self._messages, key=len, reverse=True):
             if "{" in template and (found := _made_from(template, text)) is not None:
-                return translated.format(**found)
+                return self._messages[template].format(**found)
         return text
 
 

@@ -104,3 +104,53 @@ def test_a_sandbox_that_ends_at_once_leaves_no_watch_behind(project: Path) -> No
         Sandbox({"filesystem": {"root": str(project)}}).close()
     assert not [thread for thread in threading.enumerate() if thread.name == "sandbox-vigil"]
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+fuse = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="/dev/fuse cannot be opened")
+
+
+@fuse
+def test_an_attempt_on_a_covered_file_is_recorded(project: Path) -> None:
+    (project / ".env").write_text(SECRET)
+    (project / ".ssh").mkdir()
+    (project / ".ssh" / "id_rsa").write_text(SECRET)
+    touched: Queue[tuple[object, object]] = Queue()
+    end = subscribe_audit_feed(
+        lambda entry: touched.put((entry["target"], entry["summary"])) if entry.get("operation") == "read" else None
+    )
+    with Watched(project) as watched:
+        seen = watched.sandbox.exec(["cat", ".env"])
+        assert (seen.stdout, seen.stderr) == ("", "cat: .env: Permission denied\n")
+        assert touched.get(timeout=20) == (str(project / ".env"), "cat tried to open a blocked file")
+        assert watched.sandbox.exec(["ls", ".ssh"]).exit_code != 0
+        assert touched.get(timeout=20) == (str(project / ".ssh"), "ls tried to list a blocked file")
+        assert watched.sandbox.exec(["head", ".ssh/id_rsa"]).exit_code != 0
+        assert touched.get(timeout=20) == (str(project / ".ssh" / "id_rsa"), "head tried to open a blocked file")
+        assert "Permission denied" in watched.sandbox.exec("echo x > .env").stderr
+        assert watched.sandbox.exec(["stat", "-c", "%A %s", ".env"]).stdout == "---------- 0\n"
+    end()
+
+
+@fuse
+def test_a_tenant_that_tries_for_ever_does_not_fill_the_record(project: Path) -> None:
+    (project / ".env").write_text(SECRET)
+    with Watched(project) as watched:
+        before = os.path.getsize(os.path.join(watched.sandbox.record.directory, "audit.jsonl"))
+        watched.sandbox.exec("for i in $(seq 300); do cat .env 2>/dev/null; done")
+        after = os.path.getsize(os.path.join(watched.sandbox.record.directory, "audit.jsonl"))
+        assert after - before < 20_000
+
+
+@fuse
+def test_what_appears_later_is_told_when_it_is_touched(project: Path) -> None:
+    with Watched(project) as watched:
+        (project / ".env").write_text(SECRET)
+        assert watched.hidden(project / ".env")
+        touched: Queue[object] = Queue()
+        end = subscribe_audit_feed(
+            lambda entry: touched.put(entry["target"]) if entry.get("operation") == "read" else None
+        )
+        while touched.empty():  # the wire comes a moment after the cover
+            assert SECRET not in watched.sandbox.exec(["cat", ".env"]).stdout
+        assert touched.get() == str(project / ".env")
+        end()

@@ -41,7 +41,7 @@ class Furnished:
             **network,
         }
         # The interpreter that runs the tests, with what is installed for it, is there as well.
-        config = {"network": settings, "filesystem": {"allow_read": [sys.prefix]}}
+        config = {"network": settings, "filesystem": {"allow_read": [sys.prefix], "blocked_patterns": []}}
         self.settings = settings
         self.sandbox = Sandbox(config, hooks=hooks)
         self.watch = self.sandbox._watch

@@ -137,6 +137,7 @@ class Origin:
         self.connections = 0
         self.bytes_received = 0
         self.raw: Handler | None = None
+        self.speaks_http2 = False  # without TLS, where nothing is agreed on
         self.answer: Callable[[str, str, list[tuple[str, str]], bytes], Any] = self._echo
         self._server = thread.run(asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context))
         self.port: int = self._server.sockets[0].getsockname()[1]
@@ -154,7 +155,7 @@ class Origin:
         try:
             if self.raw is not None:
                 await self.raw(reader, writer)
-            elif tls is not None and tls.selected_alpn_protocol() == "h2":
+            elif self.speaks_http2 or (tls is not None and tls.selected_alpn_protocol() == "h2"):
                 await self._http2(reader, writer)
             else:
                 await self._http1(reader, writer)
@@ -330,7 +331,7 @@ class Lab:
 
     async def _peek(self, client: socket.socket) -> bytes:
         """What the gate's own code does: waits for a whole ClientHello, or for anything that is not TLS."""
-        while True:
+        for _ in range(100):
             ready = asyncio.Event()
             asyncio.get_running_loop().add_reader(client, ready.set)
             try:
@@ -341,6 +342,7 @@ class Lab:
             if not data or data[0] != 0x16 or len(data) >= 5 + int.from_bytes(data[3:5], "big"):
                 return data
             await asyncio.sleep(0.01)
+        return data
 
     def wait_until_idle(self, timeout: float = 30) -> None:
         """Until every connection has been dealt with."""

@@ -1,4 +1,4 @@
-"""Secrets, hooks, scripts and rules in a real sandbox: what the tenant, the origin, the events and the disk get to see."""
+"""Secrets, hooks, scripts and rules in a real sandbox: what tenant, origin, events and disk get to see."""
 
 from __future__ import annotations
 
@@ -161,7 +161,9 @@ def test_a_value_is_nowhere_but_in_memory_and_on_the_wire(furnished: Make, tmp_p
     assert VALUE not in told
     assert VALUE not in repr(place.watch.network) + repr(place.watch.network.plain())
     # Everything that can be read inside: processes, environment, files.
-    inside = place.run("/bin/sh", "-c", "env; cat /proc/*/environ /proc/*/cmdline /etc/* 2>/dev/null; grep -rs sk- /tmp /run")
+    inside = place.run(
+        "/bin/sh", "-c", "env; cat /proc/*/environ /proc/*/cmdline /etc/* 2>/dev/null; grep -rs sk- /tmp /run"
+    )
     assert VALUE not in inside.stdout
     # And outside: arguments and environments of every process, and what was written to disk meanwhile.
     mine = {str(os.getpid())}

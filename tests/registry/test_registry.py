@@ -17,6 +17,8 @@ from sandbox.registry import ends
 from sandbox.registry.registration import Registration
 from sandbox.registry.registry import entries, find
 
+pytestmark = pytest.mark.walls
+
 CONFIG = {"image": "standard", "network": {"secrets": {"KEY": {"value": "[redacted]", "hosts": []}}}}
 
 
@@ -48,7 +50,7 @@ def test_an_entry_has_the_layout_that_the_seed_draws(home: Path) -> None:
     assert not (place / "pid").exists()
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_nobody_else_can_look_whatever_the_umask(home: Path, umask: int) -> None:
     before = os.umask(umask)
     try:

@@ -72,7 +72,51 @@ def test_close_answers_and_ends_the_process(made: Raw) -> None:
     assert made.wait() == 0
 
 
+def test_a_file_too_large_for_a_message_is_read_in_pieces(made: Raw) -> None:
+    made.ask("exec", command="truncate -s 300M /tmp/large; printf end >> /tmp/large")
+    error = made.ask("read_file", path="/tmp/large")["error"]
+    assert (error["code"], error["data"]["size"]) == (faults.TOO_LARGE, 300 * 2**20 + 3)
+    piece = made.ask("read_file", path="/tmp/large", offset=300 * 2**20, length=100)["result"]
+    assert (piece["content"], piece["size"]) == (b64("end"), 300 * 2**20 + 3)
+
+
+def test_a_piece_is_written_where_it_belongs(made: Raw) -> None:
+    made.ask("write_file", path="/tmp/pieces", content=b64("old and long"))
+    made.ask("write_file", path="/tmp/pieces", content=b64("abc"))
+    made.ask("write_file", path="/tmp/pieces", content=b64("xyz"), offset=5)
+    assert made.ask("read_file", path="/tmp/pieces")["result"]["content"] == b64("abc\0\0xyz")
+
+
+def test_names_that_are_no_utf8_break_nothing(made: Raw) -> None:
+    made.ask("exec", command="mkdir /tmp/odd; touch /tmp/odd/$(printf 'a\\377')")
+    (file,) = made.ask("list_files", path="/tmp/odd")["result"]["files"]
+    assert (file["name"], file["name_bytes"]) == ("a\ufffd", b64(b"a\xff"))
+    made.send({"jsonrpc": "2.0", "method": "exec", "params": {"command": ["printf", "\udcff"]}, "id": 2})
+    assert made.error() == faults.PARSE
+    assert made.ask("exec", command="echo on")["result"]["exit_code"] == 0
+
+
+def test_a_secret_appears_in_nothing_that_is_said(raw: Raw, home: Path) -> None:
+    secret = "sk-not-to-be-seen-anywhere"
+    network = {"secrets": {"KEY": {"value": secret, "hosts": ["api.openai.com"]}}}
+    made = raw.ask("create", network=network, env={"KEY": "${KEY}"})
+    assert made["result"]["env"]["KEY"] not in ("", "${KEY}")
+    said = [made, raw.ask("exec", command="env"), raw.ask("create", network=network), raw.ask("exec", command=secret)]
+    inside = base64.b64decode(said[1]["result"]["stdout"]).decode()
+    assert f"KEY={made['result']['env']['KEY']}\n" in inside
+    assert secret not in inside
+    assert secret not in json.dumps(said[:3])
+
+
 # -- many at a time
+
+
+def test_a_thousand_commands_at_a_time_all_complete(made: Raw) -> None:
+    for number in range(1000):
+        made.send({"jsonrpc": "2.0", "method": "exec", "params": {"command": ["true"]}, "id": f"crowd-{number}"})
+    answers = [made.receive() for _ in range(1000)]
+    assert len({answer["id"] for answer in answers}) == 1000
+    assert {answer["result"]["exit_code"] for answer in answers} == {0}
 
 
 def test_a_slow_request_does_not_hold_up_others(made: Raw) -> None:
@@ -211,6 +255,11 @@ def test_there_is_one_sandbox_per_connection(made: Raw) -> None:
 def test_what_is_not_running_cannot_be_signalled(made: Raw) -> None:
     for method, more in (("signal", {"signal": 15}), ("cancel", {}), ("input", {}), ("resize", {"rows": 1, "cols": 1})):
         assert made.ask(method, request=99, **more)["error"]["code"] == faults.NO_SUCH_REQUEST
+
+
+def test_null_as_parameters_is_none_at_all(made: Raw) -> None:
+    made.send({"jsonrpc": "2.0", "method": "close", "params": None, "id": 5})
+    assert made.receive()["result"] == {}
 
 
 def test_a_notification_is_done_and_not_answered(made: Raw) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from sandbox.errors import SandboxError
-from sandbox.words import _
+from sandbox.words import LANGUAGES, _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     fill_standard_streams()
     try:
+        _.use(_chosen_language())
         return _dispatch(words)
     except SandboxError as problem:
         from sandbox.cli.output import shown
@@ -70,6 +71,19 @@ def fill_standard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+
+
+def _chosen_language() -> str | None:
+    """`ui.language` of the user's own file. Help is printed before any config is read, so one line is looked for."""
+    from sandbox.config.home import user_config_file
+
+    try:
+        with open(user_config_file(), encoding="utf-8", errors="replace") as file:
+            found = [line.partition(":")[2] for line in file if line.lstrip().startswith("language:")]
+    except OSError:
+        return None
+    language = found[0].split("#")[0].strip().strip("'\"") if found else ""
+    return language if language in LANGUAGES else None
 
 
 def _dispatch(words: list[str]) -> int:

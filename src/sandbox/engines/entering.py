@@ -11,72 +11,135 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import socket
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 NS_GET_USERNS = 0xB701
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT = 428, 429, 430, 431, 432  # the same on all machines
-OPEN_TREE_CLONE, FSCONFIG_CMD_CREATE = 1, 6
+OPEN_TREE_CLONE = 1
+FSCONFIG_SET_FLAG, FSCONFIG_SET_STRING, FSCONFIG_CMD_CREATE = 0, 1, 6
 MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 NOSUID, NODEV = 2, 4
 O_PATH = 0o10000000
-DONE, THERE, GONE = 0, 1, 2
+DONE, THERE, GONE, FAILED = 0, 1, 2, 3
 
 
 def cover(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
-    """Covers each path in the mount namespace. Yields (path, None) for one that was covered now, (path, "")
-    for one that was covered already or is gone, (path, why) for one that could not be."""
-    if not paths:
-        return
-    import ctypes
+    """Covers each path in the mount namespace. Yields (path, None) for one that was covered now, (path, "") for one
+    that was covered already or is gone, (path, why) for one that could not be."""
+    names = [os.fsencode(path) for path in paths]
+    answers = _entered(namespace, lambda calls, line: _cover_all(calls, names, line)) if names else []
+    for at, path in enumerate(paths):
+        code = answers[at][0][0] if at < len(answers) else FAILED
+        why = "" if code in (THERE, GONE) else os.strerror(code - FAILED)
+        yield path, None if code == DONE else why
+
+
+def arm(namespace: int, paths: dict[str, bool]) -> Iterator[tuple[str, int]]:
+    """Mounts a FUSE file system of its own on each covered path (path -> is it a directory). Yields the path and the
+    device to serve it on, for those that could be."""
+    names = [(os.fsencode(path), is_dir) for path, is_dir in paths.items()]
+    answers = _entered(namespace, lambda calls, line: _arm_all(calls, names, line), devices=len(names))
+    for path, (data, fds) in zip(paths, answers, strict=False):
+        if data[0] == DONE and fds:
+            yield path, fds[0]
+        else:
+            for fd in fds:
+                os.close(fd)
+
+
+class _Calls:
+    """libc, and what the child opened before it entered."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.errno = ctypes.get_errno
+        self.devices: list[int] = []
+
+
+def _entered(
+    namespace: int, work: Callable[[_Calls, socket.socket], None], devices: int = 0
+) -> list[tuple[bytes, list[int]]]:
+    """Does `work` in the mount namespace, and returns what it sent: a byte and perhaps a descriptor each time."""
+    import fcntl
+    import socket
     import warnings
 
-    libc = ctypes.CDLL(None, use_errno=True)
-    names = [os.fsencode(path) for path in paths]
-    reading, writing = os.pipe2(os.O_CLOEXEC)
+    calls = _Calls()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with warnings.catch_warnings():
-        # Python warns of forking with threads, rightly: the child below touches none of their locks.
+        # Python warns of forking with threads, rightly: the child touches none of their locks.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         try:
-            _in_child(libc, ctypes.get_errno, namespace, names, writing)
+            ours.close()
+            owner = fcntl.ioctl(namespace, NS_GET_USERNS)
+            calls.libc.setns(owner, CLONE_NEWUSER)
+            # A FUSE device serves the user namespace it was opened in, and is not to be seen in the sandbox's /dev.
+            calls.devices = [os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(devices)]
+            if calls.libc.setns(namespace, CLONE_NEWNS) == 0:
+                work(calls, theirs)
         finally:
             os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as answers:
-        data = answers.read()
+    theirs.close()
+    answers = []
+    with ours:
+        while True:
+            data, fds, _, _ = socket.recv_fds(ours, 16, 1)
+            if not data:
+                break
+            answers.append((data, fds))
     os.waitpid(child, 0)
-    for at, path in enumerate(paths):
-        code = data[at] if at < len(data) else 255
-        yield (
-            path,
-            None if code == DONE else "" if code in (THERE, GONE) else os.strerror(code - 2 if code < 255 else 1),
-        )
+    return answers
 
 
-def _in_child(libc, errno, namespace: int, names: list[bytes], writing: int) -> None:  # type: ignore[no-untyped-def]
-    """One byte of answer for each name: done, already covered, gone, or 2 + errno."""
-    import fcntl
-
-    owner = fcntl.ioctl(namespace, NS_GET_USERNS)
-    libc.setns(owner, CLONE_NEWUSER)  # fails for root of the same user namespace, who needs no entering
-    if libc.setns(namespace, CLONE_NEWNS) != 0:
-        os.write(writing, bytes([2 + errno()] * len(names)))
-        return
+def _cover_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
+    libc = calls.libc
     fresh = libc.syscall(FSOPEN, b"tmpfs", 0)
     libc.syscall(FSCONFIG, fresh, FSCONFIG_CMD_CREATE, None, None, 0)
     place = libc.syscall(FSMOUNT, fresh, 0, NOSUID | NODEV)
-    if place < 0:
-        os.write(writing, bytes([2 + errno()] * len(names)))
-        return
-    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, 0, dir_fd=place))
-    os.mkdir("directory", 0, dir_fd=place)
-    for name in names:
-        os.write(writing, bytes([_one(libc, errno, place, name)]))
+    if place >= 0:
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, 0, dir_fd=place))
+        os.mkdir("directory", 0, dir_fd=place)
+        for name in names:
+            line.send(bytes([_one(libc, calls.errno, place, name)]))
 
 
-def _one(libc, errno, place: int, name: bytes) -> int:  # type: ignore[no-untyped-def]
+def _arm_all(calls: _Calls, names: list[tuple[bytes, bool]], line: socket.socket) -> None:
+    import socket
+
+    for (name, is_dir), device in zip(names, calls.devices, strict=True):
+        armed = _arm_one(calls.libc, name, is_dir, device)
+        socket.send_fds(line, [bytes([DONE if armed else FAILED])], [device])
+
+
+def _arm_one(libc: Any, name: bytes, is_dir: bool, device: int) -> bool:
+    fresh = libc.syscall(FSOPEN, b"fuse", 0)
+    # allow_other: tenants live in a user namespace below the one that mounts, and count as others.
+    for key, value in (
+        (b"source", b"sandbox-cover"), (b"fd", b"%d" % device), (b"rootmode", b"40000" if is_dir else b"100000"),
+        (b"user_id", b"0"), (b"group_id", b"0"),
+    ):  # fmt: skip
+        libc.syscall(FSCONFIG, fresh, FSCONFIG_SET_STRING, key, value, 0)
+    libc.syscall(FSCONFIG, fresh, FSCONFIG_SET_FLAG, b"allow_other", None, 0)
+    if libc.syscall(FSCONFIG, fresh, FSCONFIG_CMD_CREATE, None, None, 0) != 0:
+        return False
+    mount = libc.syscall(FSMOUNT, fresh, 0, NOSUID | NODEV)
+    try:
+        target = os.open(name, O_PATH | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
+    return bool(libc.syscall(MOVE_MOUNT, mount, b"", target, b"", flags) == 0)
+
+
+def _one(libc: Any, errno: Callable[[], int], place: int, name: bytes) -> int:
+    """One byte of answer: done, already covered, gone, or FAILED + errno."""
     try:
         target = os.open(name, O_PATH | os.O_NOFOLLOW)
     except OSError:
@@ -90,7 +153,7 @@ def _one(libc, errno, place: int, name: bytes) -> int:  # type: ignore[no-untype
         return GONE  # a link: what it leads to is covered by its own name
     tree = libc.syscall(OPEN_TREE, place, source, OPEN_TREE_CLONE)
     moved = libc.syscall(MOVE_MOUNT, tree, b"", target, b"", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
-    return DONE if moved == 0 else 2 + int(errno())
+    return DONE if moved == 0 else FAILED + errno()
 
 
 def _covered(name: bytes, device: int) -> bool:

@@ -18,6 +18,7 @@ from sandbox.engines.masks import Covers, Mask, Search, find
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import select
     from collections.abc import Callable, Iterator
 
     from sandbox.config.model import Filesystem
@@ -54,13 +55,15 @@ class Vigil:
         filesystem: Filesystem,
         roots: list[str],
         tell: Callable[[str, str, str], object],
-        repositories: list[str] | None = None,
+        touched: Callable[[str, str, int, int], object],
+        repositories: list[str],
     ) -> None:
         self._pid = pid
         self._filesystem = filesystem
         self._roots = roots
         self._tell = tell
-        self._repositories = repositories or []
+        self._touched = touched
+        self._repositories = repositories
         self._closing = Event()
         self.watching = Event()  # set when everything is watched
         self._wake = os.pipe2(os.O_CLOEXEC)
@@ -85,27 +88,48 @@ class Vigil:
             self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
             self.watching.set()
             return
-        with Watches() as watches:
-            self._watch(watches, namespace)
-        os.close(namespace)
+        from sandbox.engines.tripwire import Tripwires
+
+        self._wires = Tripwires(self._touched)
+        try:
+            with Watches() as watches:
+                self._watch(watches, namespace)
+        except Exception as problem:  # noqa: BLE001 - never silently: whoever reads the record learns of it
+            self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
+            self.watching.set()
+        finally:
+            self._wires.close()
+            os.close(namespace)
+
+    def _arm(self, namespace: int, masks: dict[str, Mask], poller: select.poll) -> None:
+        """Tripwires on what is covered, where FUSE can be had."""
+        import select
+
+        if self._wires.possible():
+            for fd in self._wires.arm(namespace, {path: mask.is_dir for path, mask in masks.items()}):
+                poller.register(fd, select.POLLIN)
 
     def _watch(self, watches: Watches, namespace: int) -> None:
         import select
 
-        known: set[str] = set()
         # Watch first, look then: what appears in between is seen by one of the two.
         for root in self._roots:
             self._add(watches, root)
-        known = set(find(self._filesystem, self._roots).masks)
-        self._cover(namespace, known, quietly=True)
+        covered = find(self._filesystem, self._roots).masks
+        self._cover(namespace, set(covered), quietly=True)
         undo_redirections(self._repositories, self._tell)
-        self.watching.set()
         poller = select.poll()
         poller.register(watches.fd, select.POLLIN)
         poller.register(self._wake[0], select.POLLIN)
+        self._arm(namespace, covered, poller)
+        self.watching.set()
         while True:
-            if any(fd == self._wake[0] for fd, _ in poller.poll()):
+            ready = {fd for fd, _ in poller.poll()}
+            if self._wake[0] in ready:
                 return
+            for fd in ready - {watches.fd}:
+                if not self._wires.answer(fd):
+                    poller.unregister(fd)
             appeared = list(watches.read())
             if any(path is None or path.endswith("/commondir") for path, _ in appeared):
                 undo_redirections(self._repositories, self._tell)
@@ -119,6 +143,7 @@ class Vigil:
                     found.update(self._blocked(path, is_dir))
             if found:
                 self._cover(namespace, set(found), rules=found)
+                self._arm(namespace, found, poller)
 
     def _add(self, watches: Watches, root: str) -> None:
         waiting = [root]

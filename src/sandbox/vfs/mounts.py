@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox.errors import ConfigError
 from sandbox.vfs.plan import arrange, overlay_project
 
 TYPE_CHECKING = False
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     class Place(Protocol):
         """As much of an engine's plan as is changed here."""
 
+        walls: bool
         directory: str
         scratch: list[tuple[str, int]]
         operations: list[dict[str, object]]
@@ -51,8 +53,11 @@ class Mounts:
         return self._arrangement.ways
 
     def furnish(self, plan: Place) -> None:
-        """Adds to the plan what these directories need."""
+        """Adds to the plan what these directories need. Raises ConfigError where there are no walls to put them in."""
         result = self._arrangement
+        if not plan.walls:
+            key = "filesystem.overlay" if self._state is not None else "vfs"
+            raise ConfigError("needs walls, and mode off has none", path=key)
         if self._state is not None:
             overlay_project(result, plan.directory, self._state)
             plan.freeze(plan.directory)  # the layer is above it; what is beneath stays as it is

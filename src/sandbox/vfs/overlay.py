@@ -170,6 +170,8 @@ class OverlayProvider(Provider):
 
     def rename(self, old: str, new: str) -> None:
         with self._lock:
+            self._need_directory(split(old)[0])
+            self._need_directory(split(new)[0])
             moved = self.stat(old)
             if old == new:
                 return
@@ -234,14 +236,24 @@ class OverlayProvider(Provider):
     def _visible_lower(self, path: str) -> FileInfo:
         info = self._lower_info(path)
         if info is None:
-            raise failure(errno.ENOENT, path)
+            raise self._absence(path)
         return info
 
+    def _absence(self, path: str) -> OSError:
+        """Why there is nothing at `path`: no such name, or something on the way that is no directory."""
+        while path != "/":
+            path = split(path)[0]
+            info = self._upper_info(path) or self._lower_info(path)
+            if info is not None:
+                return failure(errno.ENOENT if info.is_dir else errno.ENOTDIR, path)
+        return failure(errno.ENOENT, path)
+
     def _info_or_none(self, path: str) -> FileInfo | None:
-        try:
-            return self.stat(path)
-        except FileNotFoundError:
-            return None
+        return _info_or_none(self, path)
+
+    def _need_directory(self, path: str) -> None:
+        if not self.stat(path).is_dir:
+            raise failure(errno.ENOTDIR, path)
 
     def _side(self, path: str) -> Provider:
         if self._upper_info(path) is not None:

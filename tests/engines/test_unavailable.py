@@ -1,0 +1,67 @@
+"""Machines that cannot build the walls: a clear error, and nothing that runs without them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox import EngineUnavailable, Sandbox, WallError
+from sandbox.engines import bubblewrap, doctor
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def test_without_bubblewrap_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "PLACES", ("/nowhere/bwrap",))
+    with pytest.raises(EngineUnavailable, match="apt install bubblewrap"):
+        Sandbox({"filesystem": {"root": str(tmp_path)}})
+    assert [one.ok for one in doctor.bubblewrap_findings()] == [False]
+
+
+def test_a_bwrap_on_the_path_of_the_project_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = tmp_path / "bwrap"
+    planted.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    planted.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
+        assert sandbox.exec("true").ok
+    assert not (tmp_path / "ran").exists()
+
+
+def test_where_namespaces_are_forbidden_the_error_says_so_and_nothing_runs(tmp_path: Path) -> None:
+    # A place where new user namespaces are refused is at hand: the inside of a sandbox.
+    config = {"filesystem": {"root": str(tmp_path), "allow_read": [str(REPOSITORY), sys.prefix]}}
+    with Sandbox(config) as sandbox:
+        inner = [sys.executable, "-m", "sandbox", "run", "--", "touch", "ran"]
+        result = sandbox.exec(inner, env={"PYTHONPATH": str(REPOSITORY / "src"), "PYTHONDONTWRITEBYTECODE": "1"})
+    assert result.exit_code == 125, result
+    assert "could not make its namespaces" in result.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("bwrap: No permissions to create new namespace, likely because the kernel does not allow…", EngineUnavailable),
+        ("bwrap: setting up uid map: Permission denied", EngineUnavailable),
+        ("bwrap: Creating new namespace failed: Operation not permitted", EngineUnavailable),
+        ("bwrap: Can't find source path /x: No such file or directory", WallError),
+        ("", WallError),
+    ],
+)
+def test_bwraps_last_words_become_an_error_that_names_the_cause(said: str, kind: type[Exception]) -> None:
+    problem = bubblewrap.explain(said)
+    assert type(problem) is kind
+    assert said in str(problem)
+
+
+def test_apparmors_restriction_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_read", lambda path: "1" if path == doctor.APPARMOR else None)
+    assert "kernel.apparmor_restrict_unprivileged_userns=0" in doctor.why_no_namespaces()
+
+
+def test_switched_off_namespaces_are_named_with_their_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_read", lambda path: "0" if "max_user" in path else None)
+    assert "sysctl user.max_user_namespaces" in doctor.why_no_namespaces()
