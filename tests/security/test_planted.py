@@ -46,7 +46,10 @@ def test_a_planted_venv_shows_nothing_of_the_home(
     if activated:
         monkeypatch.setenv("PATH", f"{project}/.venv/bin:{os.environ['PATH']}")
     with within(project) as sandbox:
-        plant = f"mkdir -p .venv/bin && ln -s {owners_home}/.keys/id .venv/bin/python && ln -s {owners_home} .venv/bin/x"
+        links = f"ln -s {owners_home}/.keys/id .venv/bin/python && ln -s {owners_home} .venv/bin/x"
+        plant = f"mkdir -p .venv/bin && {links}"
+            f"mkdir -p .venv/bin && ln -s {owners_home}/.keys/id .venv/bin/python && ln -s {owners_home} .venv/bin/x"
+        )
         assert sandbox.exec(f"{plant} && echo 'home = {owners_home}/.keys' > .venv/pyvenv.cfg").exit_code == 0
     with within(project) as sandbox:
         assert sandbox.exec(f"cat {owners_home}/.keys/id; ls -A {owners_home}").stdout == "project\n"
@@ -99,7 +102,9 @@ def test_the_directory_above_the_sandboxs_home_cannot_be_replaced(
     monkeypatch.setenv("SANDBOX_HOME", str(own))
     for moved in ("state/deep", "state"):
         with within(project) as sandbox:
-            assert sandbox.exec(f"mv {moved} x && mkdir -p {own} && echo 'mode: off' > {own}/config.yaml").exit_code != 0
+            assert (
+                sandbox.exec(f"mv {moved} x && mkdir -p {own} && echo 'mode: off' > {own}/config.yaml").exit_code != 0
+            )
     assert not (own / "config.yaml").exists()
 
 
@@ -119,6 +124,18 @@ def test_a_project_is_never_taken_for_the_users_home(
         monkeypatch.setenv("HOME", home)
     with pytest.raises(SandboxError, match="SANDBOX_HOME"):
         resolve({}, project=".")
+
+
+@pytest.mark.parametrize(("key", "path"), [("allow_read", "/proc"), ("allow_read", "/proc/1"), ("allow_write", "/sys")])
+def test_the_hosts_processes_and_devices_are_no_further_paths(project: Path, key: str, path: str) -> None:
+    with pytest.raises(ConfigError, match="system itself"):
+        within(project, **{key: [path]})
+
+
+def test_a_link_is_no_way_to_ask_for_the_whole_machine(project: Path) -> None:
+    (project / "link").symlink_to("/etc")
+    with pytest.raises(ConfigError, match="system itself"):
+        within(project, allow_write=["link"])
 
 
 # -- git of the host
@@ -184,6 +201,27 @@ def test_a_repository_in_the_project_cannot_be_exchanged(repository: Path) -> No
     with within(repository) as sandbox:
         for moved in ("deep/library/.git", "deep/library", "deep"):
             assert sandbox.exec(f"mv {moved} x").exit_code != 0
+
+
+def test_the_end_of_one_sandbox_opens_nothing_in_another(repository: Path) -> None:
+    with within(repository) as second:
+        with within(repository), within(repository):
+            pass
+        for name in (".vscode", ".claude", ".git/hooks"):
+            assert second.exec(f"mkdir -p {name}; touch {name}/x").exit_code != 0
+    assert not (repository / ".vscode").exists()
+    with within(repository):
+        third = within(repository)
+    with third:
+        assert third.exec("mkdir -p .vscode; touch .vscode/x").exit_code != 0
+    assert not (repository / ".vscode").exists()
+
+
+def test_nothing_is_made_behind_a_planted_link(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (project / ".git").symlink_to(tmp_path / "elsewhere")
+    with within(project):
+        assert not list((tmp_path / "elsewhere").iterdir())
 
 
 # -- programs and streams of the owner

@@ -58,13 +58,24 @@ HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\
 PROC_HIDDEN = (
     "acpi",
     "asound",
+    "cmdline",  # the kernel's: boot loaders and clouds put tokens there
+    "interrupts",
+    "iomem",
+    "ioports",
     "kcore",
+    "key-users",
     "keys",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
     "latency_stats",
+    "pagetypeinfo",
     "sched_debug",
     "scsi",
+    "slabinfo",
     "timer_list",
     "timer_stats",
+    "vmallocinfo",
 )
 
 # A project here would be the machine itself.
@@ -215,9 +226,9 @@ def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
             path = os.path.abspath(os.path.join(plan.directory, os.path.expanduser(asked)))
             if not os.path.exists(path):
                 raise ConfigError(f"{asked!r} does not exist", path=f"filesystem.{key}")
-            if writable and path in NO_PROJECT:
-                raise ConfigError(f"{path!r} holds the system itself", path=f"filesystem.{key}")
             real = os.path.realpath(path)
+            if (writable and real in NO_PROJECT) or _beneath(real, "/proc") or (writable and _beneath(real, "/sys")):
+                raise ConfigError(f"{real!r} holds the system itself", path=f"filesystem.{key}")
             plan.binds.append(Bind(real, real, writable))
             if real != path and not any(_beneath(path, bind.target) for bind in plan.binds):
                 plan.links.append((path, real))
