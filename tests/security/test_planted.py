@@ -48,8 +48,6 @@ def test_a_planted_venv_shows_nothing_of_the_home(
     with within(project) as sandbox:
         links = f"ln -s {owners_home}/.keys/id .venv/bin/python && ln -s {owners_home} .venv/bin/x"
         plant = f"mkdir -p .venv/bin && {links}"
-            f"mkdir -p .venv/bin && ln -s {owners_home}/.keys/id .venv/bin/python && ln -s {owners_home} .venv/bin/x"
-        )
         assert sandbox.exec(f"{plant} && echo 'home = {owners_home}/.keys' > .venv/pyvenv.cfg").exit_code == 0
     with within(project) as sandbox:
         assert sandbox.exec(f"cat {owners_home}/.keys/id; ls -A {owners_home}").stdout == "project\n"
@@ -84,6 +82,13 @@ def test_the_sandboxs_own_places_are_shown_to_nobody(
     shown = str(own / place)
     with pytest.raises(ConfigError, match="sandbox's own"):
         within(**{"project": project} | {key: shown if key == "root" else [shown]})  # type: ignore[arg-type]
+
+
+def test_covers_within_covers_are_no_obstacle(project: Path) -> None:
+    (project / ".aws" / "cli").mkdir(parents=True)
+    (project / ".aws" / "cli" / "key").write_text(SECRET)
+    with within(project, blocked_patterns=[".aws/"], deny_read=[".aws/cli", ".aws/cli/key"]) as sandbox:
+        assert sandbox.exec("cat .aws/cli/key || ls .aws").exit_code != 0
 
 
 def test_a_record_kept_in_the_project_is_out_of_reach(project: Path) -> None:

@@ -73,6 +73,7 @@ def find(filesystem: Filesystem, roots: list[str], own: Sequence[str] = ()) -> C
     search.cover_named()
     for place in (home(), *own):
         search.cover_own(os.path.realpath(place))
+    _drop_covered(found.masks)
     return found
 
 
@@ -264,6 +265,16 @@ class Search:
 
     def _absolute(self, path: str) -> str:
         return os.path.normpath(os.path.join(self.filesystem.root, os.path.expanduser(path)))
+
+
+def _drop_covered(masks: dict[str, Mask]) -> None:
+    """A cover beneath another is not needed, nor can it be put there: the outer one lets nobody through."""
+    outer = "/ none"
+    for path in sorted(masks, key=lambda one: one.split("/")):
+        if _beneath(path, outer):
+            del masks[path]
+        elif masks[path].is_dir:
+            outer = path
 
 
 def _all_files(roots: list[str], covered: dict[str, Mask]) -> Iterator[tuple[str, int]]:
