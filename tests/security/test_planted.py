@@ -268,6 +268,22 @@ os.execv(sys.executable, [sys.executable, "-m", "sandbox.cli.main", "run", "--",
     assert 2 in closed or done.stderr == bytes(100)
 
 
+@pytest.mark.parametrize("descriptor", [1, 2])
+def test_what_others_wrote_to_the_same_pipe_cannot_be_read(project: Path, descriptor: int) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, SECRET.encode())
+    steal = (
+        f"import os\ntry: open('got', 'wb').write(os.read(os.open('/proc/self/fd/{descriptor}', os.O_NONBLOCK), 99))"
+        "\nexcept OSError: pass\nprint('out', flush=True); os.write(2, b'err'); print('put')"
+    )
+    command = [sys.executable, "-m", "sandbox.cli.main", "run", "--", "/usr/bin/python3", "-c", steal]
+    done = subprocess.run(command, cwd=project, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, check=False)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert (done.returncode, pipe.read()) == (0, f"{SECRET}out\nerrput\n")  # all of it, in order
+    assert not (project / "got").read_bytes()
+
+
 def test_names_from_a_project_do_not_speak_to_the_terminal(project: Path) -> None:
     for words in (["agent", "run", "x\x1b]0;owned\x07"], ["run", "--root", "no\x1b[2Jsuch", "--", "true"]):
         done = subprocess.run(
