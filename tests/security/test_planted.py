@@ -284,9 +284,33 @@ def test_what_others_wrote_to_the_same_pipe_cannot_be_read(project: Path, descri
     assert not (project / "got").read_bytes()
 
 
-def test_names_from_a_project_do_not_speak_to_the_terminal(project: Path) -> None:
-    for words in (["agent", "run", "x\x1b]0;owned\x07"], ["run", "--root", "no\x1b[2Jsuch", "--", "true"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "sandbox.cli.main", *words], cwd=project, capture_output=True, check=False
-        )
-        assert done.returncode != 0 and b"\x1b" not in done.stdout + done.stderr
+HOSTILE = """
+network: {allowed_hosts: ["a\\e]0;x\\ab.com"]}
+environment: {set: {PATH: "x\\e[31my"}}
+filesystem: {root: "/\\e[32mq", blocked_patterns: ["no\\e[31mfile"]}
+"""
+AGENT = """---
+name: "z\\e[31m"
+description: "d\\e[32m"
+---
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["run", "--", "true"], ["run", "--detach", "--root", "no\x1b[2Jsuch", "--", "true"]),
+        *(["run", "--", "no\x1b[2Jsuch"], ["run", "--root", "no\x1b[2Jsuch", "--", "true"]),
+        *(["config"], ["config", "get", "filesystem.blocked_patterns"], ["why", "--path", "no\x1b[31mfile"]),
+        *(["agent", "list"], ["agent", "run", "x\x1b]0;owned\x07"], ["log"], ["list"]),
+    ],
+)
+def test_names_from_a_project_do_not_speak_to_the_terminal(project: Path, words: list[str]) -> None:
+    (project / ".sandbox" / "agents").mkdir(parents=True)
+    (project / ".sandbox" / "config.yaml").write_text(HOSTILE)
+    (project / ".sandbox" / "agents" / "z.md").write_text(AGENT)
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox.cli.main", *words], cwd=project, capture_output=True, check=False
+    )
+    said = done.stdout + done.stderr
+    assert not any(sign in said for sign in (b"\x1b", b"\x07", b"\x9b", b"Traceback"))
