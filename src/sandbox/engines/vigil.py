@@ -27,7 +27,23 @@ DELAY = 0.25  # seconds of life before the watch begins
 MOST = 4096  # covers put on in one life
 FEW = 100  # told one by one
 IN_CREATE, IN_MOVED_TO = 0x100, 0x80
+IN_IGNORED = 0x8000
 IN_ONLYDIR, IN_DONT_FOLLOW, IN_ISDIR, IN_Q_OVERFLOW = 0x01000000, 0x02000000, 0x40000000, 0x4000
+
+
+def undo_redirections(repositories: list[str], tell: Callable[[str, str, str], object]) -> None:
+    """Takes away a `commondir` that a tenant put into a repository: it would make git of the host obey another config.
+
+    git writes that file only for further worktrees, and in their own directories. One that was there at the start
+    is frozen; a new one cannot be prevented, since names that do not exist have nothing a mount could hold.
+    """
+    for repository in repositories:
+        path = f"{repository}/commondir"
+        try:
+            os.unlink(path)
+        except OSError:
+            continue  # not there; or a directory, which git cannot read
+        tell("a redirection of git was taken away", path, "protected-file")
 
 
 class Vigil:
@@ -42,6 +58,7 @@ class Vigil:
         roots: list[str],
         tell: Callable[[str, str, str], object],
         touched: Callable[[str, str, int, int], object],
+        repositories: list[str],
     ) -> None:
         self._pid = pid
         self._filesystem = filesystem
@@ -49,6 +66,7 @@ class Vigil:
         self._tell = tell
         self._touched = touched
         self._count = 0
+        self._repositories = repositories
         self._closing = Event()
         self.watching = Event()  # set when everything is watched
         self._wake = os.pipe2(os.O_CLOEXEC)
@@ -102,6 +120,7 @@ class Vigil:
             self._add(watches, root)
         covered = find(self._filesystem, self._roots).masks
         self._cover(namespace, set(covered), quietly=True)
+        undo_redirections(self._repositories, self._tell)
         poller = select.poll()
         poller.register(watches.fd, select.POLLIN)
         poller.register(self._wake[0], select.POLLIN)
@@ -116,6 +135,8 @@ class Vigil:
                 if not self._wires.answer(fd):
                     poller.unregister(fd)  # by number: the descriptor itself is closed
             appeared = list(watches.read())
+            if any(path is None or path.endswith("/commondir") for path, _ in appeared):
+                undo_redirections(self._repositories, self._tell)
             found: dict[str, Mask] = {}
             if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
                 for root in self._roots:
@@ -221,5 +242,7 @@ class Watches:
             at += header.size + length
             if mask & IN_Q_OVERFLOW:
                 yield None, False
+            elif mask & IN_IGNORED:  # the directory is gone; a tenant may make and remove any number
+                self._places.pop(number, None)
             elif number in self._places and name:
                 yield f"{self._places[number].rstrip('/')}/{name}", bool(mask & IN_ISDIR)
