@@ -10,6 +10,7 @@ from sandbox.audit.record import Record
 from sandbox.commands import Commands
 from sandbox.config.home import home
 from sandbox.config.model import Config
+from sandbox.engines.alarms import Reports, Touches
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, without_walls
 from sandbox.engines.vigil import Vigil
@@ -92,6 +93,9 @@ class Sandbox(Commands, Files):
         self._place = engine.open(self._plan)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
+        touches = Touches(self._plan, self.record.write, self._events.emit)
+        if self._guest.have.get("tripwires"):
+            self._endings.append(Reports(self._guest, touches).close)
         self._watch.sockets, self._watch.dial = self._guest.take_sockets(), self._guest.dial
         self._watch.start()
         if self._mounts is not None:
@@ -100,7 +104,7 @@ class Sandbox(Commands, Files):
             self._report_changes()
         if engine.name == "bubblewrap":
             seen = self._plan.visible
-            self.vigil = Vigil(self._place.pid, self.config.filesystem, seen, self._appeared, self._touched)
+            self.vigil = Vigil(self._place.pid, self.config.filesystem, seen, self._appeared, touches.outside)
             self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._endings.append(partial(os.close, self._null))
@@ -119,26 +123,6 @@ class Sandbox(Commands, Files):
             policy="sensitive-file-pattern",
             reason=f"Matches blocked pattern: {rule}",
         )
-
-    def _touched(self, path: str, operation: str, pid: int, count: int) -> None:
-        """A tenant tried to open what is covered."""
-        try:
-            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-                program = file.read().strip()
-        except OSError:
-            program = "?"
-        self.record.write(
-            "policy_decision",
-            f"{program} tried to {operation} a blocked file",
-            severity="warn",
-            operation="read",
-            target=path,
-            result="blocked",
-            policy="sensitive-file-pattern",
-            reason="Matches a blocked pattern",
-            metadata={"program": program, "pid": pid, "attempts": count},
-        )
-        self._events.emit(event("file", op=operation, path=path, blocked=True))
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/plan.py`."""

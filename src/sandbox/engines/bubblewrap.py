@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from sandbox.engines.alarms import arm
 from sandbox.engines.base import Engine, Finding, Place, Plan
 from sandbox.engines.launch import Launch
 from sandbox.engines.room import stand
@@ -41,6 +42,7 @@ class Bubblewrap(Engine):
         bwrap = find_bwrap()
         if bwrap is None:
             raise EngineUnavailable(MISSING)
+        arm(plan)
         plan.operations = operations(plan)
         return stand(plan, lambda: _start(bwrap, plan), explain)
 

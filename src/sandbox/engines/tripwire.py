@@ -1,10 +1,11 @@
-"""Covers that tell who touched them: FUSE, on top of the kernel's own cover.
+"""Covers of what appeared later that tell who touched them: FUSE, on top of the kernel's own cover.
 
 Each tripwire is a FUSE file system whose root *is* the covered file or directory. It answers two questions, what is it
 (nothing anybody may open) and may I open it (no), and the second one is told. If we are slow or gone the tenant
 waits or gets an error: the file is behind the cover beneath in any case. What is not covered never comes this way.
 
-Armed after the start, from outside, where /dev/fuse can be opened; elsewhere covers are silent (docs/limits.md).
+Armed by the vigil, from outside, where /dev/fuse can be opened; elsewhere covers are silent (docs/limits.md). For
+what is there at the start the guest answers: `alarms.py`.
 """
 
 from __future__ import annotations

@@ -102,7 +102,6 @@ class Vigil:
         poller = select.poll()
         poller.register(watches.fd, select.POLLIN)
         poller.register(self._wake[0], select.POLLIN)
-        self._arm(namespace, covered, poller)
         self.watching.set()
         while True:
             ready = {fd for fd, _ in poller.poll()}

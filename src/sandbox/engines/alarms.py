@@ -1,0 +1,164 @@
+"""Tripwires: covers that tell who touched them, over what is blocked in the project and over the well-known places for
+secrets in the home directory.
+
+A tripwire is a mask that the guest answers for (`guest/tripwire.c`) from the first command on, so it needs a FUSE
+device that this user may open; without one every cover is a plain mask, and an attempt is refused without being seen.
+Allowed files never pass here. What appears later is the vigil's, and `tripwire.py` answers for it from outside.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import Thread
+
+from sandbox.errors import GuestError
+from sandbox.events import event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sandbox.engines.base import Plan
+    from sandbox.guest.client import Guest
+
+FUSE = "/dev/fuse"
+DEVICE = "/.tripwire"  # where the guest finds it; taken away before any tenant exists
+MOST = 64  # each is a connection of the kernel's, and some 50 µs of the start
+KEYS_MOST = 16
+
+# Only names from here are shown inside, and only of what the host has. Directories that programs inside want to use
+# for themselves (`ssh` its known_hosts, `gpg` its public keys) are left alone but for the secret part.
+SECRET_PLACES = (
+    ".aws", ".azure", ".kube", ".config/gcloud", ".gnupg/private-keys-v1.d", ".docker/config.json", ".netrc", ".npmrc",
+    ".pypirc", ".git-credentials", ".config/gh/hosts.yml", ".password-store",
+)  # fmt: skip
+KEYS = ".ssh"  # and in it `id_*`, but for the public halves
+
+OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read", "open": "read"}  # on the record
+
+
+def arm(plan: Plan) -> None:
+    """Makes tripwires of the plan's masks, as many as there may be, where this machine can."""
+    home = plan.environment.get("HOME", "")
+    masks = [one for one in plan.operations if one["kind"] == "mask" and os.fsdecode(one["path"]) in plan.rules]  # type: ignore[arg-type]
+    in_way = _in_the_way(plan)
+    secrets = list(_secrets(plan, home, in_way)) if home else []
+    if not (masks or secrets) or not os.access(FUSE, os.R_OK | os.W_OK):
+        return
+    new: list[dict[str, object]] = []
+    for name, is_dir in secrets[:MOST]:
+        path = f"{home}/{name}"
+        plan.rules[path] = f"~/{name}"
+        new.append({"kind": "mask", "path": os.fsencode(path), "dir": is_dir, "make": True})
+    # Whoever would pass through a tripwire while the place is built would wait for an answer that comes later.
+    masks = [one for one in masks if os.fsdecode(one["path"]) not in in_way]  # type: ignore[arg-type]
+    for one in [*new, *masks[: MOST - len(new)]]:
+        one.update(tripwire=True, device=DEVICE.encode())
+    plan.show(FUSE, DEVICE, True, device=True)
+    *inner, seal = plan.operations  # the last one makes the root read-only
+    plan.operations = [*inner, *new, {"kind": "umount", "path": DEVICE.encode(), "remove": True}, seal]
+
+
+def _in_the_way(plan: Plan) -> set[str]:
+    """Every path that the place is built with, and all that lead to one."""
+    paths = [path for path, _ in (*plan.scratch, *plan.links)]
+    paths += [*(bind.target for bind in plan.binds), *plan.writable]
+    found = set(paths)
+    for one in plan.operations:
+        path = os.fsdecode(one["path"])  # type: ignore[arg-type]
+        paths.append(path)
+        if one["kind"] != "mask":
+            found.add(path)
+    for path in paths:
+        while (path := os.path.dirname(path)) not in found:
+            found.add(path)
+    return found
+
+
+def _secrets(plan: Plan, home: str, in_way: set[str]) -> Iterator[tuple[str, bool]]:
+    """The secret places that the host has and the inside does not, relative to the home; is each a directory?"""
+    shown = [*(bind.target for bind in plan.binds), *(path for path, _ in (*plan.links, *plan.scratch) if path != home)]
+    shown += [os.fsdecode(one["path"]) for one in plan.operations]  # type: ignore[arg-type]
+    shown = [path for path in shown if f"{path}/".startswith(f"{home}/")]
+    for name in (*SECRET_PLACES, *_keys(home)):
+        path = f"{home}/{name}"
+        if os.path.exists(path) and path not in in_way and not any(f"{path}/".startswith(f"{one}/") for one in shown):
+            yield name, os.path.isdir(path)
+
+
+def _keys(home: str) -> list[str]:
+    try:
+        names = os.listdir(f"{home}/{KEYS}")
+    except OSError:
+        return []
+    private = sorted(name for name in names if name.startswith("id_") and not name.endswith(".pub"))
+    return [f"{KEYS}/{name}" for name in private[:KEYS_MOST]]
+
+
+class Touches:
+    """Puts attempts on covered paths on one sandbox's record, and tells its listeners."""
+
+    def __init__(self, plan: Plan, record: Callable[..., object], emit: Callable[[dict[str, object]], object]) -> None:
+        self.rules = plan.rules
+        self.record = record
+        self._emit = emit
+        self._tops = ((plan.directory, "."), (plan.environment.get("HOME", ""), "~"))
+
+    def tell(self, path: str, operation: str, rule: str | None, pid: int, comm: str, attempts: int = 1) -> None:
+        """`comm` is what the process called itself: a tenant's word."""
+        target = next((sign + path[len(top) :] for top, sign in self._tops if path.startswith(f"{top}/")), path)
+        self.record(
+            "policy_decision",
+            f"{operation} {target}",
+            severity="warn",
+            operation=operation,
+            target=target,
+            result="blocked",
+            policy="sensitive-file-pattern",
+            reason=f"Matches blocked pattern: {rule}" if rule else "Matches a blocked pattern",
+            metadata={"program": comm, "pid": pid, "attempts": attempts},
+        )
+        self._emit(event("file", op=operation, path=path, blocked=True))
+
+    def outside(self, path: str, operation: str, pid: int, attempts: int) -> None:
+        """From a tripwire that is answered here (`tripwire.py`); `pid` is one of ours."""
+        try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+                comm = file.read().strip()
+        except OSError:
+            comm = "?"
+        self.tell(path, OPERATIONS[operation], self.rules.get(path), pid, comm, attempts)
+
+
+class Reports:
+    """Hears the guest's tripwires of one sandbox, until closed."""
+
+    def __init__(self, guest: Guest, touches: Touches) -> None:
+        self._guest = guest
+        self._touches = touches
+        self._thread = Thread(target=self._run, name="sandbox-tripwire", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the place and returns when everything it said is on the record. Idempotent."""
+        self._guest.finish()
+        self._thread.join(5.0)  # longer only for a guest that hears nothing; its engine then kills it
+
+    def _run(self) -> None:
+        try:
+            for message in self._guest.reports():
+                if message["t"] == "tripped":
+                    self._tripped(message)
+        except (GuestError, OSError) as problem:
+            self._touches.record("policy_decision", f"tripwires: {problem}", severity="error")
+
+    def _tripped(self, message: dict[str, object]) -> None:
+        path, name, pid, comm = (message.get(key) for key in ("path", "name", "pid", "comm"))
+        operation = OPERATIONS.get(str(message.get("op")))
+        rule = self._touches.rules.get(os.fsdecode(path)) if isinstance(path, bytes) else None
+        if operation is None or rule is None or type(pid) is not int or not isinstance(comm, str):
+            raise GuestError("the guest reported what it has no tripwire for")
+        touched = os.fsdecode(path)  # type: ignore[arg-type]
+        if isinstance(name, bytes):
+            touched += f"/{os.fsdecode(name[:255])}"
+        self._touches.tell(touched, operation, rule, pid, comm[:16])
