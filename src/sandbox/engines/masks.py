@@ -68,6 +68,9 @@ def find(filesystem: Filesystem, roots: list[str]) -> Covers:
         search.walk(root)
     search.cover_links()
     search.cover_named()
+    # Behind a cover nobody gets at anything, the guest that builds them included.
+    for path in [path for path in found.masks if _inside_one(path, found.masks)]:
+        del found.masks[path]
     return found
 
 
@@ -261,6 +264,14 @@ def _all_files(roots: list[str], covered: dict[str, Mask]) -> Iterator[tuple[str
                         yield entry.path, entry.inode()
         except OSError:
             continue
+
+
+def _inside_one(path: str, masks: dict[str, Mask]) -> bool:
+    while len(path) > 1:
+        path = os.path.dirname(path)
+        if path in masks:
+            return True
+    return False
 
 
 def _beneath(path: str, top: str) -> bool:
