@@ -47,7 +47,7 @@ def blocked_patterns(bench: Bench, place: Path) -> Iterator[Row]:
             (directory / f"source_{name}.py").touch()
     (large / ".env").write_text("SECRET=1")
     bench.log("guards: start in an empty and in the large project")
-    sandbox = [bench.python, "-m", "sandbox", "run"]
+    sandbox: list[str | Path] = [bench.python, "-m", "sandbox", "run"]
     env = {"SANDBOX_HOME": str(home)}
     cases: dict[str, Case] = {
         name: command([*sandbox, "--root", str(root), "--", "true"], env)

@@ -53,6 +53,15 @@ def peers() -> tuple[Path, Path, dict[str, str]]:
     return npm, python, unavailable
 
 
+def pyfuse3() -> tuple[Path, str]:
+    """The interpreter of an environment of its own (it is compiled against libfuse3), and why it is not there."""
+    unavailable: dict[str, str] = {}
+    python = _venv(PLACE / "pyfuse3")
+    if not list(python.parent.parent.glob("lib/*/site-packages/pyfuse3")):
+        _attempt("pyfuse3", [python, "-m", "pip", "install", "-q", "pyfuse3"], unavailable)
+    return python, unavailable.get("pyfuse3", "")
+
+
 def _venv(place: Path) -> Path:
     python = place / "bin" / "python"
     if not python.exists():

@@ -13,6 +13,7 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,8 +88,15 @@ func Create(ctx context.Context, config *Config) (*VM, error) {
 
 // Attach talks to a sandbox that runs already; Close then only leaves it.
 func Attach(id string) (*VM, error) {
+	// Through a descriptor: the path of a deep home would be longer than a socket's address may be.
+	directory, err := os.Open(filepath.Join(Home(), "vms", id))
+	if err != nil {
+		return nil, err
+	}
+	defer directory.Close()
 	events := newEventQueue()
-	conn, err := wire.Dial(filepath.Join(Home(), "vms", id, "socket"), wire.Handlers{Event: events.put, Ended: events.end})
+	path := fmt.Sprintf("/proc/self/fd/%d/socket", directory.Fd())
+	conn, err := wire.Dial(path, wire.Handlers{Event: events.put, Ended: events.end})
 	if err != nil {
 		return nil, err
 	}

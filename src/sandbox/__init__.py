@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         WallError,
     )
     from sandbox.guest.process import Process
+    from sandbox.network.hooks import Blocked, Hooks
     from sandbox.registry.vms import get_vm, kill_vm, list_vms
     from sandbox.result import Chunk, ExecResult
     from sandbox.sandbox import Sandbox
@@ -38,6 +39,8 @@ _HOMES = {
     "AsyncSandbox": "sandbox.aio",
     "Config": "sandbox.config.model",
     "Process": "sandbox.guest.process",
+    "Blocked": "sandbox.network.hooks",
+    "Hooks": "sandbox.network.hooks",
     "Chunk": "sandbox.result",
     "ExecResult": "sandbox.result",
     **dict.fromkeys(("list_vms", "get_vm", "kill_vm"), "sandbox.registry.vms"),
@@ -60,6 +63,7 @@ _HOMES = {
 
 __all__ = [
     "AsyncSandbox",
+    "Blocked",
     "Chunk",
     "CommandError",
     "Config",
@@ -68,6 +72,7 @@ __all__ = [
     "EngineUnavailable",
     "ExecResult",
     "GuestError",
+    "Hooks",
     "LimitUnavailable",
     "NotFound",
     "Process",

@@ -14,10 +14,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from sandbox.result import Chunk, Collector, ExecResult
-from sandbox.rpc.connection import Connection, Content, Stream
+from sandbox.result import Chunk, ExecResult
+from sandbox.rpc.connection import Connection, Content
+from sandbox.rpc.remote import Ended, RemoteProcess, pieces, result_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -37,17 +36,27 @@ class Client:
         self,
         config: Mapping[str, Any] | None = None,
         *,
+        hooks: object | None = None,
         command: Sequence[str] = ("sandbox", "--rpc"),
         connection: Connection | None = None,
     ) -> None:
-        """Starts `command` and creates a sandbox there, or talks over a `connection` that has one already."""
+        """Starts `command` and creates a sandbox there, or talks over a `connection` that has one already.
+
+        `hooks` is an object as `Sandbox` takes it; its functions run here, in threads, whatever the other process does.
+        """
         self._connection = connection or Connection.start(command)
         self._owns = connection is None
         self.id = ""
         self.env: dict[str, str] = {}
         if self._owns:
+            asked = dict(config or {})
+            if hooks is not None:
+                from sandbox.rpc.hooked import answer, named
+
+                asked["hooks"] = named(hooks)
+                self._connection.hook = lambda params: answer(hooks, params)
             try:
-                created = self._connection.call("create", dict(config or {}))
+                created = self._connection.call("create", asked)
             except BaseException:
                 self._connection.close()
                 raise
@@ -67,7 +76,7 @@ class Client:
     ) -> ExecResult:
         """As `Sandbox.exec`."""
         asked = _asked(command, working_dir, env, timeout) | _input(stdin) | {"max_output": max_output}
-        return _result(self._connection.call("exec", asked, _Ended))
+        return result_of(self._connection.call("exec", asked, Ended))
 
     def exec_stream(
         self,
@@ -81,7 +90,7 @@ class Client:
         """As `Sandbox.exec_stream`: output as it comes, the result last. A caller that stops kills the command."""
         asked = _asked(command, working_dir, env, timeout) | _input(stdin)
         with self._connection.stream("exec_stream", asked) as stream:
-            yield from _pieces(stream)
+            yield from pieces(stream)
 
     def spawn(
         self,
@@ -179,113 +188,6 @@ def attach(id: str) -> Client:
     client = Client(connection=Connection.to_socket(entry))
     client.id = entry.id
     return client
-
-
-class RemoteProcess:
-    """A command that runs in the other process's sandbox. Closing it kills the command (or leaves a kept terminal)."""
-
-    def __init__(self, connection: Connection, stream: Stream) -> None:
-        self._connection = connection
-        self._stream = stream
-        started = stream.next()
-        self.pid: int = started["pid"]
-        self.joined: bool = started.get("joined", False)
-        self.result: ExecResult | None = None
-
-    def write(self, data: bytes) -> None:
-        """Gives the command input; returns when it has been taken. Raises RpcError when it reads no more."""
-        self._connection.call("input", {"request": self._stream.id, "data": data})
-
-    def close_stdin(self) -> None:
-        """Ends the command's input."""
-        self._connection.call("input", {"request": self._stream.id, "end": True})
-
-    def signal(self, number: int) -> None:
-        """Sends a signal to the command's process group."""
-        self._connection.call("signal", {"request": self._stream.id, "signal": number})
-
-    def resize(self, rows: int, columns: int) -> None:
-        """Tells the command's terminal its new size."""
-        self._connection.call("resize", {"request": self._stream.id, "rows": rows, "cols": columns})
-
-    def kill(self) -> None:
-        """Kills every process of the command."""
-        import signal
-
-        self.signal(signal.SIGKILL)
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Output as it comes, until the command has ended; `result` is there afterwards."""
-        for piece in _pieces(self._stream):
-            if isinstance(piece, ExecResult):
-                self.result = piece
-            else:
-                yield piece
-
-    def wait(self, max_output: int = OUTPUT_LIMIT) -> ExecResult:
-        """Until it has ended; what it printed and nobody has taken is in the result."""
-        output = {"stdout": Collector(max_output), "stderr": Collector(max_output)}
-        for chunk in self.chunks():
-            output[chunk.stream].add(chunk.data)
-        assert self.result is not None
-        self.result.stdout_bytes, self.result.stderr_bytes = output["stdout"].value(), output["stderr"].value()
-        return self.result
-
-    def leave(self) -> None:
-        """Cancels: whoever reads `chunks` hears RpcError; a kept terminal lives on."""
-        self._connection.call("cancel", {"request": self._stream.id})
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _Ended(msgspec.Struct):
-    """The last answer of a command; output is in it for `exec` alone."""
-
-    exit_code: int
-    stdout: bytes = b""
-    stderr: bytes = b""
-    signal: int | None = None
-    timed_out: bool = False
-    out_of_memory: bool = False
-    truncated: bool = False
-    duration_ms: int = 0
-    user_ms: int = 0
-    system_ms: int = 0
-    max_rss_kb: int = 0
-    note: str = ""
-
-
-class _Piece(msgspec.Struct):
-    """One answer of a streaming method, whichever it is."""
-
-    stdout: bytes | None = None
-    stderr: bytes | None = None
-    exit_code: int | None = None
-
-
-def _pieces(stream: Stream) -> Iterator[Chunk | ExecResult]:
-    while True:
-        raw = stream.next_raw()
-        piece = msgspec.json.decode(raw, type=_Piece)
-        if piece.exit_code is not None:
-            stream.finished()
-            yield _result(msgspec.json.decode(raw, type=_Ended))
-            return
-        if piece.stdout is not None:
-            yield Chunk("stdout", piece.stdout)
-        if piece.stderr is not None:
-            yield Chunk("stderr", piece.stderr)
-
-
-def _result(ended: _Ended) -> ExecResult:
-    return ExecResult(**{name: getattr(ended, name) for name in _Ended.__struct_fields__})
 
 
 def _asked(

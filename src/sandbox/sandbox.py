@@ -6,13 +6,15 @@ import os
 from functools import partial
 from threading import Lock
 
+from sandbox.audit import access
 from sandbox.audit.record import Record
 from sandbox.commands import Commands
 from sandbox.config.home import home
 from sandbox.config.model import Config
-from sandbox.engines.alarms import Reports, Touches
+from sandbox.engines.alarms import Reports
 from sandbox.engines.choose import choose, default_pids, tightened
-from sandbox.engines.layout import layout, without_walls
+from sandbox.engines.layout import layout, project_root, without_walls
+from sandbox.engines.placeholders import Placeholders
 from sandbox.engines.vigil import Vigil
 from sandbox.events import Events, event
 from sandbox.files import Files
@@ -68,6 +70,8 @@ class Sandbox(Commands, Files):
         # must be collected at once, not when the collector next looks for cycles.
         self._endings: list[Callable[[], object]] = []
         self._registration: Registration | None = None
+        self._placeholders: Placeholders | None = None
+        self.made: list[str] = []  # after close(): new files that programs on the host act on
         self.record = open_record(self.config, self.id)
         try:
             self._build()
@@ -83,6 +87,10 @@ class Sandbox(Commands, Files):
     def _build(self) -> None:
         engine = choose(self.config)
         self.engine = engine.name
+        filesystem = self.config.filesystem
+        if engine.name == "bubblewrap" and not (filesystem.read_only or filesystem.overlay):
+            self._placeholders = Placeholders(project_root(filesystem))
+            self._endings.append(self._placeholders.remove)
         build = without_walls if engine.name == "none" else layout
         self._plan = build(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
@@ -93,7 +101,8 @@ class Sandbox(Commands, Files):
         self._place = engine.open(self._plan)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
-        touches = Touches(self._plan, self.record.write, self._events.emit)
+        tops = {self._plan.directory: ".", self._plan.environment.get("HOME", ""): "~"}
+        touches = access.Touches(self.record, self._events, self._plan.rules, tops)
         if self._guest.have.get("tripwires"):
             self._endings.append(Reports(self._guest, touches).close)
         self._watch.sockets, self._watch.dial = self._guest.take_sockets(), self._guest.dial
@@ -103,26 +112,19 @@ class Sandbox(Commands, Files):
         if self.config.vfs.file_events:
             self._report_changes()
         if engine.name == "bubblewrap":
-            seen = self._plan.visible
-            self.vigil = Vigil(self._place.pid, self.config.filesystem, seen, self._appeared, touches.outside)
+            self.vigil = Vigil(
+                self._place.pid,
+                self.config.filesystem,
+                self._plan.visible,
+                partial(access.covered, self.record),
+                touches.outside,
+            )
             self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._endings.append(partial(os.close, self._null))
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._registration.beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
-
-    def _appeared(self, summary: str, path: str, rule: str) -> None:
-        self.record.write(
-            "policy_decision",
-            summary,
-            severity="warn",
-            operation="cover",
-            target=path,
-            result="blocked",
-            policy="sensitive-file-pattern",
-            reason=f"Matches blocked pattern: {rule}",
-        )
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/plan.py`."""
@@ -137,6 +139,8 @@ class Sandbox(Commands, Files):
         mounts = Mounts(self.config, self._providers, hooks=self._hooks, emit=tell, state=state)
         self._endings.append(mounts.close)
         mounts.furnish(self._plan)
+        assert self._registration is not None
+        self._registration.note("mounts.json", mounts.ways)
         return mounts
 
     def _gate(self) -> Watch:
@@ -251,8 +255,15 @@ class Sandbox(Commands, Files):
         if os.getpid() != self._owner:
             return  # a fork's copy: the sandbox is not its to end
         self._take_down()
+        self._tell_made()
         self._lifecycle("stopped")
         self.record.close()
+
+    def _tell_made(self) -> None:
+        """What programs on the host act on and was made meanwhile: to be looked at before they do."""
+        self.made = self._placeholders.appeared() if self._placeholders is not None else []
+        for path in self.made:
+            access.made(self.record, path)
 
     def _take_down(self) -> None:
         while self._endings:

@@ -80,7 +80,7 @@ def test_a_detached_sandbox_prints_its_id_and_lives_on(cli: Command, detached: s
 
 def test_a_detached_sandbox_that_cannot_start_says_why_in_front(cli: Command) -> None:
     done = cli("run", "--detach", "--root", "/no/such/project", "--", "true")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (125, "")
     assert "/no/such/project" in done.stderr
     assert json.loads(cli("list", "--json").stdout) == []
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.places import CLIENTS
-
 SAMPLES = Path(__file__).parent / "seed"
 
 
@@ -36,18 +34,18 @@ def test_python(place: Path) -> None:
     script = "import os\n" + (SAMPLES / "client.py.txt").read_text(encoding="utf-8")
     printed = run([sys.executable, "-c", script], place)
     assert "Hello from sandbox!" in printed
-    assert "b'{\"status\": \"ok\"}'" in printed
+    assert 'b\'{"status": "ok"}\'' in printed
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs Node (scripts/setup dev)")
-def test_typescript(place: Path) -> None:
+def test_typescript(place: Path, typescript: Path) -> None:
+    (place / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     shutil.copy(SAMPLES / "client.ts.txt", place / "client.ts")
-    for name in ("package.json", "tsconfig.json"):
-        shutil.copy(CLIENTS / "typescript" / name, place / name)
-    run(["npm", "install", "--no-fund", "--no-audit", "--ignore-scripts"], place)
+    modules = typescript / "clients" / "typescript" / "node_modules"
+    (place / "node_modules").symlink_to(modules)
     # It leaves fields to be set after the constructor, which only a lenient compiler lets through.
     lenient = ["--module", "NodeNext", "--moduleResolution", "NodeNext", "--target", "ES2022", "--types", "node"]
-    run(["npx", "tsc", *lenient, "client.ts"], place)
+    run([str(modules / ".bin" / "tsc"), *lenient, "client.ts"], place)
     assert "Hello from sandbox!" in run(["node", "client.js"], place)
 
 

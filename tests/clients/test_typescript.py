@@ -9,28 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.places import CLIENTS, ROOT
+from tests.clients.places import CLIENTS
 from tests.sandboxes import program
 
 pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node and npm (scripts/setup dev)")
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the client and the examples, compiled: nothing is written into the tree, and workers do not meet."""
-    tree = tmp_path_factory.mktemp("typescript")
-    ignore = shutil.ignore_patterns("node_modules", "dist", "package-lock.json")
-    for place in ("clients/typescript", "clients/vectors", "examples/typescript"):
-        shutil.copytree(ROOT / place, tree / place, ignore=ignore)
-    for place in ("clients/typescript", "examples/typescript"):
-        npm("install", "--no-fund", "--no-audit", at=tree / place)
-        npm("run", "build", at=tree / place)
-    return tree
-
-
-def npm(*words: str, at: Path) -> None:
-    done = subprocess.run(["npm", *words], cwd=at, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def node(*words: str, at: Path, home: Path) -> subprocess.CompletedProcess[str]:
@@ -49,8 +31,8 @@ def test_it_has_no_runtime_dependencies() -> None:
     assert "dependencies" not in json.loads((CLIENTS / "typescript" / "package.json").read_text(encoding="utf-8"))
 
 
-def test_its_own_tests_and_the_shared_vectors_pass(built: Path, home: Path) -> None:
-    done = node("--test", "dist/test/", at=built / "clients" / "typescript", home=home)
+def test_its_own_tests_and_the_shared_vectors_pass(typescript: Path, home: Path) -> None:
+    done = node("--test", "dist/test/", at=typescript / "clients" / "typescript", home=home)
     assert done.returncode == 0, done.stdout
 
 
@@ -63,7 +45,9 @@ def test_its_own_tests_and_the_shared_vectors_pass(built: Path, home: Path) -> N
         ("my-sandbox", ["run", "echo", "under my policy"], "under my policy"),
     ],
 )
-def test_the_examples_do_what_they_say(example: str, words: list[str], shown: str, built: Path, home: Path) -> None:
-    done = node(f"dist/{example}.js", *words, at=built / "examples" / "typescript", home=home)
+def test_the_examples_do_what_they_say(
+    example: str, words: list[str], shown: str, typescript: Path, home: Path
+) -> None:
+    done = node(f"dist/{example}.js", *words, at=typescript / "examples" / "typescript", home=home)
     assert done.returncode == 0, done.stderr
     assert shown in done.stdout

@@ -229,6 +229,11 @@ class Conformance:
         sandbox.remove("a", recursive=True)
         assert list(project.iterdir()) == []
 
+    def test_a_program_that_was_just_written_can_be_run(self, sandbox: Sandbox) -> None:
+        for _ in range(50):
+            sandbox.write_file("program", "#!/bin/sh\necho ran\n", mode=0o755)
+            assert sandbox.exec(["./program"]).stdout == "ran\n"
+
     def test_a_file_that_is_not_there_is_the_usual_error(self, sandbox: Sandbox) -> None:
         with pytest.raises(FileNotFoundError):
             sandbox.read_file("nothing")

@@ -117,11 +117,10 @@ def test_what_the_host_would_run_is_frozen_and_its_directory_stays_in_place(tmp_
     tree(tmp_path, ".git/hooks/", ".git/config", "lib/.git/config", ".vscode/", ".mcp.json", ".claude/settings.json")
     tree(tmp_path, ".sandbox/config.yaml", "sub/.git", "src/config", "src/hooks/")
     assert frozen(tmp_path) == {
-        ".git/hooks", ".git/config", "lib/.git/config", ".vscode", ".mcp.json", ".claude/settings.json", ".sandbox",
-        "sub/.git",
+        ".git/hooks", ".git/config", "lib/.git/config", ".vscode", ".mcp.json", ".claude", ".sandbox", "sub/.git",
     }  # fmt: skip
     pinned = find(Filesystem(root=str(tmp_path)), [str(tmp_path)]).pinned
-    assert {os.path.relpath(path, tmp_path) for path in pinned} == {".git", "lib/.git", ".claude"}
+    assert {os.path.relpath(path, tmp_path) for path in pinned} == {".git", "lib/.git"}
 
 
 def test_deny_write_freezes(tmp_path: Path) -> None:

@@ -18,8 +18,11 @@ from tests.network.test_proxy import Proxy
 GOLDEN = Path(__file__).parent / "golden"
 PROTECTED = (".git/hooks/", ".git/config", ".bashrc", ".vscode/")
 
+# Written out: what is built in may change, these texts should not for that.
+PATTERNS = {"blocked_patterns": [".env", ".env.*", ".ssh/"], "allowed_patterns": [".env.example"]}
+
 CONFIGS: dict[str, dict[str, object]] = {
-    "default": {},
+    "default": {"filesystem": PATTERNS},
     "everything": {
         "filesystem": {
             "allow_read": ["~/datasets", "/tmp/shared"],
@@ -27,10 +30,11 @@ CONFIGS: dict[str, dict[str, object]] = {
             "deny_read": ["~/datasets/private", "/Users/ann"],
             "deny_write": ["./dist"],
             "blocked_patterns": [".env", "*.pem", ".aws/", "secrets/**/key?.txt"],
+            "allowed_patterns": ["test.pem", "**/fixtures/**"],
         },
         "network": {"allowed_hosts": ["api.example.com"], "localhost_ports": [5432], "publish": ["8080:80"]},
     },
-    "read-only": {"filesystem": {"read_only": True}, "network": {"allow_localhost": False}},
+    "read-only": {"filesystem": {"read_only": True, **PATTERNS}, "network": {"allow_localhost": False}},
 }
 
 
@@ -86,8 +90,13 @@ def test_refusals_come_after_permissions_because_the_last_rule_wins() -> None:
 
 
 def expressions(name: str, heading: str) -> list[re.Pattern[str]]:
-    block = text(name).split(f"; {heading}\n")[1].split("(allow")[0]
-    return [re.compile(one) for one in re.findall(r'\(regex #"(.*)"\)', block)]
+    block = text(name).split(f"; {heading}\n")[1].split("\n; ")[0].split("(require-not")[0]
+    return [re.compile(one) for one in re.findall(r'\(regex #"(.*?)"\)', block)]
+
+
+def test_an_exception_from_a_pattern_permits_nothing_by_itself() -> None:
+    assert not re.search(r"\(allow [^;]*?regex", text("everything"))
+    assert re.search(r"\(require-not \(require-any \(regex #\"/\[tT\]", text("everything"))
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,7 @@ class Origin:
         self.connections = 0
         self.bytes_received = 0
         self.raw: Handler | None = None
+        self.speaks_http2 = False  # without TLS, where nothing is agreed on
         self.answer: Callable[[str, str, list[tuple[str, str]], bytes], Any] = self._echo
         self._server = thread.run(asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context))
         self.port: int = self._server.sockets[0].getsockname()[1]
@@ -154,7 +155,7 @@ class Origin:
         try:
             if self.raw is not None:
                 await self.raw(reader, writer)
-            elif tls is not None and tls.selected_alpn_protocol() == "h2":
+            elif self.speaks_http2 or (tls is not None and tls.selected_alpn_protocol() == "h2"):
                 await self._http2(reader, writer)
             else:
                 await self._http1(reader, writer)

@@ -182,7 +182,7 @@ def test_a_hook_may_send_a_request_elsewhere(make_lab: MakeLab) -> None:
         ("https://evil.example/", b"network.allowed_hosts"),
         ("https://169.254.169.254/latest", b"network.allowed_hosts"),
         ("https://other.example.com/private/x", b"network.http.deny"),
-        ("https://other.example.com:22/", b"network.allowed_hosts"),
+        ("https://198.18.3.4/", b"network.allowed_hosts"),
     ],
 )
 def test_a_hook_that_changes_the_destination_meets_every_rule_there(make_lab: MakeLab, url: str, rule: bytes) -> None:
@@ -199,6 +199,22 @@ def test_a_hook_cannot_carry_a_secret_to_another_host(make_lab: MakeLab) -> None
     assert status == 403
     assert b"the secret KEY must not be sent to other.example.com" in text
     assert lab.origins[OTHER].seen == []
+
+
+def test_streams_side_by_side_are_sent_to_a_host_that_knows_only_http1(make_lab: MakeLab) -> None:
+    from tests.network.test_http2 import Client
+
+    lab = make_lab(hosts={API: ["h2"], OTHER: ["http/1.1"]}, hooks=redirecting("https://other.example.com/"))
+    client = Client(lab)
+    numbers = [client.begin(f"/{one}") for one in range(8)]
+    for number in numbers:
+        assert client.answer(number)[0][":status"] == "200"
+        client.events.clear()
+        break
+    client.close()
+    lab.wait_until_idle()
+    assert 1 <= len(lab.origins[OTHER].seen) <= 8
+    assert lab.raised == []
 
 
 def test_hooks_see_placeholders_never_values(make_lab: MakeLab) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 import subprocess
 from collections.abc import Callable
@@ -26,9 +27,13 @@ H2 = ["h2", "http/1.1"]
 class Client:
     """A small HTTP/2 client that shows every event."""
 
-    def __init__(self, lab: Lab, *, validate: bool = True) -> None:
-        self.sock = lab.tls_socket(protocols=["h2"])
-        assert self.sock.selected_alpn_protocol() == "h2"
+    def __init__(self, lab: Lab, *, validate: bool = True, tls: bool = True) -> None:
+        self.sock: socket.socket
+        if tls:
+            self.sock = secured = lab.tls_socket(protocols=["h2"])
+            assert secured.selected_alpn_protocol() == "h2"
+        else:
+            self.sock = socket.create_connection(("127.0.0.1", lab.port), timeout=30)
         self.h2 = h2.connection.H2Connection(
             h2.config.H2Configuration(
                 header_encoding="utf-8",
@@ -343,6 +348,16 @@ def test_an_origin_that_resets_a_stream_ends_that_stream_only(make_lab: MakeLab,
     client = make_client(lab)
     assert client.answer(client.begin("/bad"))[0][":status"] == "502"
     assert client.answer(client.begin("/good"))[0][":status"] == "204"
+
+
+def test_http2_without_tls_is_looked_into_as_well(make_lab: MakeLab, make_client: Any) -> None:
+    lab = make_lab({"http": {"deny": ["GET api.example.com/private"]}, "secrets": {"KEY": secret()}})
+    lab.destination_port, lab.plain.speaks_http2 = 80, True
+    client = make_client(lab, tls=False)
+    assert client.answer(client.begin("/open", scheme="http"))[0][":status"] == "200"
+    assert client.answer(client.begin("/private", scheme="http"))[0][":status"] == "403"
+    assert client.answer(client.begin("/open", scheme="http", _x=PLACEHOLDER))[0][":status"] == "403"
+    assert [one["target"] for one in lab.plain.seen] == ["/open"]
 
 
 def test_curl_speaks_http2_through_the_gate(make_lab: MakeLab) -> None:

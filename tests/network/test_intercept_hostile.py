@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.network import http1_tenant, intercept
+from sandbox.network import http1_tenant, inspection
 from sandbox.network.tls import read_hello
 from tests.network.lab import Lab, secret
 
@@ -71,7 +71,7 @@ def alive(lab: Lab) -> None:
 def test_half_a_hello_and_then_nothing_is_given_up_and_others_go_on(
     make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intercept, "HANDSHAKE_TIMEOUT", 0.5)
+    monkeypatch.setattr(inspection, "HANDSHAKE_TIMEOUT", 0.5)
     lab = make_lab()
     with socket.create_connection(("127.0.0.1", lab.port)) as sock:
         sock.sendall(HELLO)  # and never another word
@@ -127,6 +127,44 @@ def test_a_tenant_that_leaves_during_an_answer_ends_it_upstream_too(make_lab: Ma
     assert ended.wait(20)
     lab.wait_until_idle()
     assert len(lab.reports) == 1
+
+
+def test_a_tenant_that_leaves_while_it_waits_ends_the_waiting(
+    make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "LEAVE", 0.1)
+    lab = make_lab()
+    asked, left = threading.Event(), threading.Event()
+
+    async def think(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await reader.read()  # nothing more comes until the gate hangs up
+        left.set()
+
+    lab.origins[API].raw = think
+    sock = lab.tls_socket()
+    sock.sendall(b"GET / HTTP/1.1\r\nHost: api.example.com\r\n\r\n")
+    assert asked.wait(20)
+    sock.close()
+    assert left.wait(20)
+    lab.wait_until_idle()
+
+
+def test_what_is_kept_of_bodies_is_bounded_over_all_requests(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    lab.host = "other.example.com"
+    allowance = lab.interception.allowance
+    full = allowance._left
+    allowance.change(full)  # as if others had taken it all
+    answer = lab.say(
+        b"POST / HTTP/1.1\r\nHost: other.example.com\r\nContent-Length: 500000\r\nConnection: close\r\n\r\n"
+        + b"x" * 500000
+    )
+    assert b" 200 " in answer.split(b"\r\n")[0]
+    allowance.change(-full)
+    lab.wait_until_idle()
+    assert allowance._left == full
 
 
 REQUEST = b"POST /path HTTP/1.1\r\nHost: api.example.com\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"

@@ -225,6 +225,22 @@ def test_an_answer_that_dribbles_a_value_byte_by_byte_is_cleaned(make_lab: MakeL
     assert PLACEHOLDER.encode() in body
 
 
+def test_values_in_trailers_and_early_hints_are_turned_back_too(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+
+    async def answer(reader: Any, writer: Any) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 103 Early Hints\r\nLink: <{VALUE}>\r\n\r\n".encode())
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+        writer.write(f"0\r\nX-Sum: {VALUE}\r\n\r\n".encode())
+        await writer.drain()
+
+    lab.origins["api.example.com"].raw = answer
+    text = lab.say(f"GET / HTTP/1.1\r\nHost: api.example.com\r\nX: {PLACEHOLDER}\r\nConnection: close\r\n\r\n".encode())
+    assert VALUE.encode() not in text
+    assert text.count(PLACEHOLDER.encode()) == 2 or (b"103" in text and b"X-Sum" not in text)
+
+
 def test_upstream_is_asked_not_to_compress(make_lab: MakeLab) -> None:
     lab = make_lab({"secrets": {"KEY": secret()}})
     lab.ask("GET", "/", {**bearer(), "Accept-Encoding": "br, gzip"})
@@ -256,6 +272,28 @@ def test_addresses_in_events_hold_no_value(make_lab: MakeLab) -> None:
 def test_a_secret_is_for_the_host_and_port_it_names(make_lab: MakeLab) -> None:
     lab = make_lab({"secrets": {"KEY": secret(hosts=["api.example.com:8443"])}})
     assert lab.ask("GET", "/", bearer())[0] == 403
+
+
+ATTACKERS = {
+    "a header": ("/", {"Authorization": "Bearer attackers-own-key"}),
+    "Basic": ("/", {"Authorization": "Basic " + base64.b64encode(b"attacker:key").decode()}),
+    "an API key's header": ("/", {"X-Goog-Api-Key": "attackers-own-key"}),
+    "a cookie": ("/", {"Cookie": "session=attackers"}),
+    "the address": ("/upload?api_key=attackers-own-key", {}),
+}
+
+
+@pytest.mark.parametrize("how", ATTACKERS)
+def test_an_allowed_host_cannot_be_used_with_somebody_elses_key(make_lab: MakeLab, how: str) -> None:
+    lab = make_lab({"secrets": {"KEY": secret(exclusive=True, **{"in": ["header", "query"]})}})
+    target, headers = ATTACKERS[how]
+    status, _, text = lab.ask("GET", target, headers)
+    assert status == 403
+    assert b"is used with the sandbox's own credentials only" in text
+    assert lab.origins["api.example.com"].bytes_received == 0
+    sent = base64.b64encode(f"u:{PLACEHOLDER}".encode()).decode()
+    for own in (bearer(), {"Authorization": f"Basic {sent}"}, {"X-Api-Key": PLACEHOLDER}, {}):
+        assert lab.ask("GET", f"/?key={PLACEHOLDER}&page=2", own)[0] == 200
 
 
 # Where values come from

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.client import Client
 from sandbox.rpc import faults
 from tests.rpc.raw import Raw, serving
 
@@ -58,6 +59,25 @@ def test_anything_unclear_refuses(raw: Raw, answer: dict[str, Any]) -> None:
     raw.ask("create", hooks={"before_write": {}}, vfs=MOUNTS)
     _, ended = write(raw, "/workspace/note", answer)
     assert ended["error"]["code"] == faults.FILE
+
+
+def test_the_python_client_takes_the_hooks_that_a_sandbox_takes(rpc: list[str]) -> None:
+    class Hooks:
+        def __init__(self) -> None:
+            self.wrote: list[tuple[str, int]] = []
+
+        def before_open(self, path: str, flags: int) -> None:
+            if path.endswith("secret"):
+                raise PermissionError("not that one")
+
+        def after_write(self, path: str, size: int) -> None:
+            self.wrote.append((path, size))
+
+    hooks = Hooks()
+    with Client({"vfs": MOUNTS}, hooks=hooks, command=rpc) as client:
+        client.write_file("/workspace/note", "four")
+        assert hooks.wrote == [("/workspace/note", 4)]
+        assert client.exec("touch /workspace/other && cat /workspace/secret").exit_code != 0
 
 
 def test_a_hook_that_does_not_exist_is_a_mistake_in_the_configuration(raw: Raw) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from sandbox.errors import Denied
+from sandbox.network.message import Request, Response
+from sandbox.rpc.hooked import answer, named
 from sandbox.rpc.hooks import remote_hooks
 from tests.network.room import Origin, Walled, origin_fixture, walled_fixture
 
@@ -88,3 +91,23 @@ def test_a_client_that_fails_refuses(ask: Callable[..., str]) -> None:
         raise Denied("hook: on_request", "the client that has the hook is gone")
 
     assert "gone" in ask(Client(on_request=gone), {"on_request": {}})
+
+
+def test_a_python_client_answers_with_an_object_like_the_one_in_process(ask: Callable[..., str]) -> None:
+    class Hooks:
+        def on_request(self, request: Request) -> Request | None:
+            if "/asked" not in request.path:
+                return None
+            request.path = "/changed"
+            request.headers.set("X-Hook", "yes")
+            return request
+
+        def on_response(self, response: Response, request: Request) -> Response:
+            response.body = response.body.upper()
+            return response
+
+    hooks = Hooks()
+    client = Client(on_request=lambda asked: answer(hooks, asked), on_response=lambda asked: answer(hooks, asked))
+    assert ask(client, named(hooks)).startswith("GET /CHANGED FOR API.TEST")
+    refusing = Client(on_request=lambda asked: answer(SimpleNamespace(on_request=lambda _: None), asked))
+    assert "blocked by on_request" in ask(refusing, {"on_request": {}})

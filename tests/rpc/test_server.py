@@ -87,6 +87,15 @@ def test_a_piece_is_written_where_it_belongs(made: Raw) -> None:
     assert made.ask("read_file", path="/tmp/pieces")["result"]["content"] == b64("abc\0\0xyz")
 
 
+def test_names_that_are_no_utf8_break_nothing(made: Raw) -> None:
+    made.ask("exec", command="mkdir /tmp/odd; touch /tmp/odd/$(printf 'a\\377')")
+    (file,) = made.ask("list_files", path="/tmp/odd")["result"]["files"]
+    assert (file["name"], file["name_bytes"]) == ("a\ufffd", b64(b"a\xff"))
+    made.send({"jsonrpc": "2.0", "method": "exec", "params": {"command": ["printf", "\udcff"]}, "id": 2})
+    assert made.error() == faults.PARSE
+    assert made.ask("exec", command="echo on")["result"]["exit_code"] == 0
+
+
 def test_a_secret_appears_in_nothing_that_is_said(raw: Raw, home: Path) -> None:
     secret = "sk-not-to-be-seen-anywhere"
     network = {"secrets": {"KEY": {"value": secret, "hosts": ["api.openai.com"]}}}

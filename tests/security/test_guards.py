@@ -151,6 +151,50 @@ def test_what_the_host_would_run_later_cannot_be_written(project: Path, path: st
     assert place.read_text() == before
 
 
+@pytest.mark.parametrize(
+    "path",
+    [".vscode/tasks.json", ".idea/x.xml", ".claude/settings.json", ".claude/agents/x.md", ".cursor/rules",
+     ".uds/config.yaml", ".sandbox/config.yaml", ".git/hooks/pre-commit"],
+)  # fmt: skip
+def test_what_the_host_would_run_later_cannot_be_made_either(project: Path, path: str) -> None:
+    (project / ".git").mkdir()
+    with within(project) as sandbox:
+        parent = os.path.dirname(path)
+        for attempt in (
+            f"mkdir -p {parent}; echo evil > {path}", f"rmdir {parent}; mkdir -p {parent}; echo evil > {path}",
+            f"mv {parent} x; mkdir {parent}; echo evil > {path}", f"ln -sfn /tmp {parent}; echo evil > {path}",
+            f"mkdir y; echo evil > y/z; mv -T y {parent}",
+        ):  # fmt: skip
+            sandbox.exec(attempt)
+            assert not (project / path).exists(), attempt
+        assert sandbox.exec("git init -q elsewhere && git -C elsewhere status --short").exit_code == 0
+    assert not (project / parent).exists()
+
+
+def test_a_new_file_that_programs_act_on_is_told(project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox", "run", "--", "sh", "-c", "echo '{}' > .mcp.json"],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert f"{project}/.mcp.json was made while the sandbox lived" in done.stderr
+    assert os.listdir(project) == [".mcp.json"]
+
+
+def test_nothing_is_left_in_a_repository_and_git_sees_nothing(project: Path) -> None:
+    subprocess.run(["git", "init", "-q", "."], cwd=project, check=True)
+    with within(project) as sandbox:
+        assert sandbox.exec("git status --short --ignored").stdout == ""
+    assert os.listdir(project) == [".git"]
+    assert sandbox.made == []
+
+
+def test_in_a_directory_that_is_no_repository_nothing_is_made_and_what_appears_is_told(project: Path) -> None:
+    with within(project) as sandbox:
+        assert sandbox.exec("ls -A").stdout == ""
+        sandbox.exec("git init -q . && mkdir .vscode")
+    assert sandbox.made == [f"{project}/.git", f"{project}/.vscode", f"{project}/.git/hooks"]
+
+
 def test_a_project_in_var_tmp_works() -> None:
     import tempfile
 

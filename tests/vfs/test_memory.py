@@ -70,3 +70,17 @@ def test_extended_attributes_are_kept_within_bounds() -> None:
     provider.removexattr("/a", "user.x")
     with pytest.raises(OSError, match="No data"):
         provider.getxattr("/a", "user.x")
+
+
+def test_a_file_can_grow_and_shrink_while_somebody_holds_a_part_of_it() -> None:
+    provider = MemoryProvider()
+    provider.write_file("/a", b"0123456789")
+    handle = provider.open("/a", os.O_RDWR)
+    part = handle.read(4, 2)
+    handle.setattr(size=3)
+    assert bytes(part) == b"2345"
+    part = handle.read(3, 0)
+    handle.write(memoryview(b"xyz" * 1000), 3)
+    assert bytes(part) == b"012"
+    assert bytes(handle.read(6, 0)) == b"012xyz"
+    handle.close()

@@ -75,10 +75,8 @@ def test_an_overlay_is_mounted_and_what_it_is_made_of_taken_away(host: str) -> N
 
 @needs_fuse
 def test_with_hooks_the_mounts_go_through_python_and_direct_mounts_do_not(host: str) -> None:
-    plan = arrange(
-        vfs({"/memory": {"type": "memory"}, "/real": {"type": "real_fs", "host_path": host}}, {"/d": {"host_path": host}}),
-        hooks=Hooks(),
-    )
+    mounts: dict[str, object] = {"/memory": {"type": "memory"}, "/real": {"type": "real_fs", "host_path": host}}
+    plan = arrange(vfs(mounts, {"/d": {"host_path": host}}), hooks=Hooks())
     assert plan.ways == {"/d": "bind", "/memory": "FUSE", "/real": "FUSE"}
     assert set(plan.served) == {"fuse:0", "fuse:1"}
     # Mounted after everything that could look inside; the device is taken away again.
@@ -101,10 +99,8 @@ def test_a_provider_of_ones_own_is_served_and_the_rest_stays_with_the_kernel() -
 
 @needs_fuse
 def test_what_lies_inside_a_served_directory_is_routed_within_it(host: str) -> None:
-    plan = arrange(
-        vfs({"/w": {"type": "custom"}, "/w/data": {"type": "readonly", "host_path": host}}, {"/w/d": {"host_path": host}}),
-        {"/w": MemoryProvider()},
-    )
+    mounts: dict[str, object] = {"/w": {"type": "custom"}, "/w/data": {"type": "readonly", "host_path": host}}
+    plan = arrange(vfs(mounts, {"/w/d": {"host_path": host}}), {"/w": MemoryProvider()})
     assert plan.ways == {"/w": "FUSE", "/w/d": "FUSE", "/w/data": "FUSE"}
     (served,) = plan.served.values()
     assert isinstance(served, MountRouter)

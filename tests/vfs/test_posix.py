@@ -26,12 +26,13 @@ pytestmark = [
 
 PYTHON = "/usr/bin/python3"
 MODULES = (
-    "test_os test_shutil test_tempfile test_pathlib test_mmap test_fcntl test_file test_fileio test_glob test_genericpath "
-    "test_posixpath test_mailbox test_zipfile test_filecmp test_fileinput test_dbm test_shelve test_unicode_file test_bufio"
+    "test_os test_shutil test_tempfile test_pathlib test_mmap test_fcntl test_file test_fileio test_glob "
+    "test_genericpath test_posixpath test_mailbox test_zipfile test_filecmp test_fileinput test_dbm test_shelve "
+    "test_unicode_file test_bufio"
 )
 STRESSORS = (
-    "access chdir chmod copy-file dentry dir dirdeep fcntl filename flock fstat getdent hdd iomix io link lockf locka lockofd "
-    "mknod mmap open readahead rename seek sendfile symlink sync-file touch utime xattr fallocate fpunch"
+    "access chdir chmod copy-file dentry dir dirdeep fcntl filename flock fstat getdent hdd iomix io link lockf "
+    "locka lockofd mknod mmap open readahead rename seek sendfile symlink sync-file touch utime xattr fallocate fpunch"
 )
 
 

@@ -103,7 +103,8 @@ def test_npm_installs_a_local_package(place: Sandbox) -> None:
     script = """
         mkdir -p lib app; echo '{"name":"lib","version":"1.0.0"}' > lib/package.json
         echo 'module.exports = "hi"' > lib/index.js; echo '{"name":"app","version":"1.0.0"}' > app/package.json
-        cd app; export npm_config_update_notifier=false; npm install --silent --offline --no-audit --no-fund --install-links --cache /w/cache ../lib
+        cd app; export npm_config_update_notifier=false
+        npm install --silent --offline --no-audit --no-fund --install-links --cache /w/cache ../lib
         node -e 'console.log(require("lib"))'
     """
     assert out(place, script) == "hi\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -32,7 +33,7 @@ def names(provider: Provider, path: str = "/") -> list[str]:
     return sorted(entry.name for entry in provider.readdir(path) if entry.name not in fixed)
 
 
-def refused(number: int) -> pytest.RaisesContext[OSError]:
+def refused(number: int) -> AbstractContextManager[object]:
     return pytest.raises(OSError, match=rf"\[Errno {number}\]")
 
 

@@ -85,7 +85,8 @@ def test_a_file_in_place_of_a_directory_and_the_other_way_round(sandbox: Sandbox
 
 
 def test_everything_is_carried_over_and_then_nothing_is_left_to_do(sandbox: Sandbox, project: Path) -> None:
-    do(sandbox, "echo more >> a; rm b; rm -r sub; mkdir sub; echo y > sub/y; ln -sf sub link; chmod 755 a; mkdir n; echo z > n/z")
+    script = "echo more >> a; chmod 755 a; rm b; rm -r sub; mkdir sub; echo y > sub/y; ln -sf sub link"
+    do(sandbox, f"{script}; mkdir n; echo z > n/z")
     done = sandbox.apply()
     assert done.refused == []
     assert (project / "a").read_text() == "one\nmore\n"
@@ -175,12 +176,24 @@ def test_a_link_that_leads_out_is_carried_over_only_when_named(sandbox: Sandbox,
 
 
 def test_what_the_host_would_obey_is_carried_over_only_when_named(sandbox: Sandbox, project: Path) -> None:
-    script = "mkdir -p .git/hooks .vscode; echo h > .git/hooks/pre-commit; echo c > .git/config; echo t > .vscode/tasks.json"
-    found = do(sandbox, script + "; echo b > .bashrc; echo fine > fine")
+    script = "mkdir -p .git/hooks .vscode; echo h > .git/hooks/pre-commit; echo c > .git/config"
+    found = do(sandbox, f"{script}; echo t > .vscode/tasks.json; echo b > .bashrc; echo fine > fine")
     assert sandbox.apply().applied == [".git", "fine"]
     assert not (project / ".git/hooks").exists()
     assert found[".git/config"].risk
     assert sandbox.apply([".git/config"]).applied == [".git/config"]
+
+
+def test_masked_files_stay_masked_and_are_no_changes(project: Path) -> None:
+    (project / ".env").write_text("KEY=1\n")
+    (project / ".git/hooks").mkdir(parents=True)
+    (project / ".git/hooks/pre-commit").write_text("x")
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        assert sandbox.exec("cat .env").exit_code != 0
+        assert sandbox.exec("echo evil > .git/hooks/pre-commit").exit_code != 0
+        assert sandbox.changes() == []
+        assert "KEY" not in sandbox.exec("echo x > other; cp -r . /tmp/copy; cat /tmp/copy/.env").stdout
+        assert [change.path for change in sandbox.changes()] == ["other"]
 
 
 def test_devices_fifos_sockets_and_setuid_are_not_carried_over(sandbox: Sandbox, project: Path) -> None:
@@ -192,7 +205,8 @@ def test_devices_fifos_sockets_and_setuid_are_not_carried_over(sandbox: Sandbox,
 
 
 def test_names_and_contents_cannot_act_on_a_terminal(sandbox: Sandbox) -> None:
-    found = do(sandbox, r"""printf 'a\033]0;x\007\n\r\xc2\x9b2J' > "$(printf 'n\033[2J\n')"; ln -s "$(printf 'x\033[1m')" l""")
+    script = r"""printf 'a\033]0;x\007\n\r\xc2\x9b2J' > "$(printf 'n\033[2J\n')"; ln -s "$(printf 'x\033[1m')" l"""
+    found = do(sandbox, script)
     text = "\n".join(summary(change) for change in found.values())
     for change in found.values():
         text += "\n".join(unified(sandbox._workspace(), change))
@@ -241,7 +255,8 @@ def command(*words: str, project: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_run_diff_apply_discard_from_the_command_line(project: Path) -> None:
-    done = command("run", "--overlay", "--", "sh", "-c", "echo more >> a; rm b; mkdir .vscode; echo x > .vscode/x", project=project)
+    script = "echo more >> a; rm b; mkdir .vscode; echo x > .vscode/x"
+    done = command("run", "--overlay", "--", "sh", "-c", script, project=project)
     assert done.returncode == 0
     identity = next(word.strip("`") for word in done.stderr.split() if word.startswith("vm-"))
     shown = command("diff", identity, project=project)

@@ -1,3 +1,4 @@
+import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { Connection } from './connection.js';
 import { answerHook, named } from './hooks.js';
@@ -42,7 +43,13 @@ export class Sandbox {
   /** A sandbox that runs already; `close()` then only leaves it. */
   static async attach(id: string): Promise<Sandbox> {
     const vm = await getVm(id);
-    return new Sandbox(await Connection.to(join(home(), 'vms', vm.id, 'socket')), vm.id, {}, false);
+    // Through a descriptor: the path of a deep home would be longer than a socket's address may be.
+    const directory = openSync(join(home(), 'vms', vm.id), 'r');
+    try {
+      return new Sandbox(await Connection.to(`/proc/self/fd/${directory}/socket`), vm.id, {}, false);
+    } finally {
+      closeSync(directory);
+    }
   }
 
   /** Runs a command line (by the shell), or an argument list (as it is), to its end. */

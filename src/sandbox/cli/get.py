@@ -19,5 +19,5 @@ def run(arguments: Namespace) -> int:
     import json
 
     entry = find(home(), arguments.id)
-    print(json.dumps(entry.plain() | {"config": entry.config}, indent=2))
+    print(json.dumps(entry.plain() | {"mounts": entry.mounts, "config": entry.config}, indent=2))
     return 0

@@ -16,7 +16,8 @@ from sandbox.words import _
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sandbox.client import Client, RemoteProcess
+    from sandbox.client import Client
+    from sandbox.rpc.remote import RemoteProcess
 
 _PIECE = 65536
 _LEAVE = b"\x10\x11"  # Ctrl-P Ctrl-Q, as docker has it

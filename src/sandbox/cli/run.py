@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox.cli.output import shown
 from sandbox.engines.choose import engine_name
 from sandbox.errors import SandboxError
 from sandbox.words import _
@@ -68,6 +69,9 @@ def run(arguments: Namespace) -> int:
         result = foreground(sandbox, command)
     if resolved.config.filesystem.overlay:
         _tell_changes(sandbox)
+    for path in sandbox.made:
+        told = _("{path} was made while the sandbox lived; look at it before a program on the host acts on it")
+        print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
     if result.note:
         print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
     return status(result)

@@ -95,6 +95,7 @@ class Secret(Section):
     hosts: list[str] = field([], "Hosts it may be sent to.", example=["api.openai.com"])
     places: list[str] = field(["header"], "Where it may be put: header, query, body.", key="in")
     placeholder: str | None = field(None, "What the tenant holds instead; random when absent.")
+    exclusive: bool = field(False, "Requests to its hosts with any other credential are refused.")
 
 
 class HttpRules(Section):

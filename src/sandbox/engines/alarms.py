@@ -12,12 +12,12 @@ import os
 from threading import Thread
 
 from sandbox.errors import GuestError
-from sandbox.events import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from sandbox.audit.access import Touches
     from sandbox.engines.base import Plan
     from sandbox.guest.client import Guest
 
@@ -34,7 +34,7 @@ SECRET_PLACES = (
 )  # fmt: skip
 KEYS = ".ssh"  # and in it `id_*`, but for the public halves
 
-OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read", "open": "read"}  # on the record
+OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"}  # the guest's word: the record's
 
 
 def arm(plan: Plan) -> None:
@@ -95,41 +95,6 @@ def _keys(home: str) -> list[str]:
     return [f"{KEYS}/{name}" for name in private[:KEYS_MOST]]
 
 
-class Touches:
-    """Puts attempts on covered paths on one sandbox's record, and tells its listeners."""
-
-    def __init__(self, plan: Plan, record: Callable[..., object], emit: Callable[[dict[str, object]], object]) -> None:
-        self.rules = plan.rules
-        self.record = record
-        self._emit = emit
-        self._tops = ((plan.directory, "."), (plan.environment.get("HOME", ""), "~"))
-
-    def tell(self, path: str, operation: str, rule: str | None, pid: int, comm: str, attempts: int = 1) -> None:
-        """`comm` is what the process called itself: a tenant's word."""
-        target = next((sign + path[len(top) :] for top, sign in self._tops if path.startswith(f"{top}/")), path)
-        self.record(
-            "policy_decision",
-            f"{operation} {target}",
-            severity="warn",
-            operation=operation,
-            target=target,
-            result="blocked",
-            policy="sensitive-file-pattern",
-            reason=f"Matches blocked pattern: {rule}" if rule else "Matches a blocked pattern",
-            metadata={"program": comm, "pid": pid, "attempts": attempts},
-        )
-        self._emit(event("file", op=operation, path=path, blocked=True))
-
-    def outside(self, path: str, operation: str, pid: int, attempts: int) -> None:
-        """From a tripwire that is answered here (`tripwire.py`); `pid` is one of ours."""
-        try:
-            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-                comm = file.read().strip()
-        except OSError:
-            comm = "?"
-        self.tell(path, OPERATIONS[operation], self.rules.get(path), pid, comm, attempts)
-
-
 class Reports:
     """Hears the guest's tripwires of one sandbox, until closed."""
 
@@ -150,7 +115,7 @@ class Reports:
                 if message["t"] == "tripped":
                     self._tripped(message)
         except (GuestError, OSError) as problem:
-            self._touches.record("policy_decision", f"tripwires: {problem}", severity="error")
+            self._touches.record.write("policy_decision", f"tripwires: {problem}", severity="error")
 
     def _tripped(self, message: dict[str, object]) -> None:
         path, name, pid, comm = (message.get(key) for key in ("path", "name", "pid", "comm"))

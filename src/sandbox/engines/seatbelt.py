@@ -118,9 +118,11 @@ def _files(filesystem: Filesystem, root: str, home: str, scratch: str, protected
         *_by_depth(seen, changing, paths(filesystem.deny_read)),
     ]
     if filesystem.blocked_patterns:
-        lines += ["; secrets", _rule("deny", "file-read* file-write*", _regexes(filesystem.blocked_patterns, root))]
-    if filesystem.allowed_patterns:
-        lines.append(_rule("allow", "file-read*", _regexes(filesystem.allowed_patterns, root)))
+        blocked = _any(_regexes(filesystem.blocked_patterns, root))
+        if filesystem.allowed_patterns:
+            # An exception from the refusal, not a permission: it shows nothing that was not to be seen anyway.
+            blocked = f"(require-all {blocked} (require-not {_any(_regexes(filesystem.allowed_patterns, root))}))"
+        lines += ["; secrets", _rule("deny", "file-read* file-write*", [blocked])]
     unchanged = [*map(_subpath, paths(filesystem.deny_write)), *_regexes(protected, root)]
     if unchanged:
         lines += ["; never changed", _rule("deny", "file-write*", unchanged)]
@@ -144,6 +146,10 @@ def _network(network: Network, proxy_port: int) -> list[str]:
 
 def _rule(verdict: str, operation: str, filters: Iterable[str]) -> str:
     return f"({verdict} {operation}" + "".join(f"\n  {one}" for one in filters) + ")"
+
+
+def _any(filters: Sequence[str]) -> str:
+    return f"(require-any {' '.join(filters)})" if len(filters) > 1 else filters[0]
 
 
 def _subpath(path: str) -> str:
@@ -196,7 +202,7 @@ def _regexes(patterns: Iterable[str], root: str) -> list[str]:
 
 def _regex(pattern: str, root: str) -> str:
     """A gitignore-like pattern as an expression over whole paths. Letters match in both cases: so does the disk."""
-    body = pattern.strip("/")
+    body = pattern.strip("/").removeprefix("**/")
     text = "".join(_letter(one) for one in body.replace("**/", "\0").replace("**", "\1"))
     # A name counts wherever it is; a path of several names, anywhere in the project (it may hold other projects).
     start = "^" + "".join(_letter(one) for one in root) + "/(.*/)?" if "/" in body else "/"

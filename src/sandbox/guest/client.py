@@ -115,6 +115,9 @@ class Guest:
             with theirs:
                 self._say({"id": self._number(), **request}, (theirs.fileno(),))
             message, fds = wire.receive(line)
+            if fds:
+                # Until whoever opened it is gone: while it holds a copy, a program just written is "busy" to run.
+                line.recv(1)
         if message["t"] == "done":
             return message, fds
         wire.close_all(fds)

@@ -7,18 +7,21 @@ at all.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import zlib
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied
+from sandbox.network.allowance import Allowance
 from sandbox.network.message import EMPTY, Body, Whole
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable, Mapping
 
-    from sandbox.network.message import Headers
+    from sandbox.network.message import Headers, Pair
+
+    Trailers = tuple[Pair, ...]
 
 # A compressed body may grow to this, plus a hundredfold of what came: a bomb must not cost the gate its time.
 GROWTH_FREE, GROWTH_RATIO = 16 * 2**20, 100
@@ -63,7 +66,9 @@ class Replacer:
         if self._kept:
             data = self._kept + data
         out, end = [], self._passed
-        for match in self._pattern.finditer(data):
+        # Searching for each word is many times faster than the pattern, and mostly there is none.
+        matches = self._pattern.finditer(data) if any(word in data for word in self._words) else ()
+        for match in matches:
             out += [data[end : match.start()], self._words[match.group()]]
             end = match.end()
         start = len(data) - beginning(data[end:] if end > self._passed else data, self._words)
@@ -178,8 +183,15 @@ class Changed(Body):
 
     length = None
 
-    def __init__(self, source: Body, feed: Callable[[bytes], bytes], flush: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        source: Body,
+        feed: Callable[[bytes], bytes],
+        flush: Callable[[], bytes],
+        trailers: Callable[[Trailers], Trailers] | None = None,
+    ) -> None:
         self._source, self._feed, self._flush = source, feed, flush
+        self._trailers = trailers or (lambda given: given)
         self._ended = False
 
     async def read(self) -> bytes:
@@ -187,7 +199,7 @@ class Changed(Body):
             piece = await self._source.read()
             if not piece:
                 self._ended = True
-                self.trailers = self._source.trailers
+                self.trailers = self._trailers(self._source.trailers)
                 return self._flush()
             if changed := self._feed(piece):
                 return changed
@@ -202,18 +214,30 @@ def replaced(body: Body, words: Mapping[bytes, bytes], *, lenient: int = 0) -> B
     if body is EMPTY or not words:
         return body
     replacer = Replacer(words, lenient=lenient)
+
+    def trailers(given: Trailers) -> Trailers:
+        return tuple((name, replaced_in(value, words)) for name, value in given)
+
     if isinstance(body, Whole):
-        return Whole(replacer.feed(body.data) + replacer.flush(), body.trailers)
-    return Changed(body, replacer.feed, replacer.flush)
+        return Whole(replacer.feed(body.data) + replacer.flush(), trailers(body.trailers))
+    return Changed(body, replacer.feed, replacer.flush, trailers)
+
+
+def replaced_in(value: bytes, words: Mapping[bytes, bytes]) -> bytes:
+    """A header's value with `words` replaced."""
+    for word, instead in words.items():
+        if word in value:
+            value = value.replace(word, instead)
+    return value
 
 
 class Guarded(Body):
     """A body that never gives a forbidden word away: it raises Denied instead.
 
     `inspect` reads ahead before anything is sent, so that a refusal is whole: to the end of the body, or to
-    `READ_AHEAD` bytes, or, when the length is not declared, until the sender pauses for `PATIENCE` seconds
-    (it may be waiting for an answer). What comes later is looked at before it is passed on: the connection is
-    cut before the word has left.
+    `READ_AHEAD` bytes (less when the sandbox's allowance is spent), or, when the length is not declared, until the
+    sender pauses for `PATIENCE` seconds (it may be waiting for an answer). What comes later is looked at before it
+    is passed on: the connection is cut before the word has left.
     """
 
     READ_AHEAD = 2**20
@@ -225,23 +249,32 @@ class Guarded(Body):
         words: Iterable[bytes],
         inflate: Decompressor | None,
         refusal: Callable[[bytes], Denied],
+        allowance: Allowance | None = None,
     ) -> None:
         self._source, self._inflate, self._refusal = source, inflate, refusal
         self._finder = Finder(words)
         self._held = bytearray()
+        self._allowance = allowance or Allowance()
+        self._kept = self._allowance.keep(0)
         self._reading: asyncio.Task[bytes] | None = None
         self._ended = False
         self.length = source.length
 
     async def inspect(self) -> None:
         """Reads ahead. Raises Denied, also for a body that is not the compression it says."""
+        import asyncio  # not above: this module is loaded when a sandbox with secrets starts
+
         declared = self.length is not None
-        while not self._ended and len(self._held) < self.READ_AHEAD:
+        while not self._ended and len(self._held) < self.READ_AHEAD and not self._allowance.spent:
             if declared:
                 await self._more()
                 continue
             self._reading = self._reading or asyncio.ensure_future(self._source.read())
-            done, _ = await asyncio.wait({self._reading}, timeout=self.PATIENCE)
+            try:
+                done, _ = await asyncio.wait({self._reading}, timeout=self.PATIENCE)
+            except asyncio.CancelledError:
+                self._reading.cancel()
+                raise
             if not done:
                 return
             await self._more()
@@ -252,6 +285,7 @@ class Guarded(Body):
             if ready > 0:
                 piece = bytes(self._held[:ready])
                 del self._held[:ready]
+                self._kept.add(-ready)
                 return piece
             if self._ended:
                 return b""
@@ -267,6 +301,7 @@ class Guarded(Body):
         piece = await (reading or self._source.read())
         if piece:
             self._held += piece
+            self._kept.add(len(piece))
             seen = self._finder.feed(self._inflate.feed(piece) if self._inflate else piece)
         else:
             self._ended = True

@@ -11,7 +11,6 @@ import contextlib
 import datetime
 import ipaddress
 import os
-import ssl
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 DAY = datetime.timedelta(days=1)
 # Apple refuses leaves valid for longer than 398 days, others follow; clocks inside may be a day off.
 LEAF_LIFE, AUTHORITY_LIFE = 90 * DAY, 365 * DAY
-MAX_LEAVES = 512
+MAX_LEAVES = 128
 
 
 class Authority:
@@ -53,6 +53,8 @@ class Authority:
         if known is not None:
             self._contexts.move_to_end(wanted)
             return known
+        import ssl  # not above: the authority itself is needed long before the first handshake
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([protocol])

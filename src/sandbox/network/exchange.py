@@ -8,22 +8,25 @@ the request really goes to. Whatever fails on the way refuses the request.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import Denied
 from sandbox.network.denial import denied, printable, unreachable, unreadable
 from sandbox.network.destination import Destination
 from sandbox.network.message import EMPTY, BadMessage, Body, Whole
+from sandbox.network.secrets import cleaned
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from sandbox.network.allowance import Allowance
     from sandbox.network.destination import GateContext
     from sandbox.network.hooks import HookRunner
-    from sandbox.network.message import Request, Response
+    from sandbox.network.message import Inform, Pair, Request, Response
     from sandbox.network.secrets import Secrets
     from sandbox.network.stream import ByteStream
     from sandbox.network.upstream import Upstreams
@@ -31,23 +34,31 @@ if TYPE_CHECKING:
 ALLOWED = Decision(True, "network.allowed_hosts", "allowed")
 
 
+class Parts(Protocol):
+    """What of a sandbox every request is handled with, as it is now: `update_network` may replace it."""
+
+    secrets: Secrets
+    hooks: HookRunner
+    allowance: Allowance
+
+
 class Exchange:
     """Handles the requests of one tenant connection. Calling it with a Request always gives a Response."""
 
-    def __init__(
-        self,
-        destination: Destination,
-        context: GateContext,
-        secrets: Secrets,
-        hooks: HookRunner,
-        upstreams: Upstreams,
-    ) -> None:
+    def __init__(self, destination: Destination, context: GateContext, parts: Parts, upstreams: Upstreams) -> None:
         self._destination = destination
         self._context = context
-        self._secrets = secrets
-        self._hooks = hooks
+        self._parts = parts
         self._upstreams = upstreams
         self.asked = False  # whether the tenant ever asked for anything
+
+    @property
+    def _secrets(self) -> Secrets:
+        return self._parts.secrets
+
+    @property
+    def _hooks(self) -> HookRunner:
+        return self._parts.hooks
 
     async def __call__(self, request: Request) -> Response:
         self.asked = True
@@ -65,30 +76,29 @@ class Exchange:
         except OSError as problem:  # upstream failed or took too long, or the tenant left within its request
             reason = self._secrets.scrub(str(problem) or "it took too long")
             return report.ended(unreachable(request.host, reason), Decision(True, "upstream", reason))
+        except asyncio.CancelledError:
+            report.left()
+            raise
+        except Exception as problem:  # noqa: BLE001 - a mistake of ours refuses too, and is on the record
+            decision = Decision(False, "gate", f"the gate failed: {type(problem).__name__}")
+            return report.ended(denied(report.what, decision), decision)
 
     async def _handled(self, request: Request, report: Report) -> Response:
         self._judge(request)
+        request.allowance = self._parts.allowance
         if request.stream is not EMPTY:
             report.body = request.stream = Counted(request.stream)
-        body = request.stream
-        if self._hooks.on_requests:
-            before = (request.method, request.scheme, request.host, request.port, request.target)
-            request = await self._hooks.request(request)
-            if (request.method, request.scheme, request.host, request.port, request.target) != before:
-                self._rejudge(request)
-        if self._hooks.reads_answers:
-            request.headers.set("Accept-Encoding", "identity")
+        request = await self._hooked(request)
         asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
-        words = await self._secrets.put_in(request)
-        if request.stream is not body:
-            request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
-        if "Upgrade" in request.headers:
-            from sandbox.network.websocket import prepared
-
-            prepared(request)
-        response = await self._upstreams.send(request)
+        words = await self._fitted(request, report.body)
+        try:
+            response = await self._upstreams.send(request)
+        except BaseException:
+            request.stream.close()  # it may still be reading ahead
+            raise
         if response.switched is not None:
             return self._upgraded(request, response, report, words)
+        response.allowance = request.allowance
         try:
             self._secrets.clean(response, words)
             if self._hooks.on_responses:
@@ -97,6 +107,29 @@ class Exchange:
             response.stream.close()  # upstream is still sending it
             raise
         return report.following(response)
+
+    async def _hooked(self, request: Request) -> Request:
+        """`request` as the hooks want it, judged anew when they sent it elsewhere."""
+        if self._hooks.on_requests:
+            before = (request.method, request.scheme, request.host, request.port, request.target)
+            request = await self._hooks.request(request)
+            if (request.method, request.scheme, request.host, request.port, request.target) != before:
+                self._rejudge(request)
+        return request
+
+    async def _fitted(self, request: Request, body: Body) -> dict[bytes, bytes]:
+        """Makes `request` ready to be sent; returns the words that its answer must be searched for."""
+        if self._hooks.reads_answers:
+            request.headers.set("Accept-Encoding", "identity")
+        words = await self._secrets.put_in(request)
+        if words and request.inform is not None:
+            request.inform = _cleaning(request.inform, words)
+        if request.stream is not body:
+            request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
+        if "Upgrade" in request.headers:
+            # Compressed frames could not be looked into.
+            request.headers.remove("Sec-WebSocket-Extensions")
+        return words
 
     def _judge(self, request: Request) -> None:
         """The rules on single requests. Whom the connection is for, the gate has judged already."""
@@ -138,6 +171,15 @@ class Exchange:
         return response
 
 
+def _cleaning(inform: Inform, words: Mapping[bytes, bytes]) -> Inform:
+    """Informational answers, too, may give a value back."""
+
+    async def cleaned_inform(status: int, pairs: list[Pair]) -> None:
+        await inform(status, cleaned(pairs, words))
+
+    return cleaned_inform
+
+
 class Report:
     """What is told about one exchange, once: when its answer has gone through, or failed to."""
 
@@ -159,6 +201,10 @@ class Report:
         """It ends here: with our own answer."""
         self._tell(decision, response.status, len(response.stream.data) if isinstance(response.stream, Whole) else 0)
         return response
+
+    def left(self) -> None:
+        """The tenant went away before there was an answer."""
+        self._tell(Decision(True, "tenant", "the tenant left"), 0, 0)
 
     def following(self, response: Response) -> Response:
         """It ends when the body of `response` does."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sandbox.network.door import Serve
     from sandbox.network.watch import Watch
 
+_SAME_WISH = 2.0
 _FIRST_BYTES = 30.0  # a slow sender has so long for a ClientHello or a request line
 
 
@@ -49,6 +50,7 @@ class Gate:
         self._reporter = Reporter(watch.emit, watch.record)
         self._door = Door(self._overflow, self._reporter.broke)
         self.report = self._reporter.report
+        self._refused: dict[str, float] = {}
 
     @property
     def network(self) -> Network:
@@ -262,8 +264,18 @@ class Gate:
             decision = self.judge(Destination(name, 443, "dns"))
         if decision and parse_address(name) is None:
             return self._names.addresses(name)
-        self.report(Destination(name, 53, "dns"), method="DNS", url=f"dns:{name}?type={kind}", decision=decision)
+        if self._first_time(name):
+            self.report(Destination(name, 53, "dns"), method="DNS", url=f"dns:{name}?type={kind}", decision=decision)
         return None
+
+    def _first_time(self, name: str) -> bool:
+        """Whether a refused name is news: one wish to connect is two types, each asked for twice."""
+        now = self._loop.time()
+        news = now - self._refused.get(name, -_SAME_WISH) >= _SAME_WISH
+        if len(self._refused) >= 1024:
+            self._refused.clear()
+        self._refused[name] = now
+        return news
 
 
 def run(watch: Watch, stop: socket.socket) -> None:

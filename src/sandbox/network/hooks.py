@@ -12,15 +12,13 @@ gate's loop).
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox.errors import Denied
 from sandbox.network.message import Request, Response
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from sandbox.network.script import Script
@@ -58,7 +56,7 @@ class HookRunner:
 
     def __init__(self, hooks: object | None, script: Script | None) -> None:
         self._script = script
-        self._workers: ThreadPoolExecutor | None = None
+        self._places: asyncio.Semaphore | None = None
         self.on_requests: list[Hook] = _hooks(hooks, "on_request")
         self.on_responses: list[Hook] = _hooks(hooks, "on_response")
         self._verifiers: list[Hook] = _hooks(hooks, "on_tls_verify")
@@ -107,17 +105,18 @@ class HookRunner:
         return answer
 
     async def _run(self, name: str, hook: Callable[..., object], *arguments: Any) -> object:
+        import asyncio  # not above: this module is loaded when a sandbox with hooks or secrets starts
+        from inspect import iscoroutinefunction
+
         loop = asyncio.get_running_loop()
         for one in arguments:
             if isinstance(one, Request | Response):
                 one.bind(loop)
         try:
             async with asyncio.timeout(TIMEOUT):
-                if inspect.iscoroutinefunction(hook):
+                if iscoroutinefunction(hook):
                     return await hook(*arguments)
-                if self._workers is None:
-                    self._workers = ThreadPoolExecutor(WORKERS, "sandbox-hook")
-                return await loop.run_in_executor(self._workers, hook, *arguments)
+                return await self._in_thread(hook, *arguments)
         except Denied as problem:  # the script's, or a body too large to be looked at whole
             raise Denied(f"hook: {name}", f"{name}: {problem.reason}") from None
         except Blocked as problem:
@@ -128,10 +127,28 @@ class HookRunner:
             # The type only: a message may hold what the hook was looking at.
             raise Denied(f"hook: {name}", f"{name} failed: {type(problem).__name__}") from problem
 
-    def close(self) -> None:
-        """Waits for nobody: a hook that still runs has lost its say."""
-        if self._workers is not None:
-            self._workers.shutdown(wait=False, cancel_futures=True)
+    async def _in_thread(self, hook: Callable[..., object], *arguments: Any) -> object:
+        """Out of the loop's way, at most WORKERS at a time. A hook that hangs keeps its place until it ends: its
+        request has long been refused, and when all places are taken so are the others."""
+        import asyncio
+
+        from sandbox.network.threads import in_thread
+
+        if self._places is None:
+            self._places = asyncio.Semaphore(WORKERS)
+        places, loop = self._places, asyncio.get_running_loop()
+        await places.acquire()
+
+        def run() -> object:
+            try:
+                return hook(*arguments)
+            finally:
+                try:
+                    loop.call_soon_threadsafe(places.release)
+                except RuntimeError:
+                    pass  # the gate has ended meanwhile
+
+        return await in_thread(run)
 
 
 def _hooks(hooks: object | None, name: str) -> list[Hook]:

@@ -58,14 +58,16 @@ class Http1Tenant:
             if response.upgraded is not None:
                 await self._upgrade(response)
                 return
+            # Answered before it was told to go on: whether its body still comes, nobody can know.
+            undecided = self._h11.they_are_waiting_for_100_continue
             try:
                 await self._answer(response)
-            except (Denied, OSError):
+            except (Denied, OSError, h11.LocalProtocolError):
                 self._stream.abort()  # half an answer must not look like a whole one; it has been reported
                 return
             finally:
                 response.stream.close()
-            if not await self._next_cycle():
+            if undecided or not await self._next_cycle():
                 return
 
     async def _next_request(self) -> Request | None:

@@ -30,15 +30,13 @@ class UpstreamError(OSError):
 class Http1Upstream:
     """One connection; one exchange at a time."""
 
-    concurrent = False
-
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._pump: asyncio.Task[None] | None = None
         self._pump_problem: Exception | None = None
         self._continue: asyncio.Event | None = None
-        self._busy = self._heard = False
+        self._busy = self._heard = self._closed = False
         self.used = False
 
     @property
@@ -46,8 +44,18 @@ class Http1Upstream:
         """Whether another request can be sent."""
         return not self._busy and not self._stream.ended and self._h11.our_state is h11.IDLE
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing will ever be sent on it again."""
+        return self._closed or (not self._busy and not self.usable)
+
+    def reserve(self) -> None:
+        """The next request is the caller's."""
+        self._busy = True
+
     def close(self) -> None:
         """Ends the connection, and whatever was still being sent."""
+        self._closed = True
         if self._pump is not None:
             self._pump.cancel()
         self._stream.close()
@@ -55,7 +63,7 @@ class Http1Upstream:
     async def send(self, request: Request) -> Response:
         """Sends `request` and returns when the head of the answer is there. Raises UpstreamError; Denied when
         the body turned out to hold what must not leave."""
-        self._busy, self._heard = True, False
+        self._heard = False
         try:
             await self._send_head(request)
             return await self._response(request)
@@ -159,7 +167,7 @@ class Http1Upstream:
             self._h11.start_next_cycle()
             self._busy, self.used = False, True
         else:
-            self._stream.close()
+            self.close()
 
 
 def _fields(request: Request) -> list[Pair]:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 class Http2Upstream(Http2Side):
     """One connection; exchanges side by side."""
 
-    concurrent = True
-
     def __init__(self, stream: ByteStream) -> None:
         super().__init__(stream, client=True)
         self._streams: dict[int, _Answer] = {}
@@ -36,6 +34,14 @@ class Http2Upstream(Http2Side):
     def usable(self) -> bool:
         """Whether another request can be sent."""
         return self._gone is None and not self._leaving and not self._stream.ended
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will ever be sent on it again."""
+        return not self.usable and not self._streams
+
+    def reserve(self) -> None:
+        """It takes any number."""
 
     def close(self) -> None:
         """Ends the connection and every exchange on it."""

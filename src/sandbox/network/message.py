@@ -6,14 +6,14 @@ when a hook asks for `.body`, and then at most `MAX_BUFFERED` of them.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from sandbox.errors import Denied
+from sandbox.network.allowance import Allowance, Kept
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     Pair = tuple[bytes, bytes]
@@ -114,11 +114,12 @@ class Body:
 class Whole(Body):
     """Content that is already here."""
 
-    def __init__(self, data: bytes, trailers: tuple[Pair, ...] = ()) -> None:
+    def __init__(self, data: bytes, trailers: tuple[Pair, ...] = (), kept: Kept | None = None) -> None:
         self.data = data
         self.length = len(data)
         self.trailers = trailers
         self._given = False
+        self._kept = kept  # counts against the sandbox's allowance for as long as this is there
 
     async def read(self) -> bytes:
         if self._given:
@@ -138,6 +139,7 @@ class _Message:
     def __init__(self, headers: Headers, stream: Body) -> None:
         self.headers = headers
         self.stream = stream
+        self.allowance: Allowance | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
 
@@ -146,7 +148,7 @@ class _Message:
         from sandbox.network.bodies import decoded
 
         if not isinstance(self.stream, Whole):
-            self.stream = await whole(decoded(self.headers, self.stream))
+            self.stream = await whole(decoded(self.headers, self.stream), self.allowance)
             self._set_length()
         return self.stream.data
 
@@ -160,6 +162,8 @@ class _Message:
             return b""
         if self._loop is None or threading.get_ident() == self._loop_thread:
             raise RuntimeError("a coroutine reads a body with `await message.read()`")
+        import asyncio
+
         return asyncio.run_coroutine_threadsafe(self.read(), self._loop).result()
 
     @body.setter
@@ -234,6 +238,8 @@ class Request(_Message):
 
     @url.setter
     def url(self, url: str) -> None:
+        from urllib.parse import urlsplit
+
         parts = urlsplit(url)
         if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.username is not None:
             raise ValueError(f"not an http or https address: {url!r}")
@@ -277,14 +283,17 @@ if TYPE_CHECKING:
     Upgraded = Callable[[ByteStream, bytes], Awaitable[None]]
 
 
-async def whole(body: Body) -> Whole:
-    """All of `body`, or Denied when there is more than MAX_BUFFERED."""
+async def whole(body: Body, allowance: Allowance | None = None) -> Whole:
+    """All of `body`, or Denied when there is more than MAX_BUFFERED, or more than the sandbox's allowance."""
     if isinstance(body, Whole):
         return body
-    pieces, size = [], 0
+    kept = (allowance or Allowance()).keep(0)
+    pieces: list[bytes] = []
     while piece := await body.read():
-        size += len(piece)
-        if size > MAX_BUFFERED:
+        kept.add(len(piece))
+        if kept.size > MAX_BUFFERED:
             raise Denied("body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes")
+        if allowance is not None and allowance.spent:
+            raise Denied("body-too-large", "too many bodies are being read by hooks at the same time")
         pieces.append(piece)
-    return Whole(b"".join(pieces), body.trailers)
+    return Whole(b"".join(pieces), body.trailers, kept)

@@ -87,14 +87,13 @@ class _Flow:
         self._move: Callable[[], bool] = self._copy
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._loop.add_reader(self._source, self._readable)
+        # By number: of a socket object asyncio would make a long text, for an exception it catches itself.
+        self._loop, self._in, self._out = loop, self._source.fileno(), self._sink.fileno()
+        self._loop.add_reader(self._in, self._readable)
 
     def stop(self) -> None:
-        if self._source.fileno() >= 0:
-            self._loop.remove_reader(self._source)
-        if self._sink.fileno() >= 0:
-            self._loop.remove_writer(self._sink)
+        self._loop.remove_reader(self._in)
+        self._loop.remove_writer(self._out)
         if self._pipe is not None:
             os.close(self._pipe[0])
             os.close(self._pipe[1])
@@ -114,19 +113,19 @@ class _Flow:
     def _writable(self) -> None:
         try:
             if self._drain():
-                self._loop.remove_writer(self._sink)
-                self._loop.add_reader(self._source, self._readable)
+                self._loop.remove_writer(self._out)
+                self._loop.add_reader(self._in, self._readable)
         except OSError as problem:
             self._relay.ended(problem)
         self._relay.moved()
 
     def _wait_for_sink(self) -> bool:
-        self._loop.remove_reader(self._source)
-        self._loop.add_writer(self._sink, self._writable)
+        self._loop.remove_reader(self._in)
+        self._loop.add_writer(self._out, self._writable)
         return False
 
     def _end(self) -> bool:
-        self._loop.remove_reader(self._source)
+        self._loop.remove_reader(self._in)
         self.finished = True
         try:
             self._sink.shutdown(socket.SHUT_WR)
@@ -152,7 +151,7 @@ class _Flow:
     def _splice(self) -> bool:
         """The same through the pipe, in the kernel."""
         assert self._pipe is not None
-        size = os.splice(self._source.fileno(), self._pipe[1], _PIPE, flags=_SPLICE)
+        size = os.splice(self._in, self._pipe[1], _PIPE, flags=_SPLICE)
         if size == 0:
             return self._end()
         self.total += size
@@ -165,7 +164,7 @@ class _Flow:
             while self._left:
                 self._left = self._left[self._sink.send(self._left) :]
             while self._in_pipe and self._pipe is not None:
-                self._in_pipe -= os.splice(self._pipe[0], self._sink.fileno(), self._in_pipe, flags=_SPLICE)
+                self._in_pipe -= os.splice(self._pipe[0], self._out, self._in_pipe, flags=_SPLICE)
         except BlockingIOError:
             return False
         return True
@@ -188,13 +187,14 @@ async def either_readable(one: socket.socket, other: socket.socket) -> None:
     """Waits until somebody has something to say."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
-    for sock in (one, other):
-        loop.add_reader(sock, ready.set)
+    numbers = one.fileno(), other.fileno()
+    for number in numbers:
+        loop.add_reader(number, ready.set)
     try:
         await ready.wait()
     finally:
-        loop.remove_reader(one)
-        loop.remove_reader(other)
+        for number in numbers:
+            loop.remove_reader(number)
 
 
 def reset(sock: socket.socket) -> None:

@@ -10,11 +10,21 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.bodies import Finder, Guarded, Replacer, decoded, decompressor, replaced, unescaped
+from sandbox.network.bodies import (
+    Finder,
+    Guarded,
+    Replacer,
+    decoded,
+    decompressor,
+    replaced,
+    replaced_in,
+    unescaped,
+)
 from sandbox.network.message import EMPTY
 from sandbox.network.values import resolve
 from sandbox.policy.hosts import HostSet
@@ -30,13 +40,20 @@ SCHEMES_IN_BASE64 = ("basic",)
 # A value this long may be passed in part when it begins a piece's end (see Replacer): three bytes tell nobody
 # anything.
 LONG_VALUE, LENIENT = 16, 3
+# What carries credentials, for secrets that want no other beside them.
+CREDENTIAL_FIELDS = re.compile(
+    rb"(?i)^(authorization|cookie|.*(api|auth|access|private|secret)[-_]?(key|token).*|.*-token)$"
+)
+CREDENTIAL_KEYS = re.compile(
+    r"(?i)(.*[-_.])?(key|apikey|token|secret|password|sig|signature|access[-_]?token|api[-_]?key)"
+)
 MAX_HOSTS = 1024  # whose answers are remembered
 
 
 class Credential:
     """One secret, ready for use."""
 
-    __slots__ = ("name", "value", "placeholder", "hosts", "places", "spellings")
+    __slots__ = ("name", "value", "placeholder", "hosts", "places", "exclusive", "spellings")
 
     def __init__(self, name: str, secret: Secret, value: str, placeholder: str) -> None:
         self.name = name
@@ -44,6 +61,7 @@ class Credential:
         self.placeholder = placeholder.encode()
         self.hosts = HostSet(secret.hosts, f"network.secrets.{name}.hosts")
         self.places = frozenset(secret.places)
+        self.exclusive = secret.exclusive
         self.spellings = _spellings(self.value, self.placeholder)
 
     def __repr__(self) -> str:
@@ -138,13 +156,19 @@ class Secrets:
         if usable and request.scheme != "https":
             self._refuse_unencrypted(request, usable)
             usable = []
+        exclusive = [one for one in usable if one.exclusive]
+        if exclusive:
+            _refuse_other_credentials(request, usable, exclusive[0].name)
         injected: dict[bytes, bytes] = {}
         for one in usable:
             if "header" in one.places:
                 request.headers.pairs = [_filled(pair, one, injected) for pair in request.headers.pairs]
             if "query" in one.places and request.query:
                 query = request.query.encode("latin-1")
-                request.query = query.replace(one.placeholder, quote(one.value, safe="").encode()).decode("latin-1")
+                value = quote(one.value, safe="").encode()
+                for spelling in {one.placeholder, quote(one.placeholder, safe="").encode()}:
+                    query = query.replace(spelling, value)
+                request.query = query.decode("latin-1")
             injected.update(one.spellings)
         if usable:
             # What comes back must be readable, so that values in it can be found.
@@ -157,7 +181,9 @@ class Secrets:
             return
         if forbidden:
             inflate = decompressor(request.headers)
-            guarded = Guarded(request.stream, forbidden, inflate, lambda word: self._refusal(word, request.host))
+            guarded = Guarded(
+                request.stream, forbidden, inflate, lambda word: self._refusal(word, request.host), request.allowance
+            )
             await guarded.inspect()
             request.stream = guarded
         words = {one.placeholder: one.value for one in usable if "body" in one.places}
@@ -169,7 +195,7 @@ class Secrets:
         """Turns values in `response` back into placeholders, as it passes."""
         if not words:
             return
-        response.headers.pairs = [(name, _turned_back(value, words)) for name, value in response.headers.pairs]
+        response.headers.pairs = cleaned(response.headers.pairs, words)
         if response.stream is EMPTY:
             return
         body = decoded(response.headers, response.stream)
@@ -201,6 +227,11 @@ class Secrets:
         for one in usable:
             if _word_in(_head(request), [one.placeholder]) is not None:
                 raise Denied(f"{RULE}.{one.name}", f"the secret {one.name} is sent over https only")
+
+
+def cleaned(pairs: list[Pair], words: Mapping[bytes, bytes]) -> list[Pair]:
+    """Header fields with `words` turned back."""
+    return [(name, replaced_in(value, words)) for name, value in pairs]
 
 
 class MessageGuard:
@@ -258,6 +289,25 @@ def _refuse(secrets: Secrets, request: Request, forbidden: list[bytes]) -> None:
         raise secrets._refusal(found, request.host)
 
 
+def _refuse_other_credentials(request: Request, usable: list[Credential], name: str) -> None:
+    """An allowed host is a way out for whoever has an account of his own there. Raises Denied for a credential that
+    is none of ours."""
+    words = [one.placeholder for one in usable]
+    for field, value in request.headers.pairs:
+        if CREDENTIAL_FIELDS.search(field) and not any(word in value + _basic(value)[1] for word in words):
+            reason = (
+                f"{request.host} is used with the sandbox's own credentials only; {field.decode('latin-1')} is another"
+            )
+            raise Denied(f"{RULE}.{name}", reason)
+    for part in request.query.split("&"):
+        key, _, given = part.partition("=")
+        if CREDENTIAL_KEYS.fullmatch(key) and given and not any(word.decode() in given for word in words):
+            reason = (
+                f"{request.host} is used with the sandbox's own credentials only; {key!r} in the address is another"
+            )
+            raise Denied(f"{RULE}.{name}", reason)
+
+
 def _head(request: Request) -> bytes:
     fields = [name + b": " + value for name, value in request.headers.pairs]
     decoded_fields = [plain for _, value in request.headers.pairs if (plain := _basic(value)[1])]
@@ -305,10 +355,3 @@ def _spellings(value: bytes, placeholder: bytes) -> dict[bytes, bytes]:
         quote(value).encode(),
     }
     return dict.fromkeys(sorted(ways, key=len, reverse=True), placeholder)
-
-
-def _turned_back(value: bytes, words: Mapping[bytes, bytes]) -> bytes:
-    for word, instead in words.items():
-        if word in value:
-            value = value.replace(word, instead)
-    return value

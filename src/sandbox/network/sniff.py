@@ -120,11 +120,12 @@ async def readable(client: socket.socket) -> None:
     """Waits until `client` has something to read, or has ended."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
-    loop.add_reader(client, ready.set)
+    number = client.fileno()
+    loop.add_reader(number, ready.set)
     try:
         await ready.wait()
     finally:
-        loop.remove_reader(client)
+        loop.remove_reader(number)
 
 
 async def first_bytes(client: socket.socket) -> tuple[bytes, Sniffed]:

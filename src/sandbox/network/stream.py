@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # What one side may have read ahead of the other. Small enough for 500 connections, large enough for
 # throughput.
@@ -48,6 +51,8 @@ class Stream(asyncio.Protocol):
         self._reader: asyncio.Future[None] | None = None
         self._writers: list[asyncio.Future[None]] = []
         self._writing_paused = False
+        # Called once when the other side has ended its direction, or all.
+        self.when_ended: Callable[[], object] | None = None
 
     @classmethod
     async def of(cls, sock: socket.socket) -> Stream:
@@ -72,11 +77,12 @@ class Stream(asyncio.Protocol):
                 if self._problem is not None:
                     raise self._problem
                 return b""
-            self._reader = asyncio.get_running_loop().create_future()
+            waiter = self._reader = asyncio.get_running_loop().create_future()
             try:
-                await self._reader
+                await waiter
             finally:
-                self._reader = None
+                if self._reader is waiter:  # not so when this one was cancelled and another took its place
+                    self._reader = None
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered = 0
@@ -126,6 +132,7 @@ class Stream(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._eof = True
         self._wake_reader()
+        self._tell_ended()
         return True  # half-closed: what is on its way to them is still wanted
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -134,6 +141,7 @@ class Stream(asyncio.Protocol):
         self._transport = None
         self._wake_reader()
         self._wake_writers(problem or ConnectionResetError("the connection is closed"))
+        self._tell_ended()
 
     def pause_writing(self) -> None:
         self._writing_paused = True
@@ -141,6 +149,11 @@ class Stream(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         self._wake_writers(None)
+
+    def _tell_ended(self) -> None:
+        told, self.when_ended = self.when_ended, None
+        if told is not None:
+            told()
 
     def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():

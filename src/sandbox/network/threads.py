@@ -7,7 +7,7 @@ not keep a sandbox from closing.
 from __future__ import annotations
 
 import asyncio
-import threading
+from _thread import start_new_thread
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -41,5 +41,6 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         except RuntimeError:
             pass  # the loop has ended meanwhile, and with it whoever asked
 
-    threading.Thread(target=work, name="gate-call", daemon=True).start()
+    # Not `threading.Thread`, whose start waits, with the loop, until the thread has its first turn.
+    start_new_thread(work, ())
     return await answer

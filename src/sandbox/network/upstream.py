@@ -47,7 +47,15 @@ class Trust:
     def warm(self) -> None:
         """Prepares the two usual offers in the background."""
         offers: list[tuple[str, ...]] = [(HTTP2, HTTP1), (HTTP1,)]
-        threading.Thread(target=lambda: [self._context(one) for one in offers], daemon=True).start()
+        # No daemon: a process that ends while OpenSSL reads certificates must wait for it, or it crashes.
+        threading.Thread(target=self._prepare, args=(offers,), name="gate-trust").start()
+
+    def _prepare(self, offers: list[tuple[str, ...]]) -> None:
+        try:
+            for one in offers:
+                self._context(one)
+        except ConfigError:
+            pass  # whoever connects is told
 
     async def context(self, protocols: tuple[str, ...]) -> ssl.SSLContext:
         """A client context that offers `protocols`. Raises ConfigError for a certificate file that is
@@ -79,9 +87,10 @@ class Upstreams:
 
     def __init__(self, context: GateContext, trust: Trust, hooks: HookRunner) -> None:
         self._context, self._trust, self._hooks = context, trust, hooks
-        self._open: dict[Place, Upstream] = {}
+        self._open: dict[Place, list[Upstream]] = {}
         self._failed: dict[Place, Exception] = {}
         self._opening = asyncio.Lock()
+        self._closed = False
         self._offer: tuple[str, ...] = (HTTP1,)
 
     async def agree(self, destination: Destination, offer: tuple[str, ...]) -> str:
@@ -90,7 +99,8 @@ class Upstreams:
         self._offer = offer
         place = ("https", destination.host, destination.port)
         try:
-            upstream = self._open[place] = await self._dial(place)
+            upstream = await self._dial(place)
+            self._open[place] = [upstream]
         except (Denied, UpstreamError) as problem:
             self._failed[place] = problem
             return HTTP2 if offer == (HTTP2,) else HTTP1
@@ -114,23 +124,33 @@ class Upstreams:
             repeatable = isinstance(request.stream, Whole) or request.stream is EMPTY
             if not (used and problem.nothing_came and repeatable and request.method in ("GET", "HEAD", "OPTIONS")):
                 raise
-        self._open.pop(place, None)
         return await (await self._connected(place)).send(request)
 
     async def _connected(self, place: Place) -> Upstream:
-        known = self._open.get(place)
-        if known is not None and known.usable:
-            return known
-        async with self._opening:
-            known = self._open.get(place)
-            if known is None or not known.usable:
-                if known is not None and not known.concurrent:
-                    known.close()
-                known = self._open[place] = await self._dial(place)
-            return known
+        """One that can take a request: several only when streams come side by side and upstream cannot take them so."""
+        usable = self._usable(place)
+        if usable is None:
+            async with self._opening:
+                usable = self._usable(place)
+                if usable is None:
+                    usable = await self._dial(place)
+                    self._open.setdefault(place, []).append(usable)
+                usable.reserve()
+        else:
+            usable.reserve()
+        return usable
+
+    def _usable(self, place: Place) -> Upstream | None:
+        known = self._open.setdefault(place, [])
+        for one in [one for one in known if one.over]:
+            one.close()
+            known.remove(one)
+        return next((one for one in known if one.usable), None)
 
     async def _dial(self, place: Place) -> Upstream:
         scheme, host, port = place
+        if self._closed:
+            raise UpstreamError("the tenant left")
         try:
             stream = await Stream.of(await self._context.dial(Destination(host, port, "dns")))
         except OSError as problem:
@@ -157,7 +177,9 @@ class Upstreams:
         return Http2Upstream(tls) if tls.protocol == HTTP2 else Http1Upstream(tls)
 
     def close(self) -> None:
-        """Ends them all."""
-        for one in self._open.values():
-            one.close()
+        """Ends them all; no more will be opened."""
+        self._closed = True
+        for known in self._open.values():
+            for one in known:
+                one.close()
         self._open.clear()

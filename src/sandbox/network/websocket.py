@@ -33,11 +33,6 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 POLICY_VIOLATION = 1008
 
 
-def prepared(request: Request) -> None:
-    """Leaves extensions out of a handshake: compressed frames could not be looked into."""
-    request.headers.remove("Sec-WebSocket-Extensions")
-
-
 def refuse_other_upgrade(request: Request, response: Response) -> None:
     """Raises UpstreamError unless `response` accepts the very WebSocket that `request` asked for."""
     key = (request.headers.get("Sec-WebSocket-Key") or "").encode("latin-1")

@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from sandbox.config.model import Filesystem
 
 # Read by programs on the host that then run what they say: git, shells, editors, agents, direnv, and we
-# ourselves. Writing them from inside would be a way out with a delay. (The first line is what srt refuses.)
+# ourselves. Writing them from inside would be a way out with a delay. (The first two lines are what srt refuses.)
 PROTECTED = (
     ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
-    ".mcp.json", ".vscode/", ".idea/", ".claude/commands/", ".claude/agents/", ".git/hooks/", ".git/config",
+    ".mcp.json", ".vscode/", ".idea/", ".claude/", ".git/hooks/", ".git/config",
     ".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".envrc", ".git/config.worktree", ".git/modules/**/config",
-    ".git/modules/**/hooks/", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/",
-    ".claude/skills/", ".cursor/", ".sandbox/", ".uds/", ".srt-settings.json",
+    ".git/modules/**/hooks/", ".cursor/", ".sandbox/", ".uds/", ".srt-settings.json",
 )  # fmt: skip
 # Names of branches and tags, not of files: a branch `fix-secret-scan` holds a hash, and git must be able to read it.
 GIT_NAMES = (".git/refs", ".git/logs")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
+_NOT_STARTED = 125  # as `sandbox run` says "it was me, not your command"
+
 
 class Background:
     """The owner's side: tells the one in front how the start went, and moves output into the log."""
@@ -78,11 +80,11 @@ def detach(own: Callable[[Background], int]) -> int:
         print(text[1:])
         return 0
     print(f"sandbox: {text[1:] or 'the sandbox ended before it had started'}", file=sys.stderr)
-    return 1
+    return _NOT_STARTED
 
 
 def _behind(own: Callable[[Background], int], background: Background) -> NoReturn:
-    status = 1
+    status = _NOT_STARTED
     try:
         status = own(background)
     except BaseException as problem:  # noqa: BLE001 - the one in front is the only place left to tell it

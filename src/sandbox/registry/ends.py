@@ -139,10 +139,10 @@ def _clear_half_made(home: str) -> None:
 
 
 def _delete(path: str) -> None:
-    import shutil
+    from sandbox.config.trees import remove_tree
 
     try:
-        shutil.rmtree(path)
+        remove_tree(path)
     except FileNotFoundError:
         pass  # another prune deletes the same directory
     except (OSError, RecursionError):

@@ -47,17 +47,20 @@ _WRITERS: dict[type, Callable[..., str]] = {
 }
 
 
-def decode(text: str) -> object:
-    """The value that `text` begins with. Raises ValueError."""
-    try:
-        return make_scanner(_Settings)(text, 0)[0]  # type: ignore[arg-type]  # typeshed takes itself for the settings
-    except StopIteration:
-        raise ValueError("not JSON") from None
-
-
 class _Settings:
     """What the scanner wants to know; the same as `json.loads` tells it."""
 
     strict = True
     object_hook = object_pairs_hook = None
     parse_int, parse_float, parse_constant = int, float, float
+
+
+_scan = make_scanner(_Settings)  # type: ignore[arg-type]  # typeshed takes the scanner itself for its settings
+
+
+def decode(text: str) -> object:
+    """The value that `text` begins with. Raises ValueError."""
+    try:
+        return _scan(text, 0)[0]
+    except StopIteration:
+        raise ValueError("not JSON") from None

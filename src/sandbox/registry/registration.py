@@ -57,6 +57,13 @@ class Registration:
         """A path of `name` in the entry that is short however deep the home lies: a socket's may have 107 bytes."""
         return f"/proc/self/fd/{self._directory}/{name}"
 
+    def note(self, name: str, facts: Mapping[str, object]) -> None:
+        """Keeps something more that `sandbox get` shows."""
+        import json
+
+        with open(self.beside(name), "w", encoding="utf-8") as file:
+            json.dump(facts, file)
+
     def discard(self) -> None:
         """Takes the whole entry away: the sandbox never came to be."""
         from sandbox.registry.ends import take_away

@@ -49,6 +49,15 @@ class Entry:
         return {key: value for key, value in described.items() if key not in ("command", "created_at")}
 
     @property
+    def mounts(self) -> dict[str, object]:
+        """How each further directory was made, by its inside path."""
+        try:
+            with open(f"{self.path}/mounts.json", encoding="utf-8") as file:
+                return _parsed(file.read())
+        except FileNotFoundError:
+            return {}
+
+    @property
     def log(self) -> str:
         return f"{self.path}/logs/vm.log"
 
@@ -105,7 +114,9 @@ def _read(path: str, name: str, boot: Boot) -> Entry | None:
     """The entry at `path`; None when it is not (or no longer) one."""
     try:
         status, pid = _state(path, boot)
-        first_line = _text(f"{path}/config.json").partition("\n")[0]
+        first_line, more, _ = _text(f"{path}/config.json", 1024).partition("\n")
+        if not more:  # a long command
+            first_line = _text(f"{path}/config.json", 2**24).partition("\n")[0]
     except NotADirectoryError:
         return None
     if not first_line and not os.path.isdir(path):
@@ -142,13 +153,13 @@ def mark(path: str, status: str) -> None:
         os.close(directory)
 
 
-def _text(path: str) -> str:
+def _text(path: str, most: int = 256) -> str:
     try:
         descriptor = os.open(path, _OPEN)
     except FileNotFoundError:
         return ""
     try:
-        return os.read(descriptor, 65536).decode("utf-8", "replace")
+        return os.read(descriptor, most).decode("utf-8", "replace")
     finally:
         os.close(descriptor)
 

@@ -26,7 +26,9 @@ T = TypeVar("T")
 
 
 class _Answer(msgspec.Struct):
-    id: int | None = None
+    """An answer to us (its id is one of ours), an event, or a question of the server's (a hook)."""
+
+    id: int | str | None = None
     result: msgspec.Raw = msgspec.Raw(b"null")
     error: dict[str, Any] | None = None
     method: str | None = None
@@ -55,6 +57,7 @@ class Connection:
 
     def __init__(self, source: int, sink: int, finish: Callable[[], object]) -> None:
         self.events = Events()
+        self.hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"blocked": "this client has no hooks"}
         self.ended = False
         self._source = source
         self._writer = Writer(sink)
@@ -88,6 +91,8 @@ class Connection:
     @classmethod
     def to_socket(cls, entry: Entry) -> Self:
         """With a sandbox that runs. Raises SandboxError when nobody answers there."""
+        if not entry.running:  # a forked child of its owner may still hold the socket, and answer nothing
+            raise SandboxError(f"{entry.id} is {entry.status}; only a running sandbox can be attached to")
         line = socket.socket(socket.AF_UNIX)
         try:
             directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -201,11 +206,17 @@ class Connection:
     def _sort(self, answer: _Answer) -> None:
         if answer.method == "event":
             self.events.emit(msgspec.json.decode(answer.params, type=dict[str, Any]))
-        elif answer.id is not None:
+        elif answer.method == "hook":
+            Thread(target=self._hook, args=(answer,), daemon=True).start()
+        elif isinstance(answer.id, int):
             with self._lock:
                 answers = self._waiting.get(answer.id)
             if answers is not None:
                 answers.put(answer)
+
+    def _hook(self, asked: _Answer) -> None:
+        result = self.hook(msgspec.json.decode(asked.params, type=dict[str, Any]))
+        self._writer.send({"jsonrpc": "2.0", "result": result, "id": asked.id})
 
 
 class Stream:

@@ -5,9 +5,11 @@ Light to import, because every sandbox listens: the protocol itself is imported 
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
+import time
 from _weakref import ref
 from threading import Lock, Thread
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 _CONNECTIONS = 64
+_NOT_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
 class Listener:
@@ -52,7 +55,10 @@ class Listener:
         while True:
             try:
                 connection, _ = self._socket.accept()
-            except OSError:
+            except OSError as problem:
+                if problem.errno in _NOT_OURS:
+                    time.sleep(0.1)  # out of descriptors, say: the socket itself is well
+                    continue
                 return
             sandbox = self._sandbox()
             if sandbox is None or len(self._connections) >= _CONNECTIONS or not _same_user(connection):

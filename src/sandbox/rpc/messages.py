@@ -113,7 +113,6 @@ class Rename(Struct, forbid_unknown_fields=True):
 Anything = dict[str, Any]
 
 
-
 class _LargeWrite(Struct, tag_field="method", tag="write_file"):
     """A whole `write_file`, for lines so long that going over them twice would be felt."""
 

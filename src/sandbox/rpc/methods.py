@@ -155,7 +155,12 @@ def _opened(sandbox: Sandbox, path: str, flags: int, mode: int = 0o644) -> Itera
 
 
 def _list_files(session: Session, call: Call, asked: m.OnePath) -> Answer:
-    return {"files": session.place.sandbox().list_files(asked.path)}
+    files = session.place.sandbox().list_files(asked.path)
+    for file in files:
+        exact = os.fsencode(file["name"])
+        if exact.decode("utf-8", "replace") != file["name"]:  # JSON can only show something like it
+            file["name_bytes"] = exact
+    return {"files": files}
 
 
 def _stat(session: Session, call: Call, asked: m.OnePath) -> Answer:

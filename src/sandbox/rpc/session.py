@@ -113,7 +113,13 @@ class Session:
         if method.inline:
             self._work(method, call, asked, len(line))
         else:
-            Thread(target=self._work, args=(method, call, asked, len(line)), daemon=True).start()
+            self._start(method, call, asked, len(line))
+
+    def _start(self, method: methods.Method, call: Call, asked: Any, size: int) -> None:
+        try:
+            Thread(target=self._work, args=(method, call, asked, size), daemon=True).start()
+        except RuntimeError:  # the machine has no thread left for it
+            self._ended(call, Fault(faults.BUSY, "no further request can be run at the moment"))
 
     def _admitted(self, message: Message) -> Call:
         assert not isinstance(message.method, UnsetType)
@@ -128,21 +134,26 @@ class Session:
             self._running += 1
         return call
 
-    def _work(self, method: methods.Method, call: Call, params: Any, size: int) -> None:
+    def _work(self, method: methods.Method, call: Call, asked: Any, size: int) -> None:
+        problem: BaseException | None = None
         try:
             with self.budget.holding(size):
-                answered = method.run(self, call, params)
+                answered = method.run(self, call, asked)
                 if answered is not None:
                     call.reply(answered)
-        except BaseException as problem:  # noqa: BLE001 - whatever it was, the client hears of it and we live on
+        except BaseException as raised:  # noqa: BLE001 - whatever it was, the client hears of it and we live on
+            problem = raised
+        self._ended(call, problem)
+
+    def _ended(self, call: Call, problem: BaseException | None) -> None:
+        if problem is not None:
             call.fail(problem)
-        finally:
-            if call.method == "create":
-                self.place.settled()
-            call.done()
-            with self._idle:
-                self._running -= 1
-                self._idle.notify_all()
+        if call.method == "create":
+            self.place.settled()
+        call.done()
+        with self._idle:
+            self._running -= 1
+            self._idle.notify_all()
 
     def _free(self, call: Call) -> None:
         with self._idle:

@@ -66,7 +66,10 @@ class Writer:
 
     def send(self, message: dict[str, Any]) -> None:
         """One message. Bytes in it become base64."""
-        line = self._encoder.encode(message)
+        try:
+            line = self._encoder.encode(message)
+        except UnicodeEncodeError:  # a name inside that is no UTF-8: a tenant's choice, and nobody's to suffer from
+            line = self._encoder.encode(_readable(message))
         with self._lock:
             self._write(line)
             self._write(b"\n")
@@ -103,6 +106,15 @@ class Writer:
             except OSError:
                 self.broken = True
                 return
+
+
+def _readable(value: Any) -> Any:
+    """The same with what is not UTF-8 replaced: JSON has no other text."""
+    if isinstance(value, str):
+        return os.fsencode(value).decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {_readable(key): _readable(item) for key, item in value.items()}
+    return [_readable(item) for item in value] if isinstance(value, list) else value
 
 
 def widen(descriptor: int) -> None:

@@ -15,25 +15,17 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sandbox.policy.files import protected_patterns
 from sandbox.vfs.beneath import open_beneath, opened, reopen
-from sandbox.vfs.provider import join, split
+from sandbox.vfs.provider import join
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_DEEP = 128
 CHUNK = 1 << 20
+_OBEYED = protected_patterns()
 OPAQUE, WHITEOUT, ORIGIN = "user.overlay.opaque", "user.overlay.whiteout", "user.overlay.origin"
-
-# Written for the host to run or obey later: never carried over unless named one by one.
-_OBEYED_NAMES = frozenset({
-    ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
-    ".mcp.json", ".envrc",
-})  # fmt: skip
-_OBEYED_PLACES = (
-    ".vscode", ".idea", ".claude", ".cursor", ".sandbox", ".uds", ".git/hooks", ".git/config", ".git/info",
-    ".git/modules", ".git/worktrees",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -210,8 +202,7 @@ def _marked(fd: int, name: str) -> bool:
 def _judged(change: Change) -> Change:
     """Adds what a reviewer must know."""
     after = change.after
-    place, name = "/" + change.path, split("/" + change.path)[1]
-    if name.lower() in _OBEYED_NAMES or any(_beneath(place.lower(), one) for one in _OBEYED_PLACES):
+    if _is_obeyed(change.path):
         change.risk = "tools on the host obey this file"
     if after is None:
         return change
@@ -224,8 +215,10 @@ def _judged(change: Change) -> Change:
     return change
 
 
-def _beneath(path: str, place: str) -> bool:
-    return f"/{place}/" in path + "/"
+def _is_obeyed(path: str) -> bool:
+    """Whether it, or a directory that it lies in, is what no tenant may write: the host runs or obeys it later."""
+    parts = path.split("/")
+    return any(_OBEYED.match("/".join(parts[:end]), True) for end in range(1, len(parts) + 1))
 
 
 def _leads_out(path: str, target: str) -> bool:

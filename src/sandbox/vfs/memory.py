@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, now_ns, split
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Unpack
 
 DEFAULT_SIZE = 2**30
@@ -49,10 +50,10 @@ class _MemoryHandle(Handle):
         self._owner = owner
         self._inode = inode
 
-    def read(self, size: int, offset: int) -> bytearray:
+    def read(self, size: int, offset: int) -> memoryview:
         content = self._inode.content
         assert isinstance(content, bytearray)
-        return content[offset : offset + size]
+        return memoryview(content)[offset : offset + size]  # no copy: the kernel makes the only one
 
     def write(self, data: memoryview, offset: int) -> int:
         return self._owner._write(self._inode, data, offset)
@@ -328,16 +329,11 @@ class MemoryProvider(Provider):
             raise failure(errno.ENOTDIR, path)
 
     def _write(self, inode: _Inode, data: memoryview, offset: int) -> int:
-        content = inode.content
-        assert isinstance(content, bytearray)
-        end = offset + len(data)
         with self._lock:
-            if end > len(content):
-                self._take(end - len(content))
-                if offset > len(content):
-                    content.extend(bytes(offset - len(content)))
-            content[offset:end] = data
-            inode.changed()
+            content = inode.content
+            assert isinstance(content, bytearray)
+            self._take(max(0, offset + len(data) - len(content)))
+            self._changed_content(inode, lambda content: _put(content, data, offset))
         return len(data)
 
     def _resize(self, inode: _Inode, size: int) -> None:
@@ -345,10 +341,15 @@ class MemoryProvider(Provider):
         if not isinstance(content, bytearray):
             raise failure(errno.EISDIR if isinstance(content, dict) else errno.EINVAL)
         self._take(size - len(content))
-        if size < len(content):
-            del content[size:]
-        else:
-            content.extend(bytes(size - len(content)))
+        self._changed_content(inode, lambda content: _set_length(content, size))
+
+    def _changed_content(self, inode: _Inode, change: Callable[[bytearray], None]) -> None:
+        assert isinstance(inode.content, bytearray)
+        try:
+            change(inode.content)
+        except BufferError:  # somebody is just being given a part of it; they keep the old one
+            inode.content = bytearray(inode.content)
+            change(inode.content)
         inode.changed()
 
     def _change(self, inode: _Inode, changes: Changes) -> None:
@@ -362,3 +363,16 @@ class MemoryProvider(Provider):
             inode.atime_ns = changes.get("atime_ns", inode.atime_ns)
             inode.mtime_ns = changes.get("mtime_ns", inode.mtime_ns)
             inode.ctime_ns = now_ns()
+
+
+def _put(content: bytearray, data: memoryview, offset: int) -> None:
+    if offset > len(content):
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+def _set_length(content: bytearray, size: int) -> None:
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))

@@ -25,7 +25,7 @@ NAME_MAX = 255
 PATH_MAX = 4096
 
 
-# The kernel stamps files by its coarse clock; with a finer one ours would be younger than what it stamps a moment later.
+# The kernel stamps files by its coarse clock; by a finer one ours would be younger than what it stamps later.
 _CLOCK_REALTIME_COARSE = 5
 
 

@@ -1,4 +1,4 @@
-"""File events of directories that the kernel serves: inotify, from outside, on descriptors that the guest opened inside.
+"""File events of directories that the kernel serves: inotify, from outside, on what the guest opened inside.
 
 The tree is a tenant's to rearrange, so every look into it goes through `openat2` beneath its root.
 """

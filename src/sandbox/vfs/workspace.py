@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sandbox.config.trees import remove_tree
 from sandbox.errors import NotFound, SandboxError
 from sandbox.vfs.beneath import opened, parent_of
 from sandbox.vfs.changes import Change, State, changes, open_regular, state_of
@@ -105,7 +106,7 @@ class Workspace:
 
     def discard(self) -> None:
         """Throws the changes away. The sandbox must have ended."""
-        discard_tree(self.directory)
+        remove_tree(self.directory)
 
     @contextmanager
     def open(self, change: Change) -> Iterator[tuple[int | None, int | None]]:
@@ -359,31 +360,3 @@ def _remove(root: int, path: str) -> None:
                 os.rmdir(name, dir_fd=parent)
             else:
                 os.unlink(name, dir_fd=parent)
-
-
-def discard_tree(directory: str) -> None:
-    """Removes a tree that a tenant has written, however deep and whatever its modes: each directory is brought up to
-    the top before it is emptied, so that neither recursion nor path length is a tenant's choice."""
-    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        mark, number = f".discard-{os.urandom(8).hex()}-", 0
-        waiting = ["."]
-        while waiting:
-            holder = waiting.pop()
-            fd = os.open(holder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
-            try:
-                for name in os.listdir(fd):
-                    if not stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-                        os.unlink(name, dir_fd=fd)
-                        continue
-                    os.chmod(name, 0o700, dir_fd=fd)
-                    number += 1
-                    os.rename(name, f"{mark}{number}", src_dir_fd=fd, dst_dir_fd=top)
-                    waiting.append(f"{mark}{number}")
-            finally:
-                os.close(fd)
-            if holder != ".":
-                os.rmdir(holder, dir_fd=top)
-    finally:
-        os.close(top)
-    os.rmdir(directory)

@@ -1,0 +1,76 @@
+"""What the record says about files: covered, touched, made."""
+
+from __future__ import annotations
+
+from sandbox.events import event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandbox.audit.record import Record
+    from sandbox.events import Events
+
+
+def covered(record: Record, summary: str, path: str, rule: str) -> None:
+    """A blocked name appeared while the sandbox lived."""
+    record.write(
+        "policy_decision",
+        summary,
+        severity="warn",
+        operation="cover",
+        target=path,
+        result="blocked",
+        policy="sensitive-file-pattern",
+        reason=f"Matches blocked pattern: {rule}",
+    )
+
+
+class Touches:
+    """Attempts on what is covered, told for one sandbox."""
+
+    def __init__(self, record: Record, events: Events, rules: Mapping[str, str], tops: Mapping[str, str]) -> None:
+        """`rules` says why a path is covered; `tops` how what lies below a directory is written (`.`, `~`)."""
+        self.record = record
+        self.rules = rules
+        self._events = events
+        self._tops = tops
+
+    def tell(self, path: str, operation: str, rule: str | None, pid: int, program: str, attempts: int = 1) -> None:
+        """`program` is what the process called itself: a tenant's word."""
+        shown = (sign + path[len(top) :] for top, sign in self._tops.items() if path.startswith(f"{top}/"))
+        target = next(shown, path)
+        self.record.write(
+            "policy_decision",
+            f"{operation} {target}",
+            severity="warn",
+            operation=operation,
+            target=target,
+            result="blocked",
+            policy="sensitive-file-pattern",
+            reason=f"Matches blocked pattern: {rule}" if rule else "Matches a blocked pattern",
+            metadata={"program": program, "pid": pid, "attempts": attempts},
+        )
+        self._events.emit(event("file", op=operation, path=path, blocked=True))
+
+    def outside(self, path: str, operation: str, pid: int, attempts: int) -> None:
+        """From a tripwire that is answered on the host. Whoever tried still waits for that, so it can be named."""
+        try:
+            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+                program = file.read().strip()
+        except OSError:
+            program = "?"
+        self.tell(path, "read" if operation == "open" else operation, self.rules.get(path), pid, program, attempts)
+
+
+def made(record: Record, path: str) -> None:
+    """A file that programs on the host act on was made, by whomever."""
+    record.write(
+        "policy_decision",
+        "a file that programs on the host act on was made while the sandbox lived",
+        severity="warn",
+        operation="write",
+        target=path,
+        result="allowed",
+        policy="protected-file",
+    )
