@@ -11,10 +11,10 @@ from sandbox.audit.record import Record
 from sandbox.commands import Commands
 from sandbox.config.home import home
 from sandbox.config.model import Config
-from sandbox.engines.alarms import Reports
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, project_root, without_walls
 from sandbox.engines.placeholders import Placeholders
+from sandbox.engines.tripwire import Reports
 from sandbox.engines.vigil import Vigil
 from sandbox.events import Events, event
 from sandbox.files import Files
@@ -101,9 +101,9 @@ class Sandbox(Commands, Files):
         self._place = engine.open(self._plan)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
-        tops = {self._plan.directory: ".", self._plan.environment.get("HOME", ""): "~"}
-        touches = access.Touches(self.record, self._events, self._plan.rules, tops)
         if self._guest.have.get("tripwires"):
+            tops = {self._plan.directory: ".", self._plan.environment.get("HOME", ""): "~"}
+            touches = access.Touches(self.record, self._events, self._plan.rules, tops)
             self._endings.append(Reports(self._guest, touches).close)
         self._watch.sockets, self._watch.dial = self._guest.take_sockets(), self._guest.dial
         self._watch.start()
@@ -117,7 +117,6 @@ class Sandbox(Commands, Files):
                 self.config.filesystem,
                 self._plan.visible,
                 partial(access.covered, self.record),
-                touches.outside,
             )
             self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

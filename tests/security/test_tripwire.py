@@ -11,7 +11,7 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
-from sandbox.engines import alarms
+from sandbox.engines import tripwire
 
 SECRET = "s3cret-value"
 CAN = os.access("/dev/fuse", os.R_OK | os.W_OK)
@@ -166,7 +166,7 @@ def test_there_are_at_most_sixty_four(project: Path, blocked: Entries) -> None:
 def test_without_fuse_the_masks_are_plain_and_hold(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch, blocked: Entries
 ) -> None:
-    monkeypatch.setattr(alarms, "FUSE", "/dev/no-such-device")
+    monkeypatch.setattr(tripwire, "FUSE", "/dev/no-such-device")
     with opened(project) as sandbox:
         result = sandbox.exec("cat .env secrets/db; echo x > .env; chmod 777 .env; ls -A ~")
         assert result.stdout == "" and result.stderr.count("Permission denied") == 2, result

@@ -36,7 +36,7 @@ class Touches:
         self._events = events
         self._tops = tops
 
-    def tell(self, path: str, operation: str, rule: str | None, pid: int, program: str, attempts: int = 1) -> None:
+    def tell(self, path: str, operation: str, rule: str, pid: int, program: str) -> None:
         """`program` is what the process called itself: a tenant's word."""
         shown = (sign + path[len(top) :] for top, sign in self._tops.items() if path.startswith(f"{top}/"))
         target = next(shown, path)
@@ -48,19 +48,10 @@ class Touches:
             target=target,
             result="blocked",
             policy="sensitive-file-pattern",
-            reason=f"Matches blocked pattern: {rule}" if rule else "Matches a blocked pattern",
-            metadata={"program": program, "pid": pid, "attempts": attempts},
+            reason=f"Matches blocked pattern: {rule}",
+            metadata={"program": program, "pid": pid},
         )
         self._events.emit(event("file", op=operation, path=path, blocked=True))
-
-    def outside(self, path: str, operation: str, pid: int, attempts: int) -> None:
-        """From a tripwire that is answered on the host. Whoever tried still waits for that, so it can be named."""
-        try:
-            with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-                program = file.read().strip()
-        except OSError:
-            program = "?"
-        self.tell(path, "read" if operation == "open" else operation, self.rules.get(path), pid, program, attempts)
 
 
 def made(record: Record, path: str) -> None:

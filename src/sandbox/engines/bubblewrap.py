@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 
-from sandbox.engines.alarms import arm
 from sandbox.engines.base import Engine, Finding, Place, Plan
 from sandbox.engines.launch import Launch
 from sandbox.engines.room import stand
+from sandbox.engines.tripwire import arm
 from sandbox.errors import EngineUnavailable, SandboxError, WallError
 from sandbox.guest.binary import guest_binary
 

@@ -69,7 +69,7 @@ def find(filesystem: Filesystem, roots: list[str]) -> Covers:
     search.cover_links()
     search.cover_named()
     # Behind a cover nobody gets at anything, the guest that builds them included.
-    for path in [path for path in found.masks if _inside_one(path, found.masks)]:
+    for path in [path for path in found.masks if inside_one(path, found.masks)]:
         del found.masks[path]
     return found
 
@@ -266,7 +266,8 @@ def _all_files(roots: list[str], covered: dict[str, Mask]) -> Iterator[tuple[str
             continue
 
 
-def _inside_one(path: str, masks: dict[str, Mask]) -> bool:
+def inside_one(path: str, masks: dict[str, Mask]) -> bool:
+    """Whether a directory above `path` is covered."""
     while len(path) > 1:
         path = os.path.dirname(path)
         if path in masks:

@@ -14,11 +14,10 @@ from __future__ import annotations
 import os
 from threading import Event, Thread
 
-from sandbox.engines.masks import Covers, Mask, Search, find
+from sandbox.engines.masks import Covers, Mask, Search, find, inside_one
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import select
     from collections.abc import Callable, Iterator
 
     from sandbox.config.model import Filesystem
@@ -39,13 +38,11 @@ class Vigil:
         filesystem: Filesystem,
         roots: list[str],
         tell: Callable[[str, str, str], object],
-        touched: Callable[[str, str, int, int], object],
     ) -> None:
         self._pid = pid
         self._filesystem = filesystem
         self._roots = roots
         self._tell = tell
-        self._touched = touched
         self._closing = Event()
         self.watching = Event()  # set when everything is watched
         self._wake = os.pipe2(os.O_CLOEXEC)
@@ -70,9 +67,6 @@ class Vigil:
             self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
             self.watching.set()
             return
-        from sandbox.engines.tripwire import Tripwires
-
-        self._wires = Tripwires(self._touched)
         try:
             with Watches() as watches:
                 self._watch(watches, namespace)
@@ -80,16 +74,7 @@ class Vigil:
             self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
             self.watching.set()
         finally:
-            self._wires.close()
             os.close(namespace)
-
-    def _arm(self, namespace: int, masks: dict[str, Mask], poller: select.poll) -> None:
-        """Tripwires on what is covered, where FUSE can be had."""
-        import select
-
-        if self._wires.possible():
-            for fd in self._wires.arm(namespace, {path: mask.is_dir for path, mask in masks.items()}):
-                poller.register(fd, select.POLLIN)
 
     def _watch(self, watches: Watches, namespace: int) -> None:
         import select
@@ -104,12 +89,8 @@ class Vigil:
         poller.register(self._wake[0], select.POLLIN)
         self.watching.set()
         while True:
-            ready = {fd for fd, _ in poller.poll()}
-            if self._wake[0] in ready:
+            if any(fd == self._wake[0] for fd, _ in poller.poll()):
                 return
-            for fd in ready - {watches.fd}:
-                if not self._wires.answer(fd):
-                    poller.unregister(fd)
             appeared = list(watches.read())
             if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
                 appeared = [(root, True) for root in self._roots]
@@ -119,9 +100,11 @@ class Vigil:
                     if is_dir:
                         self._add(watches, path)
                     found.update(self._blocked(path, is_dir))
+            # What lies behind a cover is out of reach, and looking for it there would be an attempt like any other.
+            found = {path: mask for path, mask in found.items() if not inside_one(path, covered)}
             if found:
+                covered.update(found)
                 self._cover(namespace, set(found), rules=found)
-                self._arm(namespace, found, poller)
 
     def _add(self, watches: Watches, root: str) -> None:
         waiting = [root]
