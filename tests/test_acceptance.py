@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -171,6 +174,32 @@ def test_ac_5_network_restrictions(project: Path) -> None:
         assert sandbox.exec(["/usr/bin/python3", "-c", FETCH], timeout=30).exit_code != 0
         assert sandbox.exec(["getent", "hosts", "example.com"], timeout=30).exit_code != 0
         assert sandbox.exec(["/usr/bin/python3", "-c", LOCAL], timeout=30).stdout == "hello\n"
+
+
+def test_ac_5_git_remote_operations_work_with_the_hosts_the_user_lists(project: Path, tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    served = tmp_path / "served"
+    write(served, "work/file")
+    for words in (["init", "-q", "work"], ["-C", "work", "add", "."], ["-C", "work", "commit", "-qm", "one"],
+                  ["clone", "-q", "--bare", "work", "repo.git"], ["-C", "repo.git", "update-server-info"]):  # fmt: skip
+        subprocess.run([*git, *words], cwd=served, check=True)
+    handler = functools.partial(Quiet, directory=str(served))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        network = {"allowed_hosts": [f"git.test:{port}", "127.0.0.1"], "allow_git": True}
+        config = {"filesystem": {"root": str(project)}, "network": network}
+        with Sandbox(config, resolve=lambda host, port: ["127.0.0.1"]) as sandbox:
+            cloned = sandbox.exec(f"git clone -q http://git.test:{port}/repo.git && cat repo/file", timeout=60)
+            other = sandbox.exec(f"git ls-remote http://elsewhere.test:{port}/repo.git", timeout=60)
+        server.shutdown()
+    assert (cloned.exit_code, cloned.stdout) == (0, "content\n"), cloned.stderr
+    assert other.exit_code != 0
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """A test has nothing to say while it goes well."""
 
 
 def test_ac_6_sandbox_configuration(project: Path, home: Path) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.aio import AsyncSandbox
+    from sandbox.audit.feed import get_audit_feed_size, query_audit_feed, subscribe_audit_feed
+    from sandbox.audit.log import SandboxAuditLog
     from sandbox.config.model import Config
     from sandbox.errors import (
         CommandError,
@@ -43,6 +45,8 @@ _HOMES = {
     "Hooks": "sandbox.network.hooks",
     "Chunk": "sandbox.result",
     "ExecResult": "sandbox.result",
+    "SandboxAuditLog": "sandbox.audit.log",
+    **dict.fromkeys(("query_audit_feed", "subscribe_audit_feed", "get_audit_feed_size"), "sandbox.audit.feed"),
     **dict.fromkeys(("list_vms", "get_vm", "kill_vm"), "sandbox.registry.vms"),
     **dict.fromkeys(
         (
@@ -77,12 +81,16 @@ __all__ = [
     "NotFound",
     "Process",
     "Sandbox",
+    "SandboxAuditLog",
     "SandboxClosed",
     "SandboxError",
     "WallError",
+    "get_audit_feed_size",
     "get_vm",
     "kill_vm",
     "list_vms",
+    "query_audit_feed",
+    "subscribe_audit_feed",
 ]
 
 

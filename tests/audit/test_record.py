@@ -243,3 +243,14 @@ def test_every_metadata_value_is_json(value: float | str | None) -> None:
 
 def test_a_hostile_name_cannot_fill_the_disk() -> None:
     assert len(text("x" * 10**6)) < 5000
+
+
+@given(st.lists(st.binary(max_size=60), max_size=5))
+def test_reading_a_record_that_somebody_filled_with_anything_never_fails(lines: list[bytes]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        Path(place, "audit.jsonl").write_bytes(b"\n".join(lines))
+        list(entries(place))
+        verify(place)
+        Record(place).write("policy_decision", "still writing")

@@ -261,6 +261,7 @@ def test_the_hook_refuses_with_the_reason_and_else_leaves_the_question_to_the_ag
         ("Bash", {"command": "ls && cat ~/other/x"}),
         ("Bash", {"command": "cp --to=x sub/server.pem /tmp"}),
         ("NotebookEdit", {"notebook_path": "/srv/x.ipynb"}),
+        ("WebFetch", {"url": "https://evil.example/x"}),
     ],
 )
 def test_the_hook_refuses(project: Path, tool: str, given: dict[str, object]) -> None:
@@ -277,6 +278,13 @@ def test_a_hook_that_cannot_judge_blocks(project: Path, data: str) -> None:
     else:
         assert done.returncode == 2
         assert done.stderr.startswith("sandbox: ")
+
+
+def test_the_hook_lets_allowed_hosts_pass(project: Path) -> None:
+    sandbox("config", "--global", "set", "network.allowed_hosts", "[docs.python.org]", cwd=project)
+    assert hook(project, "WebFetch", url="https://docs.python.org/3/").stdout == ""
+    assert '"deny"' in hook(project, "WebFetch", url="https://docs.python.org.evil.example/").stdout
+    assert hook(project, "WebFetch", url="https://[").returncode == 2
 
 
 def test_the_hook_is_installed_once_and_beside_what_is_there(project: Path) -> None:

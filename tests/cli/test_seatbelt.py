@@ -64,7 +64,7 @@ def test_secrets_are_placeholders_and_the_authority_is_trusted(project: Path) ->
     asked = config(network={"secrets": {"KEY": secret}}, environment={"set": {"KEY": "${KEY}"}})
     assert run(asked, ["sh", "-c", 'env >env; cp "$SSL_CERT_FILE" bundle']) == 0
     seen = (project / "env").read_text()
-    assert "the-real-one" not in seen and "KEY=sandbox-secret-" in seen
+    assert "the-real-one" not in seen and "KEY=SANDBOX_PLACEHOLDER_" in seen
     assert "BEGIN CERTIFICATE" in (project / "bundle").read_text()
 
 

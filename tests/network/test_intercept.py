@@ -213,6 +213,21 @@ def test_many_at_once_and_the_gate_keeps_up(furnished: Make) -> None:
     assert sorted(int(one["target"][1:]) for one in place.origins["api.test"].seen) == list(range(200))
 
 
+def test_a_sandbox_with_a_secret_starts_without_the_machinery_of_connections(tmp_path: Path) -> None:
+    code = """
+import sys
+from sandbox import Sandbox
+secret = {"value": "a-value-of-some-length", "hosts": ["a.test"]}
+with Sandbox({"network": {"allowed_hosts": ["a.test"], "secrets": {"KEY": secret}}}) as sandbox:
+    sandbox.exec(["true"])
+    print(sorted({"asyncio", "ssl", "h11", "h2", "wsproto", "starlark"} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 def test_what_an_origin_says_is_passed_as_it_is(furnished: Make) -> None:
     place = furnished()
     place.origins["api.test"].answer = lambda *_: (200, [("Content-Type", "x/y")], json.dumps({"ü": 1}).encode())

@@ -153,8 +153,8 @@ def test_what_the_host_would_run_later_cannot_be_written(project: Path, path: st
 
 @pytest.mark.parametrize(
     "path",
-    [".vscode/tasks.json", ".idea/x.xml", ".claude/settings.json", ".claude/agents/x.md", ".cursor/rules",
-     ".uds/config.yaml", ".sandbox/config.yaml", ".git/hooks/pre-commit"],
+    [".vscode/tasks.json", ".idea/x.xml", ".claude/settings.json", ".claude/agents/x.md", ".cursor/mcp.json",
+     ".git/hooks/pre-commit"],
 )  # fmt: skip
 def test_what_the_host_would_run_later_cannot_be_made_either(project: Path, path: str) -> None:
     (project / ".git").mkdir()

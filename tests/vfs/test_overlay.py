@@ -126,8 +126,13 @@ class OverlayLikePlain(RuleBasedStateMachine):
         assert tree(self.lower) == self.before
 
 
-TestOverlayLikePlain = OverlayLikePlain.TestCase
-TestOverlayLikePlain.settings = settings(max_examples=150, stateful_step_count=25)
+class TestOverlayLikePlain(OverlayLikePlain.TestCase):  # type: ignore[misc, valid-type]
+    settings = settings(max_examples=100, stateful_step_count=25)
+
+
+@pytest.mark.soak
+class TestOverlayLikePlainForLong(OverlayLikePlain.TestCase):  # type: ignore[misc, valid-type]
+    settings = settings(max_examples=5000, stateful_step_count=40)
 
 
 def test_a_removed_file_stays_away_and_can_be_made_anew() -> None:

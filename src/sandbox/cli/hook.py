@@ -86,13 +86,19 @@ def decide(resolved: Resolved, project: str, tool: str, given: dict[str, Any], a
     from sandbox.cli.agent import guard
     from sandbox.cli.why import path_decision
     from sandbox.config.agents import find
-    from sandbox.policy.tools import SHELL, ToolGuard
+    from sandbox.policy.tools import NETWORKERS, SHELL, ToolGuard
 
     config = resolved.config
     tools = guard(find(project, agent), config) if agent else ToolGuard(config.tools, root=config.filesystem.root)
     decision = tools.check(tool, given)
     if not decision:
         return decision
+    if tool in NETWORKERS and isinstance(given.get("url"), str):
+        from sandbox.cli.why import host_decision
+
+        found = host_decision(resolved, _address(given["url"]))
+        if not found:
+            return found
     operation = "read" if tool in _READS else "write"
     for key in ("file_path", "notebook_path", "path"):
         if isinstance(given.get(key), str):
@@ -105,6 +111,20 @@ def decide(resolved: Resolved, project: str, tool: str, given: dict[str, Any], a
             if not found and (found.rule != "outside-project-root" or word.startswith(("/", "~", ".."))):
                 return found
     return decision
+
+
+def _address(url: str) -> str:
+    """The host and port that a URL means. Raises SandboxError when that is not one host."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError:
+        raise SandboxError(f"{url!r} is not a URL") from None
+    if not parts.hostname:
+        raise SandboxError(f"{url!r} is not a URL")
+    return f"[{parts.hostname}]:{port}" if ":" in parts.hostname else f"{parts.hostname}:{port}"
 
 
 def shell_paths(line: str) -> list[str]:

@@ -104,11 +104,12 @@ def tool_list(value: object, file: str) -> list[str]:
 def split_tools(text: str) -> list[str]:
     """`Read, Bash(git:diff, git:log)` into its two patterns: commas in parentheses do not separate."""
     found, depth, start = [], 0, 0
-    for at, sign in enumerate(f"{text},"):
+    for at, sign in enumerate(text):
         depth += (sign == "(") - (sign == ")")
         if sign == "," and depth <= 0:
             found.append(text[start:at].strip())
             start = at + 1
+    found.append(text[start:].strip())  # with an open parenthesis too: an error later, never a list that lost its end
     return [one for one in found if one]
 
 

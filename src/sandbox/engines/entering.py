@@ -76,7 +76,10 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
             if not data:
                 break
             answers.append((data, fds))
-    os.waitpid(child, 0)
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        pass  # the program we are part of reaps every child it sees
     return answers
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 
-DIRECTORIES = (".claude", ".cursor", ".idea", ".sandbox", ".uds", ".vscode", ".git/hooks")
-FILES = (".mcp.json", ".envrc", ".gitmodules", ".git")
+# Few, since each costs a start and an end a little. Our own (`.sandbox`, `.uds`) can only tighten, so they may be made.
+DIRECTORIES = (".claude", ".cursor", ".idea", ".vscode", ".git/hooks")
+FILES = (".mcp.json", ".envrc", ".gitmodules", ".git", ".sandbox", ".uds")
 # Read from the home directory; elsewhere they are files like any other.
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
 

@@ -84,7 +84,7 @@ class Replacer:
 
 
 # %41, \u0041 and \/ are how an address and JSON write what they do not want to write plainly.
-_ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})|\\u00([0-9A-Fa-f]{2})|\\([\x21-\x7e])")
+_ESCAPED = re.compile(rb"[%\\](?:(?<=%)([0-9A-Fa-f]{2})|(?<=\\)u00([0-9A-Fa-f]{2})|(?<=\\)([/\"\\]))")
 _PARTIAL_ESCAPE = re.compile(rb"(?:%[0-9A-Fa-f]?|\\(?:u(?:0(?:0[0-9A-Fa-f]?)?)?)?)\Z")
 
 

@@ -21,7 +21,7 @@ def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
 
     found: dict[str, str] = {}
     for name, secret in secrets.items():
-        text = secret.placeholder or f"sandbox-secret-{urandom(16).hex()}"
+        text = secret.placeholder or f"SANDBOX_PLACEHOLDER_{urandom(16).hex()}"
         path = f"network.secrets.{name}.placeholder"
         if len(text) < _SHORTEST or not all("!" <= letter <= "~" for letter in text):
             raise ConfigError(f"must be at least {_SHORTEST} printable characters without spaces", path=path)

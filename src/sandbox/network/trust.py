@@ -35,10 +35,10 @@ BUNDLE_VARIABLES = (
     "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO",
     "PIP_CERT",
-    "UV_NATIVE_TLS_CERT_FILE",
     "npm_config_cafile",
     "AWS_CA_BUNDLE",
     "CARGO_HTTP_CAINFO",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 )
 EXTRA_VARIABLES = ("NODE_EXTRA_CA_CERTS", "DENO_CERT")  # these add to what the program brings along
 

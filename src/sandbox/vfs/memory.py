@@ -202,7 +202,7 @@ class MemoryProvider(Provider):
                 raise failure(errno.EEXIST, path)
             if flags == os.XATTR_REPLACE and name not in held:
                 raise failure(errno.ENODATA, path)
-            if sum(map(len, held.values())) + len(value) > XATTR_MAX:
+            if sum(len(one) + len(held[one]) for one in held) + len(name) + len(value) > XATTR_MAX:
                 raise failure(errno.ENOSPC, path)
             inode.xattrs = {**held, name: value}
             inode.ctime_ns = now_ns()

@@ -67,7 +67,8 @@ class Watch:
             os.close(fd)
 
     def _add(self, tree: str, path: str, *, tell: bool) -> None:
-        """Watches a directory and everything below; what a new one already holds is told as made just now."""
+        """Watches a directory and everything below. With `tell`, what is in one not watched so far is told as made
+        just now: it may have been filled, and even moved, before we came to it."""
         if path.count("/") > MOST_DEEP:
             return
         try:
@@ -76,6 +77,7 @@ class Watch:
                 if number < 0 or len(self._places) >= MOST_DIRECTORIES:
                     self._incomplete()
                     return
+                new = number not in self._places
                 self._places[number] = tree, path
                 with os.scandir(fd) as entries:
                     found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -83,7 +85,7 @@ class Watch:
             return  # gone again, or not ours to read
         for name, is_dir in found:
             place = join(path, name)
-            if tell:
+            if tell and new:
                 self._tell("mkdir" if is_dir else "create", tree, place)
             if is_dir:
                 self._add(tree, place, tell=tell)
@@ -140,7 +142,7 @@ class Watch:
         elif mask & IN_MOVED_TO:
             self._tell("rename" if self._moving.pop(cookie, None) else "create", tree, path)
             if is_dir:
-                self._add(tree, path, tell=False)  # the same watch, at its new path
+                self._add(tree, path, tell=True)  # most often the same watch, at its new path
         elif mask & IN_ATTRIB and not is_dir:
             self._tell("setattr", tree, path)
 

@@ -9,21 +9,30 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandbox.config.trees import remove_tree
 from sandbox.errors import NotFound, SandboxError
-from sandbox.vfs.beneath import opened, parent_of
-from sandbox.vfs.changes import Change, State, changes, open_regular, state_of
-from sandbox.vfs.provider import join, split
+from sandbox.vfs.beneath import parent_of
+from sandbox.vfs.carry import (
+    MovedOn,
+    check_unmoved,
+    make_directory,
+    make_parents,
+    put_file,
+    put_link,
+    remove,
+    set_mode,
+    tree,
+)
+from sandbox.vfs.changes import Change, changes, open_regular, state_of
+from sandbox.vfs.provider import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-COPY = 1 << 24
 CHANGED = "the file was changed on the host since the sandbox started"
 
 
@@ -171,16 +180,16 @@ class Workspace:
                 return self._delete(project, path, change)
             assert change.after is not None
             if split(path)[0] != "/":
-                _make_parents(upper, project, split(path)[0])
+                make_parents(upper, project, split(path)[0])
             if change.kind == "mode":
-                _set_mode(project, path, change.after.mode)
+                set_mode(project, path, change.after.mode)
             elif change.after.kind == "directory":
-                _make_directory(project, path, change.after.mode)
+                make_directory(project, path, change.after.mode)
             elif change.after.kind == "link":
-                _put_link(project, path, change)
+                put_link(project, path, change)
             else:
-                _put_file(upper, project, path, change)
-        except _MovedOn as problem:
+                put_file(upper, project, path, change)
+        except MovedOn as problem:
             return str(problem)
         except OSError as problem:
             if problem.errno in (errno.ELOOP, errno.EXDEV):
@@ -195,18 +204,18 @@ class Workspace:
         assert change.before is not None
         if change.before.kind != "directory":
             with parent_of(project, path) as (parent, name):
-                _check_unmoved(project, path, change.before)
+                check_unmoved(project, path, change.before)
                 os.unlink(name, dir_fd=parent)
             return None
         newer = self._newer(project, path)
         if newer is not None:
             return f"{newer[1:]} was changed on the host since the sandbox started"
-        _remove(project, path)
+        remove(project, path)
         return None
 
     def _newer(self, project: int, path: str) -> str | None:
         """The first file below that the host changed since the start."""
-        for place, state in _tree(project, path):
+        for place, state in tree(project, path):
             newer = state.kind != "directory" and state.identity[1] > self._started_ns
             if newer and self._applied.get(place[1:]) != list(state.identity):
                 return place
@@ -224,10 +233,6 @@ class Workspace:
         os.replace(f"{target}.new", target)
 
 
-class _MovedOn(Exception):
-    """The host's file is no longer the one that was compared."""
-
-
 def _refusal(change: Change, named: Sequence[str], overwrite: bool) -> str | None:
     if change.impossible:
         return change.impossible
@@ -240,123 +245,3 @@ def _refusal(change: Change, named: Sequence[str], overwrite: bool) -> str | Non
 
 def _at_or_below(path: str, place: str) -> bool:
     return not place or path == place or path.startswith(place + "/")
-
-
-def _check_unmoved(project: int, path: str, before: State | None) -> None:
-    now = state_of(project, path)
-    if (now and now.identity) != (before and before.identity):
-        raise _MovedOn("the file was changed on the host just now")
-
-
-def _make_parents(upper: int, project: int, path: str) -> None:
-    """Directories that only the sandbox has, when a single file in them is carried over."""
-    if path == "/" or state_of(project, path) is not None:
-        return
-    _make_parents(upper, project, split(path)[0])
-    state = state_of(upper, path)
-    _make_directory(project, path, state.mode if state else 0o755)
-
-
-def _make_directory(project: int, path: str, mode: int) -> None:
-    with parent_of(project, path) as (parent, name):
-        try:
-            os.mkdir(name, 0o700, dir_fd=parent)
-        except FileExistsError:
-            if state_of(project, path) is None:
-                raise
-        with opened(project, path, os.O_RDONLY | os.O_DIRECTORY) as fd:
-            _take_over(fd, None, parent)
-            os.fchmod(fd, mode & 0o777)
-
-
-def _set_mode(project: int, path: str, mode: int) -> None:
-    with opened(project, path) as fd:
-        if stat.S_ISLNK(os.fstat(fd).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        os.chmod(f"/proc/self/fd/{fd}", mode & 0o777)
-
-
-def _put_link(project: int, path: str, change: Change) -> None:
-    assert change.after is not None and change.after.target is not None
-    with parent_of(project, path) as (parent, name):
-        fresh = _fresh_name()
-        os.symlink(change.after.target, fresh, dir_fd=parent)
-        _put(project, path, parent, fresh, name, change.before)
-
-
-def _put_file(upper: int, project: int, path: str, change: Change) -> None:
-    assert change.after is not None
-    source = open_regular(upper, path)
-    try:
-        with parent_of(project, path) as (parent, name):
-            fresh = _fresh_name()
-            target = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
-            try:
-                while os.sendfile(target, source, None, COPY):
-                    pass
-                _take_over(target, _owner(project, path) if change.before else None, parent)
-                os.fchmod(target, change.after.mode & 0o777)
-                os.fsync(target)
-            except BaseException:
-                os.unlink(fresh, dir_fd=parent)
-                raise
-            finally:
-                os.close(target)
-            _put(project, path, parent, fresh, name, change.before)
-    finally:
-        os.close(source)
-
-
-def _put(project: int, path: str, parent: int, fresh: str, name: str, before: State | None) -> None:
-    """The last step, which makes a finished file appear under its name in one go."""
-    try:
-        _check_unmoved(project, path, before)
-        if before is None:
-            # Never over something that has appeared since: a second name fails where a rename would replace.
-            os.link(fresh, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
-            os.unlink(fresh, dir_fd=parent)
-        else:
-            os.rename(fresh, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:
-        os.unlink(fresh, dir_fd=parent)
-        raise
-
-
-def _fresh_name() -> str:
-    return f".sandbox-apply-{os.urandom(8).hex()}"
-
-
-def _owner(project: int, path: str) -> tuple[int, int]:
-    with opened(project, path) as fd:
-        told = os.fstat(fd)
-        return told.st_uid, told.st_gid
-
-
-def _take_over(fd: int, owner: tuple[int, int] | None, parent: int) -> None:
-    """Root carries changes over into somebody's project: the files stay, or become, that person's."""
-    if os.geteuid() == 0:
-        told = os.fstat(parent)
-        os.fchown(fd, *(owner or (told.st_uid, told.st_gid)))
-
-
-def _tree(root: int, path: str) -> Iterator[tuple[str, State]]:
-    """Everything below a host directory, children before parents."""
-    with opened(root, path, os.O_RDONLY | os.O_DIRECTORY) as fd:
-        names = os.listdir(fd)
-    for name in names:
-        place = join(path, name)
-        state = state_of(root, place)
-        if state is None:
-            continue
-        if state.kind == "directory":
-            yield from _tree(root, place)
-        yield place, state
-
-
-def _remove(root: int, path: str) -> None:
-    for place, state in [*_tree(root, path), (path, State("directory", 0, 0))]:
-        with parent_of(root, place) as (parent, name):
-            if state.kind == "directory":
-                os.rmdir(name, dir_fd=parent)
-            else:
-                os.unlink(name, dir_fd=parent)

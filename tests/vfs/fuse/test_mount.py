@@ -195,3 +195,15 @@ def test_without_the_device_the_error_says_how_to_get_it(tmp_path: Path) -> None
         open_device(str(tmp_path / "none"))
     problem = PermissionError(13, "Permission denied")
     assert "chmod 0666 /dev/fuse" in mounting.unavailable("/dev/fuse", problem)
+
+
+def test_a_tree_deeper_than_any_path_ends_with_an_error(mount: Mount) -> None:
+    program = """
+import errno, os
+depth = 0
+try:
+    while True: os.mkdir("deeper"); os.chdir("deeper"); depth += 1
+except OSError as problem: print(errno.errorcode[problem.errno], 500 < depth < 700)
+"""
+    point = mount(MemoryProvider())
+    assert point.out(f"{PYTHON} -c '{program}'; mv deeper other; ls other") == "ENAMETOOLONG True\ndeeper\n"

@@ -9,6 +9,7 @@ from threading import Event
 
 import pytest
 
+from sandbox.vfs.fuse.session import MOST_STUCK
 from sandbox.vfs.memory import MemoryProvider
 from sandbox.vfs.provider import DirEntry, FileInfo, Handle
 from tests.vfs.conftest import MountPoint
@@ -67,10 +68,19 @@ def hanging() -> Iterator[Hanging]:
 
 def test_a_provider_that_hangs_is_a_timeout_and_the_mount_lives(mount: Mount, hanging: Hanging) -> None:
     point = mount(hanging, deadline=0.2)
-    # More of them than there are threads at first, and more than would ever be started.
-    script = "for i in $(seq 80); do cat hang$i & done; wait"
-    assert point.sh(script).stderr.count("Connection timed out") >= 1
+    # More of them than there are threads at first.
+    script = "for i in $(seq 20); do cat hang$i & done; wait"
+    assert point.sh(script).stderr.count("Connection timed out") == 20
+    assert well(point)
+
+
+def test_a_provider_that_hangs_again_and_again_is_no_longer_asked(mount: Mount, hanging: Hanging) -> None:
+    point = mount(hanging, deadline=0.1)
+    failed = point.sh(f"for i in $(seq {MOST_STUCK + 20}); do cat hang$i & done; wait; echo x > other").stderr
+    assert failed.count("Connection timed out") >= MOST_STUCK
+    assert "Input/output error" in failed or "I/O error" in failed
     hanging.released.set()
+    point.sh("until echo x > other; do :; done 2>/dev/null")  # once the threads have come back
     assert well(point)
 
 

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.fuse.wire import ROOT
-from sandbox.vfs.provider import failure, join
+from sandbox.vfs.provider import PATH_MAX, failure, join
 
 if TYPE_CHECKING:
     from sandbox.vfs.provider import Handle
@@ -65,7 +65,10 @@ class Nodes:
             return self._path(node)
 
     def child(self, parent: Node, name: str) -> str:
-        return join(self.path(parent), name)
+        path = join(self.path(parent), name)
+        if len(path) > PATH_MAX:  # by relative steps a tenant could go on for ever, and each path would grow
+            raise failure(errno.ENAMETOOLONG)
+        return path
 
     def found(self, parent: Node, name: str, ino: int, kind: int) -> Node:
         """The node of what a provider showed at a place, counted as looked up once more."""
@@ -137,11 +140,16 @@ class Nodes:
             del self._by_ino[node.ino]
 
     def _path(self, node: Node) -> str:
-        if node is self.root:
-            return "/"
-        if node.path is None or node.age != self._age:
+        """Without recursion: how deep a tree is, is a tenant's choice."""
+        above: list[tuple[Node, str]] = []
+        while node is not self.root and (node.path is None or node.age != self._age):
             if not node.places:
                 raise failure(errno.ENOENT)
             parent, name = node.places[-1]  # the place seen last
-            node.path, node.age = join(self._path(parent), name), self._age
-        return node.path
+            above.append((node, name))
+            node = parent
+        path = node.path or "/"
+        for below, name in reversed(above):
+            path = below.path = join(path, name)
+            below.age = self._age
+        return path

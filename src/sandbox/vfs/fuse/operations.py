@@ -8,46 +8,31 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from itertools import count
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.fuse import wire
 from sandbox.vfs.fuse.directory import Directory
 from sandbox.vfs.fuse.nodes import Node, Nodes
-from sandbox.vfs.fuse.wire import Attr, Init, Op
-from sandbox.vfs.provider import PATH_MAX, Changes, FileInfo, failure
+from sandbox.vfs.fuse.request import KIND, REGULAR, Request, packed
+from sandbox.vfs.fuse.wire import Init, Op
+from sandbox.vfs.provider import PATH_MAX, FileInfo, failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.vfs.provider import Handle, Provider
+    from sandbox.vfs.provider import Changes, Handle, Provider
 
     Buffer = bytes | bytearray | memoryview
-    Handler = Callable[["Request"], Buffer | tuple[Buffer, ...]]
+    Handler = Callable[[Request], Buffer]
 
 RENAME_NOREPLACE = 1
-REGULAR = 0o100000
-KIND = 0o170000
+MOST_OPEN = 65536
 
 _CHANGING = frozenset({
     Op.SETATTR, Op.SYMLINK, Op.MKNOD, Op.MKDIR, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.LINK, Op.WRITE,
     Op.CREATE, Op.SETXATTR, Op.REMOVEXATTR,
 })  # fmt: skip
-
-
-class Request:
-    """One request of the kernel; `body` is valid until it is answered."""
-
-    __slots__ = ("body", "gid", "node", "op", "pid", "uid", "unique")
-
-    def __init__(self, data: memoryview) -> None:
-        _, self.op, self.unique, self.node, self.uid, self.gid, self.pid, _, _ = wire.IN_HEADER.unpack_from(data)
-        self.body = data[wire.IN_HEADER.size :]
-
-    def names(self, skip: int) -> list[str]:
-        """The NUL-ended strings after the first `skip` bytes."""
-        return [os.fsdecode(name) for name in bytes(self.body[skip:]).split(b"\0")[:-1]]
 
 
 class Operations:
@@ -68,7 +53,7 @@ class Operations:
             op: getattr(self, f"_{op.name.lower()}") for op in Op if hasattr(self, f"_{op.name.lower()}")
         }
 
-    def handle(self, request: Request) -> Buffer | tuple[Buffer, ...]:
+    def handle(self, request: Request) -> Buffer:
         """Does what is asked. Raises OSError for the tenant; anything else is the provider's fault."""
         handler = self._handlers.get(request.op)
         if handler is None:
@@ -77,16 +62,15 @@ class Operations:
             raise failure(errno.EROFS)
         return handler(request)
 
-    def undelivered(self, op: int, reply: Buffer | tuple[Buffer, ...]) -> None:
+    def undelivered(self, op: int, reply: Buffer) -> None:
         """The kernel no longer wanted the answer (its process was killed, or it came too late): take back what it
         would have owned."""
-        data = bytes(reply[0]) if isinstance(reply, tuple) else bytes(reply)
         if op in (Op.OPEN, Op.OPENDIR):
-            self._close(wire.OPEN_OUT.unpack_from(data)[0])
+            self._close(wire.OPEN_OUT.unpack_from(reply)[0])
         elif op in (Op.LOOKUP, Op.MKNOD, Op.MKDIR, Op.SYMLINK, Op.LINK, Op.CREATE):
-            self.nodes.forget(wire.ENTRY.unpack_from(data)[0], 1)
+            self.nodes.forget(wire.ENTRY.unpack_from(reply)[0], 1)
             if op == Op.CREATE:
-                self._close(wire.OPEN_OUT.unpack_from(data, 128)[0])
+                self._close(wire.OPEN_OUT.unpack_from(reply, 128)[0])
 
     def close(self) -> None:
         """The mount is gone: give everything back."""
@@ -197,26 +181,9 @@ class Operations:
         return self._attributes(node, self._info(node, handle))
 
     def _setattr(self, request: Request) -> bytes:
-        (
-            valid, _, number, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
-        ) = wire.SETATTR_IN.unpack_from(request.body)  # fmt: skip
-        changes: Changes = {}
-        if valid & Attr.MODE:
-            changes["mode"] = mode & 0o7777
-        if valid & Attr.UID:
-            changes["uid"] = uid
-        if valid & Attr.GID:
-            changes["gid"] = gid
-        if valid & Attr.SIZE:
-            if size >= 1 << 63:
-                raise failure(errno.EFBIG)
-            changes["size"] = size
-        if valid & (Attr.ATIME | Attr.ATIME_NOW):
-            changes["atime_ns"] = _nanoseconds(atime, atime_ns, bool(valid & Attr.ATIME_NOW))
-        if valid & (Attr.MTIME | Attr.MTIME_NOW):
-            changes["mtime_ns"] = _nanoseconds(mtime, mtime_ns, bool(valid & Attr.MTIME_NOW))
+        number, changes = request.changes()
         node = self.nodes[request.node]
-        handle = self._handles[number][1] if valid & Attr.FH and number in self._handles else None
+        handle = self._handles[number][1] if number in self._handles else None
         if not node.places and not node.handles and set(changes) <= {"atime_ns", "mtime_ns"} and node.kind == REGULAR:
             # The kernel writes back the times of a file that nobody can reach any more, and would call it an error.
             return self._attributes(node, FileInfo(mode=node.kind, nlink=0))
@@ -254,12 +221,14 @@ class Operations:
     # Files
 
     def _open(self, request: Request) -> bytes:
+        self._check_room()
         flags, _ = wire.OPEN_IN.unpack_from(request.body)
         node = self.nodes[request.node]
         path = self.nodes.path(node)
         return self._opened(node, self.provider.open(path, self._meant(flags)))
 
     def _create(self, request: Request) -> bytes:
+        self._check_room()
         flags, mode, _, _ = wire.CREATE_IN.unpack_from(request.body)
         parent, name = self.nodes[request.node], request.names(wire.CREATE_IN.size)[0]
         path = self.nodes.child(parent, name)
@@ -309,6 +278,7 @@ class Operations:
     # Directories
 
     def _opendir(self, request: Request) -> bytes:
+        self._check_room()
         number = next(self._numbers)
         node = self.nodes[request.node]
         self._directories[number] = Directory(node, lambda: self.provider.readdir(self.nodes.path(node)))
@@ -360,6 +330,11 @@ class Operations:
         if self._writeback and flags & os.O_ACCMODE == os.O_WRONLY:
             flags = (flags & ~os.O_ACCMODE) | os.O_RDWR
         return flags
+
+    def _check_room(self) -> None:
+        """What is open costs memory here, outside the limits that tenants are held to."""
+        if len(self._handles) + len(self._directories) >= MOST_OPEN:
+            raise failure(errno.ENFILE)
 
     def _opened(self, node: Node, handle: Handle) -> bytes:
         number = next(self._numbers)
@@ -418,7 +393,7 @@ class Operations:
     def _packed_entry(self, node: Node, info: FileInfo) -> bytes:
         seconds, rest = self._lifetime
         try:
-            return wire.ENTRY.pack(node.id, 0, seconds, seconds, rest, rest) + _packed(node, info)
+            return wire.ENTRY.pack(node.id, 0, seconds, seconds, rest, rest) + packed(node, info)
         except BaseException:
             self.nodes.forget(node.id, 1)
             raise
@@ -426,7 +401,7 @@ class Operations:
     def _attributes(self, node: Node, info: FileInfo) -> bytes:
         if (info.mode & KIND or REGULAR) != node.kind:
             raise failure(errno.ESTALE)  # another file has its name now: the kernel must look it up again
-        return wire.ATTR_OUT.pack(*self._lifetime, 0) + _packed(node, info)
+        return wire.ATTR_OUT.pack(*self._lifetime, 0) + packed(node, info)
 
     def _need_xattrs(self) -> None:
         if not self.provider.xattrs:
@@ -439,39 +414,3 @@ class Operations:
         if len(value) > size:
             raise failure(errno.ERANGE)
         return value
-
-
-def _nanoseconds(seconds: int, rest: int, now: bool) -> int:
-    if now:
-        # The fine clock: never older than what the provider, or a file system behind it, has stamped before.
-        return time.time_ns()
-    if seconds >= 1 << 63:  # before 1970
-        seconds -= 1 << 64
-    return seconds * 1_000_000_000 + rest
-
-
-def _packed(node: Node, info: FileInfo) -> bytes:
-    size = info.size
-    if not 0 <= size < 1 << 63:
-        raise failure(errno.EIO)
-    atime, atime_ns = divmod(info.atime_ns, 1_000_000_000)
-    mtime, mtime_ns = divmod(info.mtime_ns, 1_000_000_000)
-    ctime, ctime_ns = divmod(info.ctime_ns, 1_000_000_000)
-    return wire.ATTR.pack(
-        info.ino or node.id,
-        size,
-        (size + 511) // 512 if info.blocks is None else info.blocks,
-        atime & 0xFFFF_FFFF_FFFF_FFFF,
-        mtime & 0xFFFF_FFFF_FFFF_FFFF,
-        ctime & 0xFFFF_FFFF_FFFF_FFFF,
-        atime_ns,
-        mtime_ns,
-        ctime_ns,
-        node.kind | (info.mode & 0o7777),
-        info.nlink,
-        info.uid,
-        info.gid,
-        0,  # tenants have no devices
-        4096,
-        0,
-    )

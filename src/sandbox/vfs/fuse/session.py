@@ -16,7 +16,8 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.fuse import wire
-from sandbox.vfs.fuse.operations import Operations, Request
+from sandbox.vfs.fuse.operations import Operations
+from sandbox.vfs.fuse.request import Request
 from sandbox.vfs.fuse.wire import Op
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Session:
         self._workers: list[_Worker] = []
         self._living = 0
         self._stuck = 0
+        # Once the mount is gone nobody new may use the device: its number may soon be another file's.
+        self._over = False
         self._lock = Lock()
         self._work = Event()
         self._awake = False
@@ -87,6 +90,8 @@ class Session:
     def _add_worker(self) -> None:
         worker = _Worker()
         with self._lock:
+            if self._over:
+                return
             self._workers.append(worker)
             self._living += 1
         Thread(target=self._serve, args=(worker,), name="sandbox-fuse", daemon=True).start()
@@ -119,7 +124,7 @@ class Session:
         if not self._awake:
             self._awake = True
             self._work.set()
-        reply: Buffer | tuple[Buffer, ...] = b""
+        reply: Buffer = b""
         problem = 0
         try:
             if self._stuck >= MOST_STUCK:
@@ -140,12 +145,11 @@ class Session:
         if not delivered and not problem:
             self._operations.undelivered(request.op, reply)
 
-    def _answer(self, unique: int, problem: int, reply: Buffer | tuple[Buffer, ...] = b"") -> bool:
+    def _answer(self, unique: int, problem: int, reply: Buffer = b"") -> bool:
         """Sends an answer; false when nobody waits for it any more."""
-        parts = () if problem else reply if isinstance(reply, tuple) else (reply,)
-        size = wire.OUT_HEADER.size + sum(map(len, parts))
+        body = b"" if problem else reply
         try:
-            os.writev(self._device, (wire.OUT_HEADER.pack(size, -problem, unique), *parts))
+            os.writev(self._device, (wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), -problem, unique), body))
             return True
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENODEV) or problem:
@@ -156,6 +160,7 @@ class Session:
 
     def _left(self, worker: _Worker) -> None:
         with self._lock:
+            self._over = self._over or not worker.stuck
             self._workers.remove(worker)
             self._living -= 1
             self._stuck -= worker.stuck

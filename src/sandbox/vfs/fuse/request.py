@@ -1,0 +1,92 @@
+"""A request as it comes from the kernel, and attributes as they go back to it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import TYPE_CHECKING
+
+from sandbox.vfs.fuse import wire
+from sandbox.vfs.fuse.wire import Attr
+from sandbox.vfs.provider import failure
+
+if TYPE_CHECKING:
+    from sandbox.vfs.fuse.nodes import Node
+    from sandbox.vfs.provider import Changes, FileInfo
+
+REGULAR = 0o100000
+KIND = 0o170000
+
+
+class Request:
+    """One request of the kernel; `body` is valid until it is answered."""
+
+    __slots__ = ("body", "gid", "node", "op", "pid", "uid", "unique")
+
+    def __init__(self, data: memoryview) -> None:
+        _, self.op, self.unique, self.node, self.uid, self.gid, self.pid, _, _ = wire.IN_HEADER.unpack_from(data)
+        self.body = data[wire.IN_HEADER.size :]
+
+    def names(self, skip: int) -> list[str]:
+        """The NUL-ended strings after the first `skip` bytes."""
+        return [os.fsdecode(name) for name in bytes(self.body[skip:]).split(b"\0")[:-1]]
+
+    def changes(self) -> tuple[int, Changes]:
+        """Of SETATTR: the open file it is about (0: none) and what is to be changed."""
+        (
+            valid, _, number, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
+        ) = wire.SETATTR_IN.unpack_from(self.body)  # fmt: skip
+        changes: Changes = {}
+        if valid & Attr.MODE:
+            changes["mode"] = mode & 0o7777
+        if valid & Attr.UID:
+            changes["uid"] = uid
+        if valid & Attr.GID:
+            changes["gid"] = gid
+        if valid & Attr.SIZE:
+            if size >= 1 << 63:
+                raise failure(errno.EFBIG)
+            changes["size"] = size
+        if valid & (Attr.ATIME | Attr.ATIME_NOW):
+            changes["atime_ns"] = _nanoseconds(atime, atime_ns, bool(valid & Attr.ATIME_NOW))
+        if valid & (Attr.MTIME | Attr.MTIME_NOW):
+            changes["mtime_ns"] = _nanoseconds(mtime, mtime_ns, bool(valid & Attr.MTIME_NOW))
+        return number if valid & Attr.FH else 0, changes
+
+
+def packed(node: Node, info: FileInfo) -> bytes:
+    """The kernel's `struct fuse_attr` of what a provider said. Raises for what it cannot mean."""
+    size = info.size
+    if not 0 <= size < 1 << 63:
+        raise failure(errno.EIO)
+    atime, atime_ns = divmod(info.atime_ns, 1_000_000_000)
+    mtime, mtime_ns = divmod(info.mtime_ns, 1_000_000_000)
+    ctime, ctime_ns = divmod(info.ctime_ns, 1_000_000_000)
+    return wire.ATTR.pack(
+        info.ino or node.id,
+        size,
+        (size + 511) // 512 if info.blocks is None else info.blocks,
+        atime & 0xFFFF_FFFF_FFFF_FFFF,
+        mtime & 0xFFFF_FFFF_FFFF_FFFF,
+        ctime & 0xFFFF_FFFF_FFFF_FFFF,
+        atime_ns,
+        mtime_ns,
+        ctime_ns,
+        node.kind | (info.mode & 0o7777),
+        info.nlink,
+        info.uid,
+        info.gid,
+        0,  # tenants have no devices
+        4096,
+        0,
+    )
+
+
+def _nanoseconds(seconds: int, rest: int, now: bool) -> int:
+    if now:
+        # The fine clock: never older than what the provider, or a file system behind it, has stamped before.
+        return time.time_ns()
+    if seconds >= 1 << 63:  # before 1970
+        seconds -= 1 << 64
+    return seconds * 1_000_000_000 + rest
