@@ -154,6 +154,20 @@ def test_what_is_refused_inside_what_is_refused_holds_up_nothing(project: Path) 
         assert SECRET not in sandbox.exec("cat secrets/db .env").stdout
 
 
+def test_it_stands_beside_an_overlay_own_directories_and_a_gate_with_hooks(project: Path, home: Path) -> None:
+    class Hooks:
+        def on_request(self, request: object) -> None:
+            """Nothing: that there is one makes the gate intercept."""
+
+    config = {
+        "filesystem": {"root": str(project), "blocked_patterns": [".env", "secrets/"], "overlay": True},
+        "vfs": {"mounts": {"/data": {"type": "memory"}}},
+    }
+    with Sandbox(config, hooks=Hooks()) as sandbox:
+        result = sandbox.exec("cat .env secrets/db; echo x > /data/x; echo y > main.py; cat /data/x main.py")
+        assert result.stdout == "x\ny\n" and result.stderr.count("Permission denied") == 2
+
+
 @fuse
 def test_there_are_at_most_sixty_four(project: Path, blocked: Entries) -> None:
     for number in range(80):

@@ -55,8 +55,9 @@ def arm(plan: Plan) -> None:
     for one in [*new, *masks[: MOST - len(new)]]:
         one.update(tripwire=True, device=DEVICE.encode())
     plan.show(FUSE, DEVICE, True, device=True)
-    *inner, seal = plan.operations  # the last one makes the root read-only
-    plan.operations = [*inner, *new, {"kind": "umount", "path": DEVICE.encode(), "remove": True}, seal]
+    # Before the root is made read-only: until then places can still be made and taken away.
+    seal = next(at for at, one in enumerate(plan.operations) if (one["kind"], one["path"]) == ("remount", b"/"))
+    plan.operations[seal:seal] = [*new, {"kind": "umount", "path": DEVICE.encode(), "remove": True}]
 
 
 def _in_the_way(plan: Plan) -> set[str]:
