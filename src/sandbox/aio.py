@@ -16,13 +16,15 @@ from sandbox.result import Chunk, Collector, ExecResult
 from sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from typing import Self
 
     from sandbox.commands import Words
     from sandbox.config.model import Config
     from sandbox.events import Handler
     from sandbox.guest.process import Process
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.workspace import Applied
 
 T = TypeVar("T")
 MOST_AT_ONCE = 1024
@@ -135,6 +137,15 @@ class AsyncSandbox:
 
     async def rename(self, old: str, new: str) -> None:
         await self._in_thread(lambda: self.sync.rename(old, new))
+
+    async def changes(self) -> list[Change]:
+        return await self._in_thread(self.sync.changes)
+
+    async def apply(self, paths: Sequence[str] | None = None) -> Applied:
+        return await self._in_thread(lambda: self.sync.apply(paths))
+
+    async def discard(self) -> None:
+        await self._in_thread(self.sync.discard)
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
         """As `Sandbox.on_event`; called in whichever thread the event happens."""

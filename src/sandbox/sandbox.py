@@ -9,13 +9,13 @@ from threading import Lock
 from sandbox.audit import access
 from sandbox.audit.record import Record
 from sandbox.commands import Commands
-from sandbox.config.home import home
+from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, project_root, without_walls
 from sandbox.engines.placeholders import Placeholders
 from sandbox.engines.tripwire import Reports
-from sandbox.engines.vigil import Vigil
+from sandbox.engines.vigil import Vigil, undo_redirections
 from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.network.watch import Watch
@@ -98,6 +98,8 @@ class Sandbox(Commands, Files):
         self._registration = Registration(home(), self.id, self.config.plain(), shown)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
+        # Before the place's own, so after its end: no tenant is there any more to do it again.
+        self._endings.append(partial(undo_redirections, self._plan.repositories, partial(access.covered, self.record)))
         self._place = engine.open(self._plan)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
@@ -117,6 +119,7 @@ class Sandbox(Commands, Files):
                 self.config.filesystem,
                 self._plan.visible,
                 partial(access.covered, self.record),
+                self._plan.repositories,
             )
             self._endings.append(self.vigil.close)
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -334,5 +337,4 @@ def with_placeholders(asked: Mapping[str, str], held: Mapping[str, str]) -> dict
 
 def open_record(config: Config, identity: str) -> Record:
     """The record this sandbox writes to. Raises SandboxError: without a record nothing runs."""
-    directory = config.audit.directory or os.path.join(home(), "audit")
-    return Record(os.path.expanduser(directory), sandbox=identity, rotate_size=config.audit.rotate_size)
+    return Record(record_directory(config), sandbox=identity, rotate_size=config.audit.rotate_size)

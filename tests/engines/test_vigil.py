@@ -87,6 +87,14 @@ def test_what_was_made_before_the_watch_began_is_covered_too(project: Path) -> N
         assert SECRET not in watched.sandbox.exec("cat .env").stdout
 
 
+def test_a_tenant_that_makes_such_names_by_the_hundred_fills_nothing(project: Path) -> None:
+    with Watched(project) as watched:
+        watched.sandbox.exec("for i in $(seq 400); do echo x > $i.pem; done")
+        (project / ".env").write_text(SECRET)
+        assert watched.sandbox.exec("until ! cat .env; do :; done", timeout=20).exit_code == 0
+        assert watched.covered.qsize() <= 110
+
+
 def test_ordinary_and_allowed_files_stay_readable(project: Path) -> None:
     with Watched(project) as watched:
         (project / ".env.example").write_text("template")

@@ -17,8 +17,14 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.errors import ConfigError, Denied, WallError
-from sandbox.vfs.memory import MemoryProvider
-from sandbox.vfs.provider import FileInfo
+from sandbox.vfs import (
+    FileInfo,
+    MemoryProvider,
+    MountRouter,
+    OverlayProvider,
+    ReadonlyProvider,
+    RealFSProvider,
+)
 from tests.vfs.fuse.test_mount import GeneratedProvider
 
 pytestmark = pytest.mark.walls
@@ -105,6 +111,30 @@ def test_a_provider_of_ones_own_shows_its_files(make: Make) -> None:
     assert [entry["name"] for entry in sandbox.list_files("/bucket")] == ["report.txt", "empty"]
     assert "Read-only" in sandbox.exec("touch /bucket/new").stderr
     assert not [name for name in out(sandbox, "ls -a / /dev").split() if "fuse" in name]
+
+
+@needs_fuse
+def test_providers_put_together_as_the_specification_shows(make: Make, host: Path) -> None:
+    """Seed 002's sample: a memory workspace, a read-only config, a copy-on-write layer, routed by path."""
+    secrets = MemoryProvider()
+    secrets.write_file("/ca.crt", "certificate")
+    sandbox = make(
+        {
+            "/vfs": MountRouter(
+                {
+                    "/workspace": MemoryProvider(),
+                    "/config": ReadonlyProvider(RealFSProvider(str(host))),
+                    "/data": OverlayProvider(MemoryProvider(), RealFSProvider(str(host))),
+                    "/secrets": ReadonlyProvider(secrets),
+                }
+            )
+        }
+    )
+    script = "cd /vfs; ls; cat secrets/ca.crt config/f; echo more >> data/f; cat data/f; echo x > workspace/x; cat */x"
+    assert out(sandbox, script) == "config\ndata\nsecrets\nworkspace\ncertificatehost\nhost\nmore\nx\n"
+    for place in ("config", "secrets", "."):
+        assert "Read-only" in sandbox.exec(f"echo x > /vfs/{place}/new").stderr
+    assert (host / "f").read_text() == "host\n"
 
 
 @needs_fuse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import Sandbox
+from sandbox import AsyncSandbox, Sandbox
 from sandbox.errors import NotFound, SandboxError
 from sandbox.vfs.changes import Change
 from sandbox.vfs.review import printable, summary, unified
@@ -196,6 +197,21 @@ def test_masked_files_stay_masked_and_are_no_changes(project: Path) -> None:
         assert [change.path for change in sandbox.changes()] == ["other"]
 
 
+def test_a_tenant_cannot_forge_the_marks_of_a_deletion(sandbox: Sandbox) -> None:
+    program = """
+import os
+open("a", "w").close()
+for path in ("a", "sub"):
+    for mark in ("whiteout", "opaque", "redirect", "metacopy"):
+        try: os.setxattr(path, f"user.overlay.{mark}", b"y")
+        except OSError: pass
+try: os.mknod("b2", 0o020000, 0)
+except OSError: pass
+"""
+    assert sandbox.exec(["python3", "-c", program]).exit_code == 0
+    assert [(change.kind, change.path) for change in sandbox.changes()] == [("modified", "a")]
+
+
 def test_devices_fifos_sockets_and_setuid_are_not_carried_over(sandbox: Sandbox, project: Path) -> None:
     script = "import socket; socket.socket(socket.AF_UNIX).bind('s')"
     do(sandbox, f'mkfifo f; python3 -c "{script}"; cp /bin/true t; chmod 6755 t')
@@ -279,3 +295,16 @@ def test_a_run_without_changes_leaves_nothing_to_review(project: Path) -> None:
     done = command("run", "--overlay", "--", "cat", "a", project=project)
     assert (done.stdout, done.stderr) == ("one\n", "")
     assert not list(Path(os.environ["SANDBOX_HOME"]).glob("vms/*/overlay"))
+
+
+def test_the_same_for_asyncio(project: Path) -> None:
+    async def life() -> tuple[list[str], list[str]]:
+        async with AsyncSandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+            await sandbox.exec("echo more >> a; rm b")
+            found, done = await sandbox.changes(), await sandbox.apply(["a"])
+            await sandbox.discard()
+            return [change.path for change in found], done.applied
+
+    assert asyncio.run(life()) == (["a", "b"], ["a"])
+    assert (project / "a").read_text() == "one\nmore\n"
+    assert (project / "b").exists()

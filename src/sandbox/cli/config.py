@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sandbox.cli.output import print_json, table
+from sandbox.cli.output import print_json, shown, table
 from sandbox.config.home import user_config_file
 from sandbox.config.layers import Resolved, present, resolve
 from sandbox.config.model import Config
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
         return _set(arguments)
     resolved = _resolved(arguments)
     for ignored in resolved.warnings:
-        print(f"sandbox: {ignored}", file=sys.stderr)
+        print(f"sandbox: {shown(ignored)}", file=sys.stderr)
     if arguments.action == "get":
         return _get(resolved, setting(arguments.key), arguments.json)
     return _list(resolved, everything=arguments.action == "show", as_json=arguments.json)
@@ -130,7 +130,7 @@ def _set(arguments: Namespace) -> int:
     if not arguments.everywhere:
         for ignored in resolve({}, project=".").warnings:
             if ignored.path == path:
-                print(f"sandbox: {ignored}", file=sys.stderr)
+                print(f"sandbox: {shown(ignored)}", file=sys.stderr)
                 print(_("`sandbox config --global set` changes the user's own file"), file=sys.stderr)
     return 0
 

@@ -1,8 +1,9 @@
 """A command in the foreground: its terminal or its pipes are ours, its signals are forwarded, its status is the result.
 
-A tenant never gets a descriptor of the user's terminal, of a file or of a socket: through `/proc/self/fd` it could open
-the file anew with other rights, or talk to the socket's other end. Pipes are handed over as they are; everything else
-is copied through a pipe or a pty of the sandbox's own.
+A tenant never gets a descriptor of the user's terminal, of a file, of a socket or of a pipe that others write to:
+through `/proc/self/fd` it could open the file anew with other rights, talk to the socket's other end, or read from
+the pipe what others said (of a CI job, say). Output is copied from a pipe or a pty of the sandbox's own. An input pipe
+is handed over as it is: in `… | while read line; do sandbox run …; done` the rest of the lines is not ours to take.
 """
 
 from __future__ import annotations
@@ -30,24 +31,34 @@ def foreground(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
         from sandbox.cli.terminal import with_terminal
 
         return with_terminal(sandbox, command)
-    given = [fd if _can_be_shared(fd) else None for fd in (0, 1, 2)]
+    null = os.stat(os.devnull).st_rdev
+    kinds = [os.fstat(fd) for fd in (0, 1, 2)]
+    given = [fd if kind.st_rdev == null != 0 else None for fd, kind in enumerate(kinds)]
+    if stat.S_ISFIFO(kinds[0].st_mode):
+        given[0] = 0
+    # `2>&1`: through one pipe, so that the order stays.
+    one = os.path.samestat(kinds[1], kinds[2]) and given[1] is None
+    ours, theirs = os.pipe() if one else (-1, -1)
+    if one:
+        given[1:] = theirs, theirs
+    try:
+        return _copied(sandbox, command, given, ours)
+    finally:
+        for fd in (ours, theirs) if one else ():
+            os.close(fd)
+
+
+def _copied(sandbox: Sandbox, command: Sequence[str], given: Sequence[int | None], both: int) -> ExecResult:
+    """`both`: where the output of 1 and 2 together is read from, or -1."""
     with sandbox.spawn(command, stdin=given[0], stdout=given[1], stderr=given[2]) as process:
         relay = Relay(process)
         if process.stdin is not None:
             relay.feed(0, process.stdin)
-        for source, target in ((process.stdout, 1), (process.stderr, 2)):
+        for source, target in ((process.stdout, 1), (process.stderr, 2), (both if both >= 0 else None, 1)):
             if source is not None:
                 relay.show(source, target)
         with Forwarding(process):
             return relay.run()
-
-
-def _can_be_shared(fd: int) -> bool:
-    try:
-        mode = os.fstat(fd)
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode.st_mode) or mode.st_rdev == os.stat(os.devnull).st_rdev != 0
 
 
 class Forwarding:

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 
+from sandbox.cli.output import shown
 from sandbox.errors import SandboxError
 from sandbox.words import _
 
@@ -43,7 +44,7 @@ def run(arguments: Namespace) -> int:
     try:
         return _judge(arguments)
     except SandboxError as problem:
-        print(f"sandbox: {_.said(problem)}", file=sys.stderr)
+        print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
         return BLOCKED
 
 

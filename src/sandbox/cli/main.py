@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from sandbox.errors import SandboxError
@@ -45,20 +46,31 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    fill_standard_streams()
     try:
         _.use(_chosen_language())
         return _dispatch(words)
     except SandboxError as problem:
-        print(f"sandbox: {_.said(problem)}", file=sys.stderr)
+        from sandbox.cli.output import shown
+
+        # A name from the project may be part of it.
+        print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
         return getattr(problem, "exit_code", OUR_ERROR)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # Whoever read our output has gone; Python must not complain about it at exit.
-        import os
-
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
+
+
+def fill_standard_streams() -> None:
+    """Started with a closed stdin, stdout or stderr: the next file we open would be it, and the command's."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
 
 
 def _chosen_language() -> str | None:

@@ -7,13 +7,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-def shown(text: object) -> str:
-    """Text as it may be printed: control characters and escape sequences are visible, not obeyed."""
+def shown(text: object, keep: str = "") -> str:
+    """Text as it may be printed: control characters and escape sequences are visible, not obeyed, but for `keep`."""
     whole = str(text)
     if whole.isprintable():
         return whole
     return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in whole
+        sign if sign.isprintable() or sign in keep else sign.encode("unicode_escape", "surrogatepass").decode()
+        for sign in whole
     )
 
 

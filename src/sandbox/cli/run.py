@@ -119,7 +119,7 @@ def configuration(arguments: Namespace) -> Resolved:
 def tell_ignored(resolved: Resolved, record: Record) -> None:
     """What the project's files asked for and did not get: on the record, and to the person."""
     for ignored in resolved.warnings:
-        print(f"sandbox: {ignored}", file=sys.stderr)
+        print(f"sandbox: {shown(ignored)}", file=sys.stderr)
         record.write(
             "policy_decision",
             str(ignored),

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox.cli.main import fill_standard_streams
+from sandbox.cli.output import shown
 from sandbox.errors import ConfigError, SandboxError
 
 TYPE_CHECKING = False
@@ -72,10 +74,11 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line; returns the command's exit status, or 1 when it could not be run."""
+    fill_standard_streams()
     try:
         return _run(Options(sys.argv[1:] if argv is None else argv))
     except SandboxError as problem:
-        print(f"Error: {problem}", file=sys.stderr)
+        print(f"Error: {shown(problem, keep=chr(10))}", file=sys.stderr)
         return _OUR_ERROR
     except KeyboardInterrupt:
         return 130

@@ -70,8 +70,8 @@ def run(arguments: Namespace) -> int:
         verdict = _("allowed") if decision else _("blocked")
         print(f"{shown(asked)}: {verdict}")
         print(_("  because  {reason}").format(reason=shown(_.said(decision.reason))))
-        print(_("  rule     {rule}").format(rule=decision.rule))
-        print(_("  from     {setting} {origin}").format(setting=setting, origin=origin))
+        print(_("  rule     {rule}").format(rule=shown(decision.rule)))
+        print(_("  from     {setting} {origin}").format(setting=setting, origin=shown(origin)))
         if not decision:
             print(_("  change   {how}").format(how=_how(change)))
     return 0 if decision else 1

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import pwd
 
+from sandbox.config.home import home as sandbox_home
+from sandbox.config.home import record_directory
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
@@ -56,13 +58,24 @@ HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\
 PROC_HIDDEN = (
     "acpi",
     "asound",
+    "cmdline",  # the kernel's: boot loaders and clouds put tokens there
+    "interrupts",
+    "iomem",
+    "ioports",
     "kcore",
+    "key-users",
     "keys",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
     "latency_stats",
+    "pagetypeinfo",
     "sched_debug",
     "scsi",
+    "slabinfo",
     "timer_list",
     "timer_stats",
+    "vmallocinfo",
 )
 
 # A project here would be the machine itself.
@@ -103,7 +116,9 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     visible = [plan.directory, *_paths(plan, config.filesystem)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
-    _guards(plan, config.filesystem, visible)
+    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
+    _not_our_own(plan, own)
+    _guards(plan, config.filesystem, visible, own)
     _proc(plan)
     _writable(plan)
     _environment(plan, home)
@@ -211,9 +226,9 @@ def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
             path = os.path.abspath(os.path.join(plan.directory, os.path.expanduser(asked)))
             if not os.path.exists(path):
                 raise ConfigError(f"{asked!r} does not exist", path=f"filesystem.{key}")
-            if writable and path in NO_PROJECT:
-                raise ConfigError(f"{path!r} holds the system itself", path=f"filesystem.{key}")
             real = os.path.realpath(path)
+            if (writable and real in NO_PROJECT) or _beneath(real, "/proc") or (writable and _beneath(real, "/sys")):
+                raise ConfigError(f"{real!r} holds the system itself", path=f"filesystem.{key}")
             plan.binds.append(Bind(real, real, writable))
             if real != path and not any(_beneath(path, bind.target) for bind in plan.binds):
                 plan.links.append((path, real))
@@ -221,12 +236,24 @@ def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
     return shown
 
 
-def _guards(plan: Plan, filesystem: Filesystem, visible: list[str]) -> None:
+def _not_our_own(plan: Plan, own: list[str]) -> None:
+    """Config, record and registry are never a tenant's. Raises ConfigError. (What merely holds them, masks cover.)"""
+    for bind in plan.binds:
+        if any(_beneath(bind.source, place) for place in own):
+            raise ConfigError(f"{bind.source!r} holds the sandbox's own config, record or registry", path="filesystem")
+
+
+def _guards(plan: Plan, filesystem: Filesystem, visible: list[str], own: list[str]) -> None:
     """Blocked files are covered, and what programs of the host would run is read-only.
 
     Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover.
     """
-    covers = find(filesystem, visible)
+    covers = find(filesystem, visible, own)
+    configs = [path for path in covers.frozen if path.endswith("/config") and "/.git/" in path]
+    repositories = (os.path.dirname(path) for path in configs)
+    plan.repositories = [path for path in repositories if not os.path.lexists(f"{path}/commondir")]
+    if not filesystem.overlay and not filesystem.read_only:
+        covers.frozen.update(_hooks_directories(plan.repositories))
     for path in map(os.fsencode, sorted(covers.pinned)):
         # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
         plan.operations.append({"kind": "bind", "path": path, "from": path, "optional": True})
@@ -236,6 +263,23 @@ def _guards(plan: Plan, filesystem: Filesystem, visible: list[str]) -> None:
         plan.rules[name] = mask.rule
         plan.operations.append({"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "optional": True})
     plan.masked, plan.frozen, plan.visible = len(covers.masks), len(covers.frozen), visible
+
+
+def _hooks_directories(repositories: list[str]) -> dict[str, None]:
+    """An empty `hooks` where a repository has none: else a tenant makes it, and what git of the host then runs."""
+    made: dict[str, None] = {}
+    for repository in repositories:
+        path = f"{repository}/hooks"
+        if not os.path.lexists(path):
+            try:
+                os.mkdir(path, 0o755)
+                if os.geteuid() == 0:
+                    owner = os.stat(repository)
+                    os.chown(path, owner.st_uid, owner.st_gid)
+            except OSError:
+                continue  # then it is not a tenant's to make either
+            made[path] = None
+    return made
 
 
 def _proc(plan: Plan) -> None:

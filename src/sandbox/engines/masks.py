@@ -17,7 +17,7 @@ from sandbox.policy.files import git_name, protected_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sandbox.config.model import Filesystem
 
@@ -60,17 +60,20 @@ def protected(filesystem: Filesystem, roots: list[str]) -> list[str]:
     return list(find(filesystem, roots).frozen)
 
 
-def find(filesystem: Filesystem, roots: list[str]) -> Covers:
-    """What must be covered or frozen under `roots`, which are real directories as tenants will see them."""
+def find(filesystem: Filesystem, roots: list[str], own: Sequence[str] = ()) -> Covers:
+    """What must be covered or frozen under `roots`, which are real directories as tenants will see them.
+
+    `own`: further places of ours, beside the sandbox's home.
+    """
     found = Covers()
     search = Search(filesystem, [os.path.normpath(root) for root in roots], found)
     for root in search.roots:
         search.walk(root)
     search.cover_links()
     search.cover_named()
-    # Behind a cover nobody gets at anything, the guest that builds them included.
-    for path in [path for path in found.masks if inside_one(path, found.masks)]:
-        del found.masks[path]
+    for place in (home(), *own):
+        search.cover_own(os.path.realpath(place))
+    _drop_covered(found.masks)
     return found
 
 
@@ -114,6 +117,11 @@ class Search:
                 covered = self.match_all(directory, names, cut)
                 below = [path for path in below if path not in covered]
             waiting += below
+
+    def could_match(self, name: str) -> bool:
+        """A fast no for nearly every name there is."""
+        folded = fold(f"/{name}/")
+        return any(needle in folded for needle in self.needles)
 
     def names_in(self, directory: str) -> tuple[list[str], list[str]]:
         """The names in a directory, and the paths of the directories among them. Host's sockets are covered here."""
@@ -165,16 +173,25 @@ class Search:
                 if not is_dir and info.st_nlink > 1:
                     self.inodes[info.st_dev, info.st_ino] = pattern
             return not is_link
+        frozen = self.protected.match(relative, is_dir or is_link)
         if is_link:
-            return False  # freezing a link's target would freeze something else; the link itself stays replaceable
-        frozen = self.protected.match(relative, is_dir)
+            if frozen is not None:
+                self.freeze_target(path)
+            return False
         if frozen is not None:
             self.found.frozen[path] = None
             if "/" in frozen.removeprefix("**/").rstrip("/"):
-                self.found.pinned[directory] = None  # `.git`, `.claude`: else it is renamed and a new one made
+                self.pin(directory)  # `.git`, `.claude`
         elif not is_dir and relative.rpartition("/")[2] == ".git":
             self.found.frozen[path] = None  # a worktree's: it names the repository that git will trust
         return False
+
+    def freeze_target(self, link: str) -> None:
+        """A protected name that is a link: the host runs what it leads to. The link itself no mount can hold."""
+        target = os.path.realpath(link)
+        if self.visible(target) and os.path.exists(target) and not any(_beneath(root, target) for root in self.roots):
+            self.found.frozen[target] = None
+            self.pin(os.path.dirname(target))
 
     def cover(self, path: str, is_dir: bool, rule: str) -> None:
         self.found.masks.setdefault(path, Mask(path, is_dir, rule))
@@ -204,20 +221,26 @@ class Search:
                     self.cover(path, False, f"{pattern} (by a hard link)")
 
     def cover_named(self) -> None:
-        """`deny_read` and `deny_write`, and our own things: config, record and registry are nobody's inside."""
+        """`deny_read` and `deny_write`."""
         for path in self.filesystem.deny_read:
             for match in self.expanded(path):
                 self.cover_around(match, [one for one in self.allowed_back if _beneath(one, match)])
         for path in self.filesystem.deny_write:
             for match in self.expanded(path):
                 self.found.frozen[match] = None
-                above = os.path.dirname(match)
-                while above not in self.roots and self.visible(above):
-                    self.found.pinned[above] = None
-                    above = os.path.dirname(above)
-        own = os.path.realpath(home())
-        if self.visible(own) and os.path.isdir(own):
-            self.cover(own, True, "the sandbox's own")
+                self.pin(os.path.dirname(match))
+
+    def cover_own(self, place: str) -> None:
+        """Our own things: config, record and registry are nobody's inside, nor replaced by somebody's."""
+        if self.visible(place) and os.path.isdir(place):
+            self.cover(place, True, "the sandbox's own")
+            self.pin(os.path.dirname(place))
+
+    def pin(self, directory: str) -> None:
+        """Keeps a directory and all above it in place: else one is renamed, and another made under its name."""
+        while directory not in self.roots and self.visible(directory):
+            self.found.pinned[directory] = None
+            directory = os.path.dirname(directory)
 
     def cover_around(self, path: str, kept: list[str]) -> None:
         """Covers `path` but for what `allow_read` gives back: then what lies beside the way there, piece by piece."""
@@ -247,6 +270,16 @@ class Search:
 
     def _absolute(self, path: str) -> str:
         return os.path.normpath(os.path.join(self.filesystem.root, os.path.expanduser(path)))
+
+
+def _drop_covered(masks: dict[str, Mask]) -> None:
+    """A cover beneath another is not needed, nor can it be put there: the outer one lets nobody through."""
+    outer = "/ none"
+    for path in sorted(masks, key=lambda one: one.split("/")):
+        if _beneath(path, outer):
+            del masks[path]
+        elif masks[path].is_dir:
+            outer = path
 
 
 def _all_files(roots: list[str], covered: dict[str, Mask]) -> Iterator[tuple[str, int]]:

@@ -46,7 +46,8 @@ def toolchain_roots(path: str, home: str, project: str) -> list[str]:
         if os.path.exists(f"{project}/{venv}/pyvenv.cfg"):
             entries.append(f"{project}/{venv}/bin")
     for entry in entries:
-        for root in _roots_of(entry, home):
+        inside = _beneath(os.path.realpath(entry), project)
+        for root in _pythons_of(entry, home) if inside else _roots_of(entry, home):
             roots[root] = None
     return _outermost(root for root in roots if not _beneath(root, project) and os.path.exists(root))
 
@@ -67,6 +68,33 @@ def _roots_of(entry: str, home: str) -> Iterator[str]:
         base = _base_python(config)
         if base and _needs_binding(base, home):
             yield from _installation(base, home)
+
+
+def _pythons_of(entry: str, home: str) -> Iterator[str]:
+    """The Python installations behind a `bin` directory of the project's own.
+
+    A tenant writes there, so it must not choose what the next run sees: its links and its `pyvenv.cfg` count only where
+    they lead to an interpreter with its library beside it, and show no more than that.
+    """
+    if not os.path.isdir(entry):
+        return
+    places = {os.path.dirname(target) for target in _link_targets(entry)}
+    places.add(_base_python(f"{os.path.dirname(entry)}/pyvenv.cfg") or "")
+    for place in places:
+        if os.path.basename(place) == "bin" and _needs_binding(place, home) and _holds_python(os.path.dirname(place)):
+            yield from _installation(place, home)
+
+
+def _holds_python(installation: str) -> bool:
+    try:
+        names = os.listdir(f"{installation}/lib")
+    except OSError:
+        return False
+    return any(
+        os.path.isfile(f"{installation}/bin/{name}") and os.path.isfile(f"{installation}/lib/{name}/os.py")
+        for name in names
+        if name.startswith(("python3.", "pypy3."))
+    )
 
 
 def _installation(directory: str, home: str) -> Iterator[str]:

@@ -23,8 +23,26 @@ if TYPE_CHECKING:
     from sandbox.config.model import Filesystem
 
 DELAY = 0.25  # seconds of life before the watch begins
+MOST = 4096  # covers put on in one life
+FEW = 100  # told one by one
 IN_CREATE, IN_MOVED_TO = 0x100, 0x80
+IN_IGNORED = 0x8000
 IN_ONLYDIR, IN_DONT_FOLLOW, IN_ISDIR, IN_Q_OVERFLOW = 0x01000000, 0x02000000, 0x40000000, 0x4000
+
+
+def undo_redirections(repositories: list[str], tell: Callable[[str, str, str], object]) -> None:
+    """Takes away a `commondir` that a tenant put into a repository: it would make git of the host obey another config.
+
+    git writes that file only for further worktrees, and in their own directories. One that was there at the start
+    is frozen; a new one cannot be prevented, since names that do not exist have nothing a mount could hold.
+    """
+    for repository in repositories:
+        path = f"{repository}/commondir"
+        try:
+            os.unlink(path)
+        except OSError:
+            continue  # not there; or a directory, which git cannot read
+        tell("a redirection of git was taken away", path, "protected-file")
 
 
 class Vigil:
@@ -38,11 +56,14 @@ class Vigil:
         filesystem: Filesystem,
         roots: list[str],
         tell: Callable[[str, str, str], object],
+        repositories: list[str],
     ) -> None:
         self._pid = pid
         self._filesystem = filesystem
         self._roots = roots
         self._tell = tell
+        self._count = 0
+        self._repositories = repositories
         self._closing = Event()
         self.watching = Event()  # set when everything is watched
         self._wake = os.pipe2(os.O_CLOEXEC)
@@ -84,25 +105,33 @@ class Vigil:
             self._add(watches, root)
         covered = find(self._filesystem, self._roots).masks
         self._cover(namespace, set(covered), quietly=True)
+        undo_redirections(self._repositories, self._tell)
         poller = select.poll()
         poller.register(watches.fd, select.POLLIN)
         poller.register(self._wake[0], select.POLLIN)
         self.watching.set()
+        search = Search(self._filesystem, self._roots, Covers())
         while True:
             if any(fd == self._wake[0] for fd, _ in poller.poll()):
                 return
             appeared = list(watches.read())
-            if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
-                appeared = [(root, True) for root in self._roots]
+            if any(path is None or path.endswith("/commondir") for path, _ in appeared):
+                undo_redirections(self._repositories, self._tell)
             found: dict[str, Mask] = {}
+            if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
+                for root in self._roots:
+                    self._add(watches, root)
+                found = find(self._filesystem, self._roots).masks
+                self._closing.wait(DELAY)  # a tenant that floods the queue must not keep us busy with nothing else
             for path, is_dir in appeared:
-                if path is not None:
-                    if is_dir:
-                        self._add(watches, path)
-                    found.update(self._blocked(path, is_dir))
+                if path is None or not (is_dir or search.could_match(os.path.basename(path))):
+                    continue
+                if is_dir:
+                    self._add(watches, path)
+                found.update(self._blocked(search, path, is_dir))
             # What lies behind a cover is out of reach, and looking for it there would be an attempt like any other.
             found = {path: mask for path, mask in found.items() if not inside_one(path, covered)}
-            if found:
+            if found and self._count < MOST:
                 covered.update(found)
                 self._cover(namespace, set(found), rules=found)
 
@@ -119,18 +148,17 @@ class Vigil:
             except OSError:
                 continue
 
-    def _blocked(self, path: str, is_dir: bool) -> dict[str, Mask]:
+    def _blocked(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
         """What is to be covered of a path that appeared, by the same search as at the start."""
         top = next((root for root in self._roots if path.startswith(f"{root.rstrip('/')}/")), None)
         if top is None:
             return {}
-        covers = Covers()
-        search = Search(self._filesystem, self._roots, covers)
+        search.found, search.inodes = Covers(), {}
         covered = search.match(path, path[len(top.rstrip("/")) + 1 :], os.path.dirname(path))
         if is_dir and not covered:
             search.walk_below(path, top)
         search.cover_links()
-        return covers.masks
+        return search.found.masks
 
     def _cover(
         self, namespace: int, paths: set[str], *, quietly: bool = False, rules: dict[str, Mask] | None = None
@@ -138,10 +166,14 @@ class Vigil:
         from sandbox.engines.entering import cover
 
         for path, problem in cover(namespace, sorted(paths)):
-            if problem is None:
-                if not quietly:
+            if problem is None and not quietly:
+                self._count += 1
+                # A tenant can make such names by the thousand: neither record nor mount table are theirs to fill.
+                if self._count <= FEW or self._count % FEW == 0:
                     rule = rules[path].rule if rules else ""
-                    self._tell("a blocked file appeared and was covered", path, rule)
+                    self._tell(f"a blocked file appeared and was covered (number {self._count})", path, rule)
+                if self._count == MOST:
+                    self._tell("too many blocked files appear; no further ones are covered", path, "vigil")
             elif problem:
                 self._tell(f"a blocked file appeared and could not be covered: {problem}", path, "vigil")
 
@@ -192,5 +224,7 @@ class Watches:
             at += header.size + length
             if mask & IN_Q_OVERFLOW:
                 yield None, False
+            elif mask & IN_IGNORED:  # the directory is gone; a tenant may make and remove any number
+                self._places.pop(number, None)
             elif number in self._places and name:
                 yield f"{self._places[number].rstrip('/')}/{name}", bool(mask & IN_ISDIR)

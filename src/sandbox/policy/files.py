@@ -29,6 +29,8 @@ PROTECTED = (
     ".mcp.json", ".vscode/", ".idea/", ".claude/", ".git/hooks/", ".git/config",
     ".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".envrc", ".git/config.worktree", ".git/modules/**/config",
     ".git/modules/**/hooks/", ".cursor/", ".sandbox/", ".uds/", ".srt-settings.json",
+    # Where git finds the repository's config and hooks, when it is not where the repository is.
+    ".git/commondir", ".git/modules/**/commondir", ".git/worktrees/*/commondir", ".git/worktrees/*/config.worktree",
 )  # fmt: skip
 # Names of branches and tags, not of files: a branch `fix-secret-scan` holds a hash, and git must be able to read it.
 GIT_NAMES = (".git/refs", ".git/logs")

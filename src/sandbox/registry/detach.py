@@ -79,7 +79,8 @@ def detach(own: Callable[[Background], int]) -> int:
     if text.startswith("+"):
         print(text[1:])
         return 0
-    print(f"sandbox: {text[1:] or 'the sandbox ended before it had started'}", file=sys.stderr)
+    reason = "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text[1:])
+    print(f"sandbox: {reason or 'the sandbox ended before it had started'}", file=sys.stderr)
     return _NOT_STARTED
 
 

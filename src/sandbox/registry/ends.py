@@ -150,5 +150,6 @@ def _delete(path: str) -> None:
         # neither program follows a symbolic link on the way.
         import subprocess
 
-        subprocess.run(["chmod", "-R", "u+rwx", "--", path], stderr=subprocess.DEVNULL, check=False)
-        subprocess.run(["rm", "-rf", "--", path], check=False)
+        system = {"PATH": "/usr/bin:/bin"}  # not ours: a project's directory may come first there
+        subprocess.run(["chmod", "-R", "u+rwx", "--", path], env=system, stderr=subprocess.DEVNULL, check=False)
+        subprocess.run(["rm", "-rf", "--", path], env=system, check=False)
