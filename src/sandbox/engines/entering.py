@@ -19,7 +19,7 @@ NS_GET_USERNS = 0xB701
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT = 428, 429, 430, 431, 432  # the same on all machines
 OPEN_TREE_CLONE = 1
-FSCONFIG_SET_FLAG, FSCONFIG_SET_STRING, FSCONFIG_CMD_CREATE = 0, 1, 6
+FSCONFIG_CMD_CREATE = 6
 MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 NOSUID, NODEV = 2, 4
 O_PATH = 0o10000000
@@ -37,33 +37,17 @@ def cover(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
         yield path, None if code == DONE else why
 
 
-def arm(namespace: int, paths: dict[str, bool]) -> Iterator[tuple[str, int]]:
-    """Mounts a FUSE file system of its own on each covered path (path -> is it a directory). Yields the path and the
-    device to serve it on, for those that could be."""
-    names = [(os.fsencode(path), is_dir) for path, is_dir in paths.items()]
-    answers = _entered(namespace, lambda calls, line: _arm_all(calls, names, line), devices=len(names))
-    for path, (data, fds) in zip(paths, answers, strict=False):
-        if data[0] == DONE and fds:
-            yield path, fds[0]
-        else:
-            for fd in fds:
-                os.close(fd)
-
-
 class _Calls:
-    """libc, and what the child opened before it entered."""
+    """libc."""
 
     def __init__(self) -> None:
         import ctypes
 
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.errno = ctypes.get_errno
-        self.devices: list[int] = []
 
 
-def _entered(
-    namespace: int, work: Callable[[_Calls, socket.socket], None], devices: int = 0
-) -> list[tuple[bytes, list[int]]]:
+def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> list[tuple[bytes, list[int]]]:
     """Does `work` in the mount namespace, and returns what it sent: a byte and perhaps a descriptor each time."""
     import fcntl
     import socket
@@ -80,8 +64,6 @@ def _entered(
             ours.close()
             owner = fcntl.ioctl(namespace, NS_GET_USERNS)
             calls.libc.setns(owner, CLONE_NEWUSER)
-            # A FUSE device serves the user namespace it was opened in, and is not to be seen in the sandbox's /dev.
-            calls.devices = [os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(devices)]
             if calls.libc.setns(namespace, CLONE_NEWNS) == 0:
                 work(calls, theirs)
         finally:
@@ -111,34 +93,6 @@ def _cover_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
         os.mkdir("directory", 0, dir_fd=place)
         for name in names:
             line.send(bytes([_one(libc, calls.errno, place, name)]))
-
-
-def _arm_all(calls: _Calls, names: list[tuple[bytes, bool]], line: socket.socket) -> None:
-    import socket
-
-    for (name, is_dir), device in zip(names, calls.devices, strict=True):
-        armed = _arm_one(calls.libc, name, is_dir, device)
-        socket.send_fds(line, [bytes([DONE if armed else FAILED])], [device])
-
-
-def _arm_one(libc: Any, name: bytes, is_dir: bool, device: int) -> bool:
-    fresh = libc.syscall(FSOPEN, b"fuse", 0)
-    # allow_other: tenants live in a user namespace below the one that mounts, and count as others.
-    for key, value in (
-        (b"source", b"sandbox-cover"), (b"fd", b"%d" % device), (b"rootmode", b"40000" if is_dir else b"100000"),
-        (b"user_id", b"0"), (b"group_id", b"0"),
-    ):  # fmt: skip
-        libc.syscall(FSCONFIG, fresh, FSCONFIG_SET_STRING, key, value, 0)
-    libc.syscall(FSCONFIG, fresh, FSCONFIG_SET_FLAG, b"allow_other", None, 0)
-    if libc.syscall(FSCONFIG, fresh, FSCONFIG_CMD_CREATE, None, None, 0) != 0:
-        return False
-    mount = libc.syscall(FSMOUNT, fresh, 0, NOSUID | NODEV)
-    try:
-        target = os.open(name, O_PATH | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
-    return bool(libc.syscall(MOVE_MOUNT, mount, b"", target, b"", flags) == 0)
 
 
 def _one(libc: Any, errno: Callable[[], int], place: int, name: bytes) -> int:
