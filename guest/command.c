@@ -89,6 +89,7 @@ static void default_signals(void)
 static noreturn void become(struct cbor request, const int stdio[3], bool terminal, int report)
 {
 	uint64_t mode;
+	tripwires_drop();
 	setsid();
 	if (terminal && ioctl(stdio[0], TIOCSCTTY, 0))
 		complain(report, "terminal");

@@ -301,6 +301,7 @@ static bool operate(struct cbor q, struct answer *a)
 static noreturn void help(struct cbor request, struct job *job, int pipe)
 {
 	struct answer a = {.job = job, .fd = -1};
+	tripwires_drop();
 	setsid();
 	umask(022);
 	if (!operate(request, &a)) {

@@ -98,15 +98,19 @@ static bool make_covers(void)
 	return !syscall(SYS_umount2, "/proc", DETACH) && covers[false] >= 0 && covers[true] >= 0;
 }
 
-static bool mask(int target, bool directory)
+static bool mask(struct cbor op, int target, const char *path, bool directory)
 {
 	struct stat st;
-	if ((covers[0] < 0 && !make_covers()) || fstat(target, &st))
+	if (fstat(target, &st))
 		return false;
 	if (S_ISLNK(st.st_mode) || directory != S_ISDIR(st.st_mode)) {
 		errno = S_ISLNK(st.st_mode) ? ELOOP : directory ? ENOTDIR : EISDIR;
 		return false;
 	}
+	if (tripwire(op, target, path, directory))
+		return true;
+	if (covers[0] < 0 && !make_covers())
+		return false;
 	int copy = open_tree(covers[directory], "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
 	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && attach(copy, target);
 }
@@ -210,12 +214,12 @@ static bool make_parents(char *path)
 	return true;
 }
 
-/* Somewhere to mount: a directory, or a file when a file is to be bound there. */
+/* Somewhere to mount: a directory, or a file when a file is to be bound or masked there. */
 static bool make_place(struct cbor op, char *path)
 {
-	bool make, directory = true;
+	bool make, directory;
 	struct stat st;
-	if (!cbor_get_bool(op, "make", false, &make))
+	if (!cbor_get_bool(op, "make", false, &make) || !cbor_get_bool(op, "dir", true, &directory))
 		return false;
 	if (!make || !lstat(path, &st))
 		return true;
@@ -266,7 +270,7 @@ static bool operate(struct cbor op, char *path)
 	else if (cbor_is(kind, "remount"))
 		done = remount(op, target);
 	else if (cbor_is(kind, "mask"))
-		done = mask(target, directory);
+		done = mask(op, target, path, directory);
 	else if (cbor_is(kind, "bind"))
 		done = bind_mount(op, target);
 	else if (cbor_is(kind, "overlay"))

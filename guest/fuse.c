@@ -19,21 +19,32 @@ static bool option(int fs, const char *key, const char *value)
 	return !syscall(SYS_fsconfig, fs, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0);
 }
 
-static bool mount_at(int fs, int device, int target)
+static bool mount_at(int fs, int device, int target, const char *rootmode, bool permissions, unsigned attributes)
 {
 	char number[16];
 	snprintf(number, sizeof number, "%d", device);
 	/* default_permissions: the kernel holds tenants to owner and mode. allow_other: tenants live in a user namespace
 	 * below ours, which without it counts as somebody else. Owner 0 is who we are here, and so is every tenant. */
-	if (!option(fs, "source", "sandbox") || !option(fs, "fd", number) || !option(fs, "rootmode", "40000") ||
+	if (!option(fs, "source", "sandbox") || !option(fs, "fd", number) || !option(fs, "rootmode", rootmode) ||
 	    !option(fs, "user_id", "0") || !option(fs, "group_id", "0") || !option(fs, "max_read", "1048576") ||
-	    !option(fs, "default_permissions", NULL) || !option(fs, "allow_other", NULL) ||
+	    (permissions && !option(fs, "default_permissions", NULL)) || !option(fs, "allow_other", NULL) ||
 	    syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
 		return false;
-	int mount = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+	int mount = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | attributes);
 	bool done = mount >= 0 && !syscall(SYS_move_mount, mount, "", target, "",
 					   MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
 	close(mount);
+	return done;
+}
+
+bool fuse_mount(int device, int target, const char *rootmode, bool permissions, unsigned attributes)
+{
+	int fs = (int)syscall(SYS_fsopen, "fuse", FSOPEN_CLOEXEC);
+	bool done = fs >= 0 && mount_at(fs, device, target, rootmode, permissions, attributes);
+	int saved = errno;
+	if (fs >= 0)
+		close(fs);
+	errno = saved;
 	return done;
 }
 
@@ -44,10 +55,9 @@ bool fuse(struct cbor op, int target)
 		errno = EINVAL;
 		return false;
 	}
-	int device = open(path, O_RDWR | O_CLOEXEC), fs = (int)syscall(SYS_fsopen, "fuse", FSOPEN_CLOEXEC);
-	if (device < 0 || fs < 0 || !mount_at(fs, device, target))
+	int device = open(path, O_RDWR | O_CLOEXEC);
+	if (device < 0 || !fuse_mount(device, target, "40000", true, 0))
 		return false; /* the set-up has failed: nobody will miss what is still open */
-	close(fs);
 	strcpy(place.names[place.nsockets], name);
 	place.sockets[place.nsockets++] = device;
 	free(path), free(name);

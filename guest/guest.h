@@ -41,6 +41,11 @@ noreturn void fail(const char *step, const char *path);
 void furnish(struct cbor setup);               /* furnish.c */
 void protect_proc(void);
 bool fuse(struct cbor op, int target);         /* fuse.c */
+bool fuse_mount(int device, int target, const char *rootmode, bool permissions, unsigned attributes);
+bool tripwire(struct cbor op, int target, const char *path, bool directory); /* tripwire.c */
+size_t tripwires_count(void);
+void tripwires_serve(void);
+void tripwires_drop(void);
 void network(struct cbor setup);               /* network.c */
 int nft_tproxy(uint16_t port4, const uint8_t address4[4], uint16_t port6, const uint8_t address6[16]); /* nft.c */
 void limits_read(struct cbor setup);           /* limits.c */

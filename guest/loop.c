@@ -143,6 +143,7 @@ noreturn void serve(void)
 	watch_set(&owner_watch, EPOLLIN);
 	if (!signal_watch.events || !main_watch.events || (place.owner >= 0 && !owner_watch.events))
 		leave(1);
+	tripwires_serve();
 	for (;;) {
 		struct epoll_event e;
 		int64_t wake = jobs_tick(now_us());

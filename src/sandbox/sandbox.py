@@ -14,6 +14,7 @@ from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, project_root, without_walls
 from sandbox.engines.placeholders import Placeholders
+from sandbox.engines.tripwire import Reports
 from sandbox.engines.vigil import Vigil, undo_redirections
 from sandbox.events import Events, event
 from sandbox.files import Files
@@ -102,6 +103,10 @@ class Sandbox(Commands, Files):
         self._place = engine.open(self._plan)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
+        if self._guest.have.get("tripwires"):
+            tops = {self._plan.directory: ".", self._plan.environment.get("HOME", ""): "~"}
+            touches = access.Touches(self.record, self._events, self._plan.rules, tops)
+            self._endings.append(Reports(self._guest, touches).close)
         self._watch.sockets, self._watch.dial = self._guest.take_sockets(), self._guest.dial
         self._watch.start()
         if self._mounts is not None:
@@ -114,7 +119,6 @@ class Sandbox(Commands, Files):
                 self.config.filesystem,
                 self._plan.visible,
                 partial(access.covered, self.record),
-                partial(access.touched, self.record, self._events),
                 self._plan.repositories,
             )
             self._endings.append(self.vigil.close)

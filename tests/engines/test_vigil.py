@@ -112,6 +112,7 @@ def test_a_sandbox_that_ends_at_once_leaves_no_watch_behind(project: Path) -> No
         Sandbox({"filesystem": {"root": str(project)}}).close()
     assert not [thread for thread in threading.enumerate() if thread.name == "sandbox-vigil"]
     assert set(os.listdir("/proc/self/fd")) == before
+<<<<<<< HEAD
 
 
 fuse = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="/dev/fuse cannot be opened")
@@ -172,3 +173,5 @@ def test_a_blocked_file_that_appears_in_a_covered_directory_stops_nobody(project
         (project / "last.pem").write_text(SECRET)
         assert watched.hidden(project / "last.pem")
         assert SECRET not in watched.sandbox.exec("cat .ssh/new.key").stdout
+=======
+>>>>>>> main

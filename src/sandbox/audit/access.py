@@ -6,6 +6,8 @@ from sandbox.events import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sandbox.audit.record import Record
     from sandbox.events import Events
 
@@ -24,25 +26,32 @@ def covered(record: Record, summary: str, path: str, rule: str) -> None:
     )
 
 
-def touched(record: Record, events: Events, path: str, operation: str, pid: int, count: int) -> None:
-    """A tenant tried to open what is covered. It is still waiting for the answer, so it can be named."""
-    try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            program = file.read().strip()
-    except OSError:
-        program = "?"
-    record.write(
-        "policy_decision",
-        f"{program} tried to {operation} a blocked file",
-        severity="warn",
-        operation="read",
-        target=path,
-        result="blocked",
-        policy="sensitive-file-pattern",
-        reason="Matches a blocked pattern",
-        metadata={"program": program, "pid": pid, "attempts": count},
-    )
-    events.emit(event("file", op=operation, path=path, blocked=True))
+class Touches:
+    """Attempts on what is covered, told for one sandbox."""
+
+    def __init__(self, record: Record, events: Events, rules: Mapping[str, str], tops: Mapping[str, str]) -> None:
+        """`rules` says why a path is covered; `tops` how what lies below a directory is written (`.`, `~`)."""
+        self.record = record
+        self.rules = rules
+        self._events = events
+        self._tops = tops
+
+    def tell(self, path: str, operation: str, rule: str, pid: int, program: str) -> None:
+        """`program` is what the process called itself: a tenant's word."""
+        shown = (sign + path[len(top) :] for top, sign in self._tops.items() if path.startswith(f"{top}/"))
+        target = next(shown, path)
+        self.record.write(
+            "policy_decision",
+            f"{operation} {target}",
+            severity="warn",
+            operation=operation,
+            target=target,
+            result="blocked",
+            policy="sensitive-file-pattern",
+            reason=f"Matches blocked pattern: {rule}",
+            metadata={"program": program, "pid": pid},
+        )
+        self._events.emit(event("file", op=operation, path=path, blocked=True))
 
 
 def made(record: Record, path: str) -> None:

@@ -47,6 +47,7 @@ class Plan:
         self.links: list[tuple[str, str]] = []  # path, target
         self.files: list[tuple[str, int, bytes]] = []  # written inside: path, mode, content
         self.operations: list[dict[str, object]] = []  # the guest's mount operations
+        self.rules: dict[str, str] = {}  # covered path -> the rule that says so
         self.masked = 0  # how many paths are covered, and how many frozen; for the record
         self.frozen = 0
         self.visible: list[str] = []  # the host's trees that tenants see: the project and further paths

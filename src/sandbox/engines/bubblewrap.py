@@ -12,6 +12,7 @@ import os
 from sandbox.engines.base import Engine, Finding, Place, Plan
 from sandbox.engines.launch import Launch
 from sandbox.engines.room import stand
+from sandbox.engines.tripwire import arm
 from sandbox.errors import EngineUnavailable, SandboxError, WallError
 from sandbox.guest.binary import guest_binary
 
@@ -41,6 +42,7 @@ class Bubblewrap(Engine):
         bwrap = find_bwrap()
         if bwrap is None:
             raise EngineUnavailable(MISSING)
+        arm(plan)
         plan.operations = operations(plan)
         return stand(plan, lambda: _start(bwrap, plan), explain)
 

@@ -112,8 +112,12 @@ def _limits() -> list[Finding]:
 
 def _fuse() -> Finding:
     usable = os.access("/dev/fuse", os.R_OK | os.W_OK)
-    remedy = "`modprobe fuse`, and as root `chmod 0666 /dev/fuse`; kernel-backed mounts work without it"
-    return Finding("programmable files", usable, "/dev/fuse can be opened" if usable else "", remedy, needed=False)
+    detail = "/dev/fuse can be opened; attempts on blocked files are recorded, too" if usable else ""
+    remedy = (
+        "`modprobe fuse`, and as root `chmod 0666 /dev/fuse`; without it kernel-backed mounts work, and attempts on "
+        "blocked files are refused but not recorded"
+    )
+    return Finding("programmable files", usable, detail, remedy, needed=False)
 
 
 def _version(bwrap: str) -> str:

@@ -19,7 +19,7 @@ NS_GET_USERNS = 0xB701
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT = 428, 429, 430, 431, 432  # the same on all machines
 OPEN_TREE_CLONE = 1
-FSCONFIG_SET_FLAG, FSCONFIG_SET_STRING, FSCONFIG_CMD_CREATE = 0, 1, 6
+FSCONFIG_CMD_CREATE = 6
 MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 NOSUID, NODEV = 2, 4
 O_PATH = 0o10000000
@@ -37,6 +37,7 @@ def cover(namespace: int, paths: list[str], meanwhile: Callable[[], object]) -> 
         yield path, None if code == DONE else why
 
 
+<<<<<<< HEAD
 def arm(namespace: int, paths: dict[str, bool], meanwhile: Callable[[], object]) -> Iterator[tuple[str, int]]:
     """Mounts a FUSE file system of its own on each covered path (path -> is it a directory). Yields the path and the
     device to serve it on, for those that could be."""
@@ -50,17 +51,19 @@ def arm(namespace: int, paths: dict[str, bool], meanwhile: Callable[[], object])
                 os.close(fd)
 
 
+=======
+>>>>>>> main
 class _Calls:
-    """libc, and what the child opened before it entered."""
+    """libc."""
 
     def __init__(self) -> None:
         import ctypes
 
         self.libc = ctypes.CDLL(None, use_errno=True)
         self.errno = ctypes.get_errno
-        self.devices: list[int] = []
 
 
+<<<<<<< HEAD
 def _entered(
     namespace: int, work: Callable[[_Calls, socket.socket], None], meanwhile: Callable[[], object], devices: int = 0
 ) -> list[tuple[bytes, list[int]]]:
@@ -69,6 +72,10 @@ def _entered(
     The paths may lead through file systems that our caller serves, so `meanwhile` (which serves them) is called while
     we wait: else both would wait for each other.
     """
+=======
+def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> list[tuple[bytes, list[int]]]:
+    """Does `work` in the mount namespace, and returns what it sent: a byte and perhaps a descriptor each time."""
+>>>>>>> main
     import fcntl
     import select
     import socket
@@ -85,8 +92,6 @@ def _entered(
             ours.close()
             owner = fcntl.ioctl(namespace, NS_GET_USERNS)
             calls.libc.setns(owner, CLONE_NEWUSER)
-            # A FUSE device serves the user namespace it was opened in, and is not to be seen in the sandbox's /dev.
-            calls.devices = [os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC) for _ in range(devices)]
             if calls.libc.setns(namespace, CLONE_NEWNS) == 0:
                 work(calls, theirs)
         finally:
@@ -122,6 +127,7 @@ def _cover_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
             line.send(bytes([_one(libc, calls.errno, place, name)]))
 
 
+<<<<<<< HEAD
 def _arm_all(calls: _Calls, names: list[tuple[bytes, bool]], line: socket.socket) -> None:
     import socket
 
@@ -152,6 +158,8 @@ def _arm_one(libc: Any, name: bytes, is_dir: bool, device: int) -> bool:
     return bool(libc.syscall(MOVE_MOUNT, mount, b"", target, b"", flags) == 0)
 
 
+=======
+>>>>>>> main
 def _one(libc: Any, errno: Callable[[], int], place: int, name: bytes) -> int:
     """One byte of answer: done, already covered, gone, or FAILED + errno."""
     try:

@@ -260,6 +260,7 @@ def _guards(plan: Plan, filesystem: Filesystem, visible: list[str], own: list[st
     for path in map(os.fsencode, sorted(covers.frozen)):
         plan.operations.append({"kind": "bind", "path": path, "from": path, "ro": True, "optional": True})
     for name, mask in sorted(covers.masks.items()):
+        plan.rules[name] = mask.rule
         plan.operations.append({"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "optional": True})
     plan.masked, plan.frozen, plan.visible = len(covers.masks), len(covers.frozen), visible
 

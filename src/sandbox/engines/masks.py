@@ -299,5 +299,14 @@ def _all_files(roots: list[str], covered: dict[str, Mask]) -> Iterator[tuple[str
             continue
 
 
+def inside_one(path: str, masks: dict[str, Mask]) -> bool:
+    """Whether a directory above `path` is covered."""
+    while len(path) > 1:
+        path = os.path.dirname(path)
+        if path in masks:
+            return True
+    return False
+
+
 def _beneath(path: str, top: str) -> bool:
     return path == top or path.startswith(top.rstrip("/") + "/")

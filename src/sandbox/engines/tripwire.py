@@ -1,53 +1,81 @@
-"""Covers that tell who touched them: FUSE, on top of the kernel's own cover.
+"""Tripwires: covers that tell who touched them, over what is blocked in the project and over the well-known places for
+secrets in the home directory.
 
-Each tripwire is a FUSE file system whose root *is* the covered file or directory. It answers two questions, what is it
-(nothing anybody may open) and may I open it (no), and the second one is told. If we are slow or gone the tenant
-waits or gets an error: the file is behind the cover beneath in any case. What is not covered never comes this way.
-
-Armed after the start, from outside, where /dev/fuse can be opened; elsewhere covers are silent (docs/limits.md).
+A tripwire is a mask that the guest answers for (`guest/tripwire.c`) from the first command on, so it needs a FUSE
+device that this user may open; without one every cover is a plain mask, and an attempt is refused without being seen.
+Allowed files never pass here. What appears later is covered by the vigil, plainly.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import time
-from struct import Struct
+from threading import Thread
 
-from sandbox.engines import entering
+from sandbox.errors import GuestError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-DEVICE = "/dev/fuse"
-MOST = 64  # each holds a descriptor; further covers stay silent ones
-QUIET = 1.0  # seconds in which further touches of the same cover are only counted: a loop must not fill the record
+    from sandbox.audit.access import Touches
+    from sandbox.engines.base import Plan
+    from sandbox.guest.client import Guest
 
-_IN = Struct("<IIQQIIII")
-_OUT = Struct("<IiQ")
-_INIT_IN = Struct("<II")
-_INIT_OUT = Struct("<IIIIHHIIHHI28x")
-_ATTR_OUT = Struct("<QIIQQQQQQIIIIIIIIII")
-LOOKUP, FORGET, GETATTR, OPEN, INIT, OPENDIR, ACCESS, INTERRUPT, DESTROY, BATCH_FORGET = (
-    1, 2, 3, 14, 26, 27, 34, 36, 38, 42,
+FUSE = "/dev/fuse"
+DEVICE = "/.tripwire"  # where the guest finds it; taken away before any tenant exists
+MOST = 64  # each is a connection of the kernel's, and some 50 µs of the start
+KEYS_MOST = 16
+
+# Only names from here are shown inside, and only of what the host has. Directories that programs inside want to use
+# for themselves (`ssh` its known_hosts, `gpg` its public keys) are left alone but for the secret part.
+SECRET_PLACES = (
+    ".aws", ".azure", ".kube", ".config/gcloud", ".gnupg/private-keys-v1.d", ".docker/config.json", ".netrc", ".npmrc",
+    ".pypirc", ".git-credentials", ".config/gh/hosts.yml", ".password-store",
 )  # fmt: skip
-TOLD = {OPEN: "open", OPENDIR: "list", LOOKUP: "open"}
+KEYS = ".ssh"  # and in it `id_*`, but for the public halves
+
+OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"}  # the guest's word: the record's
 
 
-class Tripwires:
-    """The armed covers of one sandbox. `tell(path, operation, pid, count)` hears of touches."""
+def arm(plan: Plan) -> None:
+    """Makes tripwires of the plan's masks, as many as there may be, where this machine can."""
+    home = plan.environment.get("HOME", "")
+    masks = [one for one in plan.operations if one["kind"] == "mask" and os.fsdecode(one["path"]) in plan.rules]  # type: ignore[arg-type]
+    in_way = _in_the_way(plan)
+    secrets = list(_secrets(plan, home, in_way)) if home else []
+    if not (masks or secrets) or not os.access(FUSE, os.R_OK | os.W_OK):
+        return
+    new: list[dict[str, object]] = []
+    for name, is_dir in secrets[:MOST]:
+        path = f"{home}/{name}"
+        plan.rules[path] = f"~/{name}"
+        new.append({"kind": "mask", "path": os.fsencode(path), "dir": is_dir, "make": True})
+    # Whoever would pass through a tripwire while the place is built would wait for an answer that comes later.
+    masks = [one for one in masks if os.fsdecode(one["path"]) not in in_way]  # type: ignore[arg-type]
+    for one in [*new, *masks[: MOST - len(new)]]:
+        one.update(tripwire=True, device=DEVICE.encode())
+    plan.show(FUSE, DEVICE, True, device=True)
+    # Before the root is made read-only: until then places can still be made and taken away.
+    seal = next(at for at, one in enumerate(plan.operations) if (one["kind"], one["path"]) == ("remount", b"/"))
+    plan.operations[seal:seal] = [*new, {"kind": "umount", "path": DEVICE.encode(), "remove": True}]
 
-    def __init__(self, tell: Callable[[str, str, int, int], object]) -> None:
-        self._tell = tell
-        self._wires: dict[int, tuple[str, bool]] = {}
-        self._touched: dict[str, tuple[float, int]] = {}
 
-    @staticmethod
-    def possible() -> bool:
-        """Whether this user may open the FUSE device."""
-        return os.access(DEVICE, os.R_OK | os.W_OK)
+def _in_the_way(plan: Plan) -> set[str]:
+    """Every path that the place is built with, and all that lead to one."""
+    paths = [path for path, _ in (*plan.scratch, *plan.links)]
+    paths += [*(bind.target for bind in plan.binds), *plan.writable]
+    found = set(paths)
+    for one in plan.operations:
+        path = os.fsdecode(one["path"])  # type: ignore[arg-type]
+        paths.append(path)
+        if one["kind"] != "mask":
+            found.add(path)
+    for path in paths:
+        while (path := os.path.dirname(path)) not in found:
+            found.add(path)
+    return found
 
+<<<<<<< HEAD
     def arm(self, namespace: int, paths: dict[str, bool]) -> list[int]:
         """Puts wires on covered paths (path -> whether it is a directory); returns the descriptors to listen on."""
         chosen = dict(list(paths.items())[: MOST - len(self._wires)])
@@ -58,12 +86,44 @@ class Tripwires:
             self._wires[fd] = path, chosen[path]
             armed.append(fd)
         return armed
+=======
+
+def _secrets(plan: Plan, home: str, in_way: set[str]) -> Iterator[tuple[str, bool]]:
+    """The secret places that the host has and the inside does not, relative to the home; is each a directory?"""
+    shown = [*(bind.target for bind in plan.binds), *(path for path, _ in (*plan.links, *plan.scratch) if path != home)]
+    shown += [os.fsdecode(one["path"]) for one in plan.operations]  # type: ignore[arg-type]
+    shown = [path for path in shown if f"{path}/".startswith(f"{home}/")]
+    for name in (*SECRET_PLACES, *_keys(home)):
+        path = f"{home}/{name}"
+        if os.path.exists(path) and path not in in_way and not any(f"{path}/".startswith(f"{one}/") for one in shown):
+            yield name, os.path.isdir(path)
+
+
+def _keys(home: str) -> list[str]:
+    try:
+        names = os.listdir(f"{home}/{KEYS}")
+    except OSError:
+        return []
+    private = sorted(name for name in names if name.startswith("id_") and not name.endswith(".pub"))
+    return [f"{KEYS}/{name}" for name in private[:KEYS_MOST]]
+
+
+class Reports:
+    """Hears the guest's tripwires of one sandbox, until closed."""
+
+    def __init__(self, guest: Guest, touches: Touches) -> None:
+        self._guest = guest
+        self._touches = touches
+        self._thread = Thread(target=self._run, name="sandbox-tripwire", daemon=True)
+        self._thread.start()
+>>>>>>> main
 
     def close(self) -> None:
-        for fd in self._wires:
-            os.close(fd)
-        self._wires.clear()
+        """Ends the place and returns when everything it said is on the record. Idempotent."""
+        self._guest.finish()
+        self._thread.join(5.0)  # longer only for a guest that hears nothing; its engine then kills it
 
+<<<<<<< HEAD
     def answer_all(self) -> None:
         """Answers whatever is asked right now."""
         for fd in list(self._wires):
@@ -73,44 +133,23 @@ class Tripwires:
         """Answers one request; False when the wire is gone."""
         if fd not in self._wires:
             return False
+=======
+    def _run(self) -> None:
+>>>>>>> main
         try:
-            data = os.read(fd, 2**17)
-        except BlockingIOError:
-            return True
-        except OSError:  # unmounted: the file was replaced on the host, and its cover went with it
-            del self._wires[fd]
-            os.close(fd)
-            return False
-        _, opcode, unique, _, _, _, pid, _ = _IN.unpack_from(data)
-        path, is_dir = self._wires[fd]
-        if opcode in TOLD:  # before the answer: whoever asks is still there to be named
-            below = data[_IN.size :].split(b"\0", 1)[0] if opcode == LOOKUP else b""
-            self._touch(os.path.join(path, os.fsdecode(below)) if below else path, TOLD[opcode], pid)
-        reply = self._reply(opcode, data, is_dir)
-        if reply is not None:
-            problem, body = reply
-            try:
-                os.write(fd, _OUT.pack(_OUT.size + len(body), -problem, unique) + body)
-            except OSError:
-                pass  # whoever asked has gone
-        return True
+            for message in self._guest.reports():
+                if message["t"] == "tripped":
+                    self._tripped(message)
+        except (GuestError, OSError) as problem:
+            self._touches.record.write("policy_decision", f"tripwires: {problem}", severity="error")
 
-    def _reply(self, opcode: int, data: bytes, is_dir: bool) -> tuple[int, bytes] | None:
-        if opcode in (FORGET, BATCH_FORGET, INTERRUPT, DESTROY):
-            return None
-        if opcode == INIT:
-            major, minor = _INIT_IN.unpack_from(data, _IN.size)
-            return 0, _INIT_OUT.pack(major, min(minor, 31), 0, 0, 0, 0, 4096, 1, 1, 0, 0)
-        if opcode == GETATTR:
-            kind = 0o040000 if is_dir else 0o100000
-            return 0, _ATTR_OUT.pack(1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, kind, 1, 0, 0, 0, 512, 0)
-        return errno.EACCES, b""
-
-    def _touch(self, path: str, operation: str, pid: int) -> None:
-        now = time.monotonic()
-        last, count = self._touched.get(path, (-QUIET, 0))
-        if now - last < QUIET:
-            self._touched[path] = last, count + 1
-        else:
-            self._touched[path] = now, 0
-            self._tell(path, operation, pid, count + 1)
+    def _tripped(self, message: dict[str, object]) -> None:
+        path, name, pid, comm = (message.get(key) for key in ("path", "name", "pid", "comm"))
+        operation = OPERATIONS.get(str(message.get("op")))
+        rule = self._touches.rules.get(os.fsdecode(path)) if isinstance(path, bytes) else None
+        if operation is None or rule is None or type(pid) is not int or not isinstance(comm, str):
+            raise GuestError("the guest reported what it has no tripwire for")
+        touched = os.fsdecode(path)  # type: ignore[arg-type]
+        if isinstance(name, bytes):
+            touched += f"/{os.fsdecode(name[:255])}"
+        self._touches.tell(touched, operation, rule, pid, comm[:16])

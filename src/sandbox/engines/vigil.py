@@ -14,11 +14,10 @@ from __future__ import annotations
 import os
 from threading import Event, Thread
 
-from sandbox.engines.masks import Covers, Mask, Search, find
+from sandbox.engines.masks import Covers, Mask, Search, find, inside_one
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import select
     from collections.abc import Callable, Iterator
 
     from sandbox.config.model import Filesystem
@@ -57,14 +56,12 @@ class Vigil:
         filesystem: Filesystem,
         roots: list[str],
         tell: Callable[[str, str, str], object],
-        touched: Callable[[str, str, int, int], object],
         repositories: list[str],
     ) -> None:
         self._pid = pid
         self._filesystem = filesystem
         self._roots = roots
         self._tell = tell
-        self._touched = touched
         self._count = 0
         self._repositories = repositories
         self._closing = Event()
@@ -91,9 +88,6 @@ class Vigil:
             self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
             self.watching.set()
             return
-        from sandbox.engines.tripwire import Tripwires
-
-        self._wires = Tripwires(self._touched)
         try:
             with Watches() as watches:
                 self._watch(watches, namespace)
@@ -101,16 +95,7 @@ class Vigil:
             self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
             self.watching.set()
         finally:
-            self._wires.close()
             os.close(namespace)
-
-    def _arm(self, namespace: int, masks: dict[str, Mask], poller: select.poll) -> None:
-        """Tripwires on what is covered, where FUSE can be had."""
-        import select
-
-        if self._wires.possible():
-            for fd in self._wires.arm(namespace, {path: mask.is_dir for path, mask in masks.items()}):
-                poller.register(fd, select.POLLIN)
 
     def _watch(self, watches: Watches, namespace: int) -> None:
         import select
@@ -124,16 +109,11 @@ class Vigil:
         poller = select.poll()
         poller.register(watches.fd, select.POLLIN)
         poller.register(self._wake[0], select.POLLIN)
-        self._arm(namespace, covered, poller)
         self.watching.set()
         search = Search(self._filesystem, self._roots, Covers())
         while True:
-            ready = {fd for fd, _ in poller.poll()}
-            if self._wake[0] in ready:
+            if any(fd == self._wake[0] for fd, _ in poller.poll()):
                 return
-            for fd in ready - {watches.fd}:
-                if not self._wires.answer(fd):
-                    poller.unregister(fd)  # by number: the descriptor itself is closed
             appeared = list(watches.read())
             if any(path is None or path.endswith("/commondir") for path, _ in appeared):
                 undo_redirections(self._repositories, self._tell)
@@ -149,9 +129,11 @@ class Vigil:
                 if is_dir:
                     self._add(watches, path)
                 found.update(self._blocked(search, path, is_dir))
+            # What lies behind a cover is out of reach, and looking for it there would be an attempt like any other.
+            found = {path: mask for path, mask in found.items() if not inside_one(path, covered)}
             if found and self._count < MOST:
+                covered.update(found)
                 self._cover(namespace, set(found), rules=found)
-                self._arm(namespace, found, poller)
 
     def _add(self, watches: Watches, root: str) -> None:
         waiting = [root]

@@ -12,7 +12,7 @@ from sandbox.guest.process import Process, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 VERSION = 1
@@ -82,6 +82,23 @@ class Guest:
         request: dict[str, object] = {"t": "dial", "family": family, "address": address, "port": port}
         _, fds = self._ask(request, f"{address}:{port}")
         return socket.socket(fileno=fds[0])
+
+    def reports(self) -> Iterator[dict[str, Any]]:
+        """What the guest says by itself, until its stream ends; for one reader. Raises GuestError."""
+        while True:
+            try:
+                message, fds = wire.receive(self._channel)
+            except SandboxClosed:
+                return
+            wire.close_all(fds)
+            yield message
+
+    def finish(self) -> None:
+        """Ends the place, as `close` does, but leaves what the guest said before its end to be read."""
+        try:
+            self._channel.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it has ended already
 
     def close(self) -> None:
         """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""
