@@ -26,33 +26,17 @@ O_PATH = 0o10000000
 DONE, THERE, GONE, FAILED = 0, 1, 2, 3
 
 
-def cover(namespace: int, paths: list[str], meanwhile: Callable[[], object]) -> Iterator[tuple[str, str | None]]:
+def cover(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
     """Covers each path in the mount namespace. Yields (path, None) for one that was covered now, (path, "") for one
     that was covered already or is gone, (path, why) for one that could not be."""
     names = [os.fsencode(path) for path in paths]
-    answers = _entered(namespace, lambda calls, line: _cover_all(calls, names, line), meanwhile) if names else []
+    answers = _entered(namespace, lambda calls, line: _cover_all(calls, names, line)) if names else []
     for at, path in enumerate(paths):
         code = answers[at][0][0] if at < len(answers) else FAILED
         why = "" if code in (THERE, GONE) else os.strerror(code - FAILED)
         yield path, None if code == DONE else why
 
 
-<<<<<<< HEAD
-def arm(namespace: int, paths: dict[str, bool], meanwhile: Callable[[], object]) -> Iterator[tuple[str, int]]:
-    """Mounts a FUSE file system of its own on each covered path (path -> is it a directory). Yields the path and the
-    device to serve it on, for those that could be."""
-    names = [(os.fsencode(path), is_dir) for path, is_dir in paths.items()]
-    answers = _entered(namespace, lambda calls, line: _arm_all(calls, names, line), meanwhile, devices=len(names))
-    for path, (data, fds) in zip(paths, answers, strict=False):
-        if data[0] == DONE and fds:
-            yield path, fds[0]
-        else:
-            for fd in fds:
-                os.close(fd)
-
-
-=======
->>>>>>> main
 class _Calls:
     """libc."""
 
@@ -63,21 +47,9 @@ class _Calls:
         self.errno = ctypes.get_errno
 
 
-<<<<<<< HEAD
-def _entered(
-    namespace: int, work: Callable[[_Calls, socket.socket], None], meanwhile: Callable[[], object], devices: int = 0
-) -> list[tuple[bytes, list[int]]]:
-    """Does `work` in the mount namespace, and returns what it sent: a byte and perhaps a descriptor each time.
-
-    The paths may lead through file systems that our caller serves, so `meanwhile` (which serves them) is called while
-    we wait: else both would wait for each other.
-    """
-=======
 def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> list[tuple[bytes, list[int]]]:
     """Does `work` in the mount namespace, and returns what it sent: a byte and perhaps a descriptor each time."""
->>>>>>> main
     import fcntl
-    import select
     import socket
     import warnings
 
@@ -98,12 +70,8 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
             os._exit(0)
     theirs.close()
     answers = []
-    poller = select.poll()
-    poller.register(ours, select.POLLIN)
     with ours:
         while True:
-            while not poller.poll(5):
-                meanwhile()
             data, fds, _, _ = socket.recv_fds(ours, 16, 1)
             if not data:
                 break
@@ -127,39 +95,6 @@ def _cover_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
             line.send(bytes([_one(libc, calls.errno, place, name)]))
 
 
-<<<<<<< HEAD
-def _arm_all(calls: _Calls, names: list[tuple[bytes, bool]], line: socket.socket) -> None:
-    import socket
-
-    for (name, is_dir), device in zip(names, calls.devices, strict=True):
-        armed = _arm_one(calls.libc, name, is_dir, device)
-        socket.send_fds(line, [bytes([DONE if armed else FAILED])], [device])
-
-
-def _arm_one(libc: Any, name: bytes, is_dir: bool, device: int) -> bool:
-    fresh = libc.syscall(FSOPEN, b"fuse", 0)
-    # allow_other: tenants live in a user namespace below the one that mounts, and count as others.
-    for key, value in (
-        (b"source", b"sandbox-cover"), (b"fd", b"%d" % device), (b"rootmode", b"40000" if is_dir else b"100000"),
-        (b"user_id", b"0"), (b"group_id", b"0"),
-    ):  # fmt: skip
-        libc.syscall(FSCONFIG, fresh, FSCONFIG_SET_STRING, key, value, 0)
-    libc.syscall(FSCONFIG, fresh, FSCONFIG_SET_FLAG, b"allow_other", None, 0)
-    if libc.syscall(FSCONFIG, fresh, FSCONFIG_CMD_CREATE, None, None, 0) != 0:
-        return False
-    mount = libc.syscall(FSMOUNT, fresh, 0, NOSUID | NODEV)
-    try:
-        target = os.open(name, O_PATH | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    if not _covered(name, os.fstat(target).st_dev):
-        return False  # replaced on the host just now: the cover comes first, and then the wire
-    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
-    return bool(libc.syscall(MOVE_MOUNT, mount, b"", target, b"", flags) == 0)
-
-
-=======
->>>>>>> main
 def _one(libc: Any, errno: Callable[[], int], place: int, name: bytes) -> int:
     """One byte of answer: done, already covered, gone, or FAILED + errno."""
     try:

@@ -75,18 +75,6 @@ def _in_the_way(plan: Plan) -> set[str]:
             found.add(path)
     return found
 
-<<<<<<< HEAD
-    def arm(self, namespace: int, paths: dict[str, bool]) -> list[int]:
-        """Puts wires on covered paths (path -> whether it is a directory); returns the descriptors to listen on."""
-        chosen = dict(list(paths.items())[: MOST - len(self._wires)])
-        armed: list[int] = []
-        if not chosen:
-            return armed
-        for path, fd in entering.arm(namespace, chosen, self.answer_all):
-            self._wires[fd] = path, chosen[path]
-            armed.append(fd)
-        return armed
-=======
 
 def _secrets(plan: Plan, home: str, in_way: set[str]) -> Iterator[tuple[str, bool]]:
     """The secret places that the host has and the inside does not, relative to the home; is each a directory?"""
@@ -116,26 +104,13 @@ class Reports:
         self._touches = touches
         self._thread = Thread(target=self._run, name="sandbox-tripwire", daemon=True)
         self._thread.start()
->>>>>>> main
 
     def close(self) -> None:
         """Ends the place and returns when everything it said is on the record. Idempotent."""
         self._guest.finish()
         self._thread.join(5.0)  # longer only for a guest that hears nothing; its engine then kills it
 
-<<<<<<< HEAD
-    def answer_all(self) -> None:
-        """Answers whatever is asked right now."""
-        for fd in list(self._wires):
-            self.answer(fd)
-
-    def answer(self, fd: int) -> bool:
-        """Answers one request; False when the wire is gone."""
-        if fd not in self._wires:
-            return False
-=======
     def _run(self) -> None:
->>>>>>> main
         try:
             for message in self._guest.reports():
                 if message["t"] == "tripped":

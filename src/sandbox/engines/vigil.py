@@ -165,7 +165,7 @@ class Vigil:
     ) -> None:
         from sandbox.engines.entering import cover
 
-        for path, problem in cover(namespace, sorted(paths), self._wires.answer_all):
+        for path, problem in cover(namespace, sorted(paths)):
             if problem is None and not quietly:
                 self._count += 1
                 # A tenant can make such names by the thousand: neither record nor mount table are theirs to fill.
