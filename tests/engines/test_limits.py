@@ -66,7 +66,7 @@ def test_a_fork_bomb_stops_at_the_limit_on_processes(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="for root it must be asked for: docs/limits.md")
 def test_a_fork_bomb_stops_by_default(tmp_path: Path) -> None:
     with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
-        assert sandbox.exec("ulimit -u").stdout.strip() == "4097"
+        assert sandbox.exec(["bash", "-c", "ulimit -u"]).stdout.strip() == "4097"
 
 
 def test_two_sandboxes_do_not_share_a_limit_on_processes(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import os
 from struct import pack
 
 from sandbox.config.home import home
+from sandbox.errors import SandboxError
 
 # Few, since each costs a start and an end a little. Our own (`.sandbox`, `.uds`) can only tighten, so they may be made.
 DIRECTORIES = (".claude", ".cursor", ".idea", ".vscode", ".git/hooks")
@@ -31,8 +32,13 @@ class Placeholders:
         """Makes those that are missing. Where that is not possible a tenant cannot make them either."""
         self._made: list[str] = []
         self._lock, self._number = -1, os.stat(root).st_ino
-        os.makedirs(home(), 0o700, exist_ok=True)
-        self._lock = os.open(f"{home()}/projects", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.makedirs(home(), 0o700, exist_ok=True)
+            self._lock = os.open(f"{home()}/projects", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as problem:
+            raise SandboxError(
+                f"cannot write {home()}: {problem.strerror}; set SANDBOX_HOME to a directory of your own"
+            ) from problem
         shared = not self._alone()
         fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK))
         names = FILES + (HOME_FILES if root == os.path.realpath(os.path.expanduser("~")) else ())
