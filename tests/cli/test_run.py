@@ -44,6 +44,14 @@ def test_our_own_errors_are_125_with_one_line(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
+def test_too_few_descriptors_are_one_line_too(tmp_path: Path) -> None:
+    words = ["sh", "-c", 'ulimit -n 14; exec "$@"', "sh", *SANDBOX, "run", "true"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert done.stderr.startswith("sandbox: ")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_command_that_is_not_there_is_127(tmp_path: Path) -> None:
     done = run("no-such-program", cwd=tmp_path)
     assert done.returncode == 127

@@ -176,6 +176,15 @@ def test_a_link_that_leads_out_is_carried_over_only_when_named(sandbox: Sandbox,
     assert (outside / "victim").read_text() == "untouched"
 
 
+def test_a_file_whose_replacement_is_refused_stays(sandbox: Sandbox, project: Path, tmp_path: Path) -> None:
+    do(sandbox, f"rm a; ln -s {tmp_path}/outside/victim a; rm -r sub; ln -s {tmp_path}/outside sub; echo new > new")
+    done = sandbox.apply()
+    assert done.applied == ["new"]
+    assert sorted({path for path, _ in done.refused}) == ["a", "sub"]
+    assert (project / "a").read_text() == "one\n"
+    assert (project / "sub/x").read_text() == "x\n"
+
+
 def test_what_the_host_would_obey_is_carried_over_only_when_named(sandbox: Sandbox, project: Path) -> None:
     script = "mkdir -p .git/hooks .vscode; echo h > .git/hooks/pre-commit; echo c > .git/config"
     found = do(sandbox, f"{script}; echo t > .vscode/tasks.json; echo b > .bashrc; echo fine > fine")

@@ -50,18 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _.use(_chosen_language())
         return _dispatch(words)
-    except SandboxError as problem:
-        from sandbox.cli.output import shown
-
-        # A name from the project may be part of it.
-        print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
-        return getattr(problem, "exit_code", OUR_ERROR)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # Whoever read our output has gone; Python must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
+    except (SandboxError, OSError) as problem:
+        # An OSError here is about our own machine (no descriptors, no memory, no disk left): one line, like the rest.
+        from sandbox.cli.output import shown
+
+        # A name from the project may be part of it.
+        print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
+        return getattr(problem, "exit_code", OUR_ERROR)
 
 
 def fill_standard_streams() -> None:

@@ -41,15 +41,14 @@ def arm(plan: Plan) -> None:
     """Makes tripwires of the plan's masks, as many as there may be, where this machine can."""
     home = plan.environment.get("HOME", "")
     masks = [one for one in plan.operations if one["kind"] == "mask" and os.fsdecode(one["path"]) in plan.rules]  # type: ignore[arg-type]
-    in_way = _in_the_way(plan)
-    secrets = list(_secrets(plan, home, in_way)) if home else []
-    if not (masks or secrets) or not os.access(FUSE, os.R_OK | os.W_OK):
+    present = [name for name in (*SECRET_PLACES, *_keys(home)) if os.path.exists(f"{home}/{name}")] if home else []
+    if not (masks or present) or not os.access(FUSE, os.R_OK | os.W_OK):
         return
+    in_way = _in_the_way(plan)
     new: list[dict[str, object]] = []
-    for name, is_dir in secrets[:MOST]:
-        path = f"{home}/{name}"
-        plan.rules[path] = f"~/{name}"
-        new.append({"kind": "mask", "path": os.fsencode(path), "dir": is_dir, "make": True})
+    for path in _hidden(plan, home, present, in_way):
+        plan.rules[path] = f"~{path[len(home) :]}"
+        new.append({"kind": "mask", "path": os.fsencode(path), "dir": os.path.isdir(path), "make": True})
     # Whoever would pass through a tripwire while the place is built would wait for an answer that comes later.
     masks = [one for one in masks if os.fsdecode(one["path"]) not in in_way]  # type: ignore[arg-type]
     for one in [*new, *masks[: MOST - len(new)]]:
@@ -76,15 +75,14 @@ def _in_the_way(plan: Plan) -> set[str]:
     return found
 
 
-def _secrets(plan: Plan, home: str, in_way: set[str]) -> Iterator[tuple[str, bool]]:
-    """The secret places that the host has and the inside does not, relative to the home; is each a directory?"""
+def _hidden(plan: Plan, home: str, names: list[str], in_way: set[str]) -> Iterator[str]:
+    """Those places of the home that the inside does not have."""
     shown = [*(bind.target for bind in plan.binds), *(path for path, _ in (*plan.links, *plan.scratch) if path != home)]
     shown += [os.fsdecode(one["path"]) for one in plan.operations]  # type: ignore[arg-type]
     shown = [path for path in shown if f"{path}/".startswith(f"{home}/")]
-    for name in (*SECRET_PLACES, *_keys(home)):
-        path = f"{home}/{name}"
-        if os.path.exists(path) and path not in in_way and not any(f"{path}/".startswith(f"{one}/") for one in shown):
-            yield name, os.path.isdir(path)
+    for path in (f"{home}/{name}" for name in names):
+        if path not in in_way and not any(f"{path}/".startswith(f"{one}/") for one in shown):
+            yield path
 
 
 def _keys(home: str) -> list[str]:

@@ -34,7 +34,8 @@ def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = (
         if fds:
             sent = sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))])
             frame = frame[sent:]
-        sock.sendall(frame)
+        if frame:  # sending nothing to a guest that has answered and ended would fail, and its answer be lost
+            sock.sendall(frame)
     except OSError as problem:
         raise SandboxClosed("the sandbox has ended") from problem
 

@@ -100,12 +100,14 @@ class Workspace:
                 done.refused.append((name, "nothing changed there"))
         with self._layers() as (upper, project):
             assert upper is not None or not found
-            for change in found:
-                if named is not None and not any(_at_or_below(change.path, name) for name in named):
+            chosen = [one for one in found if named is None or any(_at_or_below(one.path, name) for name in named)]
+            done.refused += [(one.path, why) for one in chosen if (why := _refusal(one, named or (), overwrite))]
+            barred = [path for path, _ in done.refused]
+            for change in chosen:
+                # What was to take a file's place is refused: then the file stays, and all that was below it.
+                if any(_at_or_below(change.path, path) for path in barred):
                     continue
-                reason = _refusal(change, named or (), overwrite)
-                if reason is None:
-                    reason = self._carry(upper, project, change)  # type: ignore[arg-type]
+                reason = self._carry(upper, project, change)  # type: ignore[arg-type]
                 if reason is None:
                     done.applied.append(change.path)
                 else:
