@@ -13,7 +13,7 @@ from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, project_root, without_walls
-from sandbox.engines.placeholders import Placeholders
+from sandbox.engines.stand_ins import StandIns
 from sandbox.engines.tripwire import Reports
 from sandbox.engines.vigil import Vigil, undo_redirections
 from sandbox.events import Events, event
@@ -70,7 +70,7 @@ class Sandbox(Commands, Files):
         # must be collected at once, not when the collector next looks for cycles.
         self._endings: list[Callable[[], object]] = []
         self._registration: Registration | None = None
-        self._placeholders: Placeholders | None = None
+        self._stand_ins: StandIns | None = None
         self.made: list[str] = []  # after close(): new files that programs on the host act on
         self.record = open_record(self.config, self.id)
         try:
@@ -87,22 +87,35 @@ class Sandbox(Commands, Files):
     def _build(self) -> None:
         engine = choose(self.config)
         self.engine = engine.name
-        filesystem = self.config.filesystem
-        if engine.name == "bubblewrap" and not (filesystem.read_only or filesystem.overlay):
-            self._placeholders = Placeholders(project_root(filesystem))
-            self._endings.append(self._placeholders.remove)
-        build = without_walls if engine.name == "none" else layout
-        self._plan = build(self.config, self.id, os.environ)
+        self._arrange()
+        self._place = engine.open(self._plan)
+        self._endings.append(self._place.close)
+        self._guest = self._place.guest
+        self._keep_watch()
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._endings.append(partial(os.close, self._null))
+        # The door last: whoever comes through it finds everything there.
+        assert self._registration is not None
+        self._endings.append(Listener(self._registration.beside("socket"), self).close)
+        self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
+
+    def _arrange(self) -> None:
+        """Everything that is decided, and made on the host, before the walls stand."""
+        filesystem, walls = self.config.filesystem, self.engine != "none"
+        if walls and not (filesystem.read_only or filesystem.overlay):
+            self._stand_ins = StandIns(project_root(filesystem))
+            self._endings.append(self._stand_ins.remove)
+        self._plan = (layout if walls else without_walls)(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
         shown = EnvFilter(self.config.environment).redacted(self._command, os.environ)
         self._registration = Registration(home(), self.id, self.config.plain(), shown)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
-        # Before the place's own, so after its end: no tenant is there any more to do it again.
+        # Before the place's own ending, so after its end: no tenant is there any more to do it again.
         self._endings.append(partial(undo_redirections, self._plan.repositories, partial(access.covered, self.record)))
-        self._place = engine.open(self._plan)
-        self._endings.append(self._place.close)
-        self._guest = self._place.guest
+
+    def _keep_watch(self) -> None:
+        """Everything that serves and looks after the place while it stands."""
         if self._guest.have.get("tripwires"):
             tops = {self._plan.directory: ".", self._plan.environment.get("HOME", ""): "~"}
             touches = access.Touches(self.record, self._events, self._plan.rules, tops)
@@ -113,20 +126,11 @@ class Sandbox(Commands, Files):
             self._mounts.serve(self._guest.devices)
         if self.config.vfs.file_events:
             self._report_changes()
-        if engine.name == "bubblewrap":
-            self.vigil = Vigil(
-                self._place.pid,
-                self.config.filesystem,
-                self._plan.visible,
-                partial(access.covered, self.record),
-                self._plan.repositories,
-            )
+        if self.engine != "none":
+            told = partial(access.covered, self.record)
+            pid, seen = self._place.pid, self._plan.visible
+            self.vigil = Vigil(pid, self.config.filesystem, seen, told, self._plan.repositories)
             self._endings.append(self.vigil.close)
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self._endings.append(partial(os.close, self._null))
-        # The door last: whoever comes through it finds everything there.
-        self._endings.append(Listener(self._registration.beside("socket"), self).close)
-        self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/plan.py`."""
@@ -263,7 +267,7 @@ class Sandbox(Commands, Files):
 
     def _tell_made(self) -> None:
         """What programs on the host act on and was made meanwhile: to be looked at before they do."""
-        self.made = self._placeholders.appeared() if self._placeholders is not None else []
+        self.made = self._stand_ins.appeared() if self._stand_ins is not None else []
         for path in self.made:
             access.made(self.record, path)
 

@@ -25,7 +25,7 @@ FILES = (".mcp.json", ".envrc", ".gitmodules", ".git", ".sandbox", ".uds")
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
 
 
-class Placeholders:
+class StandIns:
     """The empty directories of one sandbox's project."""
 
     def __init__(self, root: str) -> None:
