@@ -45,6 +45,8 @@ def _in(tree: ast.AST, file: Path) -> Iterator[tuple[str, int]]:
             template = template_of(node.args[2]) if len(node.args) == 3 else None
             if template:
                 yield template, node.lineno
+    if file.parts[-2:] == ("engines", "doctor.py"):
+        yield from _findings(tree)
     if file.name == "main.py":
         for node in ast.walk(tree):
             if isinstance(node, ast.Tuple) and len(node.elts) == 2:
@@ -52,6 +54,22 @@ def _in(tree: ast.AST, file: Path) -> Iterator[tuple[str, int]]:
                 texts = [one.value for one in (first, second) if isinstance(one, ast.Constant)]
                 if len(texts) == 2 and isinstance(texts[1], str) and " " in texts[1]:
                     yield texts[1], node.lineno
+
+
+def _findings(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """What `sandbox doctor` finds: every text of its module but docstrings and the insides of f-strings."""
+    documentation = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.FunctionDef) and isinstance(node.body[0], ast.Expr)
+    }
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    inner -= {id(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in documentation | inner:
+            template = template_of(node)
+            if template and not template.startswith("sysctl "):
+                yield template, node.lineno
 
 
 OURS = ("ConfigError", "SandboxError", "Denied", "EngineUnavailable", "WallError", "LimitUnavailable", "CommandError",

@@ -34,10 +34,10 @@ def run(arguments: Namespace) -> int:
 
 def _line(one: Finding) -> str:
     if one.ok:
-        return f"  ok       {_(one.name)}: {_.said(one.detail)}"
+        return f"  ok       {_.said(one.name)}: {_.said(one.detail)}"
     word = "MISSING " if one.needed else "without "
     return (
-        f"  {word} {_(one.name)}"
+        f"  {word} {_.said(one.name)}"
         + (f": {_.said(one.detail)}" if one.detail else "")
         + f"\n           {_.said(one.remedy)}"
     )
