@@ -43,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def blocked() -> Iterator[Entries]:
     """The record's entries about blocked accesses; complete once the sandbox is closed."""
     found: Entries = []
-    end = subscribe_audit_feed(lambda entry: found.append(entry) if entry.get("result") == "blocked" else None)
+    end = subscribe_audit_feed(lambda entry: found.append(dict(entry)) if entry.get("result") == "blocked" else None)
     yield found
     end()
 

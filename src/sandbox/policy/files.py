@@ -105,7 +105,8 @@ class FileGuard:
         return Decision(True, "within-project-root", f"Within {top}")
 
     def _elsewhere(self, absolute: str, operation: str) -> Decision:
-        if narrowest(absolute, OWN) is not None:
+        # A home directory below /tmp is the host's all the same.
+        if narrowest(absolute, OWN) is not None and narrowest(absolute, [self.home]) is None:
             return Decision(True, "own-scratch", "The sandbox's own; nothing of the host is there")
         if narrowest(absolute, self.system) is not None:
             if operation == "read":
