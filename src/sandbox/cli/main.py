@@ -44,8 +44,24 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line; returns the exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Runs one command line; returns the exit status. Without `argv` it is the program itself, and ends it."""
+    status = _run(list(sys.argv[1:] if argv is None else argv))
+    if argv is None:
+        leave(status)
+    return status
+
+
+def leave(status: int) -> None:
+    """Ends the process at once: everything is closed, and taking the interpreter apart costs as much as bwrap does."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # closed, or nobody reads any more
+    os._exit(status)
+
+
+def _run(words: list[str]) -> int:
     fill_standard_streams()
     try:
         _.use(_chosen_language())
@@ -118,8 +134,12 @@ def _command(name: str, words: list[str]) -> int:
 
 def parser_of(name: str) -> ArgumentParser:
     """The parser of one command."""
+    import argparse
     from argparse import ArgumentParser, HelpFormatter
     from importlib import import_module
+
+    # Its own words go through ours: in English that saves it the search for a catalogue that it has not.
+    argparse._ = _  # type: ignore[attr-defined]
 
     module, summary = COMMANDS[name]
     parser = ArgumentParser(
