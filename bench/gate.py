@@ -101,7 +101,8 @@ def unused(bench: Bench) -> Row:
         "with Sandbox({'network': {'allowed_hosts': ['example.com']}}) as s: s.exec(['true'])\n"
         "print(*(one for one in ('asyncio', 'ssl', 'cryptography', 'sandbox.network.gate') if one in sys.modules))"
     )
-    done = subprocess.run([bench.python, "-c", program], capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as project:
+        done = subprocess.run([bench.python, "-c", program], cwd=project, capture_output=True, text=True, check=False)
     if done.returncode:
         return Row(what, f"not measured: {done.stderr.strip()[-80:]}", budget="none", held=False)
     return Row(what, done.stdout.strip() or "none", budget="none", held=not done.stdout.strip())

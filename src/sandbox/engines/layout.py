@@ -179,7 +179,7 @@ def _etc(plan: Plan, home: str) -> None:
     for name in ETC:
         path = f"/etc/{name}"
         if os.path.lexists(path):
-            source = os.path.realpath(path)
+            source = os.path.realpath(path) if os.path.islink(path) else path
             if os.path.exists(source):
                 plan.binds.append(Bind(source, path))
     name = _user_name(plan.uid)
