@@ -95,8 +95,7 @@ class Sandbox(Commands, Files):
         self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._endings.append(partial(os.close, self._null))
         # The door last: whoever comes through it finds everything there.
-        assert self._registration is not None
-        self._endings.append(Listener(self._registration.beside("socket"), self).close)
+        self._endings.append(Listener(self._register().beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
 
     def _arrange(self) -> None:
@@ -107,12 +106,18 @@ class Sandbox(Commands, Files):
             self._endings.append(self._stand_ins.remove)
         self._plan = (layout if walls else without_walls)(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
-        shown = EnvFilter(self.config.environment).redacted(self._command, os.environ)
-        self._registration = Registration(home(), self.id, self.config.plain(), shown)
+        self._plan.meanwhile = self._register
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
         # Before the place's own ending, so after its end: no tenant is there any more to do it again.
         self._endings.append(partial(undo_redirections, self._plan.repositories, partial(access.covered, self.record)))
+
+    def _register(self) -> Registration:
+        """Our entry in the registry, made when it is first needed."""
+        if self._registration is None:
+            shown = EnvFilter(self.config.environment).redacted(self._command, os.environ)
+            self._registration = Registration(home(), self.id, self.config.plain(), shown)
+        return self._registration
 
     def _keep_watch(self) -> None:
         """Everything that serves and looks after the place while it stands."""
@@ -136,6 +141,7 @@ class Sandbox(Commands, Files):
         """The directories that are more than the host's files: see `vfs/plan.py`."""
         from sandbox.vfs.mounts import Mounts
 
+        entry = self._register()  # what an overlay keeps lies in it
         state = None
         if self.config.filesystem.overlay:
             from sandbox.vfs.workspace import Workspace
@@ -145,8 +151,7 @@ class Sandbox(Commands, Files):
         mounts = Mounts(self.config, self._providers, hooks=self._hooks, emit=tell, state=state)
         self._endings.append(mounts.close)
         mounts.furnish(self._plan)
-        assert self._registration is not None
-        self._registration.note("mounts.json", mounts.ways)
+        entry.note("mounts.json", mounts.ways)
         return mounts
 
     def _gate(self) -> Watch:

@@ -12,6 +12,8 @@ from sandbox.config.model import Limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox.guest.client import Guest
 
 
@@ -56,6 +58,7 @@ class Plan:
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
         self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
+        self.meanwhile: Callable[[], object] | None = None  # the owner's work while a launcher is at its own
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
 

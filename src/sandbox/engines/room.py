@@ -47,6 +47,9 @@ def stand(plan: Plan, start: Callable[[], Launch], explain: Callable[[str], Exce
     launch: Launch | None = None
     try:
         launch = start()
+        meanwhile, plan.meanwhile = plan.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         _furnish(launch, plan, group, explain)
         return Room(launch, group)
     except BaseException:
