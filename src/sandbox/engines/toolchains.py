@@ -117,7 +117,7 @@ def _link_targets(directory: str) -> Iterator[str]:
     """Where the links in a directory of programs lead, when that is outside the directory."""
     try:
         with os.scandir(directory) as entries:
-            links = [entry.path for entry in entries if entry.is_symlink()]
+            links = [entry.path for entry in entries if entry.is_symlink() and "/" in os.readlink(entry.path)]
     except OSError:
         return
     for link in links:
