@@ -26,7 +26,7 @@ config = {
     "image": "standard",
     "resources": {"cpus": 2, "memory_mb": 2048, "timeout_seconds": 300},
     "network": {
-        "allowed_hosts": ["api.openai.com", "api.anthropic.com", "pypi.org", "files.pythonhosted.org"],
+        "allowed_hosts": ["api.openai.com", "api.anthropic.com", "packages.example.org", "files.example.org"],
         "secrets": {"OPENAI_API_KEY": {"value": os.environ["OPENAI_API_KEY"], "hosts": ["api.openai.com"]}},
     },
     "vfs": {"mounts": {"/workspace": {"type": "memory"}}},

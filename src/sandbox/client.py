@@ -1,6 +1,6 @@
 """A sandbox in another process, with the methods of `Sandbox`.
 
-    with Client({"network": {"allowed_hosts": ["pypi.org"]}}) as sb:   # starts `sandbox --rpc`
+    with Client({"network": {"allowed_hosts": ["packages.example.org"]}}) as sb:   # starts `sandbox --rpc`
         print(sb.exec("echo hello").stdout)
 
     sb = attach("vm-a1b2c3d4")                                         # one that runs already

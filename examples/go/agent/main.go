@@ -33,8 +33,8 @@ func main() {
 			AllowedHosts: []string{
 				"api.openai.com",
 				"api.anthropic.com",
-				"pypi.org",
-				"files.pythonhosted.org",
+				"packages.example.org",
+				"files.example.org",
 			},
 			Secrets: map[string]sandbox.Secret{
 				"OPENAI_API_KEY": {

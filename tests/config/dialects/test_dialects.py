@@ -100,7 +100,7 @@ def test_no_external_and_no_git_empties_the_users_list() -> None:
 
 SRT_SEED = {
     "network": {
-        "allowedDomains": ["api.telegram.org", "*.github.com", "registry.npmjs.org:443"],
+        "allowedDomains": ["api.telegram.org", "*.github.com", "packages.example.org:443"],
         "deniedDomains": ["gist.github.com", "*:22"],
         "allowLocalBinding": True,
         "httpProxyPort": 3128,
@@ -115,7 +115,7 @@ SRT_SEED = {
 
 def test_srt_settings_of_the_seed() -> None:
     config = Config.read(srt.translate(SRT_SEED).data)
-    assert config.network.allowed_hosts == ["api.telegram.org", "*.github.com", "registry.npmjs.org:443"]
+    assert config.network.allowed_hosts == ["api.telegram.org", "*.github.com", "packages.example.org:443"]
     assert config.network.denied_hosts == ["gist.github.com", "*:22"]
     assert config.network.upstream_proxy == "http://127.0.0.1:3128"
     assert config.filesystem.deny_read == ["~/.ssh", "~/.aws"]
