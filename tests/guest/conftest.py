@@ -39,6 +39,6 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def place(guest: Path) -> Iterator[Place]:
     """A place without network, with Landlock, as most are."""
     with launch(guest) as made:
-        ready = made.setup(uid=1000, gid=1000, writable=[b"/tmp", b"/work", b"/dev"])
+        ready = made.setup(uid=1000, gid=1000, writable=[b"/tmp", b"/room", b"/dev"])
         assert ready["t"] == "ready", ready
         yield made

@@ -224,7 +224,7 @@ def bwrap(binds: tuple[tuple[str, str], ...] = ()) -> list[str]:
         command += ["--ro-bind", directory, directory]
     for link in ("bin", "lib", "lib64", "sbin"):
         command += ["--symlink", f"usr/{link}", f"/{link}"]
-    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/work", "--chdir", "/"]
+    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/room", "--chdir", "/"]
     for source, target in binds:
         command += ["--bind", source, target]
     return command

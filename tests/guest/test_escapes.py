@@ -27,10 +27,10 @@ def house(guest: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     work = outside / "work"
     work.mkdir()
     (work / ".env").write_bytes(SECRET)
-    with launch(guest, binds=((str(work), "/work"),)) as place:
+    with launch(guest, binds=((str(work), "/room"),)) as place:
         ready = place.setup(
-            uid=1000, gid=1000, network=True, writable=[b"/work", b"/tmp", b"/dev"],
-            mounts=[{"kind": "mask", "path": b"/work/.env"}, {"kind": "umount", "path": b"/guest"}],
+            uid=1000, gid=1000, network=True, writable=[b"/room", b"/tmp", b"/dev"],
+            mounts=[{"kind": "mask", "path": b"/room/.env"}, {"kind": "umount", "path": b"/guest"}],
         )  # fmt: skip
         assert ready["t"] == "ready", ready
         yield place, outside
@@ -79,15 +79,15 @@ def test_climbing_out_of_the_workspace(house: tuple[Place, Path]) -> None:
     attempt(
         place,
         """
-        os.chdir('/work')
+        os.chdir('/room')
         fd = os.open('.', os.O_RDONLY)
         for _ in range(20):
             fd = os.open('..', os.O_RDONLY, dir_fd=fd)
             tries(lambda: open(os.open('secret', os.O_RDONLY, dir_fd=fd), 'rb').read())
-        tries(lambda: os.link('/work/.env', '/work/linked') or open('/work/linked', 'rb').read())
-        os.symlink(sys.argv[1], '/work/out')
-        tries(lambda: open('/work/out', 'rb').read())
-        os.unlink('/work/out')
+        tries(lambda: os.link('/room/.env', '/room/linked') or open('/room/linked', 'rb').read())
+        os.symlink(sys.argv[1], '/room/out')
+        tries(lambda: open('/room/out', 'rb').read())
+        os.unlink('/room/out')
         """,
         str(outside / "secret"),
     )
@@ -98,9 +98,9 @@ def test_renaming_the_workspace_away_while_walking(house: tuple[Place, Path]) ->
     attempt(
         place,
         """
-        os.makedirs('/work/a/b', exist_ok=True); os.makedirs('/work/c', exist_ok=True)
-        fd = os.open('/work/a/b', os.O_RDONLY)
-        os.rename('/work/a/b', '/work/c/b')
+        os.makedirs('/room/a/b', exist_ok=True); os.makedirs('/room/c', exist_ok=True)
+        fd = os.open('/room/a/b', os.O_RDONLY)
+        os.rename('/room/a/b', '/room/c/b')
         for _ in range(8):
             fd = os.open('..', os.O_RDONLY, dir_fd=fd)
         if os.fstat(fd).st_ino != os.stat('/').st_ino: escaped('another root')
@@ -113,9 +113,9 @@ def test_a_masked_file_by_every_other_name(house: tuple[Place, Path]) -> None:
     attempt(
         place,
         """
-        p = '/work/.env'
-        tries(lambda: open(p, 'rb').read(), lambda: open('/work//./.env', 'rb').read(), lambda: os.rename(p,
-            '/work/x') or 1,
+        p = '/room/.env'
+        tries(lambda: open(p, 'rb').read(), lambda: open('/room//./.env', 'rb').read(), lambda: os.rename(p,
+            '/room/x') or 1,
               lambda: os.unlink(p) or 1, lambda: os.chmod(p, 0o777) or 1,
               lambda: os.truncate(p, 0) or 1, lambda: os.replace('/etc/passwd', p) or 1,
               lambda: open(os.open(p, os.O_PATH), 'rb').read(),
@@ -211,10 +211,10 @@ def test_changing_the_mounts(house: tuple[Place, Path]) -> None:
     attempt(
         place,
         """
-        tries(lambda: libc.umount2(b'/work/.env', 2) + 1, lambda: libc.umount2(b'/proc/sys', 2) + 1,
+        tries(lambda: libc.umount2(b'/room/.env', 2) + 1, lambda: libc.umount2(b'/proc/sys', 2) + 1,
               lambda: libc.mount(b'proc', b'/tmp', b'proc', 0, None) + 1,
               lambda: libc.mount(None, b'/usr', None, 4096 | 32, None) + 1,
-              lambda: libc.chroot(b'/work') + 1,
+              lambda: libc.chroot(b'/room') + 1,
               lambda: os.mknod('/tmp/disk', stat.S_IFBLK | 0o666, os.makedev(254, 0)) or 1,
               lambda: open('/usr/bin/planted', 'w'), lambda: open('/etc/passwd', 'a'))
         """,

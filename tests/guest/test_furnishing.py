@@ -22,25 +22,25 @@ def furnished(guest: Path, binds: tuple[tuple[str, str], ...] = (), **keys: Any)
 def test_directories_files_and_links(guest: Path) -> None:
     with furnished(
         guest,
-        dirs=[[b"/work/a", 0o750], [b"/work/a/b", 0o700], [b"/work", 0o700]],
-        files=[[b"/work/a/f", 0o640, b"text\xff"], [b"/work/a/b/empty", 0o400, b""]],
-        mounts=[{"kind": "link", "path": b"/work/l", "target": b"a/f"}],
+        dirs=[[b"/room/a", 0o750], [b"/room/a/b", 0o700], [b"/room", 0o700]],
+        files=[[b"/room/a/f", 0o640, b"text\xff"], [b"/room/a/b/empty", 0o400, b""]],
+        mounts=[{"kind": "link", "path": b"/room/l", "target": b"a/f"}],
     ) as place:
-        assert place.run("cat", "/work/l").out == b"text\xff"
-        assert place.run("stat", "-c", "%a %u", "/work/a", "/work/a/b", "/work/a/f", "/work").out.split() == [
+        assert place.run("cat", "/room/l").out == b"text\xff"
+        assert place.run("stat", "-c", "%a %u", "/room/a", "/room/a/b", "/room/a/f", "/room").out.split() == [
             b"750", b"1000", b"700", b"1000", b"640", b"1000", b"755", b"1000"]  # fmt: skip
 
 
 def test_a_tmpfs_has_its_size_and_mode(guest: Path) -> None:
     with furnished(
         guest,
-        dirs=[[b"/work/t", 0o755]],
-        mounts=[{"kind": "tmpfs", "path": b"/work/t", "size": 1 << 20, "mode": 0o1777}],
+        dirs=[[b"/room/t", 0o755]],
+        mounts=[{"kind": "tmpfs", "path": b"/room/t", "size": 1 << 20, "mode": 0o1777}],
     ) as place:
-        assert place.run("stat", "-c", "%a", "/work/t").out == b"1777\n"
-        assert place.run("sh", "-c", "head -c 2000000 /dev/zero > /work/t/x").code != 0
-        assert int(place.run("stat", "-c", "%s", "/work/t/x").out) <= 1 << 20
-        options = place.run("grep", "/work/t", "/proc/mounts").out
+        assert place.run("stat", "-c", "%a", "/room/t").out == b"1777\n"
+        assert place.run("sh", "-c", "head -c 2000000 /dev/zero > /room/t/x").code != 0
+        assert int(place.run("stat", "-c", "%s", "/room/t/x").out) <= 1 << 20
+        options = place.run("grep", "/room/t", "/proc/mounts").out
         assert b"nosuid" in options and b"nodev" in options
 
 
@@ -48,24 +48,24 @@ def test_a_read_only_remount_and_a_size_hold(guest: Path) -> None:
     with furnished(
         guest,
         mounts=[
-            {"kind": "remount", "path": b"/work", "ro": True},
+            {"kind": "remount", "path": b"/room", "ro": True},
             {"kind": "remount", "path": b"/tmp", "size": 1 << 20},
         ],
     ) as place:
-        assert b"Read-only" in place.run("sh", "-c", "echo > /work/x").err
+        assert b"Read-only" in place.run("sh", "-c", "echo > /room/x").err
         assert place.run("sh", "-c", "head -c 2000000 /dev/zero > /tmp/x").code != 0
 
 
 def test_a_bind_shows_one_thing_twice_and_may_be_read_only(guest: Path) -> None:
     with furnished(
         guest,
-        dirs=[[b"/work/a", 0o755], [b"/work/b", 0o755]],
-        files=[[b"/work/a/x", 0o644, b"1"]],
-        mounts=[{"kind": "bind", "path": b"/work/b", "from": b"/work/a", "ro": True}],
+        dirs=[[b"/room/a", 0o755], [b"/room/b", 0o755]],
+        files=[[b"/room/a/x", 0o644, b"1"]],
+        mounts=[{"kind": "bind", "path": b"/room/b", "from": b"/room/a", "ro": True}],
     ) as place:
-        assert place.run("cat", "/work/b/x").out == b"1"
-        assert b"Read-only" in place.run("sh", "-c", "echo > /work/b/x").err
-        assert place.run("sh", "-c", "echo 2 > /work/a/x; cat /work/b/x").out == b"2\n"
+        assert place.run("cat", "/room/b/x").out == b"1"
+        assert b"Read-only" in place.run("sh", "-c", "echo > /room/b/x").err
+        assert place.run("sh", "-c", "echo 2 > /room/a/x; cat /room/b/x").out == b"2\n"
 
 
 def test_an_overlay_keeps_what_lies_below(guest: Path, tmp_path: Path) -> None:
@@ -75,22 +75,22 @@ def test_an_overlay_keeps_what_lies_below(guest: Path, tmp_path: Path) -> None:
     with furnished(
         guest,
         binds=((str(lower), "/tmp/low:er\\dir"),),
-        dirs=[[b"/work/up", 0o755], [b"/work/wk", 0o755], [b"/work/m", 0o755]],
+        dirs=[[b"/room/up", 0o755], [b"/room/wk", 0o755], [b"/room/m", 0o755]],
         mounts=[
             {
                 "kind": "overlay",
-                "path": b"/work/m",
+                "path": b"/room/m",
                 "lower": b"/tmp/low:er\\dir",
-                "upper": b"/work/up",
-                "work": b"/work/wk",
+                "upper": b"/room/up",
+                "work": b"/room/wk",
             }
         ],
     ) as place:
         result = place.run(
-            "sh", "-c", "cd /work/m && cat kept && echo new > kept && rm -f nothing && echo more > added && cat kept"
+            "sh", "-c", "cd /room/m && cat kept && echo new > kept && rm -f nothing && echo more > added && cat kept"
         )
         assert result.out == b"oldnew\n", result
-        assert place.run("ls", "/work/up").out.split() == [b"added", b"kept"]
+        assert place.run("ls", "/room/up").out.split() == [b"added", b"kept"]
     assert (lower / "kept").read_text() == "old"
     assert os.listdir(lower) == ["kept"]
 
@@ -102,9 +102,9 @@ def test_a_mount_may_be_taken_away(guest: Path) -> None:
 
 
 MASKED = {
-    "dirs": [[b"/work/d", 0o755]],
-    "files": [[b"/work/.env", 0o644, b"secret"], [b"/work/d/key", 0o644, b"secret"]],
-    "mounts": [{"kind": "mask", "path": b"/work/.env"}, {"kind": "mask", "path": b"/work/d", "dir": True}],
+    "dirs": [[b"/room/d", 0o755]],
+    "files": [[b"/room/.env", 0o644, b"secret"], [b"/room/d/key", 0o644, b"secret"]],
+    "mounts": [{"kind": "mask", "path": b"/room/.env"}, {"kind": "mask", "path": b"/room/d", "dir": True}],
 }
 
 
@@ -113,22 +113,22 @@ def test_a_mask_gives_nothing_away_and_cannot_be_undone(guest: Path, uid: int) -
     with launch(guest) as place:
         assert place.setup(uid=uid, gid=uid, **MASKED)["t"] == "ready"
         for attempt in (
-            "cat /work/.env", "cat /work/d/key", "ls /work/d", "chmod 777 /work/.env", "chmod 777 /work/d",
-            "rm -rf /work/.env",
-            "rm -rf /work/d", "mv /work/.env /work/e", "mv /work/d /work/e", "umount /work/.env", "echo x > /work/.env",
-            "touch /work/d/new", "ln /work/.env /work/hard", "mount -t tmpfs x /work/d",
-            "cp -a /work/.env /work/e; cat /work/e | grep .",
+            "cat /room/.env", "cat /room/d/key", "ls /room/d", "chmod 777 /room/.env", "chmod 777 /room/d",
+            "rm -rf /room/.env",
+            "rm -rf /room/d", "mv /room/.env /room/e", "mv /room/d /room/e", "umount /room/.env", "echo x > /room/.env",
+            "touch /room/d/new", "ln /room/.env /room/hard", "mount -t tmpfs x /room/d",
+            "cp -a /room/.env /room/e; cat /room/e | grep .",
         ):  # fmt: skip
             result = place.run("sh", "-c", attempt)
             assert result.code != 0 and b"secret" not in result.out, (attempt, result)
-        assert place.file("read", "/work/.env")[0]["errno"] == errno.EACCES
-        assert place.file("list", "/work/d")[0]["errno"] == errno.EACCES
+        assert place.file("read", "/room/.env")[0]["errno"] == errno.EACCES
+        assert place.file("list", "/room/d")[0]["errno"] == errno.EACCES
 
 
 def test_a_mask_moves_along_with_a_renamed_parent(guest: Path) -> None:
-    with furnished(guest, dirs=[[b"/work/p", 0o755]], files=[[b"/work/p/.env", 0o644, b"secret"]],
-                   mounts=[{"kind": "mask", "path": b"/work/p/.env"}]) as place:  # fmt: skip
-        assert b"secret" not in place.run("sh", "-c", "mv /work/p /work/q; cat /work/q/.env /work/p/.env").out
+    with furnished(guest, dirs=[[b"/room/p", 0o755]], files=[[b"/room/p/.env", 0o644, b"secret"]],
+                   mounts=[{"kind": "mask", "path": b"/room/p/.env"}]) as place:  # fmt: skip
+        assert b"secret" not in place.run("sh", "-c", "mv /room/p /room/q; cat /room/q/.env /room/p/.env").out
 
 
 def test_masks_work_on_proc(guest: Path) -> None:
@@ -146,14 +146,14 @@ def test_masks_work_on_proc(guest: Path) -> None:
 @pytest.mark.parametrize(
     ("mount", "number"),
     [
-        ({"kind": "mask", "path": b"/work/nowhere"}, errno.ENOENT),
-        ({"kind": "mask", "path": b"/work/link", "optional": True}, errno.ELOOP),
-        ({"kind": "mask", "path": b"/work/file", "dir": True}, errno.ENOTDIR),
-        ({"kind": "remount", "path": b"/work/file", "ro": True}, errno.EINVAL),
-        ({"kind": "bind", "path": b"/work/file", "from": b"/nowhere"}, errno.ENOENT),
-        ({"kind": "dance", "path": b"/work/file"}, errno.EINVAL),
+        ({"kind": "mask", "path": b"/room/nowhere"}, errno.ENOENT),
+        ({"kind": "mask", "path": b"/room/link", "optional": True}, errno.ELOOP),
+        ({"kind": "mask", "path": b"/room/file", "dir": True}, errno.ENOTDIR),
+        ({"kind": "remount", "path": b"/room/file", "ro": True}, errno.EINVAL),
+        ({"kind": "bind", "path": b"/room/file", "from": b"/nowhere"}, errno.ENOENT),
+        ({"kind": "dance", "path": b"/room/file"}, errno.EINVAL),
         ({"kind": "tmpfs"}, errno.EINVAL),
-        ({"path": b"/work/file"}, errno.EINVAL),
+        ({"path": b"/room/file"}, errno.EINVAL),
     ],
 )
 def test_what_cannot_be_done_fails_the_set_up(guest: Path, mount: dict[str, object], number: int) -> None:
@@ -161,7 +161,7 @@ def test_what_cannot_be_done_fails_the_set_up(guest: Path, mount: dict[str, obje
         answer = place.setup(
             uid=1000,
             gid=1000,
-            files=[[b"/work/file", 0o644, b""]],
-            mounts=[{"kind": "link", "path": b"/work/link", "target": b"file"}, mount],
+            files=[[b"/room/file", 0o644, b""]],
+            mounts=[{"kind": "link", "path": b"/room/link", "target": b"file"}, mount],
         )
         assert (answer["t"], answer["step"], answer["errno"]) == ("failed", "mounts", number)

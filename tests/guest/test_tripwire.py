@@ -20,11 +20,11 @@ WIRE = {"kind": "mask", "tripwire": True, "device": b"/fuse"}
 def wired(guest: Path, uid: int = 1000, **keys: Any) -> Place:
     place = launch(guest, options=DEVICE)
     setup = {
-        "dirs": [[b"/work/d", 0o755]],
-        "files": [[b"/work/.env", 0o644, b"secret"], [b"/work/d/key", 0o644, b"secret"], [b"/work/open", 0o644, b"x"]],
-        "mounts": [{**WIRE, "path": b"/work/.env"}, {**WIRE, "path": b"/work/d", "dir": True},
+        "dirs": [[b"/room/d", 0o755]],
+        "files": [[b"/room/.env", 0o644, b"secret"], [b"/room/d/key", 0o644, b"secret"], [b"/room/open", 0o644, b"x"]],
+        "mounts": [{**WIRE, "path": b"/room/.env"}, {**WIRE, "path": b"/room/d", "dir": True},
                    {"kind": "umount", "path": b"/fuse", "remove": True}],
-        "writable": [b"/work", b"/tmp", b"/dev", b"/proc"],
+        "writable": [b"/room", b"/tmp", b"/dev", b"/proc"],
     }  # fmt: skip
     ready = place.setup(uid=uid, gid=uid, **setup | keys)
     assert ready["t"] == "ready", ready
@@ -39,15 +39,15 @@ def silent(place: Place) -> bool:
 @pytest.mark.parametrize(
     ("attempt", "path", "op", "name"),
     [
-        ("cat /work/.env", b"/work/.env", "read", None),
-        ("exec 3<>/work/.env", b"/work/.env", "write", None),
-        ("echo x > /work/.env", b"/work/.env", "write", None),
-        ("chmod 777 /work/.env", b"/work/.env", "write", None),
-        ("ls /work/d", b"/work/d", "list", None),
-        ("cat /work/d/key", b"/work/d", "lookup", b"key"),
-        ("mkdir /work/d/new", b"/work/d", "lookup", b"new"),
-        ("ln -s /work/.env /tmp/l; cat /tmp/l", b"/work/.env", "read", None),
-        ("cat /proc/self/root/work/.env", b"/work/.env", "read", None),
+        ("cat /room/.env", b"/room/.env", "read", None),
+        ("exec 3<>/room/.env", b"/room/.env", "write", None),
+        ("echo x > /room/.env", b"/room/.env", "write", None),
+        ("chmod 777 /room/.env", b"/room/.env", "write", None),
+        ("ls /room/d", b"/room/d", "list", None),
+        ("cat /room/d/key", b"/room/d", "lookup", b"key"),
+        ("mkdir /room/d/new", b"/room/d", "lookup", b"new"),
+        ("ln -s /room/.env /tmp/l; cat /tmp/l", b"/room/.env", "read", None),
+        ("cat /proc/self/root/room/.env", b"/room/.env", "read", None),
     ],
 )
 def test_an_attempt_is_refused_and_told(guest: Path, attempt: str, path: bytes, op: str, name: bytes | None) -> None:
@@ -62,9 +62,9 @@ def test_an_attempt_is_refused_and_told(guest: Path, attempt: str, path: bytes, 
 
 def test_a_look_is_not_told(guest: Path) -> None:
     with wired(guest) as place:
-        looks = "stat -c '%A %s %u' /work/.env /work/d; test -r /work/.env || ls -l /work >/dev/null; cd /work/d"
+        looks = "stat -c '%A %s %u' /room/.env /room/d; test -r /room/.env || ls -l /room >/dev/null; cd /room/d"
         assert place.run("sh", "-c", looks).out == b"---------- 0 1000\nd--------- 0 1000\n"
-        assert place.run("cat", "/work/open").out == b"x"
+        assert place.run("cat", "/room/open").out == b"x"
         assert silent(place)
 
 
@@ -72,10 +72,10 @@ def test_a_look_is_not_told(guest: Path) -> None:
 def test_it_is_as_strong_as_a_mask(guest: Path, uid: int) -> None:
     with wired(guest, uid) as place:
         for attempt in (
-            "chmod 777 /work/.env /work/d; cat /work/.env /work/d/key", "rm -rf /work/.env", "rm -rf /work/d",
-            "mv /work/.env /work/e", "mv /work/d /work/e", "umount /work/.env", "ln /work/.env /work/hard",
-            "touch /work/.env", "truncate -s 0 /work/.env", "unshare -rm umount /work/.env", "ls /fuse", "/work/.env",
-            "mount -t tmpfs x /work/d", "cp -a /work/.env /work/e; grep . /work/e",
+            "chmod 777 /room/.env /room/d; cat /room/.env /room/d/key", "rm -rf /room/.env", "rm -rf /room/d",
+            "mv /room/.env /room/e", "mv /room/d /room/e", "umount /room/.env", "ln /room/.env /room/hard",
+            "touch /room/.env", "truncate -s 0 /room/.env", "unshare -rm umount /room/.env", "ls /fuse", "/room/.env",
+            "mount -t tmpfs x /room/d", "cp -a /room/.env /room/e; grep . /room/e",
         ):  # fmt: skip
             result = place.run("sh", "-c", attempt)
             assert result.code != 0 and b"secret" not in result.out, (attempt, result)
@@ -84,7 +84,7 @@ def test_it_is_as_strong_as_a_mask(guest: Path, uid: int) -> None:
 
 def test_a_name_that_is_no_text_is_made_one(guest: Path) -> None:
     with wired(guest) as place:
-        code = r"open('/proc/self/comm', 'wb').write(b'\xff\x1b[31m'); open('/work/.env')"
+        code = r"open('/proc/self/comm', 'wb').write(b'\xff\x1b[31m'); open('/room/.env')"
         assert b"PermissionError" in (failed := place.python(code)).err, failed
         assert place.stream.receive()["comm"] == "??[31m"
 
@@ -92,7 +92,7 @@ def test_a_name_that_is_no_text_is_made_one(guest: Path) -> None:
 def test_a_flood_is_told_a_few_times_and_the_guest_goes_on(guest: Path) -> None:
     code = """if 1:
         for _ in range(20000):
-            try: open('/work/.env')
+            try: open('/room/.env')
             except PermissionError: pass
     """
     with wired(guest) as place:
@@ -108,20 +108,20 @@ def test_a_flood_is_told_a_few_times_and_the_guest_goes_on(guest: Path) -> None:
 
 def test_a_reader_that_is_killed_is_forgotten(guest: Path) -> None:
     with wired(guest) as place:
-        code = "for i in 1 2 3 4 5 6 7 8; do (while :; do cat /work/.env /work/d/key; done) & done; wait"
+        code = "for i in 1 2 3 4 5 6 7 8; do (while :; do cat /room/.env /room/d/key; done) & done; wait"
         command = place.start("sh", "-c", f"exec 2>/dev/null; {code}")
         command.started()
         place.stream.receive()
         command.line.send({"t": "cancel"})
         assert command.wait().exit["signal"] == 9
-        assert place.run("cat", "/work/open").out == b"x"
-        assert place.run("cat", "/work/.env").code == 1
+        assert place.run("cat", "/room/open").out == b"x"
+        assert place.run("cat", "/room/.env").code == 1
         place.start("sh", "-c", f"exec 2>/dev/null; {code}").started()
         assert place.close() == 0
 
 
 def test_more_than_sixty_four_are_plain_masks(guest: Path) -> None:
-    names = [b"/work/%d" % n for n in range(70)]
+    names = [b"/room/%d" % n for n in range(70)]
     with wired(
         guest,
         files=[[name, 0o644, b"secret"] for name in names],
@@ -129,19 +129,19 @@ def test_more_than_sixty_four_are_plain_masks(guest: Path) -> None:
         mounts=[{**WIRE, "path": name} for name in names],
     ) as place:
         assert place.ready["have"]["tripwires"] == 64
-        assert b"secret" not in place.run("sh", "-c", "cat /work/*").out
-        assert place.run("sh", "-c", "grep -c ' /work/.*fuse' /proc/mounts").out == b"64\n"
+        assert b"secret" not in place.run("sh", "-c", "cat /room/*").out
+        assert place.run("sh", "-c", "grep -c ' /room/.*fuse' /proc/mounts").out == b"64\n"
 
 
 def test_without_the_device_it_is_a_plain_mask(guest: Path) -> None:
-    mount = {**WIRE, "path": b"/work/.env", "device": b"/nowhere"}
+    mount = {**WIRE, "path": b"/room/.env", "device": b"/nowhere"}
     with wired(guest, mounts=[mount]) as place:
         assert place.ready["have"]["tripwires"] == 0
-        assert b"Permission denied" in place.run("cat", "/work/.env").err
+        assert b"Permission denied" in place.run("cat", "/room/.env").err
 
 
 def test_a_place_for_one_can_be_made(guest: Path) -> None:
-    mounts = [{**WIRE, "path": b"/work/.ssh/id_rsa", "dir": False, "make": True}]
+    mounts = [{**WIRE, "path": b"/room/.ssh/id_rsa", "dir": False, "make": True}]
     with wired(guest, mounts=mounts) as place:
-        assert place.run("sh", "-c", "cat /work/.ssh/id_rsa || echo own > /work/.ssh/known_hosts").code == 0
-        assert place.stream.receive()["path"] == b"/work/.ssh/id_rsa"
+        assert place.run("sh", "-c", "cat /room/.ssh/id_rsa || echo own > /room/.ssh/known_hosts").code == 0
+        assert place.stream.receive()["path"] == b"/room/.ssh/id_rsa"

@@ -106,7 +106,7 @@ def call(place: Place, number: int, *args: int) -> tuple[int, int]:
 def shared(guest: Path) -> Iterator[Place]:
     """One place for all probes that leave nothing behind."""
     with launch(guest) as made:
-        assert made.setup(uid=1000, gid=1000, network=True, writable=[b"/tmp", b"/work", b"/dev"])["t"] == "ready"
+        assert made.setup(uid=1000, gid=1000, network=True, writable=[b"/tmp", b"/room", b"/dev"])["t"] == "ready"
         yield made
 
 
@@ -144,9 +144,9 @@ def test_a_32_bit_call_kills_the_caller(guest: Path, tmp_path: Path) -> None:
     )
     subprocess.run(["cc", "-o", tmp_path / "call", source], check=True)
     tmp_path.chmod(0o755)
-    with launch(guest, binds=((str(tmp_path), "/work"),)) as place:
+    with launch(guest, binds=((str(tmp_path), "/room"),)) as place:
         place.setup(uid=1000, gid=1000)
-        assert place.run("/work/call").exit["signal"] == 31  # SIGSYS
+        assert place.run("/room/call").exit["signal"] == 31  # SIGSYS
 
 
 def test_a_debugger_may_be_allowed(guest: Path) -> None:
@@ -223,10 +223,10 @@ def test_landlock_refuses_writing_elsewhere(guest: Path) -> None:
         ready = place.setup(uid=1000, gid=1000, writable=[b"/tmp", b"/dev/null"])
         if not ready["have"]["landlock"]:
             pytest.skip("this kernel has no Landlock")
-        assert place.run("sh", "-c", "echo x > /work/a").code != 0  # though its mount is writable
-        assert place.run("sh", "-c", "mkdir /work/d").code != 0
+        assert place.run("sh", "-c", "echo x > /room/a").code != 0  # though its mount is writable
+        assert place.run("sh", "-c", "mkdir /room/d").code != 0
         assert place.run("sh", "-c", "echo x > /tmp/a && mv /tmp/a /tmp/b && rm /tmp/b && echo y > /dev/null").code == 0
-        assert place.file("write", "/work/a", data=b"x")[0]["errno"] == errno.EACCES
+        assert place.file("write", "/room/a", data=b"x")[0]["errno"] == errno.EACCES
 
 
 def test_a_landlock_path_that_is_not_there_fails_the_set_up(guest: Path) -> None:
