@@ -33,7 +33,7 @@ def by_pyfuse3(place: str, provider: Provider) -> None:
     import trio  # type: ignore[import-not-found]
 
     class Operations(pyfuse3.Operations):  # type: ignore[misc]
-        enable_writeback_cache = True
+        enable_writeback_cache = provider.writeback
         supports_dot_lookup = False
 
         def __init__(self) -> None:

@@ -31,6 +31,12 @@ class Nosy:
     def after_stat(self, path: str) -> None: ...
 
 
+class Writeback(MemoryProvider):
+    """Files in memory whose small writes the kernel may join."""
+
+    writeback = True
+
+
 def _realfs(place: Path, name: str) -> RealFSProvider:
     (place / name).mkdir()
     return RealFSProvider(str(place / name))
@@ -54,6 +60,7 @@ def _remote(stack: ExitStack) -> Provider:
 
 KINDS: dict[str, Callable[[Path, ExitStack], Provider]] = {
     "memory": lambda place, stack: MemoryProvider(),
+    "writeback": lambda place, stack: Writeback(),
     "realfs": lambda place, stack: _realfs(place, "real"),
     "overlay of memory": lambda place, stack: OverlayProvider(MemoryProvider(), MemoryProvider()),
     "overlay of directories": lambda place, stack: OverlayProvider(_realfs(place, "u"), _realfs(place, "l")),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import Sandbox
-from sandbox.vfs.memory import MemoryProvider
+from tests.vfs.conftest import Writeback
 
 pytestmark = [
     pytest.mark.walls,
@@ -48,7 +48,7 @@ def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sandbox]
         (tmp_path / name).mkdir()
     base = {"type": "real_fs", "host_path": str(tmp_path / "base")}
     mount = {
-        "own provider": MemoryProvider(),
+        "own provider": Writeback(),
         "hooked host directory": base,
         "hooked overlay": {"type": "overlay", "lower": base},
     }[request.param]

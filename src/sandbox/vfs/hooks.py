@@ -73,7 +73,7 @@ class HookedProvider(Provider):
         # A hook must be asked each time: what the kernel remembers or keeps back, no hook sees.
         asked = {*self._before, *self._after}
         self.cache_seconds = 0.0 if "stat" in asked else provider.cache_seconds
-        self.exclusive = provider.exclusive and not asked & {"read", "write"}
+        self.writeback = provider.writeback and not asked & {"read", "write"}
         self.keep_cache = provider.keep_cache and "read" not in asked
 
     def stat(self, path: str) -> FileInfo:

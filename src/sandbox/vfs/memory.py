@@ -71,7 +71,6 @@ class _MemoryHandle(Handle):
 class MemoryProvider(Provider):
     """An empty tree in memory, at most `size` bytes large."""
 
-    exclusive = True
     keep_cache = True
     xattrs = True
 

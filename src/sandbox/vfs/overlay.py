@@ -73,7 +73,7 @@ class OverlayProvider(Provider):
         # The lower number of what was copied up: a file keeps its number for life.
         self._origins: dict[int, int] = {}
         self._readers: dict[str, set[_OverlayHandle]] = {}
-        self.exclusive = upper.exclusive
+        self.writeback = upper.writeback
         self.keep_cache = upper.keep_cache and lower.keep_cache
         self.xattrs = upper.xattrs
         self.flushes = upper.flushes

@@ -135,8 +135,9 @@ class Provider(ABC):
     """Nothing here can be changed: every attempt is refused before the provider is asked."""
     cache_seconds: float = 1.0
     """How long the kernel may remember names and attributes. 0: it asks every time."""
-    exclusive: bool = False
-    """Only the tenant changes what is here, so the kernel may keep writes back and send large ones later."""
+    writeback: bool = False
+    """The kernel may keep small writes back and send large ones later: pays where a write is dear, as over a network;
+    elsewhere it costs two more requests for each file made. Only the tenant may change what is here."""
     keep_cache: bool = False
     """A file whose size and mtime_ns are unchanged has unchanged content, so the kernel may keep what it has read."""
     flushes: bool = False

@@ -64,7 +64,7 @@ class MountRouter(Provider):
         real = [one for one in providers if not isinstance(one, _Nothing)]
         self.readonly = all(one.readonly for one in providers)
         self.cache_seconds = min((one.cache_seconds for one in real), default=1.0)
-        self.exclusive = all(one.exclusive for one in real)
+        self.writeback = all(one.writeback for one in real)
         self.keep_cache = all(one.keep_cache for one in real)
         self.xattrs = any(one.xattrs for one in real)
         self.flushes = any(one.flushes for one in real)

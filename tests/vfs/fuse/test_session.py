@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Iterator
 from itertools import count
-from threading import Event
+from threading import Barrier, Event
 
 import pytest
 
@@ -93,6 +93,27 @@ def test_others_are_served_while_a_provider_hangs(mount: Mount, hanging: Hanging
     assert well(point)
 
 
+class Meeting(MemoryProvider):
+    """Answers for `meet…` only once several ask at the same time."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self.barrier = Barrier(parties)
+
+    def stat(self, path: str) -> FileInfo:
+        if path.startswith("/meet"):
+            self.barrier.wait(20)
+        return super().stat(path)
+
+
+def test_a_slow_provider_is_asked_many_things_at_once(mount: Mount) -> None:
+    point = mount(Meeting(8))
+    script = "for i in 1 2 3 4 5 6 7 8; do cat meet$i & done; wait"
+    for _ in range(3):  # the later rounds find threads that wait for work
+        assert point.sh(script).stderr.count("No such file") == 8
+    assert well(point)
+
+
 def test_a_program_that_waits_for_a_hanging_provider_can_be_killed(mount: Mount, hanging: Hanging) -> None:
     point = mount(hanging)
     # `timeout` kills it after a moment and says 137; were it not killable, this would wait for the provider.
@@ -114,7 +135,6 @@ class LyingHandle(Handle):
 class Lying(MemoryProvider):
     """Claims what cannot be."""
 
-    exclusive = False
     sizes = {"/negative": -1, "/huge": 1 << 64, "/text": "large"}
     names = ("a/b", "", "..", "nul\0", "x" * 300)
 

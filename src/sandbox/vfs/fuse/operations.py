@@ -47,7 +47,7 @@ class Operations:
         seconds = max(0.0, provider.cache_seconds)
         self._lifetime = int(seconds), int(seconds % 1 * 1e9)
         self._no_entry = wire.ENTRY.pack(0, 0, *(self._lifetime[0],) * 2, *(self._lifetime[1],) * 2) + bytes(88)
-        self._writeback = provider.exclusive and not provider.readonly
+        self._writeback = provider.writeback and not provider.readonly
         self._open_flags = wire.OPEN_KEEP_CACHE if provider.keep_cache else 0
         self._handlers: dict[int, Handler] = {
             op: getattr(self, f"_{op.name.lower()}") for op in Op if hasattr(self, f"_{op.name.lower()}")

@@ -1,15 +1,19 @@
 """The threads that serve one mount.
 
-A few threads each take a request from the kernel, do it and answer: nothing is handed from one to another. One more,
-the watch, sleeps until there is work and then looks, a few times a second, whether some request takes too
-long: it adds threads when all are busy, answers ETIMEDOUT for a request past its deadline and EINTR for one whose
-process was interrupted. So a provider that hangs costs a thread, and the tenant gets an error while the mount lives on.
+One thread at a time has the lead: it takes a request from the kernel, does it and answers. While the provider is quick
+it keeps the lead, and looks for the next request a moment longer before it sleeps: to wake a thread costs more than
+most requests do. Where requests wait for a slow provider, it passes the lead on before it begins.
+
+The watch sleeps until there is work and then looks, a few times a second, whether some request takes long: it passes
+the lead on, answers ETIMEDOUT for a request past its deadline and EINTR for one whose process was interrupted. So a
+provider that hangs costs a thread, and the tenant gets an error while the mount lives on.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
 import time
 from threading import Event, Lock, Thread
@@ -26,20 +30,26 @@ if TYPE_CHECKING:
     from sandbox.vfs.fuse.operations import Buffer
     from sandbox.vfs.provider import Provider
 
-THREADS = 2
 MOST_THREADS = 32
+# How long a thread looks for the next request before it sleeps. With one processor that would only keep the tenant
+# from making it.
+LOOK = 200e-6 if len(os.sched_getaffinity(0)) > 1 else 0.0
+# A request that takes longer, while others wait, shows that the provider is slow.
+SLOW = 2e-3
 # Threads stuck in a provider are given up; while there are this many of them, every further request fails at once.
 MOST_STUCK = 64
 TICK = 0.05
 DEADLINE = 30.0
 
+_INTERRUPT = int(Op.INTERRUPT)  # members of an Enum are slow to look up
 _UNANSWERED = frozenset({Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT})
 
 
 class _Worker:
-    """What the watch must know of one thread: which request it is at, since when. `lock` decides who answers."""
+    """What the watch must know of one thread: which request it is at, since when, and whether it has the lead.
+    `lock` decides who answers and who passes the lead on."""
 
-    __slots__ = ("interrupted", "lock", "since", "stuck", "unique")
+    __slots__ = ("interrupted", "leads", "lock", "since", "stuck", "unique")
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -47,6 +57,7 @@ class _Worker:
         self.since = 0.0
         self.interrupted = False
         self.stuck = False
+        self.leads = False
 
 
 class Session:
@@ -74,11 +85,14 @@ class Session:
         # Once the mount is gone nobody new may use the device: its number may soon be another file's.
         self._over = False
         self._lock = Lock()
+        self._lead = Lock()
+        self._followers = 0
+        # Until then the provider counts as slow.
+        self._slow_until = 0.0
         self._work = Event()
         self._awake = False
         self._ended = Event()
-        for _ in range(THREADS):
-            self._add_worker()
+        self._add_worker()
         Thread(target=self._watch, name="sandbox-fuse-watch", daemon=True).start()
 
     def close(self, timeout: float = 5.0) -> bool:
@@ -99,28 +113,66 @@ class Session:
     def _serve(self, worker: _Worker) -> None:
         buffer = bytearray(wire.BUFFER)
         view = memoryview(buffer)
+        device = select.poll()
+        device.register(self._device, select.POLLIN)
         try:
-            while not worker.stuck and (size := self._take(buffer)):
+            while not worker.stuck:
+                if not worker.leads:
+                    self._follow(worker)
+                size = self._take(device, buffer)
+                if not size:
+                    return
                 self._one(worker, Request(view[:size]))
+                took = time.monotonic() - worker.since
+                if took > SLOW and device.poll(0):
+                    self._slow_until = worker.since + 3 * took
         finally:
             self._left(worker)
 
-    def _take(self, buffer: bytearray) -> int:
+    def _follow(self, worker: _Worker) -> None:
+        """Waits for the lead."""
+        with self._lock:
+            self._followers += 1
+        self._lead.acquire()
+        with self._lock:
+            self._followers -= 1
+        worker.leads = True
+
+    def _pass_on(self, worker: _Worker) -> None:
+        """Lets another thread take requests while `worker` is at its own."""
+        with worker.lock:
+            if not worker.leads:
+                return
+            with self._lock:
+                short = not self._followers
+                if short and self._living - self._stuck >= MOST_THREADS:
+                    return
+            worker.leads = False
+        self._lead.release()
+        if short:
+            self._add_worker()
+
+    def _take(self, device: select.poll, buffer: bytearray) -> int:
         """The next request, or 0 when the mount is gone."""
+        until = time.monotonic() + LOOK
+        while not device.poll(0) and time.monotonic() < until:
+            pass
         while True:
             try:
-                return os.readv(self._device, [buffer])
+                return os.readv(self._device, (buffer,))
             except OSError as problem:
                 # ENOENT: the request was withdrawn while we took it.
                 if problem.errno not in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
                     return 0
 
     def _one(self, worker: _Worker, request: Request) -> None:
-        if request.op == Op.INTERRUPT:
+        worker.since = time.monotonic()
+        if request.op == _INTERRUPT:
             self._interrupt(request)
             return
-        worker.since = time.monotonic()
         worker.unique = request.unique
+        if worker.since < self._slow_until:
+            self._pass_on(worker)
         if not self._awake:
             self._awake = True
             self._work.set()
@@ -159,6 +211,10 @@ class Session:
             return False
 
     def _left(self, worker: _Worker) -> None:
+        with worker.lock:
+            if worker.leads:
+                worker.leads = False
+                self._lead.release()
         with self._lock:
             self._over = self._over or not worker.stuck
             self._workers.remove(worker)
@@ -206,17 +262,15 @@ class Session:
     def _look(self) -> bool:
         """One look at all workers. False when there is nothing to watch over."""
         now = time.monotonic()
-        workers = list(self._workers)
-        busy = [worker for worker in workers if worker.unique]
+        busy = [worker for worker in list(self._workers) if worker.unique]
         for worker in busy:
             age = now - worker.since
             if age > self._deadline:
                 self._give_up(worker, errno.ETIMEDOUT)
             elif worker.interrupted and age > TICK:
                 self._give_up(worker, errno.EINTR)
-        free = [worker for worker in workers if not worker.stuck]
-        if len(free) < MOST_THREADS and all(one.unique and now - one.since > TICK for one in free):
-            self._add_worker()
+            elif age > TICK:
+                self._pass_on(worker)
         return bool(busy)
 
     def _give_up(self, worker: _Worker, problem: int) -> None:
@@ -228,6 +282,7 @@ class Session:
             worker.stuck = True
         with self._lock:
             self._stuck += 1
+        self._pass_on(worker)
         self._answer(unique, problem)
 
     def _interrupt(self, request: Request) -> None:
