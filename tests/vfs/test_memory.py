@@ -72,6 +72,23 @@ def test_extended_attributes_are_kept_within_bounds() -> None:
         provider.getxattr("/a", "user.x")
 
 
+def test_extended_attributes_count_as_the_size_they_take() -> None:
+    provider = MemoryProvider(size=100_000)
+    provider.write_file("/a", b"")
+    free = provider.statfs().free
+    provider.setxattr("/a", "user.x", b"x" * 40_000, 0)
+    provider.write_file("/b", b"")
+    with pytest.raises(OSError, match="No space"):
+        provider.setxattr("/b", "user.x", b"x" * 64_000, 0)
+    provider.remove("/b")
+    provider.setxattr("/a", "user.x", b"x", 0)
+    provider.removexattr("/a", "user.x")
+    assert provider.statfs().free == free
+    provider.setxattr("/a", "user.x", b"x" * 40_000, 0)
+    provider.remove("/a")
+    assert provider.statfs().free > free
+
+
 def test_a_file_can_grow_and_shrink_while_somebody_holds_a_part_of_it() -> None:
     provider = MemoryProvider()
     provider.write_file("/a", b"0123456789")

@@ -22,6 +22,25 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
+def test_only_the_users_own_attributes_are_there(place: Path) -> None:
+    (place / "file").write_text("")
+    (place / "link").symlink_to("file")
+    provider = RealFSProvider(str(place))
+    provider.setxattr("/file", "user.x", b"1", os.XATTR_CREATE)
+    assert os.getxattr(place / "file", "user.x") == b"1"
+    assert (provider.listxattr("/file"), provider.getxattr("/file", "user.x")) == (["user.x"], b"1")
+    for name in ("security.capability", "trusted.overlay.opaque", "system.posix_acl_access", "user"):
+        with pytest.raises(OSError, match="not supported"):
+            provider.setxattr("/file", name, b"1", 0)
+        with pytest.raises(OSError, match="not supported"):
+            provider.getxattr("/file", name)
+    with pytest.raises(OSError, match="not supported"):
+        provider.setxattr("/link", "user.x", b"2", 0)
+    assert provider.listxattr("/link") == []
+    provider.removexattr("/file", "user.x")
+    assert os.listxattr(place / "file") == []
+
+
 @pytest.mark.parametrize(
     "path", ["/../secret", "/up/secret", "/absolute/secret", "/link", "/proc/self/root/etc/passwd", "/chain/secret"]
 )

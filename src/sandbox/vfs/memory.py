@@ -18,6 +18,8 @@ DEFAULT_SIZE = 2**30
 # What a name and its bookkeeping take of the limit, so that empty files cannot fill the host's memory.
 INODE_COST = 1024
 XATTR_MAX = 64 * 1024
+# What Python needs for a name and a value, beyond their bytes.
+XATTR_COST = 128
 
 
 class _Inode:
@@ -201,9 +203,11 @@ class MemoryProvider(Provider):
                 raise failure(errno.EEXIST, path)
             if flags == os.XATTR_REPLACE and name not in held:
                 raise failure(errno.ENODATA, path)
-            if sum(len(one) + len(held[one]) for one in held) + len(name) + len(value) > XATTR_MAX:
+            new = {**held, name: value}
+            if _cost(new) > XATTR_MAX:
                 raise failure(errno.ENOSPC, path)
-            inode.xattrs = {**held, name: value}
+            self._take(_cost(new) - _cost(held))
+            inode.xattrs = new
             inode.ctime_ns = now_ns()
 
     def listxattr(self, path: str) -> list[str]:
@@ -214,7 +218,8 @@ class MemoryProvider(Provider):
             inode = self._find(path)
             if inode.xattrs is None or name not in inode.xattrs:
                 raise failure(errno.ENODATA, path)
-            del inode.xattrs[name]
+            self._used -= _cost({name: inode.xattrs.pop(name)})
+            inode.ctime_ns = now_ns()
 
     # Filling it from the host, before or while it is mounted.
 
@@ -316,7 +321,8 @@ class MemoryProvider(Provider):
         """A file without names and without openers no longer counts."""
         if inode.nlink == 0 and inode.ino not in self._open:
             self._inodes -= 1
-            self._used -= INODE_COST + (0 if isinstance(inode.content, dict) else len(inode.content))
+            content = 0 if isinstance(inode.content, dict) else len(inode.content)
+            self._used -= INODE_COST + content + _cost(inode.xattrs or {})
 
     def _check_replaceable(self, inode: _Inode, replaced: _Inode, path: str) -> None:
         if isinstance(replaced.content, dict):
@@ -362,6 +368,10 @@ class MemoryProvider(Provider):
             inode.atime_ns = changes.get("atime_ns", inode.atime_ns)
             inode.mtime_ns = changes.get("mtime_ns", inode.mtime_ns)
             inode.ctime_ns = now_ns()
+
+
+def _cost(xattrs: dict[str, bytes]) -> int:
+    return sum(XATTR_COST + len(name) + len(value) for name, value in xattrs.items())
 
 
 def _put(content: bytearray, data: memoryview, offset: int) -> None:

@@ -300,6 +300,9 @@ class OverlayProvider(Provider):
             self._copy_content(path, info, empty)
         else:
             self._upper.mknod(path, info.mode)
+        if self._upper.xattrs and self._lower.xattrs:
+            for name in self._lower.listxattr(path):
+                self._upper.setxattr(path, name, self._lower.getxattr(path, name), 0)
         if not info.is_symlink:
             self._upper.setattr(path, mode=info.mode & 0o7777, atime_ns=info.atime_ns, mtime_ns=info.mtime_ns)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.beneath import open_beneath, opened, parent_of, reopen
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
 SOMEBODY_ELSE = 65534
+XATTRS = "user."
 SET_ID = stat.S_ISUID | stat.S_ISGID
 
 
@@ -51,10 +53,11 @@ class RealFSProvider(Provider):
     """The tree below `host_path`. No symbolic link, `..` or race leads out of it; links are told, not followed.
 
     Files of the user who owns this process are the tenant's own; others' show as nobody's. Devices cannot be opened,
-    and no file here can be made setuid.
+    and no file here can be made setuid. Of extended attributes only the user's own are there.
     """
 
     keep_cache = True
+    xattrs = True
 
     def __init__(self, host_path: str) -> None:
         self._root = os.open(host_path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -145,12 +148,38 @@ class RealFSProvider(Provider):
             else:
                 self._change(place, changes)
 
+    def getxattr(self, path: str, name: str) -> bytes:
+        with self._users_own(path, name) as place:
+            return os.getxattr(place, name)
+
+    def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
+        with self._users_own(path, name) as place:
+            os.setxattr(place, name, value, flags)
+
+    def listxattr(self, path: str) -> list[str]:
+        with opened(self._root, path) as fd:
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                return []
+            return [name for name in os.listxattr(f"/proc/self/fd/{fd}") if name.startswith(XATTRS)]
+
+    def removexattr(self, path: str, name: str) -> None:
+        with self._users_own(path, name) as place:
+            os.removexattr(place, name)
+
     def statfs(self) -> Space:
         told = os.statvfs(self._root)
         return Space(told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize, told.f_files, told.f_favail)
 
     def close(self) -> None:
         os.close(self._root)
+
+    @contextmanager
+    def _users_own(self, path: str, name: str) -> Iterator[str]:
+        """A way to the file whose attribute `name` is meant; links have none."""
+        with opened(self._root, path) as fd:
+            if not name.startswith(XATTRS) or stat.S_ISLNK(os.fstat(fd).st_mode):
+                raise failure(errno.ENOTSUP, path)
+            yield f"/proc/self/fd/{fd}"
 
     def _info(self, told: os.stat_result) -> FileInfo:
         ino = told.st_ino

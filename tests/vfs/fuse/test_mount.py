@@ -47,6 +47,16 @@ def test_large_files_arrive_whole(mount: Mount, provider: Provider, tmp_path: Pa
     assert (tmp_path / "back").read_bytes() == (tmp_path / "data").read_bytes()
 
 
+def test_a_program_that_is_written_to_is_no_longer_setuid(mount: Mount, provider: Provider) -> None:
+    point = mount(provider)
+    script = (
+        "chown 65534 . 2>/dev/null; chmod 777 .; echo x > f; chmod 4755 f; "
+        "[ $(stat -c %a f) = 4755 ] || { echo 755; exit; }; chmod a+w f; "
+        "setpriv --reuid 65534 --clear-groups sh -c 'echo more >> f'; stat -c %a f"
+    )
+    assert not int(point.out(script), 8) & 0o7000
+
+
 def test_files_can_be_mapped_into_memory(mount: Mount, provider: Provider) -> None:
     program = """
 import mmap, os

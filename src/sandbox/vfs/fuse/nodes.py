@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Node:
-    __slots__ = ("age", "handles", "id", "ino", "kind", "lookups", "path", "places")
+    __slots__ = ("age", "handles", "id", "ino", "kind", "lookups", "path", "places", "set_id")
 
     def __init__(self, number: int, ino: int, kind: int) -> None:
         self.id = number
@@ -30,6 +30,8 @@ class Node:
         self.handles: list[Handle] = []
         self.path: str | None = None
         self.age = 0
+        # Whether it was last told to be setuid or setgid, which ends with a write.
+        self.set_id = False
 
 
 class Nodes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sandbox.vfs.fuse import wire
 from sandbox.vfs.fuse.directory import Directory
 from sandbox.vfs.fuse.nodes import Node, Nodes
-from sandbox.vfs.fuse.request import KIND, REGULAR, Request, packed
+from sandbox.vfs.fuse.request import KIND, REGULAR, SET_ID, Request, packed
 from sandbox.vfs.fuse.wire import Init, Op
 from sandbox.vfs.provider import PATH_MAX, FileInfo, failure
 
@@ -86,7 +86,7 @@ class Operations:
             raise failure(errno.EPROTO)
         wanted = (
             Init.ASYNC_READ | Init.ATOMIC_O_TRUNC | Init.BIG_WRITES | Init.DO_READDIRPLUS | Init.READDIRPLUS_AUTO
-            | Init.PARALLEL_DIROPS | Init.MAX_PAGES
+            | Init.PARALLEL_DIROPS | Init.MAX_PAGES | Init.HANDLE_KILLPRIV_V2
         )  # fmt: skip
         # With writeback the kernel's own idea of size and mtime counts; otherwise it looks whether ours changed.
         wanted |= Init.WRITEBACK_CACHE if self._writeback else Init.AUTO_INVAL_DATA
@@ -181,7 +181,7 @@ class Operations:
         return self._attributes(node, self._info(node, handle))
 
     def _setattr(self, request: Request) -> bytes:
-        number, changes = request.changes()
+        number, changes, strip = request.changes()
         node = self.nodes[request.node]
         handle = self._handles[number][1] if number in self._handles else None
         if not node.places and not node.handles and set(changes) <= {"atime_ns", "mtime_ns"} and node.kind == REGULAR:
@@ -189,6 +189,8 @@ class Operations:
             return self._attributes(node, FileInfo(mode=node.kind, nlink=0))
         if changes:
             self._change(node, handle, changes)
+        if strip:
+            self._strip(node, handle)
         return self._attributes(node, self._info(node, handle))
 
     def _statfs(self, request: Request) -> bytes:
@@ -222,10 +224,12 @@ class Operations:
 
     def _open(self, request: Request) -> bytes:
         self._check_room()
-        flags, _ = wire.OPEN_IN.unpack_from(request.body)
+        flags, more = wire.OPEN_IN.unpack_from(request.body)
         node = self.nodes[request.node]
-        path = self.nodes.path(node)
-        return self._opened(node, self.provider.open(path, self._meant(flags)))
+        handle = self.provider.open(self.nodes.path(node), self._meant(flags))
+        if more & wire.OPEN_KILL_SUIDGID:
+            self._strip(node, handle)
+        return self._opened(node, handle)
 
     def _create(self, request: Request) -> bytes:
         self._check_room()
@@ -255,10 +259,13 @@ class Operations:
         return data
 
     def _write(self, request: Request) -> bytes:
-        number, offset, size, _, _, _, _ = wire.WRITE_IN.unpack_from(request.body)
-        written = self._handle(number).write(request.body[wire.WRITE_IN.size :], offset)
+        number, offset, size, flags, _, _, _ = wire.WRITE_IN.unpack_from(request.body)
+        handle = self._handle(number)
+        written = handle.write(request.body[wire.WRITE_IN.size :], offset)
         if not 0 <= written <= size:
             raise failure(errno.EIO)
+        if flags & wire.WRITE_KILL_SUIDGID:
+            self._strip(self._handles[number][0], handle)
         return wire.WRITE_OUT.pack(written, 0)
 
     def _flush(self, request: Request) -> bytes:
@@ -379,6 +386,13 @@ class Operations:
                     raise
         raise failure(errno.ENOENT)
 
+    def _strip(self, node: Node, handle: Handle | None) -> None:
+        """What is changed by somebody without privileges is no longer setuid or setgid. The kernel leaves that to us,
+        or it would ask for an attribute before each write."""
+        if node.set_id:
+            self._change(node, handle, {"mode": self._info(node, handle).mode & 0o7777 & ~SET_ID})
+            node.set_id = False
+
     def _found(self, parent: Node, name: str, info: FileInfo | None) -> bytes:
         """For READDIRPLUS: an entry, or one that says "look for yourself" when its file cannot be told."""
         try:
@@ -393,6 +407,7 @@ class Operations:
     def _packed_entry(self, node: Node, info: FileInfo) -> bytes:
         seconds, rest = self._lifetime
         try:
+            node.set_id = node.kind == REGULAR and bool(info.mode & SET_ID)
             return wire.ENTRY.pack(node.id, 0, seconds, seconds, rest, rest) + packed(node, info)
         except BaseException:
             self.nodes.forget(node.id, 1)
@@ -401,6 +416,7 @@ class Operations:
     def _attributes(self, node: Node, info: FileInfo) -> bytes:
         if (info.mode & KIND or REGULAR) != node.kind:
             raise failure(errno.ESTALE)  # another file has its name now: the kernel must look it up again
+        node.set_id = node.kind == REGULAR and bool(info.mode & SET_ID)
         return wire.ATTR_OUT.pack(*self._lifetime, 0) + packed(node, info)
 
     def _need_xattrs(self) -> None:

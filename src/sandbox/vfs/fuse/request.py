@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 REGULAR = 0o100000
 KIND = 0o170000
+SET_ID = 0o6000
 
 
 class Request:
@@ -32,8 +33,8 @@ class Request:
         """The NUL-ended strings after the first `skip` bytes."""
         return [os.fsdecode(name) for name in bytes(self.body[skip:]).split(b"\0")[:-1]]
 
-    def changes(self) -> tuple[int, Changes]:
-        """Of SETATTR: the open file it is about (0: none) and what is to be changed."""
+    def changes(self) -> tuple[int, Changes, bool]:
+        """Of SETATTR: the open file it is about (0: none), what is to be changed, and whether setuid and setgid end."""
         (
             valid, _, number, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
         ) = wire.SETATTR_IN.unpack_from(self.body)  # fmt: skip
@@ -52,7 +53,8 @@ class Request:
             changes["atime_ns"] = _nanoseconds(atime, atime_ns, bool(valid & Attr.ATIME_NOW))
         if valid & (Attr.MTIME | Attr.MTIME_NOW):
             changes["mtime_ns"] = _nanoseconds(mtime, mtime_ns, bool(valid & Attr.MTIME_NOW))
-        return number if valid & Attr.FH else 0, changes
+        # Asked to change nothing: so the kernel says, before a write, that setuid ends and it wants to see that.
+        return number if valid & Attr.FH else 0, changes, not valid or bool(valid & Attr.KILL_SUIDGID)
 
 
 def packed(node: Node, info: FileInfo) -> bytes:

@@ -64,15 +64,19 @@ class Init:
     PARALLEL_DIROPS = 1 << 18
     MAX_PAGES = 1 << 22
     CACHE_SYMLINKS = 1 << 23
+    HANDLE_KILLPRIV_V2 = 1 << 28
 
 
 class Attr:
     """Which fields of SETATTR count."""
 
     MODE, UID, GID, SIZE, ATIME, MTIME, FH, ATIME_NOW, MTIME_NOW = (1 << bit for bit in range(9))
+    KILL_SUIDGID = 1 << 11
 
 
 OPEN_KEEP_CACHE = 1 << 1
+OPEN_KILL_SUIDGID = 1 << 0
+WRITE_KILL_SUIDGID = 1 << 2
 GETATTR_FH = 1 << 0
 FSYNC_DATA_ONLY = 1 << 0
 
