@@ -117,14 +117,14 @@ static bool mask(struct cbor op, int target, const char *path, bool directory)
 
 static bool bind_mount(struct cbor op, int target)
 {
-	bool ro;
+	bool ro, dev;
 	char *from = cbor_get_cstring(op, "from");
-	if (!from || !cbor_get_bool(op, "ro", false, &ro))
+	if (!from || !cbor_get_bool(op, "ro", false, &ro) || !cbor_get_bool(op, "dev", false, &dev))
 		return false;
 	int source = open_place(from);
 	free(from);
 	int copy = source < 0 ? -1 : open_tree(source, "", OPEN_TREE_CLONE | RECURSIVE | AT_EMPTY_PATH);
-	uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (ro ? MOUNT_ATTR_RDONLY : 0);
+	uint64_t attributes = MOUNT_ATTR_NOSUID | (dev ? 0 : MOUNT_ATTR_NODEV) | (ro ? MOUNT_ATTR_RDONLY : 0);
 	bool done = copy >= 0 && !set_attributes(copy, RECURSIVE, attributes, 0) && attach(copy, target);
 	int saved = errno;
 	close(source);

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from sandbox.client import Client
+    from sandbox.engines.base import Plan
     from sandbox.events import Handler
     from sandbox.vfs.changes import Change
     from sandbox.vfs.mounts import Mounts
@@ -87,8 +88,7 @@ class Sandbox(Commands, Files):
     def _build(self) -> None:
         engine = choose(self.config)
         self.engine = engine.name
-        self._arrange()
-        self._place = engine.open(self._plan)
+        self._place = engine.open(self._arrange)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
         self._keep_watch()
@@ -98,7 +98,7 @@ class Sandbox(Commands, Files):
         self._endings.append(Listener(self._register().beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
 
-    def _arrange(self) -> None:
+    def _arrange(self) -> Plan:
         """Everything that is decided, and made on the host, before the walls stand."""
         filesystem, walls = self.config.filesystem, self.engine != "none"
         if walls and not (filesystem.read_only or filesystem.overlay):
@@ -106,11 +106,12 @@ class Sandbox(Commands, Files):
             self._endings.append(self._stand_ins.remove)
         self._plan = (layout if walls else without_walls)(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
-        self._plan.meanwhile = self._register
+        self._register()
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
         # Before the place's own ending, so after its end: no tenant is there any more to do it again.
         self._endings.append(partial(undo_redirections, self._plan.repositories, partial(access.covered, self.record)))
+        return self._plan
 
     def _register(self) -> Registration:
         """Our entry in the registry, made when it is first needed."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import Sandbox, WallError
+from sandbox import ConfigError, Sandbox, WallError
 from sandbox.engines import cgroup
 from sandbox.engines.base import Plan
 
@@ -116,19 +116,36 @@ def test_control_groups_of_a_killed_owner_are_swept_by_the_next_start(
     assert not [one for one in groups() if f".{os.getpid()}." in one]
 
 
-def test_walls_that_cannot_be_built_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(plan: Plan) -> dict[str, object]:
-        return {"walls": True, "mounts": [{"kind": "bind", "path": b"/nowhere", "from": b"/nowhere"}]}
-
-    started: list[int] = []
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The launchers that are started from now on."""
+    found: list[int] = []
     spawn = os.posix_spawn
 
     def counting(*args: object, **more: object) -> int:
-        started.append(spawn(*args, **more))  # type: ignore[arg-type]
-        return started[-1]
+        found.append(spawn(*args, **more))  # type: ignore[arg-type]
+        return found[-1]
+
+    monkeypatch.setattr(os, "posix_spawn", counting)
+    return found
+
+
+def test_a_configuration_that_cannot_be_used_leaves_nothing(started: list[int]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ConfigError, match="the system itself"):
+        Sandbox({"filesystem": {"root": "/"}})
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
+
+
+def test_walls_that_cannot_be_built_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[int]
+) -> None:
+    def broken(plan: Plan) -> dict[str, object]:
+        return {"walls": True, "mounts": [{"kind": "bind", "path": b"/nowhere", "from": b"/nowhere"}]}
 
     monkeypatch.setattr(Plan, "setup", broken)
-    monkeypatch.setattr(os, "posix_spawn", counting)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(WallError, match="mounts"):
         Sandbox({"filesystem": {"root": str(tmp_path)}})

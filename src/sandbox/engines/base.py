@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from sandbox.guest.client import Guest
 
 
+HOSTNAME = "sandbox"
+
+
 class Bind:
     """A path of the host's that is seen inside."""
 
@@ -40,7 +43,6 @@ class Plan:
         self.walls = True
         self.uid = 0
         self.gid = 0
-        self.hostname = "sandbox"
         self.directory = "/"  # where commands start
         self.environment: dict[str, str] = {}
         self.binds: list[Bind] = []
@@ -58,7 +60,6 @@ class Plan:
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
         self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
-        self.meanwhile: Callable[[], object] | None = None  # the owner's work while a launcher is at its own
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
 
@@ -126,9 +127,10 @@ class Engine(ABC):
         """What this machine offers this engine. Raises nothing: a problem is a finding."""
 
     @abstractmethod
-    def open(self, plan: Plan) -> Place:
-        """Builds the place.
+    def open(self, arrange: Callable[[], Plan]) -> Place:
+        """Builds the place. `arrange` makes the plan; it is called once, while a launcher is already at work.
 
         Raises EngineUnavailable when this machine cannot build such walls at all, WallError when one of them could
-        not be built, LimitUnavailable when a limit cannot be held. After any of these nothing is left behind.
+        not be built, LimitUnavailable when a limit cannot be held, and what `arrange` raises. After any of these
+        nothing of the engine's is left behind.
         """

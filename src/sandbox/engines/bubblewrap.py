@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.engines.base import Engine, Finding, Place, Plan
+from sandbox.engines.base import HOSTNAME, Engine, Finding, Place, Plan
 from sandbox.engines.launch import Launch
 from sandbox.engines.room import stand
 from sandbox.engines.tripwire import arm
@@ -18,33 +18,48 @@ from sandbox.guest.binary import guest_binary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
 ARGUMENTS = 4  # where bwrap reads its arguments: off the command line, so that no `ps` shows them
 STAGE = "/.host"  # where the guest, and it alone, sees the host's files while it furnishes the place
 
-# What the guest needs until it is furnished; it throws all of it away before any tenant exists.
-CAPABILITIES = (
-    "CAP_SYS_ADMIN",  # mounts, the nested user namespace
-    "CAP_NET_ADMIN",  # routes, nftables, transparent sockets
-    "CAP_NET_BIND_SERVICE",  # port 53
-    "CAP_SETUID",  # the nested namespace's maps
-    "CAP_SETGID",
-    "CAP_SETPCAP",  # emptying the bounding set
-    "CAP_SETFCAP",  # mapping uid 0 of the parent namespace
+# The same for every sandbox, so bwrap is at work before anybody has decided what the place is to look like.
+NAMESPACES = (
+    # Every namespace there is. The user namespace always, also for root: tenants then hold no capability over the host.
+    *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
+    # As uid 0: otherwise bwrap puts a second user namespace between the guest and its network namespace.
+    *("--uid", "0", "--gid", "0", "--hostname", HOSTNAME),
+    # The guest is PID 1: it reaps orphans, and the kernel kills everything when it ends.
+    *("--as-pid-1", "--clearenv", "--new-session"),
+    # What the guest needs until the place is furnished; it throws all of it away before any tenant exists.
+    *("--cap-drop", "ALL"),
+    *("--cap-add", "CAP_SYS_ADMIN"),  # mounts, the nested user namespace
+    *("--cap-add", "CAP_NET_ADMIN"),  # routes, nftables, transparent sockets
+    *("--cap-add", "CAP_NET_BIND_SERVICE"),  # port 53
+    *("--cap-add", "CAP_SETFCAP"),  # mapping uid 0 of the parent namespace
+    *("--cap-add", "CAP_DAC_OVERRIDE"),  # overlayfs works with its mounter's rights in a directory of mode 000
+    *("--proc", "/proc", "--dev", "/dev"),
+    # The host's files for the guest to build from. It mounts what the plan shows, each with one system call where
+    # bwrap needs several and reads the mount table anew, and takes this away before any tenant exists.
+    *("--dev-bind", "/", STAGE, "--chdir", "/"),
 )
 
 
 class Bubblewrap(Engine):
     name = "bubblewrap"
 
-    def open(self, plan: Plan) -> Place:
+    def open(self, arrange: Callable[[], Plan]) -> Place:
         bwrap = find_bwrap()
         if bwrap is None:
             raise EngineUnavailable(MISSING)
-        arm(plan)
-        plan.operations = operations(plan)
-        return stand(plan, lambda: _start(bwrap, plan), explain)
+
+        def arranged() -> Plan:
+            plan = arrange()
+            arm(plan)
+            plan.operations = operations(plan)
+            return plan
+
+        return stand(lambda: _start(bwrap), arranged, explain)
 
     def findings(self) -> list[Finding]:
         from sandbox.engines.doctor import bubblewrap_findings
@@ -66,10 +81,10 @@ def find_bwrap() -> str | None:
     return next((path for path in PLACES if os.access(path, os.X_OK)), None)
 
 
-def _start(bwrap: str, plan: Plan) -> Launch:
+def _start(bwrap: str) -> Launch:
     arguments = os.memfd_create("arguments")
     try:
-        os.write(arguments, b"\0".join(os.fsencode(one) for one in _arguments(plan)) + b"\0")
+        os.write(arguments, b"".join(one.encode() + b"\0" for one in NAMESPACES))
         os.lseek(arguments, 0, os.SEEK_SET)
         return Launch(
             [bwrap, "--args", str(ARGUMENTS), "--", STAGE + os.path.realpath(guest_binary())],
@@ -79,28 +94,6 @@ def _start(bwrap: str, plan: Plan) -> Launch:
         os.close(arguments)
 
 
-def _arguments(plan: Plan) -> Iterator[str]:
-    # Every namespace there is. The user namespace always, also for root: tenants then hold no capability over the host.
-    yield from ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net")
-    yield "--unshare-cgroup-try"
-    # As uid 0: otherwise bwrap puts a second user namespace between the guest and its network namespace.
-    yield from ("--uid", "0", "--gid", "0", "--hostname", plan.hostname)
-    # The guest is PID 1: it reaps orphans, and the kernel kills everything when it ends.
-    yield from ("--as-pid-1", "--clearenv", "--new-session")
-    for capability in CAPABILITIES:
-        yield from ("--cap-add", capability)
-    if any(operation["kind"] == "overlay" for operation in plan.operations):
-        # overlayfs works with its mounter's rights in a directory that it makes with mode 000.
-        yield from ("--cap-add", "CAP_DAC_OVERRIDE")
-    yield from ("--proc", "/proc", "--dev", "/dev")
-    # The host's files for the guest to build from. It mounts what the plan shows, each with one system call where
-    # bwrap needs several and reads the mount table anew, and takes this away before any tenant exists.
-    yield from ("--bind", "/", STAGE, "--chdir", "/")
-    for bind in plan.binds:
-        if bind.device:  # nothing on the stage works as a device
-            yield from ("--dev-bind", bind.source, bind.target)
-
-
 def operations(plan: Plan) -> list[dict[str, object]]:
     """The plan's files as the guest's mount operations."""
     mounts: list[dict[str, object]] = [
@@ -108,10 +101,11 @@ def operations(plan: Plan) -> list[dict[str, object]]:
         for path, mode in plan.scratch
     ]
     for bind in plan.binds:
+        mount: dict[str, object] = {"kind": "bind", "path": os.fsencode(bind.target), "make": True}
+        mount |= {"from": os.fsencode(STAGE + bind.source), "ro": not bind.writable}
         if bind.device:
-            continue
-        source, target = os.fsencode(STAGE + bind.source), os.fsencode(bind.target)
-        mounts.append({"kind": "bind", "path": target, "from": source, "ro": not bind.writable, "make": True})
+            mount["dev"] = True
+        mounts.append(mount)
     # Parents before children, so that a directory mounted inside another is not hidden by it.
     mounts.sort(key=lambda one: bytes(one["path"]).split(b"/"))  # type: ignore[call-overload]
     links: list[dict[str, object]] = [

@@ -60,7 +60,7 @@ def _tried() -> list[Finding]:
     with tempfile.TemporaryDirectory() as empty:
         try:
             config = Config.read({"filesystem": {"root": empty}})
-            place = Bubblewrap().open(layout(config, "doctor", {}))
+            place = Bubblewrap().open(lambda: layout(config, "doctor", {}))
         except SandboxError as problem:
             return [Finding("walls", False, str(problem), why_no_namespaces())]
         have = place.guest.have

@@ -10,7 +10,7 @@ import pwd
 
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import record_directory
-from sandbox.engines.base import Bind, Plan
+from sandbox.engines.base import HOSTNAME, Bind, Plan
 from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
@@ -194,7 +194,7 @@ def _etc(plan: Plan, home: str) -> None:
         ("/etc/group", 0o644, group.encode()),
         ("/etc/nsswitch.conf", 0o644, NSSWITCH),
         ("/etc/hosts", 0o644, HOSTS),
-        ("/etc/hostname", 0o644, plan.hostname.encode() + b"\n"),
+        ("/etc/hostname", 0o644, HOSTNAME.encode() + b"\n"),
         ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
     ]
 

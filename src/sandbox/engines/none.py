@@ -8,12 +8,16 @@ from sandbox.engines.room import stand
 from sandbox.errors import EngineUnavailable, WallError
 from sandbox.guest.binary import guest_binary
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class NoWalls(Engine):
     name = "none"
 
-    def open(self, plan: Plan) -> Place:
-        return stand(plan, lambda: Launch([guest_binary()]), lambda said: WallError(f"the guest ended: {said}"))
+    def open(self, arrange: Callable[[], Plan]) -> Place:
+        return stand(lambda: Launch([guest_binary()]), arrange, lambda said: WallError(f"the guest ended: {said}"))
 
     def findings(self) -> list[Finding]:
         try:

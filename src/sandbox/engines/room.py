@@ -38,23 +38,21 @@ class Room(Place):
             self._group.remove()
 
 
-def stand(plan: Plan, start: Callable[[], Launch], explain: Callable[[str], Exception]) -> Room:
-    """Starts a guest and furnishes its place. `explain` turns a launcher's last words into the error to raise.
+def stand(start: Callable[[], Launch], arrange: Callable[[], Plan], explain: Callable[[str], Exception]) -> Room:
+    """Starts a guest, hears what its place is to be, and furnishes it. `explain` turns a launcher's last words into
+    the error to raise.
 
     Raises what `Engine.open` may raise; then nothing is left behind.
     """
-    group = cgroup.hold(plan.limits, plan.pids, plan.id)
-    launch: Launch | None = None
+    launch = start()
+    group: cgroup.Group | None = None
     try:
-        launch = start()
-        meanwhile, plan.meanwhile = plan.meanwhile, None
-        if meanwhile is not None:
-            meanwhile()
+        plan = arrange()
+        group = cgroup.hold(plan.limits, plan.pids, plan.id)
         _furnish(launch, plan, group, explain)
         return Room(launch, group)
     except BaseException:
-        if launch is not None:
-            launch.abandon()
+        launch.abandon()
         if group is not None:
             group.remove()
         raise
