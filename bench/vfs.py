@@ -19,6 +19,19 @@ PIECE = 2**20
 FILES = 1000
 TREE = 10_000
 TURNS = 5
+#: What is done in a sandbox, in a directory that the kernel serves.
+INSIDE = {
+    "64 MB, written and read": (
+        "import os,time,sys\nt=time.perf_counter()\nfd=os.open(sys.argv[1]+'/big',os.O_RDWR|os.O_CREAT|os.O_TRUNC)\n"
+        "b=bytes(1<<20)\nfor _ in range(64): os.write(fd,b)\nos.lseek(fd,0,0)\nwhile os.read(fd,1<<20): pass\n"
+        "print((time.perf_counter()-t)*1000)"
+    ),
+    "500 files": (
+        "import os,time,sys\nt=time.perf_counter()\nfor i in range(500):\n p=sys.argv[1]+'/f%d'%i\n"
+        " os.close(os.open(p,os.O_CREAT|os.O_WRONLY)); os.stat(p); os.unlink(p)\n"
+        "print((time.perf_counter()-t)*1000)"
+    ),
+}
 
 
 def rows(bench: Bench) -> Iterator[Row]:
@@ -86,17 +99,10 @@ def _kernel_backed(bench: Bench, scratch: Path, stack: ExitStack) -> Iterator[Ro
     mounts = {"/real": real, "/overlay": {"type": "overlay", "upper": base, "lower": real}}
     config = {"filesystem": {"root": str(scratch / "project")}, "vfs": {"mounts": mounts}}
     sandbox = stack.enter_context(Sandbox(config))
-    script = (
-        "import os,time,sys\nt=time.perf_counter()\nfd=os.open(sys.argv[1]+'/big',os.O_RDWR|os.O_CREAT|os.O_TRUNC)\n"
-        "b=bytes(1<<20)\nfor _ in range(64): os.write(fd,b)\nos.lseek(fd,0,0)\nwhile os.read(fd,1<<20): pass\n"
-        "for i in range(500):\n p=sys.argv[1]+'/f%d'%i\n"
-        " os.close(os.open(p,os.O_CREAT|os.O_WRONLY)); os.stat(p); os.unlink(p)\n"
-        "print((time.perf_counter()-t)*1000)"
-    )
 
-    def inside(place: str) -> Case:
+    def inside(work: str, place: str) -> Case:
         def run() -> float:
-            result = sandbox.exec(["/usr/bin/python3", "-c", script, place])
+            result = sandbox.exec(["/usr/bin/python3", "-c", INSIDE[work], place])
             if result.exit_code:
                 raise Failed(result.stderr[-100:])
             return float(result.stdout)
@@ -104,16 +110,19 @@ def _kernel_backed(bench: Bench, scratch: Path, stack: ExitStack) -> Iterator[Ro
         return run
 
     places = {"plain": str(scratch / "project"), "real_fs": "/real", "overlay": "/overlay"}
-    median = replace(bench, repetitions=11).medians({name: inside(place) for name, place in places.items()})
-    plain = median["plain"]
-    yield Row("64 MB and 500 files in the project (a plain bind)", _milliseconds(plain))
-    for name in ("real_fs", "overlay"):
-        took = median[name]
-        if isinstance(took, Failed) or isinstance(plain, Failed):
-            yield Row(f"… in a mount of type {name}", "not measured", budget="≤ 1.05 × plain bind", held=False)
-            continue
-        budget = ("≤ 1.05 × plain bind", took <= 1.05 * plain) if name == "real_fs" else ("", None)
-        yield Row(f"… in a mount of type {name}", _milliseconds(took), f"{took / plain:.2f} ×", *budget)
+    for work in INSIDE:
+        median = replace(bench, repetitions=21).medians({name: inside(work, place) for name, place in places.items()})
+        plain = median["plain"]
+        yield Row(f"{work} in the project (a plain bind)", _milliseconds(plain))
+        for name in ("real_fs", "overlay"):
+            took = median[name]
+            if isinstance(took, Failed) or isinstance(plain, Failed):
+                yield Row(f"… in a mount of type {name}", "not measured", budget="≤ 1.05 × plain bind", held=False)
+                continue
+            # To make a file in two layers is more work for the kernel itself; nothing of ours is on the way.
+            kernels_own = (name, work) == ("overlay", "500 files")
+            budget = ("", None) if kernels_own else ("≤ 1.05 × plain bind", took <= 1.05 * plain)
+            yield Row(f"… in a mount of type {name}", _milliseconds(took), f"{took / plain:.2f} ×", *budget)
 
 
 @contextmanager

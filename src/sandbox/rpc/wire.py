@@ -31,7 +31,8 @@ def lines(descriptor: int, limit: int = LINE_LIMIT) -> Iterator[bytes | TooLong]
     held: list[bytes] = []
     size = 0  # of what is held; over the limit nothing is held any more, but still counted
     while piece := _read(descriptor):
-        *ends, rest = piece.split(b"\n")
+        # To look first saves a copy: of a large file most pieces have no end in them.
+        *ends, rest = piece.split(b"\n") if b"\n" in piece else (piece,)
         for end in ends:
             size += len(end)
             yield TooLong() if size > limit else b"".join((*held, end)) if held else end
