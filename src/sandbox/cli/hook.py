@@ -10,7 +10,6 @@ import json
 import os
 import sys
 
-from sandbox.cli.output import shown
 from sandbox.errors import SandboxError
 from sandbox.words import _
 
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
 
 LARGEST = 16 * 2**20
 COMMAND = "sandbox hook pre-tool-use"
-# Claude Code takes this status as "blocked, and here is why": a hook that fails must not let the call through.
-BLOCKED = 2
 _READS = ("Read", "Glob", "Grep", "LS", "NotebookRead")
 
 
 def add(parser: ArgumentParser) -> None:
+    parser.usage = "sandbox hook pre-tool-use [--agent NAME] [--approve] | install [--global]"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     asked = actions.add_parser("pre-tool-use", help=_("judge one tool call, given as JSON on standard input"))
     asked.add_argument("--agent", metavar="NAME", help=_("as this agent"))
@@ -43,9 +41,11 @@ def run(arguments: Namespace) -> int:
         return _install(arguments.everywhere)
     try:
         return _judge(arguments)
-    except SandboxError as problem:
-        print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
-        return BLOCKED
+    except (SandboxError, OSError):
+        raise
+    except Exception as problem:
+        # A bug of ours must not let the call through either: as an error it blocks.
+        raise SandboxError(f"the hook broke: {problem!r}") from problem
 
 
 def _judge(arguments: Namespace) -> int:
