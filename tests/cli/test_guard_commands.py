@@ -153,7 +153,7 @@ def test_a_missing_agent_is_said(project: Path) -> None:
             [".env: blocked", "Matches blocked pattern: .env", "filesystem.blocked_patterns built-in"],
         ),
         (["--path", "src/x", "--write"], 0, ["src/x: allowed"]),
-        (["--path", "~/.ssh/id_rsa"], 1, ["Outside project root", "sandbox config --global set filesystem.allow_read"]),
+        (["--path", "~/.ssh/id_rsa"], 1, ["Outside project root", "sandbox config --global add filesystem.allow_read"]),
         (["--path", ".git/hooks/x", "--write"], 1, ["Programs on the host act", "nothing: this holds always"]),
         (["--env", "AWS_SECRET"], 1, ["Looks like a secret"]),
         (["--env", "NODE_ENV"], 0, ["NODE_ENV: allowed"]),

@@ -163,7 +163,7 @@ def _is_list(one: Field) -> bool:
 
 
 def _value(path: str, text: str) -> Any:
-    """What somebody typed, as the setting wants it: YAML, but `off` is a mode and not false, and one entry is a list."""
+    """What somebody typed, as the setting wants it: YAML, but `off` is a mode, not false, and one entry a list."""
     import yaml
 
     one = _field(path)

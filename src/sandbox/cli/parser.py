@@ -1,4 +1,4 @@
-"""argparse for our commands: a mistake is one line, says which option was meant, and is not the command's own status."""
+"""argparse for our commands: a mistake is one line that says which option was meant, and a status that is ours."""
 
 from __future__ import annotations
 
