@@ -191,6 +191,23 @@ def test_prune_leaves_the_running_ones(cli: Command, detached: str) -> None:
     assert [entry["id"] for entry in json.loads(cli("list", "--json").stdout)] == [detached]
 
 
+def test_changes_that_were_all_applied_are_not_kept(cli: Command, home: Path) -> None:
+    done = cli("run", "--overlay", "--", "sh", "-c", "echo new > made-inside")
+    id = re.findall(r"vm-\w+", done.stderr)[0]
+    assert cli("apply", id).stdout == "A made-inside (4 bytes)\n"
+    assert id in cli("prune").stdout
+
+
+def test_changes_of_a_running_sandbox_are_not_thrown_away(cli: Command) -> None:
+    id = cli("run", "--detach", "--overlay", "--", "sleep", "1000").stdout.strip()
+    done = cli("discard", id)
+    assert (done.returncode, done.stderr) == (125, f"sandbox: {id} is running; `sandbox kill {id}` first\n")
+
+
+def test_an_option_behind_the_id_is_told(cli: Command, detached: str) -> None:
+    assert "options come before it" in cli("exec", detached, "--env", "A=1", "--", "true").stderr
+
+
 def test_an_own_command_runs_under_the_policy_baked_into_it(home: Path) -> None:
     script = (
         "import sys; from sandbox.cli import run_with_config; "
