@@ -65,3 +65,11 @@ def test_apparmors_restriction_is_named_with_its_remedy(monkeypatch: pytest.Monk
 def test_switched_off_namespaces_are_named_with_their_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_read", lambda path: "0" if "max_user" in path else None)
     assert "sysctl user.max_user_namespaces" in doctor.why_no_namespaces()
+
+
+def test_inside_a_sandbox_one_is_told_so(tmp_path: Path) -> None:
+    source = str(REPOSITORY / "src")
+    with Sandbox({"filesystem": {"root": str(tmp_path), "allow_read": [sys.prefix, source]}}) as outer:
+        done = outer.exec([sys.executable, "-m", "sandbox", "run", "true"], env={"PYTHONPATH": source})
+    assert done.exit_code == 125
+    assert "This is a sandbox already" in done.stderr

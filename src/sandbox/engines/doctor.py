@@ -15,6 +15,8 @@ APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 def why_no_namespaces() -> str:
     """The likely cause and its remedy, in words."""
+    if (_read("/proc/1/comm") or "").startswith("guest-"):
+        return "This is a sandbox already, and none fits into another: run the command as it is."
     for path, off, remedy in USERNS_SWITCHES:
         if _read(path) == off:
             return f"This kernel has user namespaces switched off: as root run `{remedy}`."
@@ -62,7 +64,7 @@ def _tried() -> list[Finding]:
             config = Config.read({"filesystem": {"root": empty}})
             place = Bubblewrap().open(lambda: layout(config, "doctor", {}))
         except SandboxError as problem:
-            return [Finding("walls", False, str(problem), why_no_namespaces())]
+            return [Finding("walls", False, "could not be built", str(problem))]
         have = place.guest.have
         place.close()
     return [
