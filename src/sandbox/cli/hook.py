@@ -10,6 +10,7 @@ import json
 import os
 import sys
 
+from sandbox.config.whole import write_whole
 from sandbox.errors import SandboxError
 from sandbox.words import _
 
@@ -176,9 +177,6 @@ def _install(everywhere: bool) -> int:
         return 0
     hooks.append({"matcher": "*", "hooks": [{"type": "command", "command": COMMAND}]})
     os.makedirs(os.path.dirname(file), exist_ok=True)
-    with open(f"{file}.new", "w", encoding="utf-8") as new:
-        json.dump(settings, new, indent=2, ensure_ascii=False)
-        new.write("\n")
-    os.replace(f"{file}.new", file)
+    write_whole(file, json.dumps(settings, indent=2, ensure_ascii=False) + "\n", mode=0o644)
     print(_("the hook is in {file} now").format(file=file))
     return 0
