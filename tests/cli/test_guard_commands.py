@@ -347,5 +347,17 @@ def test_the_hook_is_installed_once_and_beside_what_is_there(project: Path) -> N
     settings = json.loads((project / ".claude" / "settings.json").read_text())
     assert settings["model"] == "opus"
     assert len(settings["hooks"]["PreToolUse"]) == 1
-    assert settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"] == "sandbox hook pre-tool-use"
     assert os.listdir(project / ".claude") == ["settings.json"]
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_the_installed_hook_is_found_from_anywhere(
+    project: Path, monkeypatch: pytest.MonkeyPatch, on_path: bool
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin" + f":{Path(sys.executable).parent}" * on_path)
+    assert sandbox("hook", "install", cwd=project).returncode == 0
+    hook = json.loads((project / ".claude" / "settings.json").read_text())["hooks"]["PreToolUse"][0]["hooks"][0]
+    assert hook["command"].startswith("sandbox ") == on_path
+    call = '{"tool_name": "Read", "tool_input": {"file_path": ".env"}}'
+    done = subprocess.run(hook["command"], shell=True, cwd=project, input=call, capture_output=True, text=True)
+    assert '"deny"' in done.stdout

@@ -175,8 +175,16 @@ def _install(everywhere: bool) -> int:
     if any(COMMAND in str(one) for one in hooks):
         print(_("the hook is in {file} already").format(file=file))
         return 0
-    hooks.append({"matcher": "*", "hooks": [{"type": "command", "command": COMMAND}]})
+    hooks.append({"matcher": "*", "hooks": [{"type": "command", "command": _from_anywhere()}]})
     os.makedirs(os.path.dirname(file), exist_ok=True)
     write_whole(file, json.dumps(settings, indent=2, ensure_ascii=False) + "\n", mode=0o644)
     print(_("the hook is in {file} now").format(file=file))
     return 0
+
+
+def _from_anywhere() -> str:
+    """Its command line. One that is not found does not block, so it is absolute where PATH does not lead to us."""
+    import shlex
+    import shutil
+
+    return COMMAND if shutil.which("sandbox") else f"{shlex.quote(sys.executable)} -m {COMMAND}"
