@@ -21,7 +21,7 @@ class GuestBuildHook(BuildHookInterface[Any]):
         outdir = root / "src" / "sandbox" / "guest" / "bin"
         outdir.mkdir(parents=True, exist_ok=True)
         # The same interpreter, because ziglang is in this build's environment and in no other.
-        build = [sys.executable, root / "guest" / "build.py", outdir]
+        build = [sys.executable, str(root / "guest" / "build.py"), str(outdir)]
         if version == "editable":
             subprocess.run(build, check=True)
             return
