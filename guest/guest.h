@@ -23,6 +23,7 @@ struct place {
 	size_t nlimits;
 	uint64_t jobs_most; /* how many our own descriptors suffice for */
 	int proc;           /* /proc, from before anyone could stand in its way */
+	int maps;           /* a /proc that can be written to, until the user namespace is mapped */
 	int owner;          /* pidfd, or -1 */
 	/* for `ready` */
 	int sockets[FDS_OUT];
@@ -39,6 +40,7 @@ extern struct channel host;
 noreturn void fail(const char *step, const char *path);
 
 void furnish(struct cbor setup);               /* furnish.c */
+void protect_devices(void);
 void protect_proc(void);
 bool fuse(struct cbor op, int target);         /* fuse.c */
 bool fuse_mount(int device, int target, const char *rootmode, bool permissions, unsigned attributes);
