@@ -1,5 +1,5 @@
-"""What is the host's own but seen inside (device nodes, what /proc tells) cannot be changed, not even by a tenant who is
-the host's root and so its owner."""
+"""What is the host's own but seen inside (device nodes, what /proc tells) cannot be changed, not even by a tenant who
+is the host's root and so its owner."""
 
 from __future__ import annotations
 
