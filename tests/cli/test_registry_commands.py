@@ -224,3 +224,26 @@ def test_a_configuration_from_a_descriptor_is_in_no_argument_list(cli: Command) 
     done = cli("--config-fd", str(read), "run", "--", "sh", "-c", "echo $GREETING", pass_fds=(read,))
     os.close(read)
     assert done.stdout == "hello\n", done.stderr
+
+
+def test_the_shell_completes_commands_options_actions_and_ids(cli: Command, detached: str) -> None:
+    script = cli("completion", "bash").stdout
+    ours = " ".join(program())
+    ask = """
+        sandbox() { %s "$@"; }
+        eval "$1"
+        shift
+        COMP_WORDS=(sandbox "$@"); COMP_CWORD=$#
+        _sandbox
+        echo "${COMPREPLY[@]}"
+    """
+    for words, expected in (
+        (["disc"], "discard"),
+        (["run", "--allow"], "--allow-host"),
+        (["config", "sc"], "schema"),
+        (["kill", detached[:6]], detached),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", ask % ours, "bash", script, *words], capture_output=True, text=True, check=False
+        )
+        assert done.stdout.strip() == expected, done.stderr
