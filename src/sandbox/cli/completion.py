@@ -60,5 +60,5 @@ def _words(name: str) -> list[str]:
     for action in parser_of(name)._actions:
         found += [word for word in action.option_strings if word.startswith("--")]
         if not action.option_strings:
-            found += list(action.choices or {"id": ("@ids",), "command": ("@command",)}.get(action.dest, ()))
+            found += action.choices or {"id": ["@ids"], "command": ["@command"]}.get(action.dest, [])
     return found
