@@ -207,6 +207,18 @@ def test_a_person_at_a_terminal_gets_a_terminal(tmp_path: Path) -> None:
     os.close(terminal)
 
 
+def test_a_person_whose_home_is_the_project_is_told(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(sys.executable, [*SANDBOX, "run", "true"], {**os.environ, "HOME": str(tmp_path)})
+    seen = b""
+    while b"all of your home directory is the project here" not in seen:
+        seen += os.read(terminal, 1000)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+
+
 def test_what_was_typed_before_the_walls_stood_is_not_lost(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:

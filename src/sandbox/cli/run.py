@@ -50,6 +50,9 @@ def run(arguments: Namespace) -> int:
     if arguments.detach and arguments.json:
         raise SandboxError("--json tells the result, for which --detach does not wait: choose one")
     resolved = configuration(arguments)
+    if resolved.config.filesystem.root == os.path.realpath(os.path.expanduser("~")) and os.isatty(2):
+        told = _("all of your home directory is the project here; `--root DIR`, or another directory, shows less")
+        print(f"sandbox: {told}", file=sys.stderr)
     if arguments.detach:
         from sandbox.registry.detach import detach
 
