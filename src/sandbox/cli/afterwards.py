@@ -25,21 +25,23 @@ class Refusals:
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self._reasons: dict[str, None] = {}
+        self._reasons: dict[str, str] = {}  # each with the kind of event it came by
         sandbox.on_event(self._hear)
 
     def _hear(self, event: dict[str, object]) -> None:
-        details = event.get(str(event["type"]))
+        kind = str(event["type"])
+        details = event.get(kind)
         if isinstance(details, dict) and details.get("blocked") and len(self._reasons) < 1000:
-            self._reasons[str(details.get("reason") or f"{details.get('op')} {details.get('path')}")] = None
+            self._reasons[str(details.get("reason") or f"{details.get('op')} {details.get('path')}")] = kind
 
-    def tell(self, sandbox: Sandbox) -> None:
-        """One line each, and where the rest is."""
-        for reason in list(self._reasons)[:MOST]:
+    def tell(self, sandbox: Sandbox, failed: bool) -> None:
+        """One line each, and where the rest is. A command that did well found its way without the file."""
+        told = [reason for reason, kind in self._reasons.items() if failed or kind == "network"]
+        for reason in told[:MOST]:
             print(_("sandbox: blocked: {reason}").format(reason=shown(_.said(reason))), file=sys.stderr)
-        if len(self._reasons) > MOST:
+        if len(told) > MOST:
             more = _("sandbox: blocked: {count} more; `sandbox log --blocked-only --sandbox {id}` lists them")
-            print(more.format(count=len(self._reasons) - MOST, id=sandbox.id), file=sys.stderr)
+            print(more.format(count=len(told) - MOST, id=sandbox.id), file=sys.stderr)
 
 
 def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
@@ -51,7 +53,7 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
         print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
     # A command that did well is left alone where its stderr may be a program's input.
     if result.exit_code != 0 or os.isatty(2):
-        refusals.tell(sandbox)
+        refusals.tell(sandbox, failed=result.exit_code != 0)
     if result.note:
         print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
     return status(result)
