@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -65,3 +66,11 @@ def test_apparmors_restriction_is_named_with_its_remedy(monkeypatch: pytest.Monk
 def test_switched_off_namespaces_are_named_with_their_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_read", lambda path: "0" if "max_user" in path else None)
     assert "sysctl user.max_user_namespaces" in doctor.why_no_namespaces()
+
+
+@pytest.mark.skipif("NAMESPACES_OFF" not in os.environ, reason="`make kernels` switches them off")
+def test_where_a_kernel_has_them_switched_off_the_error_names_the_switch(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailable, match=f"as root run `sysctl {os.environ['NAMESPACES_OFF']}=[1-9]"):
+        Sandbox({"filesystem": {"root": str(tmp_path)}})
+    walls = next(one for one in doctor.bubblewrap_findings() if one.name == "walls")
+    assert (walls.ok, os.environ["NAMESPACES_OFF"] in walls.detail) == (False, True)

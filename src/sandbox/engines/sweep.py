@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sandbox.engines import cgroup
+from sandbox.engines import cgroup_tree
 
 
 def sweep(home: str) -> None:
     """Everything outside the registry of `home` that belongs to nobody any more. Safe beside living sandboxes."""
-    cgroup.sweep()
+    cgroup_tree.sweep()
