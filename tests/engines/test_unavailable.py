@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 
 from sandbox import EngineUnavailable, Sandbox, WallError
 from sandbox.engines import bubblewrap, doctor
+from sandbox.guest import wire
+from sandbox.guest.client import Guest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -66,6 +70,14 @@ def test_apparmors_restriction_is_named_with_its_remedy(monkeypatch: pytest.Monk
 def test_switched_off_namespaces_are_named_with_their_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_read", lambda path: "0" if "max_user" in path else None)
     assert "sysctl user.max_user_namespaces" in doctor.why_no_namespaces()
+
+
+def test_a_kernel_without_the_system_calls_is_told_from_a_broken_plan() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire.send(theirs, {"t": "failed", "step": "mounts", "errno": errno.ENOSYS, "detail": b"/usr"})
+        with pytest.raises(WallError, match=r"no system call for a wall \(mounts \(/usr\)\): it takes Linux 5\.12"):
+            Guest(ours).set_up({})
 
 
 @pytest.mark.skipif("NAMESPACES_OFF" not in os.environ, reason="`make kernels` switches them off")
