@@ -373,8 +373,36 @@ void furnish(struct cbor setup)
 	umask(022);
 }
 
-/* A tenant whose user is the host's root owns these, capabilities or not. bubblewrap and the container engines make
- * them read-only; where one has not, we do. */
+/* The nodes in /dev are often the host's own, bound here. A tenant whose user is the host's root owns them: a mode he
+ * changes is changed for everybody. On a read-only mount he cannot, and devices work all the same. */
+void protect_devices(void)
+{
+	int dev = open("/dev", O_PATH | O_CLOEXEC), pts = open("/dev/pts", O_PATH | O_CLOEXEC);
+	if (dev < 0 || set_attributes(dev, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || set_attributes(dev, 0, 0, MOUNT_ATTR_RDONLY) ||
+	    (pts >= 0 && set_attributes(pts, 0, 0, MOUNT_ATTR_RDONLY)))
+		fail("dev", "/dev");
+	close(dev), close(pts);
+}
+
+/* What /proc tells of the machine is the host root's, too, and has one mode for the host and every sandbox. A tenant who
+ * is that user can change nothing in there, not even of his own processes. Our user namespace's maps are written through a
+ * copy of the mount. */
+static void seal_proc(void)
+{
+	struct stat st;
+	int proc = open("/proc", O_PATH | O_CLOEXEC);
+	place.maps = open_tree(proc, "", OPEN_TREE_CLONE | RECURSIVE | AT_EMPTY_PATH);
+	if (place.maps < 0 || stat("/proc/version", &st))
+		fail("proc", "/proc");
+	bool root = st.st_uid == geteuid();
+	if (root && set_attributes(proc, 0, MOUNT_ATTR_RDONLY, 0))
+		fail("proc", "/proc");
+	/* The group of root's is worth having, other users' is theirs alone, and on directories the bit has its uses. */
+	place.set_id = S_ISUID | (root ? S_ISGID : 0);
+	close(proc);
+}
+
+/* bubblewrap and the container engines make these read-only; where one has not, we do. */
 void protect_proc(void)
 {
 	static const char *const paths[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
@@ -388,4 +416,5 @@ void protect_proc(void)
 			fail("proc", paths[i]);
 		close(target);
 	}
+	seal_proc();
 }

@@ -18,11 +18,13 @@ struct limit {
 struct place {
 	bool walls, framed, network, allow_ptrace;
 	uint64_t uid, gid;
+	uint32_t set_id; /* the mode bits that nobody may set */
 	struct cbor setup;
 	struct limit limits[RLIMITS_MOST];
 	size_t nlimits;
 	uint64_t jobs_most; /* how many our own descriptors suffice for */
 	int proc;           /* /proc, from before anyone could stand in its way */
+	int maps;           /* a /proc that can be written to, until the user namespace is mapped */
 	int owner;          /* pidfd, or -1 */
 	/* for `ready` */
 	int sockets[FDS_OUT];
@@ -39,6 +41,7 @@ extern struct channel host;
 noreturn void fail(const char *step, const char *path);
 
 void furnish(struct cbor setup);               /* furnish.c */
+void protect_devices(void);
 void protect_proc(void);
 bool fuse(struct cbor op, int target);         /* fuse.c */
 bool fuse_mount(int device, int target, const char *rootmode, bool permissions, unsigned attributes);
@@ -54,6 +57,7 @@ void new_keyring(void);                        /* privileges.c */
 void drop_privileges(void);
 void landlock(struct cbor setup);              /* landlock.c */
 void install_filter(void);                     /* filter.c */
+bool filter_tenant(void);
 
 void serve(void);                              /* loop.c */
 

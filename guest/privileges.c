@@ -25,7 +25,7 @@ void new_keyring(void)
 
 static void write_map(const char *path, const char *content)
 {
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	int fd = openat(place.maps, path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, content, strlen(content)) < 0 || close(fd))
 		fail("userns", path);
 }
@@ -39,10 +39,11 @@ static void new_user_namespace(void)
 	if (unshare(CLONE_NEWUSER))
 		fail("userns", NULL);
 	snprintf(map, sizeof map, "%llu %u 1", (unsigned long long)place.uid, uid);
-	write_map("/proc/self/uid_map", map);
-	write_map("/proc/self/setgroups", "deny"); /* what the kernel wants before a group may be mapped */
+	write_map("self/uid_map", map);
+	write_map("self/setgroups", "deny"); /* what the kernel wants before a group may be mapped */
 	snprintf(map, sizeof map, "%llu %u 1", (unsigned long long)place.gid, gid);
-	write_map("/proc/self/gid_map", map);
+	write_map("self/gid_map", map);
+	close(place.maps);
 }
 
 /* The new namespace gave us all capabilities in it. Bounding set first: it takes CAP_SETPCAP to empty it. */
