@@ -20,6 +20,7 @@
 #define DETACH 2          /* MNT_DETACH and UMOUNT_NOFOLLOW: <sys/mount.h> and <linux/mount.h> do not mix */
 #define NOFOLLOW 8
 #define RECURSIVE 0x8000  /* AT_RECURSIVE */
+#define PRIVATE (1 << 18) /* MS_PRIVATE */
 
 static int open_place(const char *path)
 {
@@ -32,9 +33,10 @@ static int open_tree(int dir, const char *path, unsigned flags)
 	return (int)syscall(SYS_open_tree, dir, path, flags | OPEN_TREE_CLOEXEC);
 }
 
+/* Private: what the host mounts later below something shown here would else appear here, too, with none of `set`. */
 static int set_attributes(int mount, unsigned flags, uint64_t set, uint64_t clear)
 {
-	struct mount_attr attr = {.attr_set = set, .attr_clr = clear};
+	struct mount_attr attr = {.attr_set = set, .attr_clr = clear, .propagation = PRIVATE};
 	return (int)syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &attr, sizeof attr);
 }
 
@@ -356,9 +358,22 @@ static void each(struct cbor setup, const char *key, void (*do_one)(struct cbor)
 		do_one(item);
 }
 
+/* Device files are the host's own, and a tenant whose user is the host's root owns them: it could take /dev/null from
+ * everyone by a chmod. Read-only mounts refuse that; opening a device to write asks for no writable mount. The
+ * directory, too, which has no bound. Terminals are this place's own, and so is what the plan mounts here after this. */
+static void protect_devices(void)
+{
+	int devices = open_tree(AT_FDCWD, "/dev", 0), terminals = open_tree(AT_FDCWD, "/dev/pts", 0);
+	if (devices < 0 || set_attributes(devices, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || terminals < 0 ||
+	    set_attributes(terminals, 0, 0, MOUNT_ATTR_RDONLY))
+		fail("devices", "/dev");
+	close(devices), close(terminals);
+}
+
 void furnish(struct cbor setup)
 {
 	umask(0);
+	protect_devices();
 	each(setup, "dirs", make_dir);
 	each(setup, "files", write_file);
 	each(setup, "mounts", do_mount);
@@ -368,9 +383,9 @@ void furnish(struct cbor setup)
 	umask(022);
 }
 
-/* A tenant whose user is the host's root owns these, capabilities or not. bubblewrap and the container engines make
- * them read-only; where one has not, we do. */
-void protect_proc(void)
+/* A tenant whose user is the host's root owns the kernel's files, capabilities or not. bubblewrap and the container
+ * engines make the switches read-only; where one has not, we do. */
+static void protect_switches(void)
 {
 	static const char *const paths[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
 	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
@@ -383,4 +398,17 @@ void protect_proc(void)
 			fail("proc", paths[i]);
 		close(target);
 	}
+}
+
+int protect_proc(void)
+{
+	struct stat st;
+	protect_switches();
+	int mount = open_tree(AT_FDCWD, "/proc", 0), ours = open_tree(AT_FDCWD, "/proc", OPEN_TREE_CLONE);
+	/* Modes of /proc's files are the same in every procfs of the machine: who owns them could close them to all. */
+	if (mount < 0 || ours < 0 || fstat(mount, &st) ||
+	    (st.st_uid == geteuid() && set_attributes(mount, 0, MOUNT_ATTR_RDONLY, 0)))
+		fail("proc", "/proc");
+	close(mount);
+	return ours;
 }

@@ -99,12 +99,12 @@ static void build_walls(struct cbor setup)
 	adopt_orphans();
 	furnish(setup);
 	network(setup);
-	protect_proc();
+	int proc = protect_proc();
 	place.proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (place.proc < 0)
 		fail("proc", NULL);
 	new_keyring();
-	drop_privileges();
+	drop_privileges(proc);
 	landlock(setup);  /* needs no_new_privs */
 	install_filter(); /* last: it denies what the steps above are made of */
 }

@@ -23,26 +23,26 @@ void new_keyring(void)
 		fail("keyring", NULL);
 }
 
-static void write_map(const char *path, const char *content)
+static void write_map(int proc, const char *path, const char *content)
 {
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	int fd = openat(proc, path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, content, strlen(content)) < 0 || close(fd))
 		fail("userns", path);
 }
 
 /* One user, one group, mapped onto the guest's own. The mounts and the network stay the outer namespace's: nothing
  * that happens in here has a say over them. */
-static void new_user_namespace(void)
+static void new_user_namespace(int proc)
 {
 	char map[64];
 	unsigned uid = geteuid(), gid = getegid();
 	if (unshare(CLONE_NEWUSER))
 		fail("userns", NULL);
 	snprintf(map, sizeof map, "%llu %u 1", (unsigned long long)place.uid, uid);
-	write_map("/proc/self/uid_map", map);
-	write_map("/proc/self/setgroups", "deny"); /* what the kernel wants before a group may be mapped */
+	write_map(proc, "self/uid_map", map);
+	write_map(proc, "self/setgroups", "deny"); /* what the kernel wants before a group may be mapped */
 	snprintf(map, sizeof map, "%llu %u 1", (unsigned long long)place.gid, gid);
-	write_map("/proc/self/gid_map", map);
+	write_map(proc, "self/gid_map", map);
 }
 
 /* The new namespace gave us all capabilities in it. Bounding set first: it takes CAP_SETPCAP to empty it. */
@@ -62,9 +62,10 @@ static void drop_capabilities(void)
 		fail("capabilities", NULL);
 }
 
-void drop_privileges(void)
+void drop_privileges(int proc)
 {
-	new_user_namespace();
+	new_user_namespace(proc);
+	close(proc);
 	drop_capabilities();
 	/* Set-user-ID and file capabilities mean nothing from here on. */
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
