@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from threading import Event, Thread
 
+from sandbox.engines.in_place import open_in_place
 from sandbox.engines.masks import Covers, Mask, Search, find, inside_one
 
 TYPE_CHECKING = False
@@ -37,12 +38,17 @@ def undo_redirections(repositories: list[str], tell: Callable[[str, str, str], o
     is frozen; a new one cannot be prevented, since names that do not exist have nothing a mount could hold.
     """
     for repository in repositories:
-        path = f"{repository}/commondir"
         try:
-            os.unlink(path)
+            place = open_in_place(repository)
+        except OSError:
+            continue  # gone, or another's
+        try:
+            os.unlink("commondir", dir_fd=place)
         except OSError:
             continue  # not there; or a directory, which git cannot read
-        tell("a redirection of git was taken away", path, "protected-file")
+        finally:
+            os.close(place)
+        tell("a redirection of git was taken away", f"{repository}/commondir", "protected-file")
 
 
 class Vigil:
