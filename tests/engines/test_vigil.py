@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from queue import Queue
 
@@ -78,6 +79,33 @@ def test_a_directory_with_blocked_files_moved_in_is_covered(project: Path, tmp_p
         (project / "sub" / ".aws" / "credentials").write_text(SECRET)
         assert watched.hidden(project / "sub" / ".aws")
         assert SECRET not in watched.sandbox.exec("cat sub/.aws/credentials; chmod 700 sub/.aws; ls sub/.aws").stdout
+
+
+CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+
+
+def test_a_socket_that_a_program_of_the_host_makes_later_is_covered(project: Path) -> None:
+    place = project / "sub" / "agent.sock"
+    with Watched(project) as watched, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        while watched.covered.get(timeout=20) != str(place):
+            pass
+        assert watched.sandbox.exec(["/usr/bin/python3", "-c", CONNECT, str(place)]).exit_code != 0
+
+
+def test_a_socket_that_a_tenant_makes_is_its_own(project: Path) -> None:
+    serve = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('{}'); s.listen(); print(flush=True); s.accept()"
+    with Sandbox({"filesystem": {"root": str(project)}}) as sandbox:
+        for early, name in ((True, "early.sock"), (False, "late.sock")):
+            with sandbox.spawn(["/usr/bin/python3", "-c", serve.format(name)]) as server:
+                server.read()
+                assert sandbox.vigil.watching.wait(60)
+                if not early:  # a blocked file that appeared after it is covered after it was looked at
+                    (project / ".env").touch()
+                    while sandbox.exec("test -r .env").exit_code == 0:
+                        pass
+                assert sandbox.exec(["/usr/bin/python3", "-c", CONNECT, name]).exit_code == 0, name
 
 
 def test_what_was_made_before_the_watch_began_is_covered_too(project: Path) -> None:
