@@ -9,6 +9,7 @@
 #include <linux/securebits.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -45,6 +46,20 @@ static void new_user_namespace(int proc)
 	write_map(proc, "self/gid_map", map);
 }
 
+/* The kernel counts these for each user of the machine: a tenant that took all would blind the host's editors, and the
+ * watch over this very place. A user namespace has bounds of its own: half of what there is. */
+static void halve(int proc, const char *from, const char *to)
+{
+	char text[32] = "";
+	int all = openat(proc, from, O_RDONLY | O_CLOEXEC), half = openat(proc, to, O_WRONLY | O_CLOEXEC);
+	if (all < 0 || half < 0 || read(all, text, sizeof text - 1) < 0)
+		fail("inotify", to);
+	snprintf(text, sizeof text, "%lu", strtoul(text, NULL, 10) / 2);
+	if (write(half, text, strlen(text)) < 0)
+		fail("inotify", to);
+	close(all), close(half);
+}
+
 /* The new namespace gave us all capabilities in it. Bounding set first: it takes CAP_SETPCAP to empty it. */
 static void drop_capabilities(void)
 {
@@ -65,6 +80,8 @@ static void drop_capabilities(void)
 void drop_privileges(int proc)
 {
 	new_user_namespace(proc);
+	halve(proc, "sys/fs/inotify/max_user_instances", "sys/user/max_inotify_instances");
+	halve(proc, "sys/fs/inotify/max_user_watches", "sys/user/max_inotify_watches");
 	close(proc);
 	drop_capabilities();
 	/* Set-user-ID and file capabilities mean nothing from here on. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 from pathlib import Path
@@ -121,6 +122,29 @@ def test_a_tenant_that_makes_such_names_by_the_hundred_fills_nothing(project: Pa
         (project / ".env").write_text(SECRET)
         assert watched.sandbox.exec("until ! cat .env; do :; done", timeout=20).exit_code == 0
         assert watched.covered.qsize() <= 110
+
+
+TAKE_ALL = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+while libc.inotify_init1(0) >= 0: pass
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_tenant_cannot_use_up_what_the_watch_needs(project: Path) -> None:
+    with (
+        Sandbox({"filesystem": {"root": str(project)}}) as sandbox,
+        sandbox.spawn(["/usr/bin/python3", "-c", TAKE_ALL]) as greedy,
+    ):
+        assert greedy.read() == b"\n"
+        ours = ctypes.CDLL(None).inotify_init1(os.O_CLOEXEC)
+        assert ours >= 0
+        os.close(ours)
+    with Watched(project) as watched:
+        (project / ".env").write_text(SECRET)
+        assert watched.hidden(project / ".env")
 
 
 def test_ordinary_and_allowed_files_stay_readable(project: Path) -> None:
