@@ -12,7 +12,6 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,15 +87,6 @@ static void default_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* The host's /dev/null, which hosts give as "nothing", is a file that a tenant of root could close to everyone
- * (fchmod): it gets this place's own, whose mount is read-only. */
-static int own_null(int fd)
-{
-	struct stat st;
-	bool null = place.walls && !fstat(fd, &st) && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
-	return null ? open("/dev/null", O_RDWR | O_CLOEXEC) : fd;
-}
-
 static noreturn void become(struct cbor request, const int stdio[3], bool terminal, int report)
 {
 	uint64_t mode;
@@ -105,7 +95,7 @@ static noreturn void become(struct cbor request, const int stdio[3], bool termin
 	if (terminal && ioctl(stdio[0], TIOCSCTTY, 0))
 		complain(report, "terminal");
 	for (int fd = 0; fd < 3; fd++)
-		if (dup2(own_null(stdio[fd]), fd) < 0)
+		if (dup2(stdio[fd], fd) < 0)
 			complain(report, "stdio");
 	/* All of ours are close-on-exec already; this is so that one forgotten could not matter. */
 	if (syscall(SYS_close_range, 3, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */))

@@ -358,22 +358,9 @@ static void each(struct cbor setup, const char *key, void (*do_one)(struct cbor)
 		do_one(item);
 }
 
-/* Device files are the host's own, and a tenant whose user is the host's root owns them: it could take /dev/null from
- * everyone by a chmod. Read-only mounts refuse that; opening a device to write asks for no writable mount. The
- * directory, too, which has no bound. Terminals are this place's own, and so is what the plan mounts here after this. */
-static void protect_devices(void)
-{
-	int devices = open_tree(AT_FDCWD, "/dev", 0), terminals = open_tree(AT_FDCWD, "/dev/pts", 0);
-	if (devices < 0 || set_attributes(devices, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || terminals < 0 ||
-	    set_attributes(terminals, 0, 0, MOUNT_ATTR_RDONLY))
-		fail("devices", "/dev");
-	close(devices), close(terminals);
-}
-
 void furnish(struct cbor setup)
 {
 	umask(0);
-	protect_devices();
 	each(setup, "dirs", make_dir);
 	each(setup, "files", write_file);
 	each(setup, "mounts", do_mount);
@@ -383,9 +370,34 @@ void furnish(struct cbor setup)
 	umask(022);
 }
 
-/* A tenant whose user is the host's root owns the kernel's files, capabilities or not. bubblewrap and the container
- * engines make the switches read-only; where one has not, we do. */
-static void protect_switches(void)
+/* The nodes in /dev are often the host's own, bound here. A tenant whose user is the host's root owns them: a mode he
+ * changes is changed for everybody. On a read-only mount he cannot, and devices work all the same. The directory, too: it
+ * would be a scratch place without a bound. Terminals are this place's own, and so is what the plan mounts here later. */
+void protect_devices(void)
+{
+	int dev = open("/dev", O_PATH | O_CLOEXEC), pts = open("/dev/pts", O_PATH | O_CLOEXEC);
+	if (dev < 0 || set_attributes(dev, RECURSIVE, MOUNT_ATTR_RDONLY, 0) ||
+	    (pts >= 0 && set_attributes(pts, 0, 0, MOUNT_ATTR_RDONLY)))
+		fail("dev", "/dev");
+	close(dev), close(pts);
+}
+
+/* What /proc tells of the machine is the host root's, too, and has one mode for the host and every sandbox. A tenant who
+ * is that user can change nothing in there, not even of his own processes. What we ourselves still have to write goes
+ * through a copy of the mount, which is without the read-only ones in it. */
+static void seal_proc(void)
+{
+	struct stat st;
+	int proc = open("/proc", O_PATH | O_CLOEXEC);
+	place.maps = open_tree(proc, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
+	if (place.maps < 0 || stat("/proc/version", &st) ||
+	    (st.st_uid == geteuid() && set_attributes(proc, 0, MOUNT_ATTR_RDONLY, 0)))
+		fail("proc", "/proc");
+	close(proc);
+}
+
+/* bubblewrap and the container engines make these read-only; where one has not, we do. */
+void protect_proc(void)
 {
 	static const char *const paths[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
 	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
@@ -398,17 +410,5 @@ static void protect_switches(void)
 			fail("proc", paths[i]);
 		close(target);
 	}
-}
-
-int protect_proc(void)
-{
-	struct stat st;
-	protect_switches();
-	int mount = open_tree(AT_FDCWD, "/proc", 0), ours = open_tree(AT_FDCWD, "/proc", OPEN_TREE_CLONE);
-	/* Modes of /proc's files are the same in every procfs of the machine: who owns them could close them to all. */
-	if (mount < 0 || ours < 0 || fstat(mount, &st) ||
-	    (st.st_uid == geteuid() && set_attributes(mount, 0, MOUNT_ATTR_RDONLY, 0)))
-		fail("proc", "/proc");
-	close(mount);
-	return ours;
+	seal_proc();
 }

@@ -23,6 +23,7 @@ struct place {
 	size_t nlimits;
 	uint64_t jobs_most; /* how many our own descriptors suffice for */
 	int proc;           /* /proc, from before anyone could stand in its way */
+	int maps;           /* a /proc that can be written to, until the user namespace is made */
 	int owner;          /* pidfd, or -1 */
 	/* for `ready` */
 	int sockets[FDS_OUT];
@@ -39,7 +40,8 @@ extern struct channel host;
 noreturn void fail(const char *step, const char *path);
 
 void furnish(struct cbor setup);               /* furnish.c */
-int protect_proc(void); /* returns one that the guest itself can still write to */
+void protect_devices(void);
+void protect_proc(void);
 bool fuse(struct cbor op, int target);         /* fuse.c */
 bool fuse_mount(int device, int target, const char *rootmode, bool permissions, unsigned attributes);
 bool tripwire(struct cbor op, int target, const char *path, bool directory); /* tripwire.c */
@@ -51,7 +53,7 @@ int nft_tproxy(uint16_t port4, const uint8_t address4[4], uint16_t port6, const 
 void limits_read(struct cbor setup);           /* limits.c */
 bool limits_apply(void);
 void new_keyring(void);                        /* privileges.c */
-void drop_privileges(int proc);
+void drop_privileges(void);
 void landlock(struct cbor setup);              /* landlock.c */
 void install_filter(void);                     /* filter.c */
 

@@ -94,17 +94,29 @@ static void adopt_orphans(void)
 		fail("subreaper", NULL);
 }
 
+/* For commands without input: a descriptor of the host's own /dev/null would let a tenant who is its root change the mode
+ * of that. */
+static void offer_null(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null < 0)
+		fail("null", "/dev/null");
+	place.sockets[place.nsockets] = null;
+	strcpy(place.names[place.nsockets++], "null");
+}
+
 static void build_walls(struct cbor setup)
 {
 	adopt_orphans();
+	protect_devices();
 	furnish(setup);
 	network(setup);
-	int proc = protect_proc();
+	protect_proc();
 	place.proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (place.proc < 0)
 		fail("proc", NULL);
 	new_keyring();
-	drop_privileges(proc);
+	drop_privileges();
 	landlock(setup);  /* needs no_new_privs */
 	install_filter(); /* last: it denies what the steps above are made of */
 }
@@ -157,6 +169,8 @@ int main(int argc, char **argv)
 	say_hello();
 	struct cbor setup = wait_for_setup();
 	limits_read(setup);
+	if (!place.framed)
+		offer_null();
 	if (place.walls)
 		build_walls(setup);
 	else

@@ -24,34 +24,34 @@ void new_keyring(void)
 		fail("keyring", NULL);
 }
 
-static void write_map(int proc, const char *path, const char *content)
+static void write_map(const char *path, const char *content)
 {
-	int fd = openat(proc, path, O_WRONLY | O_CLOEXEC);
+	int fd = openat(place.maps, path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, content, strlen(content)) < 0 || close(fd))
 		fail("userns", path);
 }
 
 /* One user, one group, mapped onto the guest's own. The mounts and the network stay the outer namespace's: nothing
  * that happens in here has a say over them. */
-static void new_user_namespace(int proc)
+static void new_user_namespace(void)
 {
 	char map[64];
 	unsigned uid = geteuid(), gid = getegid();
 	if (unshare(CLONE_NEWUSER))
 		fail("userns", NULL);
 	snprintf(map, sizeof map, "%llu %u 1", (unsigned long long)place.uid, uid);
-	write_map(proc, "self/uid_map", map);
-	write_map(proc, "self/setgroups", "deny"); /* what the kernel wants before a group may be mapped */
+	write_map("self/uid_map", map);
+	write_map("self/setgroups", "deny"); /* what the kernel wants before a group may be mapped */
 	snprintf(map, sizeof map, "%llu %u 1", (unsigned long long)place.gid, gid);
-	write_map(proc, "self/gid_map", map);
+	write_map("self/gid_map", map);
 }
 
 /* The kernel counts these for each user of the machine: a tenant that took all would blind the host's editors, and the
  * watch over this very place. A user namespace has bounds of its own: half of what there is. */
-static void halve(int proc, const char *from, const char *to)
+static void halve(const char *from, const char *to)
 {
 	char text[32] = "";
-	int all = openat(proc, from, O_RDONLY | O_CLOEXEC), half = openat(proc, to, O_WRONLY | O_CLOEXEC);
+	int all = openat(place.maps, from, O_RDONLY | O_CLOEXEC), half = openat(place.maps, to, O_WRONLY | O_CLOEXEC);
 	if (all < 0 || half < 0 || read(all, text, sizeof text - 1) < 0)
 		fail("inotify", to);
 	snprintf(text, sizeof text, "%lu", strtoul(text, NULL, 10) / 2);
@@ -77,12 +77,12 @@ static void drop_capabilities(void)
 		fail("capabilities", NULL);
 }
 
-void drop_privileges(int proc)
+void drop_privileges(void)
 {
-	new_user_namespace(proc);
-	halve(proc, "sys/fs/inotify/max_user_instances", "sys/user/max_inotify_instances");
-	halve(proc, "sys/fs/inotify/max_user_watches", "sys/user/max_inotify_watches");
-	close(proc);
+	new_user_namespace();
+	halve("sys/fs/inotify/max_user_instances", "sys/user/max_inotify_instances");
+	halve("sys/fs/inotify/max_user_watches", "sys/user/max_inotify_watches");
+	close(place.maps);
 	drop_capabilities();
 	/* Set-user-ID and file capabilities mean nothing from here on. */
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))

@@ -30,8 +30,12 @@ class Commands:
     _plan: Plan
     _place: Place
     _events: Events
-    _null: int
     _closed: bool
+
+    @property
+    def null(self) -> int:
+        """The inside's /dev/null: a descriptor for `spawn`, where a stream is to be nothing. Not the caller's to close."""
+        return self._place.guest.null
 
     def exec(
         self,
@@ -84,8 +88,8 @@ class Commands:
         timeout: float | None = None,
     ) -> Process:
         """Starts a command whose whole input is known: `stdin`, or nothing. Its `chunks()` feed it and yield output."""
-        null = self._null if stdin is None else None
-        process = self.spawn(command, working_dir, env=env, timeout=timeout, stdin=null)
+        nothing = self.null if stdin is None else None
+        process = self.spawn(command, working_dir, env=env, timeout=timeout, stdin=nothing)
         process.given = stdin.encode() if isinstance(stdin, str) else stdin or b""
         return process
 

@@ -92,8 +92,6 @@ class Sandbox(Commands, Files):
         self._endings.append(self._place.close)
         self._guest = self._place.guest
         self._keep_watch()
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        self._endings.append(partial(os.close, self._null))
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._register().beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)

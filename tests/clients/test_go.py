@@ -23,6 +23,7 @@ def environment(home: Path) -> dict[str, str]:
         "OPENAI_API_KEY": "sk-not-a-real-key",
         "GOFLAGS": "-mod=mod",
         "GOPROXY": "off",
+        "CGO_ENABLED": "0",  # it is all Go: no C compiler needed
     }
 
 

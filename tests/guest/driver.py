@@ -136,6 +136,9 @@ class Place:
     def sockets(self) -> dict[str, socket.socket]:
         found = {}
         for name, fd in zip(self.ready["sockets"], self.stream.fds, strict=True):
+            if name == "null":
+                os.close(fd)
+                continue
             found[name] = socket.socket(fileno=fd)
             found[name].setblocking(True)
             found[name].settimeout(WAIT)

@@ -94,9 +94,8 @@ def test_magic_links_of_the_helper_itself_are_not_followed(place: Place, path: s
 
 def test_a_link_cannot_turn_a_write_against_the_helper(place: Place) -> None:
     place.run("ln", "-sf", "/proc/self/mem", "/tmp/mem")
-    refused = errno.EROFS if os.geteuid() == 0 else errno.EACCES  # root's /proc is read-only to begin with
-    assert failed(place.file("open", "/tmp/mem", flags=os.O_RDWR)) == refused
-    assert failed(place.file("write", "/tmp/mem", data=b"x", offset=0x400000)) == refused
+    assert failed(place.file("open", "/tmp/mem", flags=os.O_RDWR)) in (errno.EACCES, errno.EROFS)
+    assert failed(place.file("write", "/tmp/mem", data=b"x", offset=0x400000)) in (errno.EACCES, errno.EROFS)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_the_routes_and_rules_are_out_of_a_tenants_hands(net: tuple[Place, dict[
 
 
 def test_without_network_there_is_loopback_and_nothing_else(place: Place) -> None:
-    assert place.ready["sockets"] == []
+    assert place.ready["sockets"] == ["null"]
     assert b"Network is unreachable" in place.python(DIAL, "1.2.3.4", "443").err
     assert b"Network is unreachable" in place.python(DIAL, "2001:db8::1", "443").err
     assert b"Refused" in place.python(DIAL, "127.0.0.1", "443").err
@@ -175,7 +175,7 @@ def test_without_nftables_the_named_ports_are_listened_on_and_others_refused(gue
         os.close(fd)
         ready = place.setup(uid=1000, gid=1000, network=True, ports=[80, 443])
         assert ready["t"] == "ready" and ready["have"]["nft"] is False, ready
-        assert ready["sockets"] == ["tcp4:80", "tcp6:80", "tcp4:443", "tcp6:443", "udp4", "udp6"]
+        assert ready["sockets"] == ["null", "tcp4:80", "tcp6:80", "tcp4:443", "tcp6:443", "udp4", "udp6"]
         sockets = place.sockets()
         for kind, address in (("tcp4:443", "1.2.3.4"), ("tcp6:443", "2001:db8::1")):
             command = place.start("/usr/bin/python3", "-c", DIAL, address, "443")

@@ -84,7 +84,7 @@ def test_it_is_as_strong_as_a_mask(guest: Path, uid: int) -> None:
 
 def test_a_name_that_is_no_text_is_made_one(guest: Path) -> None:
     with wired(guest) as place:
-        code = r"import ctypes; ctypes.CDLL(None).prctl(15, b'\xff\x1b[31m'); open('/room/.env')"  # PR_SET_NAME
+        code = r"import ctypes; ctypes.CDLL(None).prctl(15, b'\xff\x1b[31m'); open('/room/.env')"
         assert b"PermissionError" in (failed := place.python(code)).err, failed
         assert place.stream.receive()["comm"] == "??[31m"
 

@@ -172,6 +172,16 @@ def test_a_file_keeps_its_number_when_it_is_copied_up() -> None:
     assert overlay.stat("/a").ino == before != overlay.stat("/b").ino
 
 
+def test_a_changed_file_keeps_its_extended_attributes() -> None:
+    lower = filled(MemoryProvider())
+    lower.setxattr("/d/a", "user.origin", b"here", 0)
+    overlay = OverlayProvider(MemoryProvider(), lower)
+    overlay.setattr("/d/a", mode=0o600)
+    overlay.setxattr("/d/a", "user.more", b"there", 0)
+    assert overlay.getxattr("/d/a", "user.origin") == b"here"
+    assert lower.listxattr("/d/a") == ["user.origin"]
+
+
 def test_a_copy_that_fails_leaves_the_original_in_sight() -> None:
     lower = MemoryProvider()
     lower.write_file("/big", b"x" * 100_000)

@@ -1,8 +1,8 @@
 """A command in the foreground: its terminal or its pipes are ours, its signals are forwarded, its status is the result.
 
-A tenant never gets a descriptor of the user's terminal, of a file, of a socket or of a pipe that others write to:
-through `/proc/self/fd` it could open the file anew with other rights, talk to the socket's other end, or read from
-the pipe what others said (of a CI job, say). Output is copied from a pipe or a pty of the sandbox's own. An input pipe
+A tenant never gets a descriptor of the user's terminal, of a file, of a device, of a socket or of a pipe that others write
+to: through `/proc/self/fd` it could open the file anew with other rights, change the device's mode, talk to the socket's
+other end, or read from the pipe what others said (of a CI job, say). Output is copied from a pipe or a pty of the sandbox's own. An input pipe
 is handed over as it is: in `… | while read line; do sandbox run …; done` the rest of the lines is not ours to take.
 """
 
@@ -33,7 +33,7 @@ def foreground(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
         return with_terminal(sandbox, command)
     null = os.stat(os.devnull).st_rdev
     kinds = [os.fstat(fd) for fd in (0, 1, 2)]
-    given = [fd if kind.st_rdev == null != 0 else None for fd, kind in enumerate(kinds)]
+    given = [sandbox.null if kind.st_rdev == null != 0 else None for kind in kinds]
     if stat.S_ISFIFO(kinds[0].st_mode):
         given[0] = 0
     # `2>&1`: through one pipe, so that the order stays.

@@ -27,6 +27,7 @@ class Guest:
         self._next = 0
         self.have: dict[str, Any] = {}
         self.sockets: dict[str, socket.socket] = {}
+        self.null = -1  # the inside's /dev/null
         self.devices: dict[str, int] = {}  # mounted FUSE devices; whoever serves one takes it out and owns it
 
     def greet(self) -> None:
@@ -48,7 +49,9 @@ class Guest:
             wire.close_all(received)
             raise GuestError("the guest did not get ready")
         for name, fd in zip(names, received, strict=True):
-            if str(name).startswith("fuse:"):
+            if name == "null":
+                self.null = fd
+            elif str(name).startswith("fuse:"):
                 self.devices[str(name)] = fd
             else:
                 self.sockets[str(name)] = socket.socket(fileno=fd)
@@ -104,9 +107,9 @@ class Guest:
         """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""
         for one in self.sockets.values():
             one.close()
-        for device in self.devices.values():
-            os.close(device)
+        wire.close_all([*self.devices.values(), *([self.null] if self.null >= 0 else [])])
         self.devices.clear()
+        self.null = -1
         self._channel.close()
 
     def _ask(self, request: dict[str, object], subject: str) -> tuple[dict[str, Any], list[int]]:

@@ -300,11 +300,19 @@ class OverlayProvider(Provider):
             self._copy_content(path, info, empty)
         else:
             self._upper.mknod(path, info.mode)
-        if self._upper.xattrs and self._lower.xattrs:
-            for name in self._lower.listxattr(path):
-                self._upper.setxattr(path, name, self._lower.getxattr(path, name), 0)
+        self._copy_xattrs(path)
         if not info.is_symlink:
             self._upper.setattr(path, mode=info.mode & 0o7777, atime_ns=info.atime_ns, mtime_ns=info.mtime_ns)
+
+    def _copy_xattrs(self, path: str) -> None:
+        if not (self._upper.xattrs and self._lower.xattrs):
+            return
+        for name in self._lower.listxattr(path):
+            try:
+                self._upper.setxattr(path, name, self._lower.getxattr(path, name), 0)
+            except OSError as problem:
+                if problem.errno not in (errno.ENOTSUP, errno.EPERM):  # not every file system has them
+                    raise
 
     def _copy_content(self, path: str, info: FileInfo, empty: bool) -> None:
         source = self._lower.open(path, os.O_RDONLY)

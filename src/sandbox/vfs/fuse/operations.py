@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import errno
 import os
-from itertools import count
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.fuse import wire
 from sandbox.vfs.fuse.directory import Directory
-from sandbox.vfs.fuse.nodes import Node, Nodes
-from sandbox.vfs.fuse.request import KIND, REGULAR, SET_ID, Request, packed
+from sandbox.vfs.fuse.request import KIND, REGULAR, Request
+from sandbox.vfs.fuse.tree import Tree
 from sandbox.vfs.fuse.wire import Init, Op
 from sandbox.vfs.provider import PATH_MAX, FileInfo, failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.vfs.provider import Changes, Handle, Provider
+    from sandbox.vfs.provider import Provider
 
     Buffer = bytes | bytearray | memoryview
     Handler = Callable[[Request], Buffer]
 
 RENAME_NOREPLACE = 1
-MOST_OPEN = 65536
 
 _CHANGING = frozenset({
     Op.SETATTR, Op.SYMLINK, Op.MKNOD, Op.MKDIR, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.LINK, Op.WRITE,
@@ -40,15 +38,9 @@ class Operations:
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
-        self.nodes = Nodes()
-        self._handles: dict[int, tuple[Node, Handle]] = {}
-        self._directories: dict[int, Directory] = {}
-        self._numbers = count(1)
-        seconds = max(0.0, provider.cache_seconds)
-        self._lifetime = int(seconds), int(seconds % 1 * 1e9)
-        self._no_entry = wire.ENTRY.pack(0, 0, *(self._lifetime[0],) * 2, *(self._lifetime[1],) * 2) + bytes(88)
+        self.tree = Tree(provider)
+        self.nodes = self.tree.nodes
         self._writeback = provider.writeback and not provider.readonly
-        self._open_flags = wire.OPEN_KEEP_CACHE if provider.keep_cache else 0
         self._handlers: dict[int, Handler] = {
             op: getattr(self, f"_{op.name.lower()}") for op in Op if hasattr(self, f"_{op.name.lower()}")
         }
@@ -66,16 +58,16 @@ class Operations:
         """The kernel no longer wanted the answer (its process was killed, or it came too late): take back what it
         would have owned."""
         if op in (Op.OPEN, Op.OPENDIR):
-            self._close(wire.OPEN_OUT.unpack_from(reply)[0])
+            self.tree.release(wire.OPEN_OUT.unpack_from(reply)[0])
         elif op in (Op.LOOKUP, Op.MKNOD, Op.MKDIR, Op.SYMLINK, Op.LINK, Op.CREATE):
             self.nodes.forget(wire.ENTRY.unpack_from(reply)[0], 1)
             if op == Op.CREATE:
-                self._close(wire.OPEN_OUT.unpack_from(reply, 128)[0])
+                self.tree.release(wire.OPEN_OUT.unpack_from(reply, 128)[0])
 
     def close(self) -> None:
         """The mount is gone: give everything back."""
-        for number in list(self._handles):
-            self._close(number)
+        for number in list(self.tree.handles):
+            self.tree.release(number)
         self.provider.close()
 
     # Names
@@ -102,10 +94,10 @@ class Operations:
             info = self.provider.stat(self.nodes.child(parent, name))
         except FileNotFoundError:
             self.nodes.gone(parent, name)
-            if self._lifetime == (0, 0):
+            if self.tree.lifetime == (0, 0):
                 raise
-            return self._no_entry
-        return self._entry(parent, name, info)
+            return self.tree.no_entry
+        return self.tree.entry(parent, name, info)
 
     def _forget(self, request: Request) -> bytes:
         self.nodes.forget(request.node, wire.FORGET_IN.unpack_from(request.body)[0])
@@ -133,14 +125,14 @@ class Operations:
         path = self.nodes.child(parent, name)
         self.provider.symlink(target, path)
         self._own(request, path)
-        return self._entry(parent, name, self.provider.stat(path))
+        return self.tree.entry(parent, name, self.provider.stat(path))
 
     def _link(self, request: Request) -> bytes:
         old = self.nodes[wire.LINK_IN.unpack_from(request.body)[0]]
         parent, name = self.nodes[request.node], request.names(wire.LINK_IN.size)[0]
         path = self.nodes.child(parent, name)
         self.provider.link(self.nodes.path(old), path)
-        return self._entry(parent, name, self.provider.stat(path))
+        return self.tree.entry(parent, name, self.provider.stat(path))
 
     def _unlink(self, request: Request) -> bytes:
         parent, name = self.nodes[request.node], request.names(0)[0]
@@ -177,21 +169,21 @@ class Operations:
     def _getattr(self, request: Request) -> bytes:
         flags, _, number = wire.GETATTR_IN.unpack_from(request.body)
         node = self.nodes[request.node]
-        handle = self._handles[number][1] if flags & wire.GETATTR_FH and number in self._handles else None
-        return self._attributes(node, self._info(node, handle))
+        handle = self.tree.handles[number][1] if flags & wire.GETATTR_FH and number in self.tree.handles else None
+        return self.tree.attributes(node, self.tree.info(node, handle))
 
     def _setattr(self, request: Request) -> bytes:
         number, changes, strip = request.changes()
         node = self.nodes[request.node]
-        handle = self._handles[number][1] if number in self._handles else None
+        handle = self.tree.handles[number][1] if number in self.tree.handles else None
         if not node.places and not node.handles and set(changes) <= {"atime_ns", "mtime_ns"} and node.kind == REGULAR:
             # The kernel writes back the times of a file that nobody can reach any more, and would call it an error.
-            return self._attributes(node, FileInfo(mode=node.kind, nlink=0))
+            return self.tree.attributes(node, FileInfo(mode=node.kind, nlink=0))
         if changes:
-            self._change(node, handle, changes)
+            self.tree.change(node, handle, changes)
         if strip:
-            self._strip(node, handle)
-        return self._attributes(node, self._info(node, handle))
+            self.tree.strip(node, handle)
+        return self.tree.attributes(node, self.tree.info(node, handle))
 
     def _statfs(self, request: Request) -> bytes:
         space = self.provider.statfs()
@@ -223,16 +215,16 @@ class Operations:
     # Files
 
     def _open(self, request: Request) -> bytes:
-        self._check_room()
+        self.tree.check_room()
         flags, more = wire.OPEN_IN.unpack_from(request.body)
         node = self.nodes[request.node]
         handle = self.provider.open(self.nodes.path(node), self._meant(flags))
         if more & wire.OPEN_KILL_SUIDGID:
-            self._strip(node, handle)
-        return self._opened(node, handle)
+            self.tree.strip(node, handle)
+        return self.tree.opened(node, handle)
 
     def _create(self, request: Request) -> bytes:
-        self._check_room()
+        self.tree.check_room()
         flags, mode, _, _ = wire.CREATE_IN.unpack_from(request.body)
         parent, name = self.nodes[request.node], request.names(wire.CREATE_IN.size)[0]
         path = self.nodes.child(parent, name)
@@ -246,62 +238,62 @@ class Operations:
         try:
             info = self.provider.stat(path)
             node = self.nodes.found(parent, name, info.ino, info.mode & KIND or REGULAR)
-            return self._packed_entry(node, info) + self._opened(node, handle)
+            return self.tree.packed_entry(node, info) + self.tree.opened(node, handle)
         except BaseException:
             handle.close()
             raise
 
     def _read(self, request: Request) -> bytes | bytearray | memoryview:
         number, offset, size, _ = wire.READ_IN.unpack_from(request.body)
-        data = self._handle(number).read(size, offset)
+        data = self.tree.handle(number).read(size, offset)
         if len(data) > size:  # the kernel would refuse the answer, and its reader would wait for ever
             raise failure(errno.EIO)
         return data
 
     def _write(self, request: Request) -> bytes:
         number, offset, size, flags, _, _, _ = wire.WRITE_IN.unpack_from(request.body)
-        handle = self._handle(number)
+        handle = self.tree.handle(number)
         written = handle.write(request.body[wire.WRITE_IN.size :], offset)
         if not 0 <= written <= size:
             raise failure(errno.EIO)
         if flags & wire.WRITE_KILL_SUIDGID:
-            self._strip(self._handles[number][0], handle)
+            self.tree.strip(self.tree.handles[number][0], handle)
         return wire.WRITE_OUT.pack(written, 0)
 
     def _flush(self, request: Request) -> bytes:
         if not self.provider.flushes:
             raise failure(errno.ENOSYS)  # the kernel does not ask again
-        self._handle(wire.RELEASE_IN.unpack_from(request.body)[0]).flush()
+        self.tree.handle(wire.RELEASE_IN.unpack_from(request.body)[0]).flush()
         return b""
 
     def _fsync(self, request: Request) -> bytes:
-        self._handle(wire.FSYNC_IN.unpack_from(request.body)[0]).sync()
+        self.tree.handle(wire.FSYNC_IN.unpack_from(request.body)[0]).sync()
         return b""
 
     def _release(self, request: Request) -> bytes:
-        self._close(wire.RELEASE_IN.unpack_from(request.body)[0])
+        self.tree.release(wire.RELEASE_IN.unpack_from(request.body)[0])
         return b""
 
     # Directories
 
     def _opendir(self, request: Request) -> bytes:
-        self._check_room()
-        number = next(self._numbers)
+        self.tree.check_room()
+        number = next(self.tree.numbers)
         node = self.nodes[request.node]
-        self._directories[number] = Directory(node, lambda: self.provider.readdir(self.nodes.path(node)))
+        self.tree.directories[number] = Directory(node, lambda: self.provider.readdir(self.nodes.path(node)))
         return wire.OPEN_OUT.pack(number, 0, 0)
 
     def _readdir(self, request: Request) -> bytes:
         number, offset, size, _ = wire.READ_IN.unpack_from(request.body)
-        return self._directories[number].read(offset, size)
+        return self.tree.directories[number].read(offset, size)
 
     def _readdirplus(self, request: Request) -> bytes:
         number, offset, size, _ = wire.READ_IN.unpack_from(request.body)
-        directory = self._directories[number]
-        return directory.read(offset, size, lambda name, info: self._found(directory.node, name, info))
+        directory = self.tree.directories[number]
+        return directory.read(offset, size, lambda name, info: self.tree.found(directory.node, name, info))
 
     def _releasedir(self, request: Request) -> bytes:
-        self._close(wire.RELEASE_IN.unpack_from(request.body)[0])
+        self.tree.release(wire.RELEASE_IN.unpack_from(request.body)[0])
         return b""
 
     def _fsyncdir(self, request: Request) -> bytes:
@@ -320,7 +312,7 @@ class Operations:
         path = self.nodes.child(parent, name)
         make(path)
         self._own(request, path)
-        return self._entry(parent, name, self.provider.stat(path))
+        return self.tree.entry(parent, name, self.provider.stat(path))
 
     def _own(self, request: Request, path: str) -> None:
         """In a sandbox every tenant is user 0 of the mount and owns what it makes. Elsewhere (a mount for several
@@ -337,87 +329,6 @@ class Operations:
         if self._writeback and flags & os.O_ACCMODE == os.O_WRONLY:
             flags = (flags & ~os.O_ACCMODE) | os.O_RDWR
         return flags
-
-    def _check_room(self) -> None:
-        """What is open costs memory here, outside the limits that tenants are held to."""
-        if len(self._handles) + len(self._directories) >= MOST_OPEN:
-            raise failure(errno.ENFILE)
-
-    def _opened(self, node: Node, handle: Handle) -> bytes:
-        number = next(self._numbers)
-        self._handles[number] = node, handle
-        node.handles.append(handle)
-        return wire.OPEN_OUT.pack(number, self._open_flags, 0)
-
-    def _handle(self, number: int) -> Handle:
-        try:
-            return self._handles[number][1]
-        except KeyError:
-            raise failure(errno.EBADF) from None
-
-    def _close(self, number: int) -> None:
-        if (directory := self._directories.pop(number, None)) is not None:
-            directory.close()
-        elif (opened := self._handles.pop(number, None)) is not None:
-            node, handle = opened
-            node.handles.remove(handle)
-            handle.close()
-
-    def _info(self, node: Node, handle: Handle | None) -> FileInfo:
-        """By its own handle, by name, or by any handle once the name is gone."""
-        for candidate in (handle, None, *node.handles):
-            try:
-                return candidate.stat() if candidate is not None else self.provider.stat(self.nodes.path(node))
-            except OSError as problem:
-                unknown = problem.errno in (errno.ENOSYS, errno.ENOENT)
-                if not unknown:
-                    raise
-        raise failure(errno.ENOENT)
-
-    def _change(self, node: Node, handle: Handle | None, changes: Changes) -> None:
-        for candidate in (handle, None, *node.handles):
-            try:
-                if candidate is not None:
-                    return candidate.setattr(**changes)
-                return self.provider.setattr(self.nodes.path(node), **changes)
-            except OSError as problem:
-                unknown = problem.errno in (errno.ENOSYS, errno.ENOENT)
-                if not unknown:
-                    raise
-        raise failure(errno.ENOENT)
-
-    def _strip(self, node: Node, handle: Handle | None) -> None:
-        """What is changed by somebody without privileges is no longer setuid or setgid. The kernel leaves that to us,
-        or it would ask for an attribute before each write."""
-        if node.set_id:
-            self._change(node, handle, {"mode": self._info(node, handle).mode & 0o7777 & ~SET_ID})
-            node.set_id = False
-
-    def _found(self, parent: Node, name: str, info: FileInfo | None) -> bytes:
-        """For READDIRPLUS: an entry, or one that says "look for yourself" when its file cannot be told."""
-        try:
-            return self._entry(parent, name, info or self.provider.stat(self.nodes.child(parent, name)))
-        except OSError:
-            return bytes(wire.ENTRY.size + wire.ATTR.size)
-
-    def _entry(self, parent: Node, name: str, info: FileInfo) -> bytes:
-        node = self.nodes.found(parent, name, info.ino, info.mode & KIND or REGULAR)
-        return self._packed_entry(node, info)
-
-    def _packed_entry(self, node: Node, info: FileInfo) -> bytes:
-        seconds, rest = self._lifetime
-        try:
-            node.set_id = node.kind == REGULAR and bool(info.mode & SET_ID)
-            return wire.ENTRY.pack(node.id, 0, seconds, seconds, rest, rest) + packed(node, info)
-        except BaseException:
-            self.nodes.forget(node.id, 1)
-            raise
-
-    def _attributes(self, node: Node, info: FileInfo) -> bytes:
-        if (info.mode & KIND or REGULAR) != node.kind:
-            raise failure(errno.ESTALE)  # another file has its name now: the kernel must look it up again
-        node.set_id = node.kind == REGULAR and bool(info.mode & SET_ID)
-        return wire.ATTR_OUT.pack(*self._lifetime, 0) + packed(node, info)
 
     def _need_xattrs(self) -> None:
         if not self.provider.xattrs:
