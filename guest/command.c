@@ -110,6 +110,8 @@ static noreturn void become(struct cbor request, const int stdio[3], bool termin
 		complain(report, "rlimits");
 	if (chdir(cwd))
 		complain(report, "chdir");
+	if (!filter_tenant())
+		complain(report, "filter");
 	run(argv, env);
 	complain(report, "exec");
 }

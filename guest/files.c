@@ -53,6 +53,10 @@ static int open_path(const char *path, uint64_t flags, uint64_t mode)
 	struct statfs fs;
 	if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE)
 		how.mode = mode;
+	if (how.mode & place.set_id) {
+		errno = EPERM;
+		return -1;
+	}
 	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
 	if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY && (fstatfs(fd, &fs) || fs.f_type == PROC_MAGIC)) {
 		close(fd);

@@ -390,9 +390,13 @@ static void seal_proc(void)
 	struct stat st;
 	int proc = open("/proc", O_PATH | O_CLOEXEC);
 	place.maps = open_tree(proc, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
-	if (place.maps < 0 || stat("/proc/version", &st) ||
-	    (st.st_uid == geteuid() && set_attributes(proc, 0, MOUNT_ATTR_RDONLY, 0)))
+	if (place.maps < 0 || stat("/proc/version", &st))
 		fail("proc", "/proc");
+	bool root = st.st_uid == geteuid();
+	if (root && set_attributes(proc, 0, MOUNT_ATTR_RDONLY, 0))
+		fail("proc", "/proc");
+	/* The group of root's is worth having, other users' is theirs alone, and on directories the bit has its uses. */
+	place.set_id = S_ISUID | (root ? S_ISGID : 0);
 	close(proc);
 }
 

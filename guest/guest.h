@@ -18,6 +18,7 @@ struct limit {
 struct place {
 	bool walls, framed, network, allow_ptrace;
 	uint64_t uid, gid;
+	uint32_t set_id; /* the mode bits that nobody may set */
 	struct cbor setup;
 	struct limit limits[RLIMITS_MOST];
 	size_t nlimits;
@@ -56,6 +57,7 @@ void new_keyring(void);                        /* privileges.c */
 void drop_privileges(void);
 void landlock(struct cbor setup);              /* landlock.c */
 void install_filter(void);                     /* filter.c */
+bool filter_tenant(void);
 
 void serve(void);                              /* loop.c */
 

@@ -34,7 +34,7 @@ class Commands:
 
     @property
     def null(self) -> int:
-        """The inside's /dev/null: a descriptor for `spawn`, where a stream is to be nothing. Not the caller's to close."""
+        """The inside's /dev/null, for a stream of `spawn` that is to be nothing. Not the caller's to close."""
         return self._place.guest.null
 
     def exec(

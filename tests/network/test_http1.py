@@ -344,10 +344,15 @@ def test_a_rule_on_requests_blocks_in_words_and_lets_the_rest_pass(make_lab: Mak
 
 @pytest.mark.parametrize(
     ("name", "value", "passes"),
-    [("X-HTTP-Method-Override", "DELETE", False), ("x-http-method", "delete", False), ("X-Method-Override", "GET", True),
-     ("X-Original-URL", "/admin", False), ("X-Rewrite-Url", "https://api.example.com/admin", False),
-     ("X-Original-URL", "/repos/b", True)],
-)  # fmt: skip
+    [
+        ("X-HTTP-Method-Override", "DELETE", False),
+        ("x-http-method", "delete", False),
+        ("X-Method-Override", "GET", True),
+        ("X-Original-URL", "/admin", False),
+        ("X-Rewrite-Url", "https://api.example.com/admin", False),
+        ("X-Original-URL", "/repos/b", True),
+    ],
+)
 def test_a_field_that_servers_take_for_the_method_or_path_meets_the_same_rules(
     make_lab: MakeLab, name: str, value: str, passes: bool
 ) -> None:

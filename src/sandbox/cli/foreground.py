@@ -1,9 +1,10 @@
 """A command in the foreground: its terminal or its pipes are ours, its signals are forwarded, its status is the result.
 
-A tenant never gets a descriptor of the user's terminal, of a file, of a device, of a socket or of a pipe that others write
-to: through `/proc/self/fd` it could open the file anew with other rights, change the device's mode, talk to the socket's
-other end, or read from the pipe what others said (of a CI job, say). Output is copied from a pipe or a pty of the sandbox's own. An input pipe
-is handed over as it is: in `… | while read line; do sandbox run …; done` the rest of the lines is not ours to take.
+A tenant never gets a descriptor of the user's terminal, of a file, of a device, of a socket or of a pipe that others
+write to: through it, or `/proc/self/fd`, it could open the file anew with other rights, change the device's mode,
+talk to the socket's other end, or read from the pipe what others said (of a CI job, say). Output is copied from a
+pipe or a pty of the sandbox's own. An input pipe is handed over as it is: in `… | while read line; do sandbox run …;
+done` the rest of the lines is not ours to take.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def end_to_end(pairs: list[Pair]) -> list[Pair]:
     return [pair for pair in pairs if (low := pair[0].lower()) not in _HOP_BY_HOP and low not in named]
 
 
-# Fields that many servers and frameworks take for the request's method or path, after everyone else has looked at those.
+# Fields that many servers take for the request's method or path, after everyone else has looked at those.
 _METHODS = frozenset((b"x-http-method-override", b"x-http-method", b"x-method-override"))
 _TARGETS = frozenset((b"x-original-url", b"x-rewrite-url"))
 
