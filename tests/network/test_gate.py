@@ -135,11 +135,11 @@ def postgresql() -> Iterator[int]:
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
         if root:
             shutil.chown(place, "nobody", "nogroup")
-        create = [programs / "initdb", "-D", f"{place}/data", "-U", "app", "-A", "trust", "--no-sync", "--no-locale"]
+        create = [f"{programs}/initdb", "-D", f"{place}/data", "-U", "app", "-A", "trust", "--no-sync", "--no-locale"]
         subprocess.run(create, check=True, capture_output=True, cwd="/", **who)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port: int = free.getsockname()[1]
-        serve = [programs / "postgres", "-D", f"{place}/data", "-p", str(port), "-c", "fsync=off",
+        serve = [f"{programs}/postgres", "-D", f"{place}/data", "-p", str(port), "-c", "fsync=off",
                  "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]  # fmt: skip
         with subprocess.Popen(serve, stderr=subprocess.PIPE, text=True, cwd="/", **who) as server:
             try:
@@ -271,7 +271,11 @@ def test_a_client_hello_for_a_neighbour_is_refused(walled: Walls, origin: Origin
     assert "ClientHello names evil.test" in room.heard.blocked("good.test")["reason"]
 
 
-@pytest.mark.parametrize("answers", [["10.0.0.1"], ["127.0.0.1", "10.0.0.1"], ["::ffff:10.0.0.1"], ["169.254.169.254"]])
+@pytest.mark.parametrize(
+    "answers",
+    [["10.0.0.1"], ["127.0.0.1", "10.0.0.1"], ["::ffff:10.0.0.1"], ["169.254.169.254"], ["127.0.0.1", "64:ff9b::a00:1"],
+     ["2002:a00:1::"], ["100.64.0.1", "127.0.0.1"], ["127.0.0.1", "::1"]],
+)  # fmt: skip
 def test_a_name_that_leads_to_a_private_address_is_refused(walled: Walls, origin: Origin, answers: list[str]) -> None:
     room = walled(names={"rebind.test": answers}, allowed_hosts=["rebind.test", *LOCAL])
     result = room.run(f"curl -sS -i http://rebind.test:{origin.port}/")
