@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import platform
+import resource
 from pathlib import Path
 
 import pytest
