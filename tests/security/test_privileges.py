@@ -98,7 +98,7 @@ def test_no_core_is_dumped(sandbox: Sandbox, project: Path) -> None:
 
 
 @x86_64
-@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_CORE)[1] == 0, reason="the limit is 0 here, and cannot be raised")
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_CORE)[1] == 0, reason="it is 0 here and cannot be raised")
 def test_no_program_of_the_host_is_started_for_a_crash(probe: Probe) -> None:
     # The kernel does not start what core_pattern names when the limit is 1, and does when it is 0.
     ways = """
