@@ -55,6 +55,8 @@ def test_a_blocked_file_made_on_the_host_later_is_covered(project: Path) -> None
         assert watched.hidden(project / "sub" / "server.pem")
         denied = watched.sandbox.exec("cat .env; umount .env; rm -f .env; mv .env x; cat x")
         assert SECRET not in denied.stdout
+        # Nor is the cover a scratch place without a bound.
+        assert "Read-only" in watched.sandbox.exec("chmod 600 .env; echo x > .env").stderr
     assert (project / ".env").read_text() == SECRET
 
 

@@ -8,6 +8,7 @@ before.
 from __future__ import annotations
 
 import os
+import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 
 NS_GET_USERNS = 0xB701
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT = 428, 429, 430, 431, 432  # the same on all machines
+OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT, MOUNT_SETATTR = 428, 429, 430, 431, 432, 442  # on all machines
 OPEN_TREE_CLONE = 1
 FSCONFIG_CMD_CREATE = 6
 MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 NOSUID, NODEV = 2, 4
+AT_EMPTY_PATH = 0x1000
+READ_ONLY = struct.pack("QQQQ", 1, 0, 0, 0)  # struct mount_attr: its owner, a tenant, could change the mode and fill it
 O_PATH = 0o10000000
 DONE, THERE, GONE, FAILED = 0, 1, 2, 3
 
@@ -109,6 +112,7 @@ def _one(libc: Any, errno: Callable[[], int], place: int, name: bytes) -> int:
     if kind == 0o120000:
         return GONE  # a link: what it leads to is covered by its own name
     tree = libc.syscall(OPEN_TREE, place, source, OPEN_TREE_CLONE)
+    libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, READ_ONLY, len(READ_ONLY))
     moved = libc.syscall(MOVE_MOUNT, tree, b"", target, b"", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
     return DONE if moved == 0 else FAILED + errno()
 
