@@ -20,6 +20,7 @@
 #define DETACH 2          /* MNT_DETACH and UMOUNT_NOFOLLOW: <sys/mount.h> and <linux/mount.h> do not mix */
 #define NOFOLLOW 8
 #define RECURSIVE 0x8000  /* AT_RECURSIVE */
+#define PRIVATE (1 << 18) /* MS_PRIVATE */
 
 static int open_place(const char *path)
 {
@@ -32,9 +33,10 @@ static int open_tree(int dir, const char *path, unsigned flags)
 	return (int)syscall(SYS_open_tree, dir, path, flags | OPEN_TREE_CLOEXEC);
 }
 
+/* Private: what the host mounts later below something shown here would else appear here, too, with none of `set`. */
 static int set_attributes(int mount, unsigned flags, uint64_t set, uint64_t clear)
 {
-	struct mount_attr attr = {.attr_set = set, .attr_clr = clear};
+	struct mount_attr attr = {.attr_set = set, .attr_clr = clear, .propagation = PRIVATE};
 	return (int)syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &attr, sizeof attr);
 }
 
@@ -81,21 +83,28 @@ static int new_tmpfs(uint64_t size, uint64_t mode, unsigned attributes)
 }
 
 /* Covers: an empty file and an empty directory that nobody may open, on a tmpfs of their own. Their owner is the
- * tenant's own user, who could change their mode, were they not mounted read-only. */
-static int covers[2] = {-1, -1};
+ * tenant's own user, who could change their mode, were they not mounted read-only.
+ *
+ * Before Linux 6.15 only a mount that is somewhere can be cloned, so the tmpfs is put on top of `/` until the place is
+ * furnished. No path leads to it there: ours begin at the root that it lies on. */
+static int covers = -1;
 
 static bool make_covers(void)
 {
 	int tmpfs = new_tmpfs(4096, 0755, MOUNT_ATTR_NOEXEC);
-	int top = tmpfs < 0 ? -1 : openat(tmpfs, ".", O_PATH | O_CLOEXEC);
-	/* Before Linux 6.15 a mount that is nowhere cannot be cloned: put it somewhere for a moment. */
-	int somewhere = open("/proc", O_PATH | O_CLOEXEC);
-	if (top < 0 || mknodat(top, "file", S_IFREG, 0) || mkdirat(top, "dir", 0) || !attach(tmpfs, somewhere))
-		return false;
-	covers[false] = open_tree(top, "file", OPEN_TREE_CLONE);
-	covers[true] = open_tree(top, "dir", OPEN_TREE_CLONE);
-	close(top), close(somewhere);
-	return !syscall(SYS_umount2, "/proc", DETACH) && covers[false] >= 0 && covers[true] >= 0;
+	int root = open("/", O_PATH | O_CLOEXEC);
+	covers = tmpfs < 0 ? -1 : openat(tmpfs, ".", O_PATH | O_CLOEXEC);
+	bool made = covers >= 0 && root >= 0 && !mknodat(covers, "file", S_IFREG, 0) && !mkdirat(covers, "dir", 0) &&
+		    attach(tmpfs, root);
+	close(root);
+	return made;
+}
+
+/* "." because no other name leads there. */
+static void drop_covers(void)
+{
+	if (covers >= 0 && (fchdir(covers) || syscall(SYS_umount2, ".", DETACH) || chdir("/") || close(covers)))
+		fail("mounts", "covers");
 }
 
 static bool mask(struct cbor op, int target, const char *path, bool directory)
@@ -109,9 +118,9 @@ static bool mask(struct cbor op, int target, const char *path, bool directory)
 	}
 	if (tripwire(op, target, path, directory))
 		return true;
-	if (covers[0] < 0 && !make_covers())
+	if (covers < 0 && !make_covers())
 		return false;
-	int copy = open_tree(covers[directory], "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
+	int copy = open_tree(covers, directory ? "dir" : "file", OPEN_TREE_CLONE);
 	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && attach(copy, target);
 }
 
@@ -362,31 +371,30 @@ void furnish(struct cbor setup)
 	each(setup, "dirs", make_dir);
 	each(setup, "files", write_file);
 	each(setup, "mounts", do_mount);
-	for (int i = 0; i < 2; i++)
-		if (covers[i] >= 0)
-			close(covers[i]);
+	drop_covers();
 	umask(022);
 }
 
 /* The nodes in /dev are often the host's own, bound here. A tenant whose user is the host's root owns them: a mode he
- * changes is changed for everybody. On a read-only mount he cannot, and devices work all the same. */
+ * changes is changed for everybody. On a read-only mount he cannot, and devices work all the same. The directory, too: it
+ * would be a scratch place without a bound. Terminals are this place's own, and so is what the plan mounts here later. */
 void protect_devices(void)
 {
 	int dev = open("/dev", O_PATH | O_CLOEXEC), pts = open("/dev/pts", O_PATH | O_CLOEXEC);
-	if (dev < 0 || set_attributes(dev, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || set_attributes(dev, 0, 0, MOUNT_ATTR_RDONLY) ||
+	if (dev < 0 || set_attributes(dev, RECURSIVE, MOUNT_ATTR_RDONLY, 0) ||
 	    (pts >= 0 && set_attributes(pts, 0, 0, MOUNT_ATTR_RDONLY)))
 		fail("dev", "/dev");
 	close(dev), close(pts);
 }
 
 /* What /proc tells of the machine is the host root's, too, and has one mode for the host and every sandbox. A tenant who
- * is that user can change nothing in there, not even of his own processes. Our user namespace's maps are written through a
- * copy of the mount. */
+ * is that user can change nothing in there, not even of his own processes. What we ourselves still have to write goes
+ * through a copy of the mount, which is without the read-only ones in it. */
 static void seal_proc(void)
 {
 	struct stat st;
 	int proc = open("/proc", O_PATH | O_CLOEXEC);
-	place.maps = open_tree(proc, "", OPEN_TREE_CLONE | RECURSIVE | AT_EMPTY_PATH);
+	place.maps = open_tree(proc, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
 	if (place.maps < 0 || stat("/proc/version", &st))
 		fail("proc", "/proc");
 	bool root = st.st_uid == geteuid();

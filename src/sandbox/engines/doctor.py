@@ -57,14 +57,16 @@ def _tried() -> list[Finding]:
     from sandbox.config.model import Config
     from sandbox.engines.bubblewrap import Bubblewrap
     from sandbox.engines.layout import layout
-    from sandbox.errors import SandboxError
+    from sandbox.errors import EngineUnavailable, SandboxError
 
     with tempfile.TemporaryDirectory() as empty:
         try:
             config = Config.read({"filesystem": {"root": empty}})
             place = Bubblewrap().open(lambda: layout(config, "doctor", {}))
+        except EngineUnavailable as problem:
+            return [Finding("walls", False, str(problem))]  # it says what to do
         except SandboxError as problem:
-            return [Finding("walls", False, "could not be built", str(problem))]
+            return [Finding("walls", False, str(problem), "please report this line and `uname -r`: it should work")]
         have = place.guest.have
         place.close()
     return [

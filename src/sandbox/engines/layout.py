@@ -11,6 +11,7 @@ import pwd
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import record_directory
 from sandbox.engines.base import HOSTNAME, Bind, Plan
+from sandbox.engines.in_place import open_in_place
 from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
@@ -274,12 +275,18 @@ def _hooks_directories(repositories: list[str]) -> dict[str, None]:
         path = f"{repository}/hooks"
         if not os.path.lexists(path):
             try:
-                os.mkdir(path, 0o755)
+                place = open_in_place(repository)
+            except OSError:
+                continue  # gone, or another's
+            try:
+                os.mkdir("hooks", 0o755, dir_fd=place)
                 if os.geteuid() == 0:
-                    owner = os.stat(repository)
-                    os.chown(path, owner.st_uid, owner.st_gid)
+                    owner = os.stat(place)
+                    os.chown("hooks", owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
             except OSError:
                 continue  # then it is not a tenant's to make either
+            finally:
+                os.close(place)
             made[path] = None
     return made
 
