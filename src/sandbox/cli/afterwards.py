@@ -20,8 +20,9 @@ MOST = 3  # refusals that are told; the record has all
 class Refusals:
     """Hears a sandbox's events and keeps which hosts were refused, each reason once.
 
-    A refused file is "Permission denied", which everybody understands. A program that cannot reach a host says "Temporary failure in name resolution" and tries again: without a word
-    from us nobody would know that it was the sandbox, or how to change that.
+    A refused file is "Permission denied", which everybody understands. A program that cannot reach a host says
+    "Temporary failure in name resolution" and tries again: without a word from us nobody would know that it was the
+    sandbox, or how to change that.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
