@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define VERSION 1
+#define VERSION 2
 #define CONTROL 3
 #if defined __x86_64__
 #define MACHINE "x86_64"

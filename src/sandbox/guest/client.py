@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-VERSION = 1
+VERSION = 2
 
 
 class Guest:
@@ -36,7 +36,7 @@ class Guest:
         message, fds = wire.receive(self._channel)
         wire.close_all(fds)
         if message["t"] != "hello" or message.get("v") != VERSION:
-            raise GuestError(f"the guest speaks another version: {message.get('v')!r}, not {VERSION}; reinstall")
+            raise GuestError(f"the guest speaks another version: {message.get('v')!r}, not {VERSION}; run `make demo`, or install again")
 
     def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
         """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
