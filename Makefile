@@ -1,9 +1,10 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench soak setup-run setup-dev setup-bench clean
+.PHONY: help demo test lint bench soak kernels setup-run setup-dev setup-bench setup-kernels clean
 
-GUEST := src/sandbox/guest/bin/guest-x86_64
+BIN := src/sandbox/guest/bin
+GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -12,6 +13,7 @@ demo: setup-run $(GUEST) ## a hostile script against the walls
 	@.venv/bin/python demo/run.py
 
 test: setup-dev $(GUEST) ## lint, types, layers, and the tests as root and as an ordinary user
+	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null
 	@scripts/test
 
 lint: setup-dev ## ruff, mypy --strict, import-linter
@@ -20,17 +22,20 @@ lint: setup-dev ## ruff, mypy --strict, import-linter
 soak: setup-dev $(GUEST) ## the long fuzz and soak runs
 	@.venv/bin/python -m pytest -m soak
 
+kernels: setup-kernels $(GUEST) ## the tests about walls on Debian's stock kernels, in QEMU
+	@scripts/kernels
+
 bench: setup-bench $(GUEST) ## the side-by-side table, budgets and peers
 	@.venv/bin/python -m bench
 
-setup-run setup-dev setup-bench: setup-%:
+setup-run setup-dev setup-bench setup-kernels: setup-%:
 	@scripts/setup $*
 
 # Setting up builds the guest; this is for a source that changed since.
 $(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
-	@.venv/bin/python guest/build.py $(@D) --arch all
+	@.venv/bin/python guest/build.py $(BIN)
 	@touch $@
 
 clean: ## everything that was made here
-	rm -rf .venv .bench dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .bench .kernels dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -83,21 +83,28 @@ static int new_tmpfs(uint64_t size, uint64_t mode, unsigned attributes)
 }
 
 /* Covers: an empty file and an empty directory that nobody may open, on a tmpfs of their own. Their owner is the
- * tenant's own user, who could change their mode, were they not mounted read-only. */
-static int covers[2] = {-1, -1};
+ * tenant's own user, who could change their mode, were they not mounted read-only.
+ *
+ * Before Linux 6.15 only a mount that is somewhere can be cloned, so the tmpfs is put on top of `/` until the place is
+ * furnished. No path leads to it there: ours begin at the root that it lies on. */
+static int covers = -1;
 
 static bool make_covers(void)
 {
 	int tmpfs = new_tmpfs(4096, 0755, MOUNT_ATTR_NOEXEC);
-	int top = tmpfs < 0 ? -1 : openat(tmpfs, ".", O_PATH | O_CLOEXEC);
-	/* Before Linux 6.15 a mount that is nowhere cannot be cloned: put it somewhere for a moment. */
-	int somewhere = open("/proc", O_PATH | O_CLOEXEC);
-	if (top < 0 || mknodat(top, "file", S_IFREG, 0) || mkdirat(top, "dir", 0) || !attach(tmpfs, somewhere))
-		return false;
-	covers[false] = open_tree(top, "file", OPEN_TREE_CLONE);
-	covers[true] = open_tree(top, "dir", OPEN_TREE_CLONE);
-	close(top), close(somewhere);
-	return !syscall(SYS_umount2, "/proc", DETACH) && covers[false] >= 0 && covers[true] >= 0;
+	int root = open("/", O_PATH | O_CLOEXEC);
+	covers = tmpfs < 0 ? -1 : openat(tmpfs, ".", O_PATH | O_CLOEXEC);
+	bool made = covers >= 0 && root >= 0 && !mknodat(covers, "file", S_IFREG, 0) && !mkdirat(covers, "dir", 0) &&
+		    attach(tmpfs, root);
+	close(root);
+	return made;
+}
+
+/* "." because no other name leads there. */
+static void drop_covers(void)
+{
+	if (covers >= 0 && (fchdir(covers) || syscall(SYS_umount2, ".", DETACH) || chdir("/") || close(covers)))
+		fail("mounts", "covers");
 }
 
 static bool mask(struct cbor op, int target, const char *path, bool directory)
@@ -111,9 +118,9 @@ static bool mask(struct cbor op, int target, const char *path, bool directory)
 	}
 	if (tripwire(op, target, path, directory))
 		return true;
-	if (covers[0] < 0 && !make_covers())
+	if (covers < 0 && !make_covers())
 		return false;
-	int copy = open_tree(covers[directory], "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
+	int copy = open_tree(covers, directory ? "dir" : "file", OPEN_TREE_CLONE);
 	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && attach(copy, target);
 }
 
@@ -364,9 +371,7 @@ void furnish(struct cbor setup)
 	each(setup, "dirs", make_dir);
 	each(setup, "files", write_file);
 	each(setup, "mounts", do_mount);
-	for (int i = 0; i < 2; i++)
-		if (covers[i] >= 0)
-			close(covers[i]);
+	drop_covers();
 	umask(022);
 }
 

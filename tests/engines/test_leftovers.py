@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from sandbox import ConfigError, Sandbox, WallError
-from sandbox.engines import cgroup
+from sandbox.engines import cgroup_tree
 from sandbox.engines.base import Plan
+from tests.engines.test_limits import with_groups
 
 OWNER = """
 import signal, sys
 from sandbox import Sandbox
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored (nohup)
-sandbox = Sandbox({"filesystem": {"root": sys.argv[1]}, "limits": {"pids": 50}})
+sandbox = Sandbox({"filesystem": {"root": sys.argv[1]}, "limits": {"pids": 50, "memory": "512m"}})
 process = sandbox.spawn("sleep 1000 & setsid sh -c 'echo up; exec sleep 1000'", stderr=int(sys.argv[2]))
 assert process.read() == b"up\\n"
 print("ready", flush=True)
@@ -31,7 +32,7 @@ sys.stdin.read()
 def groups() -> set[str]:
     found = set()
     for directory, names, _ in os.walk("/sys/fs/cgroup"):
-        found |= {f"{directory}/{name}" for name in names if name.startswith(cgroup.PREFIX)}
+        found |= {f"{directory}/{name}" for name in names if name.startswith(cgroup_tree.PREFIX)}
     return found
 
 
@@ -101,7 +102,7 @@ def _tenants_of(project: Path) -> list[int]:
     return found
 
 
-@pytest.mark.root
+@with_groups
 def test_control_groups_of_a_killed_owner_are_swept_by_the_next_start(
     owner: tuple[subprocess.Popen[bytes], int], tmp_path: Path
 ) -> None:
@@ -111,7 +112,7 @@ def test_control_groups_of_a_killed_owner_are_swept_by_the_next_start(
     process.kill()
     process.wait()
     assert os.read(alive, 1) == b""
-    with Sandbox({"filesystem": {"root": str(tmp_path)}, "limits": {"pids": 50}}):
+    with Sandbox({"filesystem": {"root": str(tmp_path)}, "limits": {"pids": 50, "memory": "512m"}}):
         assert not [one for one in groups() if mine in one]
     assert not [one for one in groups() if f".{os.getpid()}." in one]
 

@@ -13,11 +13,17 @@ from sandbox import LimitUnavailable, Sandbox
 EAT = "x = bytearray()\nwhile True: x += bytes(2**20); x[-1] = 1"
 
 
+# An ordinary user has control groups where systemd delegates one, which whoever runs the tests says: `make kernels`.
+GROUPS = os.geteuid() == 0 or "DELEGATED" in os.environ
+with_groups = pytest.mark.skipif(not GROUPS, reason="no control group is delegated to this user")
+without_groups = pytest.mark.skipif(GROUPS, reason="there are control groups")
+
+
 def limited(root: Path, **limits: object) -> Sandbox:
     return Sandbox({"filesystem": {"root": str(root)}, "limits": limits})
 
 
-@pytest.mark.root
+@with_groups
 def test_out_of_memory_is_reported_as_such_with_limit_and_peak(tmp_path: Path) -> None:
     with limited(tmp_path, memory="64m") as sandbox:
         result = sandbox.exec(["/usr/bin/python3", "-c", EAT])
@@ -29,27 +35,31 @@ def test_out_of_memory_is_reported_as_such_with_limit_and_peak(tmp_path: Path) -
         assert (after.exit_code, after.out_of_memory) == (3, False)
 
 
-@pytest.mark.root
+@with_groups
 def test_memory_is_counted_over_all_processes_and_scratch_files(tmp_path: Path) -> None:
     with limited(tmp_path, memory="64m") as sandbox:
         assert sandbox.exec("head -c 200000000 /dev/zero > /tmp/big").out_of_memory
 
 
-@pytest.mark.root
+@with_groups
 def test_processors_are_shared_out(tmp_path: Path) -> None:
     with limited(tmp_path, cpus=0.2) as sandbox:
-        busy = "import time; t = time.time()\nwhile time.time() - t < 1: pass"
-        result = sandbox.exec(["/usr/bin/python3", "-c", busy])
-        assert result.user_ms + result.system_ms < 500
+        # What one busy second takes of a processor, without what it takes to start.
+        busy = (
+            "import time; t, used = time.time(), time.process_time()\n"
+            "while time.time() - t < 1: pass\n"
+            "print(time.process_time() - used)"
+        )
+        assert float(sandbox.exec(["/usr/bin/python3", "-c", busy]).stdout) < 0.5
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root has control groups")
+@without_groups
 def test_memory_without_a_control_group_is_held_per_process(tmp_path: Path) -> None:
     with limited(tmp_path, memory="200m") as sandbox:
         assert "MemoryError" in sandbox.exec(["/usr/bin/python3", "-c", EAT]).stderr
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root has control groups")
+@without_groups
 def test_a_limit_that_cannot_be_held_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LimitUnavailable, match=r"limits\.cpus needs a control group"):
         limited(tmp_path, cpus=0.5)
@@ -88,7 +98,7 @@ def test_open_files_are_bounded(tmp_path: Path) -> None:
         assert "Too many open files" in sandbox.exec(["/usr/bin/python3", "-c", code]).stderr
 
 
-@pytest.mark.root
+@with_groups
 def test_mode_max_limits_what_was_not_limited(tmp_path: Path) -> None:
     with Sandbox({"mode": "max", "filesystem": {"root": str(tmp_path)}}) as sandbox:
         assert sandbox.config.limits.memory == 2**30

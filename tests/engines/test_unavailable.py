@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import sys
 from pathlib import Path
 
@@ -9,6 +12,8 @@ import pytest
 
 from sandbox import EngineUnavailable, Sandbox, WallError
 from sandbox.engines import bubblewrap, doctor
+from sandbox.guest import wire
+from sandbox.guest.client import Guest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -65,3 +70,27 @@ def test_apparmors_restriction_is_named_with_its_remedy(monkeypatch: pytest.Monk
 def test_switched_off_namespaces_are_named_with_their_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_read", lambda path: "0" if "max_user" in path else None)
     assert "sysctl user.max_user_namespaces" in doctor.why_no_namespaces()
+
+
+def test_a_kernel_without_the_system_calls_is_told_from_a_broken_plan() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire.send(theirs, {"t": "failed", "step": "mounts", "errno": errno.ENOSYS, "detail": b"/usr"})
+        with pytest.raises(WallError, match=r"no system call for a wall \(mounts \(/usr\)\): it takes Linux 5\.12"):
+            Guest(ours).set_up({})
+
+
+@pytest.mark.skipif("NAMESPACES_OFF" not in os.environ, reason="`make kernels` switches them off")
+def test_where_a_kernel_has_them_switched_off_the_error_names_the_switch(tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailable, match=f"as root run `sysctl {os.environ['NAMESPACES_OFF']}=[1-9]"):
+        Sandbox({"filesystem": {"root": str(tmp_path)}})
+    walls = next(one for one in doctor.bubblewrap_findings() if one.name == "walls")
+    assert (walls.ok, os.environ["NAMESPACES_OFF"] in walls.detail) == (False, True)
+
+
+def test_inside_a_sandbox_one_is_told_so(tmp_path: Path) -> None:
+    source = str(REPOSITORY / "src")
+    with Sandbox({"filesystem": {"root": str(tmp_path), "allow_read": [sys.prefix, source]}}) as outer:
+        done = outer.exec([sys.executable, "-m", "sandbox", "run", "true"], env={"PYTHONPATH": source})
+    assert done.exit_code == 125
+    assert "This is a sandbox already" in done.stderr

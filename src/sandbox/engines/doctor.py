@@ -15,6 +15,8 @@ APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 def why_no_namespaces() -> str:
     """The likely cause and its remedy, in words."""
+    if (_read("/proc/1/comm") or "").startswith("guest-"):
+        return "This is a sandbox already, and none fits into another: run the command as it is."
     for path, off, remedy in USERNS_SWITCHES:
         if _read(path) == off:
             return f"This kernel has user namespaces switched off: as root run `{remedy}`."
@@ -55,14 +57,16 @@ def _tried() -> list[Finding]:
     from sandbox.config.model import Config
     from sandbox.engines.bubblewrap import Bubblewrap
     from sandbox.engines.layout import layout
-    from sandbox.errors import SandboxError
+    from sandbox.errors import EngineUnavailable, SandboxError
 
     with tempfile.TemporaryDirectory() as empty:
         try:
             config = Config.read({"filesystem": {"root": empty}})
             place = Bubblewrap().open(lambda: layout(config, "doctor", {}))
+        except EngineUnavailable as problem:
+            return [Finding("walls", False, str(problem))]  # it says what to do
         except SandboxError as problem:
-            return [Finding("walls", False, str(problem), why_no_namespaces())]
+            return [Finding("walls", False, str(problem), "please report this line and `uname -r`: it should work")]
         have = place.guest.have
         place.close()
     return [

@@ -8,7 +8,6 @@ before.
 from __future__ import annotations
 
 import os
-import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,13 +17,13 @@ if TYPE_CHECKING:
 
 NS_GET_USERNS = 0xB701
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT, MOUNT_SETATTR = 428, 429, 430, 431, 432, 442  # on all machines
+OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT = 428, 429, 430, 431, 432  # the same on all machines
 OPEN_TREE_CLONE = 1
-FSCONFIG_CMD_CREATE = 6
-MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
-NOSUID, NODEV = 2, 4
-AT_EMPTY_PATH = 0x1000
-READ_ONLY = struct.pack("QQQQ", 1, 0, 0, 0)  # struct mount_attr: its owner, a tenant, could change the mode and fill it
+FSCONFIG_SET_STRING, FSCONFIG_CMD_CREATE = 1, 6
+MOVE_MOUNT_EMPTY_PATHS = 0x4 | 0x40  # from and to are descriptors
+RDONLY, NOSUID, NODEV = 1, 2, 4
+AT_FDCWD = -100
+COVERED_FILE = b"/proc/cmdline"  # in every place that has walls: layout.PROC_HIDDEN
 O_PATH = 0o10000000
 DONE, THERE, GONE, FAILED = 0, 1, 2, 3
 
@@ -87,34 +86,49 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
 
 
 def _cover_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
-    libc = calls.libc
-    fresh = libc.syscall(FSOPEN, b"tmpfs", 0)
-    libc.syscall(FSCONFIG, fresh, FSCONFIG_CMD_CREATE, None, None, 0)
-    place = libc.syscall(FSMOUNT, fresh, 0, NOSUID | NODEV)
-    if place >= 0:
-        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, 0, dir_fd=place))
-        os.mkdir("directory", 0, dir_fd=place)
-        for name in names:
-            line.send(bytes([_one(libc, calls.errno, place, name)]))
+    for name in names:
+        line.send(bytes([_one(calls, name)]))
 
 
-def _one(libc: Any, errno: Callable[[], int], place: int, name: bytes) -> int:
+def _one(calls: _Calls, name: bytes) -> int:
     """One byte of answer: done, already covered, gone, or FAILED + errno."""
     try:
         target = os.open(name, O_PATH | os.O_NOFOLLOW)
     except OSError:
         return GONE
-    info = os.fstat(target)
-    if info.st_mode & 0o777 == 0 and info.st_size == 0 and _covered(name, info.st_dev):
-        return THERE
-    kind = info.st_mode & 0o170000
-    source = b"directory" if kind == 0o040000 else b"file"
-    if kind == 0o120000:
-        return GONE  # a link: what it leads to is covered by its own name
-    tree = libc.syscall(OPEN_TREE, place, source, OPEN_TREE_CLONE)
-    libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, READ_ONLY, len(READ_ONLY))
-    moved = libc.syscall(MOVE_MOUNT, tree, b"", target, b"", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
-    return DONE if moved == 0 else FAILED + errno()
+    try:
+        info = os.fstat(target)
+        if info.st_mode & 0o777 == 0 and info.st_size == 0 and _covered(name, info.st_dev):
+            return THERE
+        kind = info.st_mode & 0o170000
+        if kind == 0o120000:
+            return GONE  # a link: what it leads to is covered by its own name
+        fresh = _directory(calls.libc) if kind == 0o040000 else _file(calls.libc)
+        moved = calls.libc.syscall(MOVE_MOUNT, fresh, b"", target, b"", MOVE_MOUNT_EMPTY_PATHS)
+        failed = FAILED + calls.errno()
+        if fresh >= 0:
+            os.close(fresh)
+        return DONE if moved == 0 else failed
+    finally:
+        os.close(target)
+
+
+def _file(libc: Any) -> int:
+    """A copy of the unreadable file that covers another since the start. (A new one could not be copied: before Linux
+    6.15 a mount must be somewhere for that, and tenants would see it there.)"""
+    tree: int = libc.syscall(OPEN_TREE, AT_FDCWD, COVERED_FILE, OPEN_TREE_CLONE)
+    return tree
+
+
+def _directory(libc: Any) -> int:
+    """An empty, unreadable directory."""
+    fresh = libc.syscall(FSOPEN, b"tmpfs", 0)
+    libc.syscall(FSCONFIG, fresh, FSCONFIG_SET_STRING, b"mode", b"0", 0)
+    libc.syscall(FSCONFIG, fresh, FSCONFIG_CMD_CREATE, None, None, 0)
+    mount: int = libc.syscall(FSMOUNT, fresh, 0, RDONLY | NOSUID | NODEV)
+    if fresh >= 0:
+        os.close(fresh)
+    return mount
 
 
 def _covered(name: bytes, device: int) -> bool:

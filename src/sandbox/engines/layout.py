@@ -154,6 +154,8 @@ def project_root(filesystem: Filesystem) -> str:
     root = os.path.realpath(asked)
     if not os.path.isdir(root):
         raise ConfigError(f"{asked!r} is not a directory", path="filesystem.root")
+    if root in ("/tmp", "/var/tmp"):
+        raise ConfigError(f"every sandbox has a {root} of its own; choose a directory in it", path="filesystem.root")
     if root in NO_PROJECT or any(root.startswith(f"{one}/") for one in KERNEL):
         raise ConfigError(
             f"{root!r} holds the system itself; choose the project's own directory", path="filesystem.root"

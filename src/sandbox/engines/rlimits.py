@@ -7,7 +7,7 @@ import resource
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Limits
-    from sandbox.engines.cgroup import Group
+    from sandbox.engines.cgroup_limits import Group
 
 
 def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[int]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from sandbox.engines import cgroup
 from sandbox.engines.base import Place, Plan
+from sandbox.engines.cgroup import hold
 from sandbox.engines.rlimits import rlimits
 from sandbox.errors import SandboxClosed, WallError
 
@@ -13,13 +13,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox.engines.cgroup_limits import Group
     from sandbox.engines.launch import Launch
 
 
 class Room(Place):
     """A started, furnished guest and its control group."""
 
-    def __init__(self, launch: Launch, group: cgroup.Group | None) -> None:
+    def __init__(self, launch: Launch, group: Group | None) -> None:
         self._launch = launch
         self._group = group
         self._closed = False
@@ -45,10 +46,10 @@ def stand(start: Callable[[], Launch], arrange: Callable[[], Plan], explain: Cal
     Raises what `Engine.open` may raise; then nothing is left behind.
     """
     launch = start()
-    group: cgroup.Group | None = None
+    group: Group | None = None
     try:
         plan = arrange()
-        group = cgroup.hold(plan.limits, plan.pids, plan.id)
+        group = hold(plan.limits, plan.pids, plan.id)
         _furnish(launch, plan, group, explain)
         return Room(launch, group)
     except BaseException:
@@ -58,7 +59,7 @@ def stand(start: Callable[[], Launch], arrange: Callable[[], Plan], explain: Cal
         raise
 
 
-def _furnish(launch: Launch, plan: Plan, group: cgroup.Group | None, explain: Callable[[str], Exception]) -> None:
+def _furnish(launch: Launch, plan: Plan, group: Group | None, explain: Callable[[str], Exception]) -> None:
     try:
         launch.greet()
     except SandboxClosed:

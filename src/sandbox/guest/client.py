@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from threading import Lock
@@ -146,4 +147,6 @@ def _failed(message: dict[str, Any]) -> str:
     number, step = whole(message, "errno"), message.get("step")
     detail = message.get("detail")
     where = f" ({detail.decode(errors='replace') if isinstance(detail, bytes) else detail})" if detail else ""
+    if number == errno.ENOSYS:
+        return f"this kernel has no system call for a wall ({step}{where}): it takes Linux 5.12 or later"
     return f"the walls could not be built: {step}: {os.strerror(number)}{where}. Try `sandbox doctor`."

@@ -1,0 +1,90 @@
+"""The control group of one sandbox: its limits, and what the kernel says about them."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.engines import cgroup_tree as tree
+from sandbox.errors import LimitUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.config.model import Limits
+
+_PERIOD = 100_000  # microseconds over which a share of the processors is counted
+_V2_MEMORY = ("memory.max", "memory.peak")
+_V1_MEMORY = ("memory.limit_in_bytes", "memory.max_usage_in_bytes")
+
+
+class Group:
+    """One directory in v2, one per controller in v1."""
+
+    def __init__(self, directories: dict[str, str], version: int) -> None:
+        self._directories = directories  # controller -> its directory
+        self._version = version
+        self._kills = 0
+
+    def holds(self, controller: str) -> bool:
+        return controller in self._directories
+
+    def apply(self, limits: Limits, pids: int | None) -> None:
+        """Sets the limits. Raises LimitUnavailable when the kernel refuses one."""
+        v2 = self._version == 2
+        if limits.memory is not None:
+            self._set("memory", "memory.max" if v2 else "memory.limit_in_bytes", limits.memory)
+            # Without this the limit would only push tenants into swap. Absent where the kernel accounts no swap.
+            swap, most = ("memory.swap.max", 0) if v2 else ("memory.memsw.limit_in_bytes", limits.memory)
+            if os.path.exists(f"{self._directories['memory']}/{swap}"):
+                self._set("memory", swap, most)
+        if limits.cpus is not None:
+            quota = max(1000, int(limits.cpus * _PERIOD))
+            if v2:
+                self._set("cpu", "cpu.max", f"{quota} {_PERIOD}")
+            else:
+                self._set("cpu", "cpu.cfs_period_us", _PERIOD)
+                self._set("cpu", "cpu.cfs_quota_us", quota)
+        if pids is not None:
+            self._set("pids", "pids.max", pids + 1)  # the guest is one of them
+
+    def add(self, pid: int) -> None:
+        """Moves a process in; what it starts from then on is in too. Raises LimitUnavailable."""
+        inside = f"/{tree.INSIDE}" if self._version == 2 else ""
+        try:
+            for directory in set(self._directories.values()):
+                tree.write(f"{directory}{inside}/cgroup.procs", pid)
+        except OSError as problem:
+            raise LimitUnavailable(f"the kernel let nothing into {directory}: {problem.strerror}") from problem
+
+    def out_of_memory(self) -> str | None:
+        """Words about the kills since the last call, or None."""
+        if not self.holds("memory"):
+            return None
+        name = "memory.events" if self._version == 2 else "memory.oom_control"
+        kills = tree.table(f"{self._directories['memory']}/{name}").get("oom_kill", 0)
+        if kills <= self._kills:
+            return None
+        self._kills = kills
+        limit, peak = (self._read("memory", name) for name in (_V2_MEMORY if self._version == 2 else _V1_MEMORY))
+        words = f"out of memory: the limit is {_megabytes(limit)}"
+        return f"{words}, the peak was {_megabytes(peak)}" if peak else words  # before Linux 5.19 v2 tells none
+
+    def remove(self) -> None:
+        """Takes the group away; every process in it has ended. Never raises: the next start sweeps what stays."""
+        for directory in set(self._directories.values()):
+            tree.remove(directory)
+
+    def _set(self, controller: str, name: str, value: object) -> None:
+        try:
+            tree.write(f"{self._directories[controller]}/{name}", value)
+        except OSError as problem:
+            raise LimitUnavailable(f"the kernel refused {name} = {value}: {problem.strerror}") from problem
+
+    def _read(self, controller: str, name: str) -> int:
+        try:
+            return int(tree.text(f"{self._directories[controller]}/{name}"))
+        except (OSError, ValueError):
+            return 0
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB"
