@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,7 @@ def test_a_mistyped_option_is_ours_and_the_one_meant_is_named(tmp_path: Path) ->
     done = run("--pids", "many", "true", cwd=tmp_path)
     assert done.returncode == 125
     assert "'many'; `sandbox run --help` tells more\n" in done.stderr
+    assert "did you mean" not in run("--porridge", "--", "true", cwd=tmp_path).stderr
 
 
 def test_a_directory_that_is_gone_is_said_in_words(tmp_path: Path) -> None:
@@ -88,6 +90,27 @@ def test_many_refusals_are_counted(tmp_path: Path) -> None:
     done = run("sh", "-c", ask, cwd=tmp_path)
     assert done.stderr.count("sandbox: blocked") == 4
     assert "2 more; `sandbox log --blocked-only --sandbox vm-" in done.stderr
+
+
+def test_a_published_port_leads_inside_and_a_lent_one_out(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as lent, socket.create_server(("127.0.0.1", 0)) as free:
+        published = free.getsockname()[1]
+        free.close()
+        serve = (
+            "import socket, sys; server = socket.create_server(('127.0.0.1', 7000)); print('up', flush=True);"
+            "server.accept()[0].sendall(b'from inside');"
+            "socket.create_connection(('localhost', int(sys.argv[1]))).sendall(b'from inside')"
+        )
+        port = str(lent.getsockname()[1])
+        words = ["run", "--publish", f"{published}:7000", "--localhost", port, "python3", "-c", serve, port]
+        with subprocess.Popen([*SANDBOX, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            with socket.create_connection(("127.0.0.1", published)) as inward:
+                assert inward.recv(100) == b"from inside"
+            outward, _ = lent.accept()
+            with outward:
+                assert outward.recv(100) == b"from inside"
 
 
 def test_json_and_detach_do_not_go_together(tmp_path: Path) -> None:

@@ -18,25 +18,25 @@ MOST = 3  # refusals that are told; the record has all
 
 
 class Refusals:
-    """Hears a sandbox's events and keeps what was refused, each reason once.
+    """Hears a sandbox's events and keeps which hosts were refused, each reason once.
 
-    A program that cannot reach a host says "Temporary failure in name resolution" and tries again: without a word
-    from us nobody would know that it was the sandbox, or how to change that.
+    A refused file is "Permission denied", which everybody understands. A program that cannot reach a host says
+    "Temporary failure in name resolution" and tries again: without a word from us nobody would know that it was the
+    sandbox, or how to change that.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self._reasons: dict[str, str] = {}  # each with the kind of event it came by
+        self._reasons: dict[str, None] = {}
         sandbox.on_event(self._hear)
 
     def _hear(self, event: dict[str, object]) -> None:
-        kind = str(event["type"])
-        details = event.get(kind)
+        details = event.get("network")
         if isinstance(details, dict) and details.get("blocked") and len(self._reasons) < 1000:
-            self._reasons[str(details.get("reason") or f"{details.get('op')} {details.get('path')}")] = kind
+            self._reasons[str(details["reason"])] = None
 
-    def tell(self, sandbox: Sandbox, failed: bool) -> None:
-        """One line each, and where the rest is. A command that did well found its way without the file."""
-        told = [reason for reason, kind in self._reasons.items() if failed or kind == "network"]
+    def tell(self, sandbox: Sandbox) -> None:
+        """One line each, and where the rest is."""
+        told = list(self._reasons)
         for reason in told[:MOST]:
             print(_("sandbox: blocked: {reason}").format(reason=shown(_.said(reason))), file=sys.stderr)
         if len(told) > MOST:
@@ -53,7 +53,7 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
         print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
     # A command that did well is left alone where its stderr may be a program's input.
     if result.exit_code != 0 or os.isatty(2):
-        refusals.tell(sandbox, failed=result.exit_code != 0)
+        refusals.tell(sandbox)
     if result.note:
         print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
     return status(result)

@@ -35,11 +35,12 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises SandboxError: the exit status is ours, 125, where argparse's 2 could be the command's."""
+        known = {option.lstrip("-"): option for option in self._option_string_actions}
         for word in self._given[: self._given.index("--") if "--" in self._given else None]:
             name = word.partition("=")[0]
-            if name.startswith("--") and name not in self._option_string_actions:
+            if name.startswith("--") and name[2:] not in known:
                 import difflib
 
-                for near in difflib.get_close_matches(name, self._option_string_actions, n=1):
-                    raise SandboxError(f"there is no option {name}; did you mean {near}?")
+                for near in difflib.get_close_matches(name[2:], known, n=1):
+                    raise SandboxError(f"there is no option {name}; did you mean {known[near]}?")
         raise SandboxError(message + _("; `{command} --help` tells more").format(command=self.prog))

@@ -37,6 +37,8 @@ def add(parser: ArgumentParser) -> None:
     option("--ro", metavar="PATH", action="append", default=[], help=_("a further path, readable"))
     option("--rw", metavar="PATH", action="append", default=[], help=_("a further path, writable"))
     option("--allow-host", metavar="HOST", action="append", default=[], help=_("a host it may talk to"))
+    option("--publish", metavar="[HOST:]PORT", action="append", default=[], help=_("a port inside, on this machine"))
+    option("--localhost", metavar="PORT", type=int, action="append", default=[], help=_("a port of ours, inside"))
     option("--detach", "-d", action="store_true", help=_("in the background; prints the sandbox's id"))
     option("--json", action="store_true", help=_("print the result as JSON, output included"))
     # REMAINDER: what follows the command's first word is the command's, options included.
@@ -129,7 +131,13 @@ def flags(arguments: Namespace) -> dict[str, object]:
         "filesystem": _said(filesystem),
         "limits": _said({name: getattr(arguments, name) for name in ("memory", "cpus", "pids", "timeout")}),
         "environment": _said({"set": _variables(arguments.env) or None}),
-        "network": _said({"allowed_hosts": arguments.allow_host or None}),
+        "network": _said(
+            {
+                "allowed_hosts": arguments.allow_host or None,
+                "publish": arguments.publish or None,
+                "localhost_ports": arguments.localhost or None,
+            }
+        ),
     }
     return _said(layer)
 
