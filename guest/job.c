@@ -167,18 +167,32 @@ void job_settle(struct job *job)
 		forget(job);
 }
 
+/* A helper, or a child that is not its command yet, is still one of us: stopped by a tenant, who is the same user, it would
+ * keep the host waiting for ever. A command's own stop is its own affair. */
+static void stopped(struct job *job)
+{
+	if (job->command && job->report.fd >= 0)
+		job->report.ready(&job->report, EPOLLIN); /* has it become the command meanwhile? */
+	if (!job->command || job->report.fd >= 0)
+		kill(job->pid, SIGKILL);
+}
+
 void jobs_reap(void)
 {
 	int status;
 	struct rusage usage;
 	pid_t pid;
 	/* Orphans end here, too: that is what PID 1 is for. */
-	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+	while ((pid = wait4(-1, &status, WNOHANG | WUNTRACED, &usage)) > 0) {
 		struct job *job = jobs;
 		while (job && (job->pid != pid || job->reaped))
 			job = job->next;
 		if (!job)
 			continue;
+		if (WIFSTOPPED(status)) {
+			stopped(job);
+			continue;
+		}
 		job->reaped = true;
 		job->status = status, job->usage = usage;
 		job->ended = job->quiet = now_us();

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest.driver import WAIT, Place, descendants, launch
+from tests.guest.driver import WAIT, Place, descendants, drain, launch
 
 SECRET = b"the host's own secret"
 
@@ -172,6 +172,33 @@ def test_a_helper_of_the_guest_cannot_be_caught_alive(house: tuple[Place, Path])
     while not _ended(hunter.line.socket):
         place.file("list", "/usr/bin")
     assert b"ESCAPED" not in hunter.wait().out
+
+
+def test_a_helper_or_a_start_that_a_tenant_stops_holds_up_nobody(house: tuple[Place, Path]) -> None:
+    place, _ = house
+    hunter = place.start(
+        "/usr/bin/python3",
+        "-u",
+        "-c",
+        textwrap.dedent("""
+        import os, signal
+        print('up')
+        while True:  # whoever comes next: the kernel tells the last number that it gave out
+            last = int(open('/proc/loadavg').read().split()[-1])
+            for pid in range(last - 2, last + 20):
+                try:
+                    if pid != os.getpid(): os.kill(pid, signal.SIGSTOP)
+                except OSError: pass
+    """),
+    )
+    hunter.started()
+    os.read(hunter.stdout, 3)
+    for _ in range(100):
+        answer, fds = place.file("list", "/usr/bin")
+        assert answer["t"] in ("done", "failed") and not fds
+    hunter.line.close()  # which kills it
+    for output in (hunter.stdout, hunter.stderr):
+        drain(output)
 
 
 def _ended(line: socket.socket) -> bool:
