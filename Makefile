@@ -3,7 +3,8 @@
 .NOTPARALLEL:
 .PHONY: help demo test lint bench soak kernels setup-run setup-dev setup-bench setup-kernels clean
 
-GUEST := src/sandbox/guest/bin/guest-x86_64
+BIN := src/sandbox/guest/bin
+GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -12,6 +13,7 @@ demo: setup-run $(GUEST) ## a hostile script against the walls
 	@.venv/bin/python demo/run.py
 
 test: setup-dev $(GUEST) ## lint, types, layers, and the tests as root and as an ordinary user
+	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null
 	@scripts/test
 
 lint: setup-dev ## ruff, mypy --strict, import-linter
@@ -31,7 +33,7 @@ setup-run setup-dev setup-bench setup-kernels: setup-%:
 
 # Setting up builds the guest; this is for a source that changed since.
 $(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
-	@.venv/bin/python guest/build.py $(@D) --arch all
+	@.venv/bin/python guest/build.py $(BIN)
 	@touch $@
 
 clean: ## everything that was made here

@@ -1,4 +1,5 @@
-"""Builds the guest program for every architecture, so that a wheel or an editable install carries it."""
+"""Builds the guest program, so that an installation carries it: a wheel for every architecture, an editable install for
+this machine."""
 
 from __future__ import annotations
 
@@ -13,13 +14,17 @@ ARCHITECTURES = ("x86_64", "aarch64")
 
 
 class GuestBuildHook(BuildHookInterface[Any]):
-    """Runs `guest/build.py`; a build without both programs fails rather than making a wheel without walls."""
+    """Runs `guest/build.py`; a wheel without both programs fails rather than being one without walls."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
         outdir = root / "src" / "sandbox" / "guest" / "bin"
         outdir.mkdir(parents=True, exist_ok=True)
         # The same interpreter, because ziglang is in this build's environment and in no other.
-        subprocess.run([sys.executable, root / "guest" / "build.py", outdir, "--arch", "all"], check=True)
+        build = [sys.executable, str(root / "guest" / "build.py"), str(outdir)]
+        if version == "editable":
+            subprocess.run(build, check=True)
+            return
+        subprocess.run([*build, "--arch", "all"], check=True)
         if missing := [arch for arch in ARCHITECTURES if not (outdir / f"guest-{arch}").is_file()]:
             raise RuntimeError(f"guest/build.py made no program for {', '.join(missing)} in {outdir}")

@@ -149,7 +149,8 @@ def main() -> int:
     stopped = sum(not one["got"] for one in inside.values())
     verdict = "[green]held[/]" if held else "[bold red]did NOT hold[/]"
     console.print(f"\nThe walls {verdict}: {stopped} of {len(inside)} attempts stopped;", end=" ")
-    console.print(f"{len(blocked.splitlines())} refusals on the record (`sandbox log --blocked-only`).\n")
+    console.print(f"{len(blocked.splitlines())} refusals on its record.")
+    console.print("Your turn: [bold].venv/bin/sandbox run -- COMMAND[/] and [bold]sandbox log --blocked-only[/]\n")
     if picture:
         console.save_svg(picture, title="make demo")
     return 0 if held else 1

@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -218,6 +219,20 @@ static void check_arguments(void)
 	load_argument(0);
 	if_equal(1);
 	refuse(EPERM);
+	load_argument(1);
+	unless_equal(RLIMIT_CORE); /* see limits.c: lowered to 0 it would start the host's program for crashes */
+	answer(SECCOMP_RET_ALLOW);
+	for (unsigned half = 0; half < 2; half++) { /* a pointer: none, for those who only ask */
+		load((uint32_t)(__builtin_offsetof(struct seccomp_data, args) + 8 * 2 + 4 * half));
+		unless_equal(0);
+		refuse(0); /* done: no core is what they want, and what they have */
+	}
+	end(start);
+
+	start = begin(__NR_setrlimit);
+	load_argument(0);
+	if_equal(RLIMIT_CORE);
+	refuse(0);
 	end(start);
 
 	start = begin(__NR_socketpair);

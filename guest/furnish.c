@@ -20,6 +20,7 @@
 #define DETACH 2          /* MNT_DETACH and UMOUNT_NOFOLLOW: <sys/mount.h> and <linux/mount.h> do not mix */
 #define NOFOLLOW 8
 #define RECURSIVE 0x8000  /* AT_RECURSIVE */
+#define PRIVATE (1 << 18) /* MS_PRIVATE */
 
 static int open_place(const char *path)
 {
@@ -32,9 +33,10 @@ static int open_tree(int dir, const char *path, unsigned flags)
 	return (int)syscall(SYS_open_tree, dir, path, flags | OPEN_TREE_CLOEXEC);
 }
 
+/* Private: what the host mounts later below something shown here would else appear here, too, with none of `set`. */
 static int set_attributes(int mount, unsigned flags, uint64_t set, uint64_t clear)
 {
-	struct mount_attr attr = {.attr_set = set, .attr_clr = clear};
+	struct mount_attr attr = {.attr_set = set, .attr_clr = clear, .propagation = PRIVATE};
 	return (int)syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &attr, sizeof attr);
 }
 
@@ -374,24 +376,25 @@ void furnish(struct cbor setup)
 }
 
 /* The nodes in /dev are often the host's own, bound here. A tenant whose user is the host's root owns them: a mode he
- * changes is changed for everybody. On a read-only mount he cannot, and devices work all the same. */
+ * changes is changed for everybody. On a read-only mount he cannot, and devices work all the same. The directory, too: it
+ * would be a scratch place without a bound. Terminals are this place's own, and so is what the plan mounts here later. */
 void protect_devices(void)
 {
 	int dev = open("/dev", O_PATH | O_CLOEXEC), pts = open("/dev/pts", O_PATH | O_CLOEXEC);
-	if (dev < 0 || set_attributes(dev, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || set_attributes(dev, 0, 0, MOUNT_ATTR_RDONLY) ||
+	if (dev < 0 || set_attributes(dev, RECURSIVE, MOUNT_ATTR_RDONLY, 0) ||
 	    (pts >= 0 && set_attributes(pts, 0, 0, MOUNT_ATTR_RDONLY)))
 		fail("dev", "/dev");
 	close(dev), close(pts);
 }
 
 /* What /proc tells of the machine is the host root's, too, and has one mode for the host and every sandbox. A tenant who
- * is that user can change nothing in there, not even of his own processes. Our user namespace's maps are written through a
- * copy of the mount. */
+ * is that user can change nothing in there, not even of his own processes. What we ourselves still have to write goes
+ * through a copy of the mount, which is without the read-only ones in it. */
 static void seal_proc(void)
 {
 	struct stat st;
 	int proc = open("/proc", O_PATH | O_CLOEXEC);
-	place.maps = open_tree(proc, "", OPEN_TREE_CLONE | RECURSIVE | AT_EMPTY_PATH);
+	place.maps = open_tree(proc, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
 	if (place.maps < 0 || stat("/proc/version", &st))
 		fail("proc", "/proc");
 	bool root = st.st_uid == geteuid();

@@ -24,7 +24,7 @@ struct place {
 	size_t nlimits;
 	uint64_t jobs_most; /* how many our own descriptors suffice for */
 	int proc;           /* /proc, from before anyone could stand in its way */
-	int maps;           /* a /proc that can be written to, until the user namespace is mapped */
+	int maps;           /* a /proc that can be written to, until the user namespace is made */
 	int owner;          /* pidfd, or -1 */
 	/* for `ready` */
 	int sockets[FDS_OUT];

@@ -49,8 +49,12 @@ void limits_read(struct cbor setup)
 		fail("rlimits", NULL);
 	/* A command holds a line and, at worst, three streams and the pipe that tells of its start. */
 	place.jobs_most = files.rlim_max > 128 ? (files.rlim_max - 64) / 6 : 8;
-	/* A core file would lay a tenant's memory, placeholders and all, into the workspace. */
-	if (setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}))
+	/* A core file would lay a tenant's memory, placeholders and all, into the workspace. One byte is too little for any,
+	 * and it is more than nothing: with 0 the kernel still starts the program that core_pattern names, as the host's
+	 * root, with the tenant's memory as its input; with 1 it does not. */
+	struct rlimit core;
+	if (getrlimit(RLIMIT_CORE, &core) ||
+	    setrlimit(RLIMIT_CORE, &(struct rlimit){core.rlim_max != 0, core.rlim_max != 0}))
 		fail("rlimits", NULL);
 }
 

@@ -73,6 +73,42 @@ def test_a_wrong_setting_is_not_written(project: Path, words: list[str], message
     assert not (project / ".sandbox").exists()
 
 
+def test_off_is_a_mode_in_a_file_and_on_the_command_line(project: Path) -> None:
+    assert sandbox("config", "--global", "set", "mode", "off", cwd=project).returncode == 0
+    assert sandbox("config", "get", "mode", cwd=project).stdout == "off\n"
+    (project.parent / "home" / "config.yaml").write_text("mode: off\n")
+    assert sandbox("config", "get", "mode", cwd=project).stdout == "off\n"
+
+
+def test_one_entry_is_a_list_and_more_can_be_added(project: Path) -> None:
+    sandbox("config", "--global", "set", "network.allowed_hosts", "a.example", cwd=project)
+    done = sandbox("config", "--global", "add", "network.allowed_hosts", "b.example", "[a.example]", cwd=project)
+    assert done.returncode == 0
+    assert sandbox("config", "get", "network.allowed_hosts", cwd=project).stdout == '["a.example", "b.example"]\n'
+    sandbox("config", "--global", "add", "filesystem.allowed_patterns", ".env", cwd=project)
+    held = json.loads(sandbox("config", "get", "filesystem.allowed_patterns", cwd=project).stdout)
+    assert {".env", ".env.example"} < set(held), "what is built in stays"
+    assert "is not a list" in sandbox("config", "--global", "add", "mode", "max", cwd=project).stderr
+
+
+def test_what_why_proposes_works(project: Path) -> None:
+    for question in (["--host", "x.example"], ["--path", ".env"], ["--env", "AWS_PROFILE"]):
+        told = sandbox("why", *question, cwd=project).stdout
+        proposed = told.partition("change   sandbox ")[2].split()
+        assert sandbox(*proposed, cwd=project).returncode == 0
+        assert sandbox("why", *question, cwd=project).returncode == 0
+
+
+def test_a_config_file_of_another_kind_is_told(project: Path) -> None:
+    (project.parent / "home" / "config.yaml").mkdir(parents=True)
+    assert "config.yaml: is not a regular file" in sandbox("run", "true", cwd=project).stderr
+    (project.parent / "home" / "config.yaml").rmdir()
+    (project.parent / "home" / "config.yaml").write_text("network: {allowed_hosts: x.example}\n")
+    assert "must be a list: write [x.example] for a single entry" in sandbox("run", "true", cwd=project).stderr
+    (project.parent / "home" / "config.yaml").write_text("environment: {set: {PORT: 80}}\n")
+    assert 'must be text: write it in quotes, "80"' in sandbox("run", "true", cwd=project).stderr
+
+
 def test_a_project_setting_that_would_loosen_is_warned_about(project: Path) -> None:
     done = sandbox("config", "set", "network.allowed_hosts", "[evil.org]", cwd=project)
     assert "ignored, a project file may only tighten" in done.stderr
@@ -84,6 +120,11 @@ def test_a_project_setting_that_would_loosen_is_warned_about(project: Path) -> N
 
 def test_the_schema_is_printed(project: Path) -> None:
     assert json.loads(sandbox("config", "schema", cwd=project).stdout)["title"] == "sandbox configuration"
+
+
+def test_help_of_a_command_in_both_orders(project: Path) -> None:
+    assert sandbox("help", "run", cwd=project).stdout == sandbox("run", "--help", cwd=project).stdout
+    assert "usage: sandbox config set [-h]" in sandbox("config", "set", "--help", cwd=project).stdout
 
 
 # -- agents
@@ -153,7 +194,7 @@ def test_a_missing_agent_is_said(project: Path) -> None:
             [".env: blocked", "Matches blocked pattern: .env", "filesystem.blocked_patterns built-in"],
         ),
         (["--path", "src/x", "--write"], 0, ["src/x: allowed"]),
-        (["--path", "~/.ssh/id_rsa"], 1, ["Outside project root", "sandbox config --global set filesystem.allow_read"]),
+        (["--path", "~/.ssh/id_rsa"], 1, ["Outside project root", "sandbox config --global add filesystem.allow_read"]),
         (["--path", ".git/hooks/x", "--write"], 1, ["Programs on the host act", "nothing: this holds always"]),
         (["--env", "AWS_SECRET"], 1, ["Looks like a secret"]),
         (["--env", "NODE_ENV"], 0, ["NODE_ENV: allowed"]),
@@ -167,6 +208,13 @@ def test_why_tells_decision_rule_layer_and_remedy(
     assert done.returncode == status, done.stderr
     for part in parts:
         assert part in done.stdout
+
+
+def test_why_names_the_agents_file(project: Path) -> None:
+    agent(project, "reader", "allowed-tools: Read")
+    assert "allowed-tools ./.claude/agents/reader.md" in (
+        sandbox("why", "--tool", "Write", "--agent", "reader", cwd=project).stdout
+    )
 
 
 def test_why_follows_a_link(project: Path) -> None:
@@ -280,6 +328,10 @@ def test_a_hook_that_cannot_judge_blocks(project: Path, data: str) -> None:
         assert done.stderr.startswith("sandbox: ")
 
 
+def test_a_hook_with_a_mistyped_option_blocks(project: Path) -> None:
+    assert sandbox("hook", "pre-tool-use", "--aproove", cwd=project).returncode == 2
+
+
 def test_the_hook_lets_allowed_hosts_pass(project: Path) -> None:
     sandbox("config", "--global", "set", "network.allowed_hosts", "[docs.python.org]", cwd=project)
     assert hook(project, "WebFetch", url="https://docs.python.org/3/").stdout == ""
@@ -295,5 +347,17 @@ def test_the_hook_is_installed_once_and_beside_what_is_there(project: Path) -> N
     settings = json.loads((project / ".claude" / "settings.json").read_text())
     assert settings["model"] == "opus"
     assert len(settings["hooks"]["PreToolUse"]) == 1
-    assert settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"] == "sandbox hook pre-tool-use"
     assert os.listdir(project / ".claude") == ["settings.json"]
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_the_installed_hook_is_found_from_anywhere(
+    project: Path, monkeypatch: pytest.MonkeyPatch, on_path: bool
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin" + f":{Path(sys.executable).parent}" * on_path)
+    assert sandbox("hook", "install", cwd=project).returncode == 0
+    hook = json.loads((project / ".claude" / "settings.json").read_text())["hooks"]["PreToolUse"][0]["hooks"][0]
+    assert hook["command"].startswith("sandbox ") == on_path
+    call = '{"tool_name": "Read", "tool_input": {"file_path": ".env"}}'
+    done = subprocess.run(hook["command"], shell=True, cwd=project, input=call, capture_output=True, text=True)
+    assert '"deny"' in done.stdout

@@ -191,6 +191,23 @@ def test_prune_leaves_the_running_ones(cli: Command, detached: str) -> None:
     assert [entry["id"] for entry in json.loads(cli("list", "--json").stdout)] == [detached]
 
 
+def test_changes_that_were_all_applied_are_not_kept(cli: Command, home: Path) -> None:
+    done = cli("run", "--overlay", "--", "sh", "-c", "echo new > made-inside")
+    id = re.findall(r"vm-\w+", done.stderr)[0]
+    assert cli("apply", id).stdout == "A made-inside (4 bytes)\n"
+    assert id in cli("prune").stdout
+
+
+def test_changes_of_a_running_sandbox_are_not_thrown_away(cli: Command) -> None:
+    id = cli("run", "--detach", "--overlay", "--", "sleep", "1000").stdout.strip()
+    done = cli("discard", id)
+    assert (done.returncode, done.stderr) == (125, f"sandbox: {id} is running; `sandbox kill {id}` first\n")
+
+
+def test_an_option_behind_the_id_is_told(cli: Command, detached: str) -> None:
+    assert "options come before it" in cli("exec", detached, "--env", "A=1", "--", "true").stderr
+
+
 def test_an_own_command_runs_under_the_policy_baked_into_it(home: Path) -> None:
     script = (
         "import sys; from sandbox.cli import run_with_config; "
@@ -207,3 +224,26 @@ def test_a_configuration_from_a_descriptor_is_in_no_argument_list(cli: Command) 
     done = cli("--config-fd", str(read), "run", "--", "sh", "-c", "echo $GREETING", pass_fds=(read,))
     os.close(read)
     assert done.stdout == "hello\n", done.stderr
+
+
+def test_the_shell_completes_commands_options_actions_and_ids(cli: Command, detached: str) -> None:
+    script = cli("completion", "bash").stdout
+    ours = " ".join(program())
+    ask = """
+        sandbox() { %s "$@"; }
+        eval "$1"
+        shift
+        COMP_WORDS=(sandbox "$@"); COMP_CWORD=$#
+        _sandbox
+        echo "${COMPREPLY[@]}"
+    """
+    for words, expected in (
+        (["disc"], "discard"),
+        (["run", "--allow"], "--allow-host"),
+        (["config", "sc"], "schema"),
+        (["kill", detached[:6]], detached),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", ask % ours, "bash", script, *words], capture_output=True, text=True, check=False
+        )
+        assert done.stdout.strip() == expected, done.stderr

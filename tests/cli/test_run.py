@@ -44,6 +44,56 @@ def test_our_own_errors_are_125_with_one_line(tmp_path: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
+def test_a_mistyped_option_is_ours_and_the_one_meant_is_named(tmp_path: Path) -> None:
+    done = run("--memroy", "5m", "--", "true", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (125, "sandbox: there is no option --memroy; did you mean --memory?\n")
+    done = run("--pids", "many", "true", cwd=tmp_path)
+    assert done.returncode == 125
+    assert "'many'; `sandbox run --help` tells more\n" in done.stderr
+
+
+def test_a_directory_that_is_gone_is_said_in_words(tmp_path: Path) -> None:
+    words = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", *SANDBOX, "run", "true"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        125,
+        "sandbox: the current directory does not exist any more; go to one that does\n",
+    )
+
+
+def test_the_machines_own_temporary_directory_is_no_project(tmp_path: Path) -> None:
+    done = run("--root", "/tmp", "true", cwd=tmp_path)
+    assert "every sandbox has a /tmp of its own; choose a directory in it" in done.stderr
+
+
+def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*SANDBOX, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 125
+    assert "No space left on device" in done.stderr
+
+
+def test_what_was_refused_is_told_when_the_command_failed(tmp_path: Path) -> None:
+    ask = "import socket, sys; [socket.gethostbyname_ex(name) for name in sys.argv[1:]]"
+    one = run("python3", "-c", ask, "one.example", cwd=tmp_path)
+    told = "sandbox: blocked: one.example is not allowed; to allow it, add 'one.example' to network.allowed_hosts\n"
+    assert one.stderr.endswith(told)
+    assert one.stderr.count("sandbox: blocked") == 1
+    well = run("sh", "-c", 'python3 -c "$1" one.example 2>/dev/null; true', "sh", ask, cwd=tmp_path)
+    assert (well.returncode, well.stderr) == (0, "")
+
+
+def test_many_refusals_are_counted(tmp_path: Path) -> None:
+    ask = "for name in a b c d e; do getent hosts $name.example; done; exit 1"
+    done = run("sh", "-c", ask, cwd=tmp_path)
+    assert done.stderr.count("sandbox: blocked") == 4
+    assert "2 more; `sandbox log --blocked-only --sandbox vm-" in done.stderr
+
+
+def test_json_and_detach_do_not_go_together(tmp_path: Path) -> None:
+    assert run("--json", "--detach", "true", cwd=tmp_path).returncode == 125
+
+
 def test_too_few_descriptors_are_one_line_too(tmp_path: Path) -> None:
     words = ["sh", "-c", 'ulimit -n 14; exec "$@"', "sh", *SANDBOX, "run", "true"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -154,6 +204,32 @@ def test_a_person_at_a_terminal_gets_a_terminal(tmp_path: Path) -> None:
     while b"got typed" not in seen:
         seen += os.read(terminal, 1000)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    os.close(terminal)
+
+
+def test_a_person_whose_home_is_the_project_is_told(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(sys.executable, [*SANDBOX, "run", "true"], {**os.environ, "HOME": str(tmp_path)})
+    seen = b""
+    while b"all of your home directory is the project here" not in seen:
+        seen += os.read(terminal, 1000)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    os.close(terminal)
+
+
+def test_what_was_typed_before_the_walls_stood_is_not_lost(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        assert os.read(0, 1) == b"\n"  # by now the next line is typed
+        os.execv(sys.executable, [*SANDBOX, "run", "sh", "-c", "read x; echo got $x"])
+    os.write(terminal, b"\nearly\n")
+    seen = b""
+    while b"got early" not in seen:
+        seen += os.read(terminal, 1000)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
 
 

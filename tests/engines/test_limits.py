@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -102,3 +103,23 @@ def test_mode_max_limits_what_was_not_limited(tmp_path: Path) -> None:
     with Sandbox({"mode": "max", "filesystem": {"root": str(tmp_path)}}) as sandbox:
         assert sandbox.config.limits.memory == 2**30
         assert sandbox.exec("ulimit -n").stdout == "1024\n"
+
+
+QUEUE_ALL = """
+import ctypes, os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+while ctypes.CDLL(None).sigqueue(os.getpid(), int(signal.SIGRTMIN), ctypes.c_void_p(1)) == 0: pass
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_pending_signals_which_are_counted_for_the_whole_user_are_left_to_the_host(tmp_path: Path) -> None:
+    with (
+        Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox,
+        sandbox.spawn(["/usr/bin/python3", "-c", QUEUE_ALL]) as greedy,
+    ):
+        assert greedy.read() == b"\n"
+        timer, libc = ctypes.c_void_p(), ctypes.CDLL(None)
+        assert libc.timer_create(0, None, ctypes.byref(timer)) == 0  # needs one to be left
+        libc.timer_delete(timer)

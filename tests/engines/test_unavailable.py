@@ -86,3 +86,11 @@ def test_where_a_kernel_has_them_switched_off_the_error_names_the_switch(tmp_pat
         Sandbox({"filesystem": {"root": str(tmp_path)}})
     walls = next(one for one in doctor.bubblewrap_findings() if one.name == "walls")
     assert (walls.ok, os.environ["NAMESPACES_OFF"] in walls.detail) == (False, True)
+
+
+def test_inside_a_sandbox_one_is_told_so(tmp_path: Path) -> None:
+    source = str(REPOSITORY / "src")
+    with Sandbox({"filesystem": {"root": str(tmp_path), "allow_read": [sys.prefix, source]}}) as outer:
+        done = outer.exec([sys.executable, "-m", "sandbox", "run", "true"], env={"PYTHONPATH": source})
+    assert done.exit_code == 125
+    assert "This is a sandbox already" in done.stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import socket
 from pathlib import Path
 from queue import Queue
 
@@ -53,6 +55,8 @@ def test_a_blocked_file_made_on_the_host_later_is_covered(project: Path) -> None
         assert watched.hidden(project / "sub" / "server.pem")
         denied = watched.sandbox.exec("cat .env; umount .env; rm -f .env; mv .env x; cat x")
         assert SECRET not in denied.stdout
+        # Nor is the cover a scratch place without a bound.
+        assert "Read-only" in watched.sandbox.exec("chmod 600 .env; echo x > .env").stderr
     assert (project / ".env").read_text() == SECRET
 
 
@@ -80,6 +84,33 @@ def test_a_directory_with_blocked_files_moved_in_is_covered(project: Path, tmp_p
         assert SECRET not in watched.sandbox.exec("cat sub/.aws/credentials; chmod 700 sub/.aws; ls sub/.aws").stdout
 
 
+CONNECT = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+
+
+def test_a_socket_that_a_program_of_the_host_makes_later_is_covered(project: Path) -> None:
+    place = project / "sub" / "agent.sock"
+    with Watched(project) as watched, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        while watched.covered.get(timeout=20) != str(place):
+            pass
+        assert watched.sandbox.exec(["/usr/bin/python3", "-c", CONNECT, str(place)]).exit_code != 0
+
+
+def test_a_socket_that_a_tenant_makes_is_its_own(project: Path) -> None:
+    serve = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('{}'); s.listen(); print(flush=True); s.accept()"
+    with Sandbox({"filesystem": {"root": str(project)}}) as sandbox:
+        for early, name in ((True, "early.sock"), (False, "late.sock")):
+            with sandbox.spawn(["/usr/bin/python3", "-c", serve.format(name)]) as server:
+                server.read()
+                assert sandbox.vigil.watching.wait(60)
+                if not early:  # a blocked file that appeared after it is covered after it was looked at
+                    (project / ".env").touch()
+                    while sandbox.exec("test -r .env").exit_code == 0:
+                        pass
+                assert sandbox.exec(["/usr/bin/python3", "-c", CONNECT, name]).exit_code == 0, name
+
+
 def test_what_was_made_before_the_watch_began_is_covered_too(project: Path) -> None:
     watched = Watched(project)
     (project / ".env").write_text(SECRET)
@@ -93,6 +124,29 @@ def test_a_tenant_that_makes_such_names_by_the_hundred_fills_nothing(project: Pa
         (project / ".env").write_text(SECRET)
         assert watched.sandbox.exec("until ! cat .env; do :; done", timeout=20).exit_code == 0
         assert watched.covered.qsize() <= 110
+
+
+TAKE_ALL = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+while libc.inotify_init1(0) >= 0: pass
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_tenant_cannot_use_up_what_the_watch_needs(project: Path) -> None:
+    with (
+        Sandbox({"filesystem": {"root": str(project)}}) as sandbox,
+        sandbox.spawn(["/usr/bin/python3", "-c", TAKE_ALL]) as greedy,
+    ):
+        assert greedy.read() == b"\n"
+        ours = ctypes.CDLL(None).inotify_init1(os.O_CLOEXEC)
+        assert ours >= 0
+        os.close(ours)
+    with Watched(project) as watched:
+        (project / ".env").write_text(SECRET)
+        assert watched.hidden(project / ".env")
 
 
 def test_ordinary_and_allowed_files_stay_readable(project: Path) -> None:

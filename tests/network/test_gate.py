@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,7 +125,54 @@ def test_redis_works_as_raw_tcp(walled: Walls, tmp_path: Path) -> None:
             server.kill()
 
 
-@pytest.mark.skipif(not os.path.exists("/usr/sbin/sshd"), reason="needs openssh-server, which starts one for good")
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[int]:
+    """The port of a PostgreSQL server on the loopback, with a user `app` that needs no password."""
+    programs = max(Path("/usr/lib/postgresql").iterdir(), key=lambda version: int(version.name)) / "bin"
+    # It refuses to be root: then it is nobody, in a place that nobody can reach.
+    root = os.geteuid() == 0
+    who: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if root else {}
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        if root:
+            shutil.chown(place, "nobody", "nogroup")
+        create = [f"{programs}/initdb", "-D", f"{place}/data", "-U", "app", "-A", "trust", "--no-sync", "--no-locale"]
+        subprocess.run(create, check=True, capture_output=True, cwd="/", **who)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
+        serve = [f"{programs}/postgres", "-D", f"{place}/data", "-p", str(port), "-c", "fsync=off",
+                 "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]  # fmt: skip
+        with subprocess.Popen(serve, stderr=subprocess.PIPE, text=True, cwd="/", **who) as server:
+            try:
+                assert server.stderr is not None and any("ready to accept" in line for line in server.stderr)
+                yield port
+            finally:
+                server.send_signal(signal.SIGQUIT)  # "immediate": its children end too
+
+
+SELECT = "psql -h {} -p {} -U app -d postgres -Atc 'select 6 * 7'"
+
+
+def test_postgresql_works_as_raw_tcp_where_it_is_allowed(walled: Walls, postgresql: int) -> None:
+    room = walled(names={"db.test": LOCAL}, allowed_hosts=[f"db.test:{postgresql}", *LOCAL])
+    result = room.run(SELECT.format("db.test", postgresql))
+    assert result.stdout == "42\n", result.stderr
+    assert room.heard.wait(lambda one: f"db.test:{postgresql}" in one["url"])["blocked"] is False
+
+
+def test_postgresql_is_out_of_reach_where_it_is_not(walled: Walls, postgresql: int) -> None:
+    room = walled(names={"db.test": LOCAL}, allowed_hosts=["db.test:1", "other.test", *LOCAL])
+    assert room.run(SELECT.format("db.test", postgresql)).exit_code != 0
+    assert room.heard.blocked(f"db.test:{postgresql}")
+    assert room.run(SELECT.format("127.0.0.1", postgresql)).exit_code != 0
+
+
+def test_a_lent_port_leads_to_postgresql_on_the_hosts_loopback(walled: Walls, postgresql: int) -> None:
+    room = walled(localhost_ports=[postgresql])
+    for host in ("127.0.0.1", "localhost", "host.sandbox.internal"):
+        result = room.run(SELECT.format(host, postgresql))
+        assert result.stdout == "42\n", result.stderr
+
+
 def test_git_clones_over_ssh_from_a_host_it_knows_and_from_no_other(walled: Walls, tmp_path: Path) -> None:
     source = tmp_path / "source"
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", "-C", str(source)]
@@ -221,7 +271,11 @@ def test_a_client_hello_for_a_neighbour_is_refused(walled: Walls, origin: Origin
     assert "ClientHello names evil.test" in room.heard.blocked("good.test")["reason"]
 
 
-@pytest.mark.parametrize("answers", [["10.0.0.1"], ["127.0.0.1", "10.0.0.1"], ["::ffff:10.0.0.1"], ["169.254.169.254"]])
+@pytest.mark.parametrize(
+    "answers",
+    [["10.0.0.1"], ["127.0.0.1", "10.0.0.1"], ["::ffff:10.0.0.1"], ["169.254.169.254"], ["127.0.0.1", "64:ff9b::a00:1"],
+     ["2002:a00:1::"], ["100.64.0.1", "127.0.0.1"], ["127.0.0.1", "::1"]],
+)  # fmt: skip
 def test_a_name_that_leads_to_a_private_address_is_refused(walled: Walls, origin: Origin, answers: list[str]) -> None:
     room = walled(names={"rebind.test": answers}, allowed_hosts=["rebind.test", *LOCAL])
     result = room.run(f"curl -sS -i http://rebind.test:{origin.port}/")
@@ -432,6 +486,7 @@ def test_an_upstream_proxy_carries_every_connection(walled: Walls, listener: Lis
 def test_a_sandbox_that_uses_no_network_imports_nothing_of_the_gate() -> None:
     code = """
 import sys
+import tempfile
 from sandbox.config.model import Network
 from sandbox.network.watch import Watch
 w = Watch({}, Network(), sandbox_id='x', emit=print, record=print, dial=print); w.start(); w.close()

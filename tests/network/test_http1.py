@@ -342,6 +342,24 @@ def test_a_rule_on_requests_blocks_in_words_and_lets_the_rest_pass(make_lab: Mak
     assert [one["decision"].allowed for one in lab.reports] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "passes"),
+    [
+        ("X-HTTP-Method-Override", "DELETE", False),
+        ("x-http-method", "delete", False),
+        ("X-Method-Override", "GET", True),
+        ("X-Original-URL", "/admin", False),
+        ("X-Rewrite-Url", "https://api.example.com/admin", False),
+        ("X-Original-URL", "/repos/b", True),
+    ],
+)
+def test_a_field_that_servers_take_for_the_method_or_path_meets_the_same_rules(
+    make_lab: MakeLab, name: str, value: str, passes: bool
+) -> None:
+    lab = make_lab({"allowed_hosts": [], "http": {"allow": ["GET api.example.com/repos/**"]}})
+    assert lab.ask("GET", "/repos/a", {name: value})[0] == (200 if passes else 403)
+
+
 def test_an_untrusted_origin_is_not_spoken_to(make_lab: MakeLab) -> None:
     lab = make_lab({"secrets": {"KEY": secret()}}, trust_origins=False)
     status, headers, text = lab.ask("GET", "/", {"Authorization": "Bearer x"})

@@ -61,6 +61,9 @@ def test_a_host_with_allowing_rules_answers_only_those(rule: str, method: str, t
         "/adm%00in",
         "/x%2F..%2Fadmin",
         "/..;/admin",
+        "/admin;x=1/y",
+        "/admin;/",
+        "/admin%3bx",
     ],
 )
 def test_no_spelling_of_a_denied_path_gets_through(target: str) -> None:

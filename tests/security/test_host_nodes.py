@@ -4,6 +4,8 @@ is the host's root and so its owner."""
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from sandbox import Sandbox
@@ -59,3 +61,41 @@ for top, below, files in os.walk('/proc'):
             attempt(f'{top}/{name}')
 """
         assert changed(sandbox, code) == ""
+
+
+def test_nor_can_a_command_that_was_given_it_on_the_command_line(tmp_path: Path) -> None:
+    code = "import os\nfor fd in 0, 2:\n try: os.fchmod(fd, 0o666)\n except OSError as problem: print(problem)"
+    run = [sys.executable, "-m", "sandbox.cli.main", "run", "--root", str(tmp_path), "--", "/usr/bin/python3", "-c"]
+    with open("/dev/null", "r+b", buffering=0) as null:
+        done = subprocess.run([*run, code], stdin=null, stdout=subprocess.PIPE, stderr=null, text=True, check=True)
+    assert done.stdout.count("Read-only") == 2
+
+
+def test_the_directory_of_devices_is_no_scratch_place_without_a_bound(tmp_path: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
+        assert "Read-only" in sandbox.exec("echo x > /dev/file").stderr
+
+
+MOUNTED_LATER = """
+import os, subprocess, sys
+from sandbox import Sandbox
+project, data = sys.argv[1:]
+for one in project, data:
+    subprocess.run(["mount", "--bind", "--make-shared", one, one], check=True)
+    os.mkdir(f"{one}/later")
+with Sandbox({"filesystem": {"root": project, "allow_read": [data]}}) as sandbox:
+    for one in project, data:
+        subprocess.run(["mount", "-t", "tmpfs", "none", f"{one}/later"], check=True)
+        open(f"{one}/later/file", "w").close()
+    print(sandbox.exec(f"ls {project}/later {data}/later; touch {data}/later/written && echo written").stdout)
+"""
+
+
+def test_what_the_host_mounts_later_is_not_there(tmp_path: Path) -> None:
+    project, data = tmp_path / "project", tmp_path / "data"
+    for place in (project, data):
+        place.mkdir()
+    # In a namespace where mounts can be made, and are shared as systemd shares them.
+    command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", MOUNTED_LATER]
+    done = subprocess.run([*command, str(project), str(data)], capture_output=True, text=True, check=True)
+    assert "file" not in done.stdout and "written" not in done.stdout

@@ -222,6 +222,17 @@ def test_the_end_of_one_sandbox_opens_nothing_in_another(repository: Path) -> No
     assert not (repository / ".vscode").exists()
 
 
+def test_nothing_is_taken_away_behind_a_planted_link(repository: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "commondir").write_text("../..\n")  # as in every further worktree's part of a repository
+    with within(repository) as first:
+        first.exec("mkdir deep; cp -r .git deep/")
+        with within(repository):  # which looks after deep/.git at its end; the first tenant may still move it
+            assert first.exec(f"mv deep/.git away; ln -s {victim} deep/.git").exit_code == 0
+    assert (victim / "commondir").exists()
+
+
 def test_nothing_is_made_behind_a_planted_link(project: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (project / ".git").symlink_to(tmp_path / "elsewhere")

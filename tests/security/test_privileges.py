@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,23 @@ def test_no_core_is_dumped(sandbox: Sandbox, project: Path) -> None:
     result = sandbox.exec("ulimit -c; ulimit -c unlimited; kill -SEGV $$")
     assert result.stdout.split()[0] == "0"
     assert list(project.glob("core*")) == []
+
+
+@x86_64
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_CORE)[1] == 0, reason="it is 0 here and cannot be raised")
+def test_no_program_of_the_host_is_started_for_a_crash(probe: Probe) -> None:
+    # The kernel does not start what core_pattern names when the limit is 1, and does when it is 0.
+    ways = """
+        import mmap, resource
+        aligned = ctypes.c_void_p(1 << 32)  # the lower half of this address is 0
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap(aligned, 4096, 3, 0x32, -1, 0)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        syscall(302, 0, 4, ctypes.c_void_p(1 << 32), 0)
+        syscall(160, 4, ctypes.create_string_buffer(16))
+        print(resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 0)
+    """
+    assert probe(ways).stdout == "(1, 1) True\n"
 
 
 def test_input_cannot_be_pushed_into_a_terminal(sandbox: Sandbox) -> None:

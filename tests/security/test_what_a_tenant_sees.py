@@ -92,6 +92,19 @@ def test_links_in_the_project_lead_nowhere_outside(sandbox: Sandbox, project: Pa
     assert outside.read_text() == "secret"
 
 
+def test_a_link_above_what_does_not_exist_leads_nowhere_outside(sandbox: Sandbox, project: Path) -> None:
+    outside = project.parent / "outside"
+    outside.mkdir()
+    (project / "link").symlink_to(outside)
+    sandbox.exec("mkdir -p link/new/deep; echo x > link/new/deep/file; echo x > link/file")
+    for act in (sandbox.mkdir, lambda path: sandbox.write_file(path, "x")):
+        try:
+            act("link/other/deep")
+        except OSError:
+            pass  # refused, or made in the sandbox's own /tmp, where the link leads inside
+    assert list(outside.iterdir()) == []
+
+
 def test_a_link_swapped_while_files_are_written_never_leads_outside(sandbox: Sandbox, project: Path) -> None:
     outside = project.parent / "outside"
     outside.mkdir()
@@ -131,6 +144,23 @@ def test_a_socket_of_the_host_cannot_be_reached(sandbox: Sandbox, project: Path)
             code = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1].replace('@', chr(0)))"
             for address in (str(path), f"@{sandbox.id}"):
                 assert sandbox.exec(["/usr/bin/python3", "-c", code, address]).exit_code != 0
+        finally:
+            path.unlink()
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/dev/shm", "/run", "~"])
+def test_sockets_where_agents_and_daemons_have_theirs_are_out_of_reach(sandbox: Sandbox, place: str) -> None:
+    # tmux, X11 and ssh-agent: /tmp; docker, podman and D-Bus: /run; gpg-agent: the home directory.
+    directory = Path(place).expanduser()
+    if not os.access(directory, os.W_OK):
+        pytest.skip("only root can put one there")
+    path = directory / f".{sandbox.id}.sock"
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(path))
+        agent.listen()
+        try:
+            code = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+            assert "FileNotFoundError" in sandbox.exec(["/usr/bin/python3", "-c", code, str(path)]).stderr
         finally:
             path.unlink()
 
@@ -202,7 +232,7 @@ def test_programs_under_the_home_directory_work_and_their_secrets_do_not(tmp_pat
 
 @pytest.mark.parametrize("root", ["/", "/usr", "/etc", "/proc/self", "/dev", "/sys/kernel", "/tmp", "/home", "/var"])
 def test_the_machine_itself_is_no_project(root: str) -> None:
-    with pytest.raises(ConfigError, match="system itself|not a directory"):
+    with pytest.raises(ConfigError, match="system itself|of its own|not a directory"):
         Sandbox({"filesystem": {"root": root}})
 
 

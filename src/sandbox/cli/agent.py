@@ -117,8 +117,9 @@ def _run(arguments: Namespace) -> int:
         project_onto_walls(config, guard(agent, config))
     else:
         config.mode = "off"
+    from sandbox.cli.afterwards import Refusals, tell
     from sandbox.cli.foreground import foreground
-    from sandbox.cli.run import status, tell_ignored
+    from sandbox.cli.run import tell_ignored
     from sandbox.sandbox import Sandbox
 
     config.environment.set = {
@@ -136,7 +137,9 @@ def _run(arguments: Namespace) -> int:
                 severity="warn",
                 sync=True,
             )
-        return status(foreground(sandbox, command))
+        refusals = Refusals(sandbox)
+        result = foreground(sandbox, command)
+    return tell(sandbox, result, refusals)
 
 
 def _walls_wanted(arguments: Namespace, resolved: Resolved) -> bool:

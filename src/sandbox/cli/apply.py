@@ -21,7 +21,7 @@ def add(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     from sandbox.vfs.review import printable, summary, unified
 
-    workspace = find(arguments.id)
+    entry, workspace = find(arguments.id)
     found = {change.path: change for change in workspace.changes()}
     done = workspace.apply(arguments.paths or None, overwrite=arguments.overwrite)
     for path in done.applied:
@@ -33,4 +33,6 @@ def run(arguments: Namespace) -> int:
             print("\n".join(unified(workspace, found[path])), file=sys.stderr)
     if not done.applied and not done.refused:
         print(_("nothing changed"))
+    if not entry.running and not workspace.changes():
+        workspace.discard()  # all of it is the project's now
     return 1 if done.refused else 0

@@ -43,12 +43,11 @@ def run_baked(config: Config | Mapping[str, Any], argv: Sequence[str] | None) ->
     command = words[2:] if words[1:2] == ["--"] else words[1:]
     if words[:1] != ["run"] or not command:
         raise SandboxError("usage: run command…")
+    from sandbox.cli.afterwards import Refusals, tell
     from sandbox.cli.foreground import foreground
-    from sandbox.cli.run import status
     from sandbox.sandbox import Sandbox
 
     with Sandbox(config, command=command) as sandbox:
+        refusals = Refusals(sandbox)
         result = foreground(sandbox, command)
-    if result.note:
-        print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
-    return status(result)
+    return tell(sandbox, result, refusals)

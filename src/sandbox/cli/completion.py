@@ -11,16 +11,24 @@ if TYPE_CHECKING:
 
 BASH = """\
 _sandbox() {{
-    local word=${{COMP_WORDS[COMP_CWORD]}} command=${{COMP_WORDS[1]}}
-    if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{commands}" -- "$word")); return; fi
-    case "$word" in
-        -*) case "$command" in
+    local word=${{COMP_WORDS[COMP_CWORD]}} words=
+    if [ "$COMP_CWORD" = 1 ]; then
+        words="{commands}"
+    else
+        case "${{COMP_WORDS[1]}}" in
 {cases}
-            esac ;;
-        *) COMPREPLY=($(compgen -f -- "$word") $(compgen -c -- "$word")) ;;
-    esac
+        esac
+        case "$word" in
+            -*) ;;
+            *) case "$words" in
+                   *@ids*) words=$(sandbox list 2>/dev/null | sed -n 's/^\\(vm-[0-9a-f]*\\) .*/\\1/p') ;;
+                   *@command*) COMPREPLY=($(compgen -f -- "$word") $(compgen -c -- "$word")); return ;;
+               esac ;;
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
 }}
-complete -o filenames -F _sandbox sandbox
+complete -o bashdefault -o filenames -F _sandbox sandbox
 """
 
 
@@ -29,23 +37,28 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    options = {name: _options(name) for name in COMMANDS}
+    words = {name: _words(name) for name in COMMANDS}
     if arguments.shell == "fish":
-        for name, words in options.items():
+        for name, known in words.items():
             about = COMMANDS[name][1].replace("'", "")
             print(f"complete -c sandbox -n __fish_use_subcommand -a {name} -d '{about}'")
-            for word in words:
-                print(f"complete -c sandbox -n '__fish_seen_subcommand_from {name}' -l {word.removeprefix('--')}")
+            for word in known:
+                kind = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
+                if not word.startswith("@"):
+                    print(f"complete -c sandbox -n '__fish_seen_subcommand_from {name}' {kind}")
         return 0
     if arguments.shell == "zsh":
         print("autoload -U +X bashcompinit && bashcompinit")
-    cases = "\n".join(
-        f'            {name}) COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$word")) ;;'
-        for name, words in options.items()
-    )
+    cases = "\n".join(f'            {name}) words="{" ".join(known)}" ;;' for name, known in words.items())
     print(BASH.format(commands=" ".join(COMMANDS), cases=cases), end="")
     return 0
 
 
-def _options(name: str) -> list[str]:
-    return [word for action in parser_of(name)._actions for word in action.option_strings if word.startswith("--")]
+def _words(name: str) -> list[str]:
+    """What can follow a command: its options, its actions; @ids for sandboxes, @command for any command or file."""
+    found: list[str] = []
+    for action in parser_of(name)._actions:
+        found += [word for word in action.option_strings if word.startswith("--")]
+        if not action.option_strings:
+            found += action.choices or {"id": ["@ids"], "command": ["@command"]}.get(action.dest, [])
+    return found

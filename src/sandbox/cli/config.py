@@ -9,7 +9,7 @@ from sandbox.cli.output import print_json, shown, table
 from sandbox.config.home import user_config_file
 from sandbox.config.layers import Resolved, present, resolve
 from sandbox.config.model import Config
-from sandbox.config.section import Section, unknown_key
+from sandbox.config.section import Field, Section, unknown_key
 from sandbox.errors import ConfigError
 from sandbox.words import _
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox config [--global] [--json] get KEY | set KEY VALUE | list | show | schema"
+    parser.usage = "sandbox config [--global] [--json] get KEY | set KEY VALUE | add KEY VALUE… | list | show | schema"
     parser.add_argument("--global", dest="everywhere", action="store_true", help=_("the user's own file"))
     parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
@@ -30,10 +30,13 @@ def add(parser: ArgumentParser) -> None:
     change = actions.add_parser("set", help=_("change one setting; comments stay"))
     change.add_argument("key")
     change.add_argument("value", help=_("as YAML: true, 512m, [a, b]"))
+    more = actions.add_parser("add", help=_("add to a list; what it holds so far stays"))
+    more.add_argument("key")
+    more.add_argument("values", nargs="+", metavar="value", help=_("one entry"))
     actions.add_parser("list", help=_("settings that are not built in"))
     actions.add_parser("show", help=_("every setting, and the layer it came from"))
     actions.add_parser("schema", help=_("the JSON Schema of config files"))
-    for one in (get, change, *(actions.choices[name] for name in ("list", "show"))):
+    for one in (get, change, more, *(actions.choices[name] for name in ("list", "show"))):
         # After the action too, as `git config` allows.
         one.add_argument("--global", dest="everywhere_too", action="store_true", help=_("the user's own file"))
         one.add_argument("--json", dest="json_too", action="store_true", help=_("print JSON"))
@@ -48,8 +51,11 @@ def run(arguments: Namespace) -> int:
         print(text(), end="")
         return 0
     if arguments.action == "set":
-        return _set(arguments)
+        path = setting(arguments.key)
+        return _set(path, _value(path, arguments.value), arguments.everywhere)
     resolved = _resolved(arguments)
+    if arguments.action == "add":
+        return _add(resolved, setting(arguments.key), arguments.values, arguments.everywhere)
     for ignored in resolved.warnings:
         print(f"sandbox: {shown(ignored)}", file=sys.stderr)
     if arguments.action == "get":
@@ -113,21 +119,26 @@ def _plain_at(plain: Any, path: str) -> Any:
     return plain
 
 
-def _set(arguments: Namespace) -> int:
-    from sandbox.config.edit import set_value
+def _add(resolved: Resolved, path: str, values: list[str], everywhere: bool) -> int:
+    one = _field(path)
+    if one is None or not _is_list(one):
+        raise ConfigError("is not a list; `sandbox config set` changes it", path=path)
+    held: list[object] = _plain_at(resolved.config.plain(), path)
+    new = [value for text in values for value in _value(path, text)]
+    return _set(path, held + [value for value in new if value not in held], everywhere)
 
-    path = setting(arguments.key)
-    file = user_config_file() if arguments.everywhere else os.path.abspath(".sandbox/config.yaml")
-    value = _value(arguments.value)
+
+def _set(path: str, value: object, everywhere: bool) -> int:
     from sandbox.config import files
-    from sandbox.config.edit import set_in_file
+    from sandbox.config.edit import set_in_file, set_value
 
+    file = user_config_file() if everywhere else os.path.abspath(".sandbox/config.yaml")
     # Checked as a whole before a byte is written: a file with a mistake would stop every later command.
     changed = set_value(files.read_text(file) or "", path.split("."), value, file)
     Config.read(files.parse(file, changed).data)
     set_in_file(file, path.split("."), value)
     print(_("{key} = {value} in {file}").format(key=path, value=written(value), file=file))
-    if not arguments.everywhere:
+    if not everywhere:
         for ignored in resolve({}, project=".").warnings:
             if ignored.path == path:
                 print(f"sandbox: {shown(ignored)}", file=sys.stderr)
@@ -135,13 +146,34 @@ def _set(arguments: Namespace) -> int:
     return 0
 
 
-def _value(text: str) -> object:
+def _field(path: str) -> Field | None:
+    """The declaration of a setting; None beneath a mapping such as environment.set."""
+    section: Any = Config
+    one: Field | None = None
+    for name in path.split("."):
+        if not (isinstance(section, type) and issubclass(section, Section)):
+            return None
+        one = section.fields[name]
+        section = one.type
+    return one
+
+
+def _is_list(one: Field) -> bool:
+    return getattr(one.type, "__origin__", None) is list
+
+
+def _value(path: str, text: str) -> Any:
+    """What somebody typed, as the setting wants it: YAML, but `off` is a mode, not false, and one entry a list."""
     import yaml
 
-    try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:
+    one = _field(path)
+    if one is not None and text in (one.choices or ()):
         return text
+    try:
+        value = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        value = text
+    return [value] if one is not None and _is_list(one) and not isinstance(value, list) else value
 
 
 def written(value: object) -> str:

@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from sandbox.registry.registry import Entry
     from sandbox.vfs.changes import Change, State
     from sandbox.vfs.workspace import Workspace
 
@@ -21,7 +22,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    workspace = find(arguments.id)
+    _entry, workspace = find(arguments.id)
     found = workspace.changes()
     if arguments.json:
         import json
@@ -44,24 +45,14 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def find(wanted: str) -> Workspace:
-    """The changes of the sandbox whose id is or begins with `wanted`. Raises NotFound."""
-    import os
-
+def find(wanted: str) -> tuple[Entry, Workspace]:
+    """The sandbox whose id is or begins with `wanted`, and its changes. Raises NotFound."""
     from sandbox.config.home import home
-    from sandbox.errors import NotFound
+    from sandbox.registry import registry
     from sandbox.vfs.workspace import Workspace
 
-    place = os.path.join(home(), "vms")
-    names = [name for name in (os.listdir(place) if os.path.isdir(place) else []) if name.startswith("vm-")]
-    matching = [name for name in names if name.startswith((wanted, f"vm-{wanted}"))] if wanted else []
-    if wanted in matching:
-        matching = [wanted]
-    if not matching:
-        raise NotFound(f"no sandbox {wanted!r}")
-    if len(matching) > 1:
-        raise NotFound(f"{wanted!r} could be any of {', '.join(sorted(matching))}; give more of the id")
-    return Workspace.find(home(), matching[0])
+    entry = registry.find(home(), wanted)
+    return entry, Workspace.find(home(), entry.id)
 
 
 def plain(change: Change) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandbox.cli.diff import find
+from sandbox.errors import SandboxError
 from sandbox.words import _
 
 TYPE_CHECKING = False
@@ -15,5 +16,8 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    find(arguments.id).discard()
+    entry, workspace = find(arguments.id)
+    if entry.running:
+        raise SandboxError(f"{entry.id} is running; `sandbox kill {entry.id}` first")
+    workspace.discard()
     return 0

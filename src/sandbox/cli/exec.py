@@ -26,6 +26,8 @@ def run(arguments: Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SandboxError("no command; try `sandbox exec ID -- ls`")
+    if arguments.command[0].startswith("-") and arguments.command[0] != "--":
+        raise SandboxError(f"{arguments.command[0]} stands behind the id; options come before it")
     variables = dict(_variable(one) for one in arguments.env)
     from sandbox.cli.remote import piped, with_terminal
     from sandbox.client import attach

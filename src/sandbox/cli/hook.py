@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from sandbox.cli.output import shown
+from sandbox.config.whole import write_whole
 from sandbox.errors import SandboxError
 from sandbox.words import _
 
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 LARGEST = 16 * 2**20
 COMMAND = "sandbox hook pre-tool-use"
-# Claude Code takes this status as "blocked, and here is why": a hook that fails must not let the call through.
-BLOCKED = 2
 _READS = ("Read", "Glob", "Grep", "LS", "NotebookRead")
 
 
 def add(parser: ArgumentParser) -> None:
+    parser.usage = "sandbox hook pre-tool-use [--agent NAME] [--approve] | install [--global]"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     asked = actions.add_parser("pre-tool-use", help=_("judge one tool call, given as JSON on standard input"))
     asked.add_argument("--agent", metavar="NAME", help=_("as this agent"))
@@ -43,9 +42,11 @@ def run(arguments: Namespace) -> int:
         return _install(arguments.everywhere)
     try:
         return _judge(arguments)
-    except SandboxError as problem:
-        print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
-        return BLOCKED
+    except (SandboxError, OSError):
+        raise
+    except Exception as problem:
+        # A bug of ours must not let the call through either: as an error it blocks.
+        raise SandboxError(f"the hook broke: {problem!r}") from problem
 
 
 def _judge(arguments: Namespace) -> int:
@@ -174,11 +175,16 @@ def _install(everywhere: bool) -> int:
     if any(COMMAND in str(one) for one in hooks):
         print(_("the hook is in {file} already").format(file=file))
         return 0
-    hooks.append({"matcher": "*", "hooks": [{"type": "command", "command": COMMAND}]})
+    hooks.append({"matcher": "*", "hooks": [{"type": "command", "command": _from_anywhere()}]})
     os.makedirs(os.path.dirname(file), exist_ok=True)
-    with open(f"{file}.new", "w", encoding="utf-8") as new:
-        json.dump(settings, new, indent=2, ensure_ascii=False)
-        new.write("\n")
-    os.replace(f"{file}.new", file)
+    write_whole(file, json.dumps(settings, indent=2, ensure_ascii=False) + "\n", mode=0o644)
     print(_("the hook is in {file} now").format(file=file))
     return 0
+
+
+def _from_anywhere() -> str:
+    """Its command line. One that is not found does not block, so it is absolute where PATH does not lead to us."""
+    import shlex
+    import shutil
+
+    return COMMAND if shutil.which("sandbox") else f"{shlex.quote(sys.executable)} -m {COMMAND}"

@@ -14,32 +14,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OUR_ERROR = 125  # as `env`, `timeout` and docker say "it was me, not your command"
+HOOK_ERROR = 2  # as Claude Code hears "blocked": with any other status it would go on without the hook
 
 # Command -> its module in this package and one line about it. A module has `add(parser)` and `run(arguments) -> int`.
 COMMANDS = {
     "run": ("run", "run a command behind the walls"),
-    "list": ("list", "every sandbox of yours"),
-    "get": ("get", "all that is known of one sandbox"),
-    "exec": ("exec", "a further command in a running sandbox"),
-    "attach": ("attach", "a shell in a running sandbox; Ctrl-P Ctrl-Q leaves it running"),
-    "logs": ("logs", "what a detached sandbox printed"),
-    "kill": ("kill", "end running sandboxes"),
-    "rm": ("rm", "delete what is kept of ended sandboxes"),
-    "prune": ("prune", "delete every ended sandbox, and what crashed ones left behind"),
-    "--rpc": ("rpc", "JSON-RPC over stdin and stdout, for programs"),
-    "--config-fd": ("baked", "a configuration from a descriptor, for commands of one's own"),
-    "agent": ("agent", "run an agent behind walls that hold what its file says"),
-    "config": ("config", "settings, where they come from, and how to change them"),
-    "configure": ("configure", "the same as config"),
-    "why": ("why", "what would be decided about a file, host, variable or tool, and why"),
-    "test": ("test", "try every rule of this configuration in a real sandbox"),
-    "log": ("log", "what happened, from the record"),
-    "hook": ("hook", "the guards for Claude Code's own tool calls"),
     "diff": ("diff", "what a sandbox changed in its overlay project"),
     "apply": ("apply", "carry a sandbox's changes over to the project"),
     "discard": ("discard", "throw a sandbox's changes away"),
+    "why": ("why", "what would be decided about a file, host, variable or tool, and why"),
+    "log": ("log", "what happened, from the record"),
+    "test": ("test", "try every rule of this configuration in a real sandbox"),
+    "list": ("list", "every sandbox of yours"),
+    "exec": ("exec", "a further command in a running sandbox"),
+    "attach": ("attach", "a shell in a running sandbox; Ctrl-P Ctrl-Q leaves it running"),
+    "logs": ("logs", "what a detached sandbox printed"),
+    "get": ("get", "all that is known of one sandbox"),
+    "kill": ("kill", "end running sandboxes"),
+    "rm": ("rm", "delete what is kept of ended sandboxes"),
+    "prune": ("prune", "delete every ended sandbox, and what crashed ones left behind"),
+    "config": ("config", "settings, where they come from, and how to change them"),
+    "configure": ("configure", "the same as config"),
+    "agent": ("agent", "run an agent behind walls that hold what its file says"),
+    "hook": ("hook", "the guards for Claude Code's own tool calls"),
     "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),
+    "--rpc": ("rpc", "JSON-RPC over stdin and stdout, for programs"),
+    "--config-fd": ("baked", "a configuration from a descriptor, for commands of one's own"),
 }
 
 
@@ -65,7 +66,10 @@ def _run(words: list[str]) -> int:
     fill_standard_streams()
     try:
         _.use(_chosen_language())
-        return _dispatch(words)
+        status = _dispatch(words)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a full disk is still an error
+        return status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -78,7 +82,7 @@ def _run(words: list[str]) -> int:
 
         # A name from the project may be part of it.
         print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
-        return getattr(problem, "exit_code", OUR_ERROR)
+        return getattr(problem, "exit_code", HOOK_ERROR if words[:1] == ["hook"] else OUR_ERROR)
 
 
 def fill_standard_streams() -> None:
@@ -113,7 +117,7 @@ def _dispatch(words: list[str]) -> int:
         print(f"sandbox {__version__}")
         return 0
     if name in ("--help", "-h", "help"):
-        print(usage())
+        print(parser_of(words[1]).format_help().rstrip() if words[1:2] and words[1] in COMMANDS else usage())
         return 0
     import difflib
 
@@ -135,20 +139,15 @@ def _command(name: str, words: list[str]) -> int:
 def parser_of(name: str) -> ArgumentParser:
     """The parser of one command."""
     import argparse
-    from argparse import ArgumentParser, HelpFormatter
     from importlib import import_module
+
+    from sandbox.cli.parser import Parser
 
     # Its own words go through ours: in English that saves it the search for a catalogue that it has not.
     argparse._ = _  # type: ignore[attr-defined]
 
     module, summary = COMMANDS[name]
-    parser = ArgumentParser(
-        prog=f"sandbox {name}",
-        description=_(summary),
-        allow_abbrev=False,
-        # A width of our own: argparse would import shutil, and with it three compression libraries, to ask for it.
-        formatter_class=lambda prog: HelpFormatter(prog, max_help_position=32, width=100),
-    )
+    parser = Parser(prog=f"sandbox {name}", description=_(summary))
     import_module(f"sandbox.cli.{module}").add(parser)
     return parser
 

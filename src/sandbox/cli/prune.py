@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from sandbox.config.home import home
-from sandbox.engines.sweep import sweep
+from sandbox.engines import cgroup_tree
 from sandbox.registry import ends
 from sandbox.words import _
 
@@ -21,7 +21,7 @@ def add(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     removed, kept = ends.prune(home(), changes_too=arguments.changes_too)
-    sweep(home())
+    cgroup_tree.sweep()  # what owners that were killed left on the machine
     if arguments.json:
         import json
 

@@ -8,7 +8,7 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from sandbox.cli.run import status
+from sandbox.cli.afterwards import status
 from sandbox.errors import SandboxError
 from sandbox.rpc.raised import RpcError
 from sandbox.words import _

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox.cli.afterwards import Refusals, status, tell
 from sandbox.cli.output import shown
 from sandbox.engines.choose import engine_name
 from sandbox.errors import SandboxError
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from sandbox.config.layers import Resolved
     from sandbox.registry.detach import Background
     from sandbox.result import ExecResult
-    from sandbox.sandbox import Sandbox
-
-TIMED_OUT = 124  # as timeout(1)
 
 
 def add(parser: ArgumentParser) -> None:
@@ -49,7 +47,12 @@ def run(arguments: Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SandboxError("no command; try `sandbox run -- ls`")
+    if arguments.detach and arguments.json:
+        raise SandboxError("--json tells the result, for which --detach does not wait: choose one")
     resolved = configuration(arguments)
+    if resolved.config.filesystem.root == os.path.realpath(os.path.expanduser("~")) and os.isatty(2):
+        told = _("all of your home directory is the project here; `--root DIR`, or another directory, shows less")
+        print(f"sandbox: {told}", file=sys.stderr)
     if arguments.detach:
         from sandbox.registry.detach import detach
 
@@ -66,25 +69,9 @@ def run(arguments: Namespace) -> int:
             return _as_json(sandbox.exec(command))
         from sandbox.cli.foreground import foreground
 
+        refusals = Refusals(sandbox)
         result = foreground(sandbox, command)
-    if resolved.config.filesystem.overlay:
-        _tell_changes(sandbox)
-    for path in sandbox.made:
-        told = _("{path} was made while the sandbox lived; look at it before a program on the host acts on it")
-        print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
-    if result.note:
-        print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
-    return status(result)
-
-
-def _tell_changes(sandbox: Sandbox) -> None:
-    """After the run: how to review what changed. Without changes nothing is left behind."""
-    found = sandbox.changes()
-    if not found:
-        sandbox.discard()
-        return
-    text = _("{count} changes: `sandbox diff {id}` shows them, `sandbox apply {id}` or `sandbox discard {id}` ends it")
-    print(f"sandbox: {text.format(count=len(found), id=sandbox.id)}", file=sys.stderr)
+    return tell(sandbox, result, refusals)
 
 
 def _in_background(resolved: Resolved, command: list[str], background: Background) -> int:
@@ -102,11 +89,6 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
         except SandboxError as problem:
             print(f"sandbox: {_.said(problem)}", file=sys.stderr)  # into the log
             return 125
-
-
-def status(result: ExecResult) -> int:
-    """The exit status that tells how the command ended."""
-    return TIMED_OUT if result.timed_out else result.exit_code
 
 
 def configuration(arguments: Namespace) -> Resolved:

@@ -29,7 +29,7 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
         resized = signal.signal(signal.SIGWINCH, lambda *_: os.write(waking, b"."))
         ended = signal.signal(signal.SIGTERM, lambda got, _: process.signal(got))
         try:
-            tty.setraw(0)
+            tty.setraw(0, termios.TCSANOW)  # what was typed already is not lost
             return _relay(process, wakes)
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, before)

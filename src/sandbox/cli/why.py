@@ -35,6 +35,10 @@ SETTINGS = {
     "tools.shell": ("tools.allowed", "tools.allowed"),
 }
 
+# Lists that an entry more opens.
+GIVES = ("filesystem.allowed_patterns", "filesystem.allow_read", "filesystem.allow_write", "environment.allow",
+         "network.allowed_hosts", "tools.allowed")  # fmt: skip
+
 
 def add(parser: ArgumentParser) -> None:
     question = parser.add_mutually_exclusive_group(required=True)
@@ -54,6 +58,13 @@ def run(arguments: Namespace) -> int:
     rule = decision.rule.partition(":")[0]
     setting, change = SETTINGS.get(rule, (rule, rule) if "." in rule else ("", ""))
     origin = str(resolved.origin(setting)) if setting else "built-in"
+    how = _how(change, asked)
+    if arguments.agent and not decision and tool_decision(resolved, asked, None):
+        from sandbox.config.agents import find
+
+        # The configuration would allow it.
+        setting, change = "allowed-tools", ""
+        origin = how = find(".", arguments.agent).file
     if arguments.json:
         print_json(
             {
@@ -73,7 +84,7 @@ def run(arguments: Namespace) -> int:
         print(_("  rule     {rule}").format(rule=shown(decision.rule)))
         print(_("  from     {setting} {origin}").format(setting=setting, origin=shown(origin)))
         if not decision:
-            print(_("  change   {how}").format(how=_how(change)))
+            print(_("  change   {how}").format(how=shown(how)))
     return 0 if decision else 1
 
 
@@ -136,7 +147,11 @@ def host_decision(resolved: Resolved, asked: str) -> Decision:
         raise SandboxError(str(problem)) from None
 
 
-def _how(change: str) -> str:
+def _how(change: str, asked: str) -> str:
+    import shlex
+
     if not change:
         return _("nothing: this holds always")
+    if change in GIVES:
+        return f"sandbox config --global add {change} {shlex.quote(asked)}"
     return f"sandbox config --global set {change} …"

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from sandbox.config import files
+from sandbox.config.whole import write_whole
 from sandbox.errors import ConfigError
 
 
@@ -19,10 +20,7 @@ def set_in_file(file: str, path: list[str], value: object) -> None:
     text = files.read_text(file) or ""
     changed = set_value(text, path, value, file)
     os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
-    beside = f"{file}.{os.getpid()}.new"
-    with open(beside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as new:
-        new.write(changed)
-    os.replace(beside, file)
+    write_whole(file, changed)
 
 
 def set_value(text: str, path: list[str], value: object, file: str = "config.yaml") -> str:

@@ -59,10 +59,13 @@ def read_text(file: str) -> str | None:
         return None
     except OSError as problem:
         raise ConfigError(f"cannot be read: {problem.strerror}", file=file) from problem
-    with open(descriptor, "rb") as opened:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError("is not a regular file", file=file)
-        content = opened.read(LARGEST + 1)
+        with open(descriptor, "rb", closefd=False) as opened:
+            content = opened.read(LARGEST + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > LARGEST:
         raise ConfigError(f"is larger than {LARGEST} bytes", file=file)
     try:

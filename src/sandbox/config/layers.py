@@ -11,7 +11,7 @@ import os
 from sandbox.config.home import user_config_file
 from sandbox.config.model import Config
 from sandbox.config.section import Section
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,7 +82,10 @@ def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None =
     """The effective config for `project`. Raises ConfigError (file, line, path); never half-applies a
     file.
     """
-    project = os.path.abspath(project)
+    try:
+        project = os.path.abspath(project)
+    except FileNotFoundError:
+        raise SandboxError("the current directory does not exist any more; go to one that does") from None
     resolved = Resolved(Config(), {}, [])
     user = user_config_file()
     if os.path.exists(user):

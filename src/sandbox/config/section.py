@@ -160,6 +160,8 @@ def _checked(one: Field, value: object, path: str) -> "Any":
             raise ConfigError(problem.problem, path=path) from None
         except (ValueError, TypeError) as problem:
             raise ConfigError(str(problem), path=path) from None
+    if value is False and one.choices is not None and "off" in one.choices:
+        value = "off"  # a bare `off`, as YAML 1.1 reads it
     value = _fitting(one.type, value, path)
     if one.choices is not None and value is not None and value not in one.choices:
         import difflib
@@ -180,6 +182,8 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
     if isinstance(kind, types.GenericAlias):
         if kind.__origin__ is list:
             if not isinstance(value, list | tuple):
+                if isinstance(value, str):
+                    raise ConfigError(f"must be a list: write [{value}] for a single entry", path=path)
                 raise ConfigError(f"must be a list, not {_named(value)}", path=path)
             return [_fitting(kind.__args__[0], item, f"{path}[{at}]") for at, item in enumerate(value)]
         if not isinstance(value, dict):
@@ -195,6 +199,8 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
+        if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
+            raise ConfigError(f'must be text: write it in quotes, "{value}"', path=path)
         raise ConfigError(f"must be {_WORDS[kind]}, not {_named(value)}", path=path)
     return value
 

@@ -11,6 +11,7 @@ import pwd
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import record_directory
 from sandbox.engines.base import HOSTNAME, Bind, Plan
+from sandbox.engines.in_place import open_in_place
 from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
@@ -153,6 +154,8 @@ def project_root(filesystem: Filesystem) -> str:
     root = os.path.realpath(asked)
     if not os.path.isdir(root):
         raise ConfigError(f"{asked!r} is not a directory", path="filesystem.root")
+    if root in ("/tmp", "/var/tmp"):
+        raise ConfigError(f"every sandbox has a {root} of its own; choose a directory in it", path="filesystem.root")
     if root in NO_PROJECT or any(root.startswith(f"{one}/") for one in KERNEL):
         raise ConfigError(
             f"{root!r} holds the system itself; choose the project's own directory", path="filesystem.root"
@@ -272,12 +275,18 @@ def _hooks_directories(repositories: list[str]) -> dict[str, None]:
         path = f"{repository}/hooks"
         if not os.path.lexists(path):
             try:
-                os.mkdir(path, 0o755)
+                place = open_in_place(repository)
+            except OSError:
+                continue  # gone, or another's
+            try:
+                os.mkdir("hooks", 0o755, dir_fd=place)
                 if os.geteuid() == 0:
-                    owner = os.stat(repository)
-                    os.chown(path, owner.st_uid, owner.st_gid)
+                    owner = os.stat(place)
+                    os.chown("hooks", owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
             except OSError:
                 continue  # then it is not a tenant's to make either
+            finally:
+                os.close(place)
             made[path] = None
     return made
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from sandbox.config.model import Filesystem
 
+SOCKET = "a socket of the host"  # the rule: it leads to a program there
+
 
 class Mask:
     """A path to be covered by something unreadable."""
@@ -133,20 +135,11 @@ class Search:
                     names.append(entry.name)
                     if entry.is_dir(follow_symlinks=False):
                         below.append(entry.path)
-                    elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
-                        self.special(entry.path)
+                    elif not entry.is_file(follow_symlinks=False) and is_socket(entry.path):
+                        self.cover(entry.path, False, SOCKET)
         except OSError:
             self.cover(directory, True, "cannot be searched")
         return names, below
-
-    def special(self, path: str) -> None:
-        """A socket in the project leads to a program of the host."""
-        try:
-            mode = os.lstat(path).st_mode
-        except OSError:
-            return
-        if stat.S_ISSOCK(mode):
-            self.cover(path, False, "a socket of the host")
 
     def match_all(self, directory: str, names: list[str], cut: int) -> set[str]:
         covered = set()
@@ -297,6 +290,13 @@ def _all_files(roots: list[str], covered: dict[str, Mask]) -> Iterator[tuple[str
                         yield entry.path, entry.inode()
         except OSError:
             continue
+
+
+def is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def inside_one(path: str, masks: dict[str, Mask]) -> bool:

@@ -21,7 +21,14 @@ def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[
     if group is None or not group.holds("pids"):
         # Counted per user namespace: exactly this sandbox's processes. The guest is one of them.
         wanted.append((resource.RLIMIT_NPROC, None if pids is None else pids + 1))
+    # Counted for all processes of our user: a tenant that took all would leave none to the host's programs.
+    wanted += [(kind, _half(kind)) for kind in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)]
     return [[kind, most, most] for kind, value in wanted if value is not None for most in (_allowed(kind, value),)]
+
+
+def _half(kind: int) -> int | None:
+    hard = resource.getrlimit(kind)[1]
+    return None if hard == resource.RLIM_INFINITY else hard // 2
 
 
 def _allowed(kind: int, value: int) -> int:

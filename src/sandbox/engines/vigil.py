@@ -14,7 +14,9 @@ from __future__ import annotations
 import os
 from threading import Event, Thread
 
-from sandbox.engines.masks import Covers, Mask, Search, find, inside_one
+from sandbox.engines.in_place import open_in_place
+from sandbox.engines.masks import SOCKET, Covers, Mask, Search, find, inside_one, is_socket
+from sandbox.engines.sockets import sockets_of_the_host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 DELAY = 0.25  # seconds of life before the watch begins
 MOST = 4096  # covers put on in one life
 FEW = 100  # told one by one
+BINDING = 0.005  # a socket's name appears a little before the kernel lists whose it is
 IN_CREATE, IN_MOVED_TO = 0x100, 0x80
 IN_IGNORED = 0x8000
 IN_ONLYDIR, IN_DONT_FOLLOW, IN_ISDIR, IN_Q_OVERFLOW = 0x01000000, 0x02000000, 0x40000000, 0x4000
@@ -37,12 +40,17 @@ def undo_redirections(repositories: list[str], tell: Callable[[str, str, str], o
     is frozen; a new one cannot be prevented, since names that do not exist have nothing a mount could hold.
     """
     for repository in repositories:
-        path = f"{repository}/commondir"
         try:
-            os.unlink(path)
+            place = open_in_place(repository)
+        except OSError:
+            continue  # gone, or another's
+        try:
+            os.unlink("commondir", dir_fd=place)
         except OSError:
             continue  # not there; or a directory, which git cannot read
-        tell("a redirection of git was taken away", path, "protected-file")
+        finally:
+            os.close(place)
+        tell("a redirection of git was taken away", f"{repository}/commondir", "protected-file")
 
 
 class Vigil:
@@ -103,7 +111,7 @@ class Vigil:
         # Watch first, look then: what appears in between is seen by one of the two.
         for root in self._roots:
             self._add(watches, root)
-        covered = find(self._filesystem, self._roots).masks
+        covered = self._of_the_host(find(self._filesystem, self._roots).masks)
         self._cover(namespace, set(covered), quietly=True)
         undo_redirections(self._repositories, self._tell)
         poller = select.poll()
@@ -124,13 +132,17 @@ class Vigil:
                 found = find(self._filesystem, self._roots).masks
                 self._closing.wait(DELAY)  # a tenant that floods the queue must not keep us busy with nothing else
             for path, is_dir in appeared:
-                if path is None or not (is_dir or search.could_match(os.path.basename(path))):
+                if path is None:
                     continue
                 if is_dir:
                     self._add(watches, path)
-                found.update(self._blocked(search, path, is_dir))
+                if is_dir or search.could_match(os.path.basename(path)):
+                    found.update(self._blocked(search, path, is_dir))
+                elif is_socket(path):
+                    found[path] = Mask(path, False, SOCKET)
             # What lies behind a cover is out of reach, and looking for it there would be an attempt like any other.
             found = {path: mask for path, mask in found.items() if not inside_one(path, covered)}
+            found = self._of_the_host(found)
             if found and self._count < MOST:
                 covered.update(found)
                 self._cover(namespace, set(found), rules=found)
@@ -159,6 +171,18 @@ class Vigil:
             search.walk_below(path, top)
         search.cover_links()
         return search.found.masks
+
+    def _of_the_host(self, masks: dict[str, Mask]) -> dict[str, Mask]:
+        """Without the sockets among them that tenants made for themselves."""
+        sockets = [path for path, mask in masks.items() if mask.rule == SOCKET]
+        if not sockets:
+            return masks
+        self._closing.wait(BINDING)
+        try:
+            theirs = set(sockets) - set(sockets_of_the_host(sockets))
+        except OSError:
+            return masks  # nobody can tell
+        return {path: mask for path, mask in masks.items() if path not in theirs}
 
     def _cover(
         self, namespace: int, paths: set[str], *, quietly: bool = False, rules: dict[str, Mask] | None = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from sandbox.errors import Denied
 from sandbox.network.denial import denied, printable, unreachable, unreadable
 from sandbox.network.destination import Destination
+from sandbox.network.http1_rules import readings
 from sandbox.network.message import EMPTY, BadMessage, Body, Whole
 from sandbox.network.secrets import cleaned
 from sandbox.policy.decision import Decision
@@ -133,9 +134,10 @@ class Exchange:
 
     def _judge(self, request: Request) -> None:
         """The rules on single requests. Whom the connection is for, the gate has judged already."""
-        decision = self._context.policy.request_denial(request.method, request.host, request.port, request.target)
-        if decision is not None:
-            raise Denied(decision.rule, decision.reason)
+        for method, target in readings(request.method, request.target, request.headers.pairs):
+            decision = self._context.policy.request_denial(method, request.host, request.port, target)
+            if decision is not None:
+                raise Denied(decision.rule, decision.reason)
 
     def _rejudge(self, request: Request) -> None:
         """A hook sent the request elsewhere: everything that was true of the old place is asked about the new

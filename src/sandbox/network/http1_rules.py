@@ -8,13 +8,14 @@ fields after. Pure functions.
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import TYPE_CHECKING
 
 from sandbox.network.message import BadMessage
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from sandbox.network.message import Pair
 
@@ -96,6 +97,22 @@ def end_to_end(pairs: list[Pair]) -> list[Pair]:
         if name.lower() == b"connection":
             named.update(token.strip().lower() for token in value.split(b","))
     return [pair for pair in pairs if (low := pair[0].lower()) not in _HOP_BY_HOP and low not in named]
+
+
+# Fields that many servers take for the request's method or path, after everyone else has looked at those.
+_METHODS = frozenset((b"x-http-method-override", b"x-http-method", b"x-method-override"))
+_TARGETS = frozenset((b"x-original-url", b"x-rewrite-url"))
+
+
+def readings(method: str, target: str, pairs: Iterable[Pair]) -> Iterator[tuple[str, str]]:
+    """The method and target of a request in every way that a server may read them."""
+    methods, targets = [method], [target]
+    for name, value in pairs:
+        if (low := name.lower()) in _METHODS:
+            methods.append(value.decode("latin-1").strip())
+        elif low in _TARGETS:
+            targets.append(value.decode("latin-1").strip())
+    return product(methods, targets)
 
 
 def asks_for_websocket(pairs: Iterable[Pair]) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied
 from sandbox.network.refusal import Manner, farewell, http_error, http_refusal
-from sandbox.network.sniff import MOST, peek
+from sandbox.network.sniff import MOST, exactly, peek
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
@@ -195,24 +195,24 @@ def _reply(code: int) -> bytes:
 async def _socks_request(client: socket.socket, token: str | None) -> tuple[str, int]:
     """Greeting, authentication, request. Raises _SocksError with what the client is told last."""
     loop = asyncio.get_running_loop()
-    _, count = await _read(client, 2)
+    _, count = await exactly(client, 2)
     method = 0 if token is None else 2
-    if method not in await _read(client, count):
+    if method not in await exactly(client, count):
         raise _SocksError(b"\x05\xff")
     await loop.sock_sendall(client, bytes((5, method)))
     if token is not None:
         await _socks_login(client, token)
-    version, command, _, kind = await _read(client, 4)
+    version, command, _, kind = await exactly(client, 4)
     if version != 5 or command != 1:
         raise _SocksError(_reply(_UNSUPPORTED))
     if kind == 3:
-        (length,) = await _read(client, 1)
-        raw = await _read(client, length)
+        (length,) = await exactly(client, 1)
+        raw = await exactly(client, length)
     elif kind in (1, 4):
-        raw = await _read(client, 4 if kind == 1 else 16)
+        raw = await exactly(client, 4 if kind == 1 else 16)
     else:
         raise _SocksError(_reply(_BAD_ADDRESS))
-    port = int.from_bytes(await _read(client, 2), "big")
+    port = int.from_bytes(await exactly(client, 2), "big")
     try:
         # A name is decoded strictly: what stands after a NUL must not be judged while what stands before is dialled.
         name = raw.decode("ascii") if kind == 3 else socket.inet_ntop(_FAMILIES[kind], raw)
@@ -225,20 +225,10 @@ _FAMILIES = {1: socket.AF_INET, 4: socket.AF_INET6}
 
 
 async def _socks_login(client: socket.socket, token: str) -> None:
-    _, length = await _read(client, 2)
-    await _read(client, length)
-    (length,) = await _read(client, 1)
-    right = hmac.compare_digest(await _read(client, length), token.encode())
+    _, length = await exactly(client, 2)
+    await exactly(client, length)
+    (length,) = await exactly(client, 1)
+    right = hmac.compare_digest(await exactly(client, length), token.encode())
     if not right:
         raise _SocksError(b"\x01\x01")
     await asyncio.get_running_loop().sock_sendall(client, b"\x01\x00")
-
-
-async def _read(client: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = await asyncio.get_running_loop().sock_recv(client, size - len(data))
-        if not more:
-            raise ConnectionAbortedError("the client went away")
-        data += more
-    return data

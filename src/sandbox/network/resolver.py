@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from sandbox.network import dns
+from sandbox.network.sniff import exactly
 
 if TYPE_CHECKING:
     from sandbox.network.dns import Lookup
@@ -50,22 +51,12 @@ async def serve_stream(client: socket.socket, lookup: Lookup) -> None:
     try:
         async with asyncio.timeout(_STREAM):
             while True:
-                size = int.from_bytes(await _exactly(client, 2), "big")
+                size = int.from_bytes(await exactly(client, 2), "big")
                 if not 12 <= size <= dns.MAX_MESSAGE:
                     return
-                response = dns.answer(await _exactly(client, size), lookup)
+                response = dns.answer(await exactly(client, size), lookup)
                 if response is None:
                     return
                 await loop.sock_sendall(client, len(response).to_bytes(2, "big") + response)
     except TimeoutError:
         pass
-
-
-async def _exactly(client: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = await asyncio.get_running_loop().sock_recv(client, size - len(data))
-        if not more:
-            raise ConnectionAbortedError("the stream ended")
-        data += more
-    return data

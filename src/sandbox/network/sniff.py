@@ -139,3 +139,14 @@ async def first_bytes(client: socket.socket) -> tuple[bytes, Sniffed]:
         if len(data) <= len(seen) or len(data) >= MOST:
             return data, Sniffed("other")  # the end, or no end
         seen = data
+
+
+async def exactly(client: socket.socket, size: int) -> bytes:
+    """The next `size` bytes, taken. Raises ConnectionAbortedError when the stream ends before them."""
+    data = b""
+    while len(data) < size:
+        more = await asyncio.get_running_loop().sock_recv(client, size - len(data))
+        if not more:
+            raise ConnectionAbortedError("the stream ended")
+        data += more
+    return data

@@ -67,7 +67,6 @@ class EnvFilter:
         kept.update(self.set)
         return kept
 
-
     def redacted(self, words: Sequence[str] | None, environment: Mapping[str, str]) -> list[str] | None:
         """A command as it may be kept and shown: without values that tenants do not get because they are secrets."""
         secrets = [

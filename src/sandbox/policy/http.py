@@ -111,8 +111,10 @@ def _readings(target: str) -> tuple[list[str], list[str]]:
         raise ValueError("the path contains a backslash or control character")
     if any(_decoded(one) != one for one in as_decoded):
         raise ValueError("the path is encoded twice")
-    # Servers commonly take `//` for `/`; a rule must not depend on whether this one does.
-    return as_sent, [one for at, one in enumerate(as_decoded) if one or at == len(as_decoded) - 1]
+    # Servers commonly take `//` for `/`, and some (Tomcat) `admin;x=1` for `admin`; a rule must not depend on whether
+    # this one does.
+    plain = [one.partition(";")[0] for one in as_decoded]
+    return as_sent, [one for at, one in enumerate(plain) if one or at == len(plain) - 1]
 
 
 def _decoded(text: str) -> str:

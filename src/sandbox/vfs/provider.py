@@ -57,7 +57,6 @@ class FileInfo:
     gid: int = 0
     ino: int = 0
     """Two paths with the same number are the same file (hard links). 0: every path is a file of its own."""
-    rdev: int = 0
     blocks: int | None = None
     """In units of 512 bytes; by default what `size` takes."""
 

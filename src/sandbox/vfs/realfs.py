@@ -195,7 +195,6 @@ class RealFSProvider(Provider):
             0 if told.st_uid == self._uid else SOMEBODY_ELSE,
             0 if told.st_gid == self._gid else SOMEBODY_ELSE,
             ino & 0xFFFF_FFFF_FFFF_FFFF,
-            0,
             told.st_blocks,
         )
 

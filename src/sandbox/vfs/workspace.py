@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandbox.config.trees import remove_tree
+from sandbox.config.whole import write_whole
 from sandbox.errors import NotFound, SandboxError
 from sandbox.vfs.beneath import parent_of
 from sandbox.vfs.carry import (
@@ -229,10 +230,7 @@ class Workspace:
             "started_ns": self._started_ns,
             "applied": self._applied,
         }
-        target = os.path.join(self.directory, "overlay.json")
-        with open(f"{target}.new", "w", encoding="ascii") as file:
-            json.dump(kept, file)
-        os.replace(f"{target}.new", target)
+        write_whole(os.path.join(self.directory, "overlay.json"), json.dumps(kept))
 
 
 def _refusal(change: Change, named: Sequence[str], overwrite: bool) -> str | None:

@@ -56,7 +56,7 @@ TABLE: Mapping[str, Any] = {
     "dns": ALWAYS,
     "containerPrefix": ALWAYS,
     "workdir": ALWAYS,
-    "browser.enabled": refused("the browser has its own sandbox: use `sandbox browser` or the API's browser calls"),
+    "browser.enabled": refused("a browser is not part of this release"),
     "browser.image": ALWAYS,
     "browser.cdpPort": ALWAYS,
     "browser.vncPort": ALWAYS,
