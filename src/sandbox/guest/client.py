@@ -36,7 +36,7 @@ class Guest:
         message, fds = wire.receive(self._channel)
         wire.close_all(fds)
         if message["t"] != "hello" or message.get("v") != VERSION:
-            raise GuestError(f"the guest speaks another version: {message.get('v')!r}, not {VERSION}; run `make demo`, or install again")
+            raise GuestError(f"the guest speaks version {message.get('v')!r}, not {VERSION}: build or install it again")
 
     def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
         """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
