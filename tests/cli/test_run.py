@@ -33,6 +33,20 @@ def test_options_after_the_command_are_the_commands(tmp_path: Path) -> None:
     assert run("--timeout", "20s", "--", "printf", "%s", "--help", cwd=tmp_path).stdout == "--help"
 
 
+def test_a_named_pipe_as_input_stays_the_hosts(tmp_path: Path) -> None:
+    project, fifo = tmp_path / "project", tmp_path / "fifo"
+    project.mkdir()
+    os.mkfifo(fifo, 0o600)
+    both = os.open(fifo, os.O_RDWR)
+    os.write(both, b"line\n")
+    code = "import os; print(os.read(0, 9)); os.fchmod(0, 0o666)"
+    with fifo.open("rb") as given:
+        done = run("python3", "-c", code, cwd=project, stdin=given)
+    os.close(both)
+    assert "line" in done.stdout
+    assert fifo.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_signal_is_told_as_128_and_its_number(tmp_path: Path) -> None:
     assert run("sh", "-c", "kill -KILL $$", cwd=tmp_path).returncode == 137
 

@@ -35,8 +35,8 @@ def foreground(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
     null = os.stat(os.devnull).st_rdev
     kinds = [os.fstat(fd) for fd in (0, 1, 2)]
     given = [sandbox.null if kind.st_rdev == null != 0 else None for kind in kinds]
-    if stat.S_ISFIFO(kinds[0].st_mode):
-        given[0] = 0
+    if stat.S_ISFIFO(kinds[0].st_mode) and os.readlink("/proc/self/fd/0").startswith("pipe:"):
+        given[0] = 0  # one without a name: nobody's file
     # `2>&1`: through one pipe, so that the order stays.
     one = os.path.samestat(kinds[1], kinds[2]) and given[1] is None
     ours, theirs = os.pipe() if one else (-1, -1)
