@@ -35,8 +35,8 @@ def foreground(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
     null = os.stat(os.devnull).st_rdev
     kinds = [os.fstat(fd) for fd in (0, 1, 2)]
     given = [sandbox.null if kind.st_rdev == null != 0 else None for kind in kinds]
-    if stat.S_ISFIFO(kinds[0].st_mode) and os.readlink("/proc/self/fd/0").startswith("pipe:"):
-        given[0] = 0  # one without a name: nobody's file
+    if stat.S_ISFIFO(kinds[0].st_mode) and _nameless(0):
+        given[0] = 0
     # `2>&1`: through one pipe, so that the order stays.
     one = os.path.samestat(kinds[1], kinds[2]) and given[1] is None
     ours, theirs = os.pipe() if one else (-1, -1)
@@ -47,6 +47,14 @@ def foreground(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
     finally:
         for fd in (ours, theirs) if one else ():
             os.close(fd)
+
+
+def _nameless(pipe: int) -> bool:
+    """Whether it is a plain pipe, not a file somewhere that has an owner and a mode."""
+    try:
+        return os.readlink(f"/proc/self/fd/{pipe}").startswith("pipe:")
+    except OSError:
+        return False
 
 
 def _copied(sandbox: Sandbox, command: Sequence[str], given: Sequence[int | None], both: int) -> ExecResult:
