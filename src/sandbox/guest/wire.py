@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from array import array
@@ -22,7 +23,8 @@ MOST_FDS = 64
 def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = ()) -> None:
     """Sends one frame; `fds` ride on its first byte and stay the caller's to close.
 
-    Raises SandboxClosed when nobody is there any more, GuestError when the frame would be too large.
+    Raises SandboxClosed when nobody is there any more, GuestError when the frame would be too large or the kernel
+    lets no more descriptors be sent.
     """
     if fds:
         message["fds"] = len(fds)
@@ -37,6 +39,10 @@ def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = (
         if frame:  # sending nothing to a guest that has answered and ended would fail, and its answer be lost
             sock.sendall(frame)
     except OSError as problem:
+        if problem.errno == errno.ETOOMANYREFS:  # nothing was sent
+            raise GuestError(
+                "too many descriptors are on their way in this user's sockets: a tenant, or another program, holds them"
+            ) from problem
         raise SandboxClosed("the sandbox has ended") from problem
 
 
