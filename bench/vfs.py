@@ -19,17 +19,20 @@ PIECE = 2**20
 FILES = 1000
 TREE = 10_000
 TURNS = 5
-#: What is done in a sandbox, in a directory that the kernel serves.
+#: What is done in a sandbox, in a directory that the kernel serves: the best of five, since the way through the kernel
+#: is to be compared and not what else it has to do (writing back) at the moment.
+BEST = (
+    "import os,time,sys\ndef timed():\n t=time.perf_counter(); work(sys.argv[1]); return time.perf_counter()-t\n"
+    "print(min(timed() for _ in range(5))*1000)"
+)
 INSIDE = {
     "64 MB, written and read": (
-        "import os,time,sys\nt=time.perf_counter()\nfd=os.open(sys.argv[1]+'/big',os.O_RDWR|os.O_CREAT|os.O_TRUNC)\n"
-        "b=bytes(1<<20)\nfor _ in range(64): os.write(fd,b)\nos.lseek(fd,0,0)\nwhile os.read(fd,1<<20): pass\n"
-        "print((time.perf_counter()-t)*1000)"
+        "def work(place):\n fd=os.open(place+'/big',os.O_RDWR|os.O_CREAT|os.O_TRUNC)\n b=bytes(1<<20)\n"
+        " for _ in range(64): os.write(fd,b)\n os.lseek(fd,0,0)\n while os.read(fd,1<<20): pass\n os.close(fd)\n"
     ),
     "500 files": (
-        "import os,time,sys\nt=time.perf_counter()\nfor i in range(500):\n p=sys.argv[1]+'/f%d'%i\n"
-        " os.close(os.open(p,os.O_CREAT|os.O_WRONLY)); os.stat(p); os.unlink(p)\n"
-        "print((time.perf_counter()-t)*1000)"
+        "def work(place):\n for i in range(500):\n  p=place+'/f%d'%i\n"
+        "  os.close(os.open(p,os.O_CREAT|os.O_WRONLY)); os.stat(p); os.unlink(p)\n"
     ),
 }
 
@@ -102,7 +105,7 @@ def _kernel_backed(bench: Bench, scratch: Path, stack: ExitStack) -> Iterator[Ro
 
     def inside(work: str, place: str) -> Case:
         def run() -> float:
-            result = sandbox.exec(["/usr/bin/python3", "-c", INSIDE[work], place])
+            result = sandbox.exec(["/usr/bin/python3", "-c", INSIDE[work] + BEST, place])
             if result.exit_code:
                 raise Failed(result.stderr[-100:])
             return float(result.stdout)
