@@ -86,6 +86,11 @@ class Listener:
                 self._connections.discard(connection)
                 if not self._connections and not self._place.terminals:
                     self._place = None
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # the other side was faster
+            session.writer.close()
             connection.close()
 
 

@@ -89,6 +89,12 @@ class Writer:
                 self._write(memoryview(quoted)[1:-1])
             self._write(tail + b"}}\n")
 
+    def close(self) -> None:
+        """Nothing is sent from now on. Before the descriptor is closed: its number may at once be another's, and a late
+        answer would go there. Whoever is sending must have been made to stop (shutdown)."""
+        with self._lock:
+            self.broken = True
+
     def hung_up(self) -> bool:
         """Whether nobody reads any more."""
         poll = select.poll()
@@ -96,10 +102,8 @@ class Writer:
         return self.broken or bool(poll.poll(0))
 
     def _write(self, data: bytes | memoryview) -> None:
-        if self.broken:
-            return
         view = memoryview(data)
-        while view:
+        while view and not self.broken:
             try:
                 view = view[os.write(self._descriptor, view) :]
             except BlockingIOError:  # the other side shares its non-blocking pipe with us
