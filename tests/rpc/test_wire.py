@@ -58,3 +58,19 @@ def test_nothing_happens_when_nobody_reads_any_more() -> None:
     writer.send({"a": 1})
     assert writer.broken and writer.hung_up()
     os.close(sink)
+
+
+def test_a_late_answer_never_reaches_whoever_has_the_descriptor_next() -> None:
+    read, write = os.pipe()
+    writer = Writer(write)
+    writer.close()
+    os.close(write)
+    other_read, other_write = os.pipe()  # as the next connection: it gets the number that became free
+    if other_write != write:
+        os.dup2(other_write, write)
+    writer.send({"id": 1, "result": "what the other client asked"})
+    os.set_blocking(other_read, False)
+    with pytest.raises(BlockingIOError):
+        os.read(other_read, 100)
+    for fd in {read, write, other_read, other_write}:
+        os.close(fd)

@@ -165,10 +165,12 @@ class Connection:
             if self._finished:
                 return
             self._finished = True
+        self._writer.broken = True  # a hook's late answer is nobody's any more
         try:
             self._finish()
         except OSError:
             pass  # the other side was faster
+        self._writer.close()
         self._reader.join()
         if self._kept is not None:
             self._kept.close()
