@@ -6,6 +6,7 @@ import json
 import os
 from threading import Thread
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
