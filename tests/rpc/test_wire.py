@@ -63,12 +63,10 @@ def test_nothing_happens_when_nobody_reads_any_more() -> None:
 
 def test_a_late_answer_never_reaches_whoever_has_the_descriptor_next() -> None:
     read, write = os.pipe()
+    other_read, other_write = os.pipe()
     writer = Writer(write)
     writer.close()
-    os.close(write)
-    other_read, other_write = os.pipe()  # as the next connection: it gets the number that became free
-    if other_write != write:
-        os.dup2(other_write, write)
+    os.dup2(other_write, write)  # closed, and the number is at once the next connection's
     writer.send({"id": 1, "result": "what the other client asked"})
     os.set_blocking(other_read, False)
     with pytest.raises(BlockingIOError):
