@@ -4,23 +4,16 @@
  * someone who wants a mask to land elsewhere or a bind to show something else. */
 #define _GNU_SOURCE
 #include "guest.h"
+#include "mount.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/mount.h>
 #include <linux/openat2.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define DETACH 2          /* MNT_DETACH and UMOUNT_NOFOLLOW: <sys/mount.h> and <linux/mount.h> do not mix */
-#define NOFOLLOW 8
-#define RECURSIVE 0x8000  /* AT_RECURSIVE */
-#define PRIVATE (1 << 18) /* MS_PRIVATE */
 
 static int open_place(const char *path)
 {
@@ -28,103 +21,7 @@ static int open_place(const char *path)
 	return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
 }
 
-static int open_tree(int dir, const char *path, unsigned flags)
-{
-	return (int)syscall(SYS_open_tree, dir, path, flags | OPEN_TREE_CLOEXEC);
-}
-
-/* Private: what the host mounts later below something shown here would else appear here, too, with none of `set`. */
-static int set_attributes(int mount, unsigned flags, uint64_t set, uint64_t clear)
-{
-	struct mount_attr attr = {.attr_set = set, .attr_clr = clear, .propagation = PRIVATE};
-	return (int)syscall(SYS_mount_setattr, mount, "", flags | AT_EMPTY_PATH, &attr, sizeof attr);
-}
-
-/* Closes what it attaches: nothing that leads to a mount may outlive the set-up. */
-static bool attach(int mount, int target)
-{
-	bool done = mount >= 0 &&
-		    !syscall(SYS_move_mount, mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
-	int saved = errno;
-	close(mount);
-	errno = saved;
-	return done;
-}
-
-static int option(int fs, const char *key, const char *value)
-{
-	return (int)syscall(SYS_fsconfig, fs, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0);
-}
-
-static int new_mount(int fs, unsigned attributes)
-{
-	if (syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		return -1;
-	return (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, attributes);
-}
-
-static int number_option(int fs, const char *key, const char *format, uint64_t value)
-{
-	char text[32];
-	snprintf(text, sizeof text, format, (unsigned long long)value);
-	return option(fs, key, text);
-}
-
-static int new_tmpfs(uint64_t size, uint64_t mode, unsigned attributes)
-{
-	int fs = (int)syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
-	int mount = -1;
-	if (fs >= 0 && !number_option(fs, "mode", "%llo", mode) && (!size || !number_option(fs, "size", "%llu", size)))
-		mount = new_mount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | attributes);
-	int saved = errno;
-	close(fs);
-	errno = saved;
-	return mount;
-}
-
-/* Covers: an empty file and an empty directory that nobody may open, on a tmpfs of their own. Their owner is the
- * tenant's own user, who could change their mode, were they not mounted read-only.
- *
- * Before Linux 6.15 only a mount that is somewhere can be cloned, so the tmpfs is put on top of `/` until the place is
- * furnished. No path leads to it there: ours begin at the root that it lies on. */
-static int covers = -1;
-
-static bool make_covers(void)
-{
-	int tmpfs = new_tmpfs(4096, 0755, MOUNT_ATTR_NOEXEC);
-	int root = open("/", O_PATH | O_CLOEXEC);
-	covers = tmpfs < 0 ? -1 : openat(tmpfs, ".", O_PATH | O_CLOEXEC);
-	bool made = covers >= 0 && root >= 0 && !mknodat(covers, "file", S_IFREG, 0) && !mkdirat(covers, "dir", 0) &&
-		    attach(tmpfs, root);
-	close(root);
-	return made;
-}
-
-/* "." because no other name leads there. */
-static void drop_covers(void)
-{
-	if (covers >= 0 && (fchdir(covers) || syscall(SYS_umount2, ".", DETACH) || chdir("/") || close(covers)))
-		fail("mounts", "covers");
-}
-
-static bool mask(struct cbor op, int target, const char *path, bool directory)
-{
-	struct stat st;
-	if (fstat(target, &st))
-		return false;
-	if (S_ISLNK(st.st_mode) || directory != S_ISDIR(st.st_mode)) {
-		errno = S_ISLNK(st.st_mode) ? ELOOP : directory ? ENOTDIR : EISDIR;
-		return false;
-	}
-	if (tripwire(op, target, path, directory))
-		return true;
-	if (covers < 0 && !make_covers())
-		return false;
-	int copy = open_tree(covers, directory ? "dir" : "file", OPEN_TREE_CLONE);
-	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && attach(copy, target);
-}
-
-static bool bind_mount(struct cbor op, int target)
+static bool mount_bind(struct cbor op, int target)
 {
 	bool ro, dev;
 	char *from = cbor_get_cstring(op, "from");
@@ -160,48 +57,7 @@ static bool remount(struct cbor op, int target)
 	return !set_attributes(target, 0, ro ? MOUNT_ATTR_RDONLY : 0, ro ? 0 : MOUNT_ATTR_RDONLY);
 }
 
-/* overlayfs splits `lowerdir` at colons and takes a backslash as an escape. */
-static bool overlay_path(int fs, struct cbor op, const char *key, const char *name)
-{
-	char *path = cbor_get_cstring(op, key);
-	char *escaped = path ? malloc(2 * strlen(path) + 1) : NULL, *to = escaped;
-	if (!escaped)
-		return false;
-	for (char *from = path; *from; from++) {
-		if (*from == ':' || *from == '\\')
-			*to++ = '\\';
-		*to++ = *from;
-	}
-	*to = 0;
-	bool done = !option(fs, name, escaped);
-	free(path), free(escaped);
-	return done;
-}
-
-static bool make_layer(struct cbor op, const char *key)
-{
-	bool make;
-	char *path = cbor_get_cstring(op, key);
-	bool done = path && cbor_get_bool(op, "make", false, &make) && (!make || !mkdir(path, 0755) || errno == EEXIST);
-	free(path);
-	return done;
-}
-
-static bool overlay(struct cbor op, int target)
-{
-	if (!make_layer(op, "upper") || !make_layer(op, "work"))
-		return false;
-	int fs = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
-	/* userxattr: the only kind of whiteout and opaque mark a user namespace may write. */
-	if (fs < 0 || option(fs, "userxattr", NULL) || !overlay_path(fs, op, "lower", "lowerdir") ||
-	    !overlay_path(fs, op, "upper", "upperdir") || !overlay_path(fs, op, "work", "workdir"))
-		return false;
-	int mount = new_mount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-	close(fs);
-	return attach(mount, target);
-}
-
-static bool tmpfs(struct cbor op, int target)
+static bool mount_tmpfs(struct cbor op, int target)
 {
 	uint64_t size, mode;
 	if (!cbor_get_uint(op, "size", INT64_MAX, 0, &size) || !cbor_get_uint(op, "mode", 07777, 0755, &mode))
@@ -255,7 +111,7 @@ static bool make_link(struct cbor op, char *path)
 static bool unmount(struct cbor op, const char *path)
 {
 	bool remove;
-	if (!cbor_get_bool(op, "remove", false, &remove) || syscall(SYS_umount2, path, DETACH | NOFOLLOW))
+	if (!cbor_get_bool(op, "remove", false, &remove) || detach(path))
 		return false;
 	return !remove || !rmdir(path) || !unlink(path);
 }
@@ -275,17 +131,17 @@ static bool operate(struct cbor op, char *path)
 	if (target < 0)
 		return false;
 	if (cbor_is(kind, "tmpfs"))
-		done = tmpfs(op, target);
+		done = mount_tmpfs(op, target);
 	else if (cbor_is(kind, "remount"))
 		done = remount(op, target);
 	else if (cbor_is(kind, "mask"))
-		done = mask(op, target, path, directory);
+		done = mount_mask(op, target, path, directory);
 	else if (cbor_is(kind, "bind"))
-		done = bind_mount(op, target);
+		done = mount_bind(op, target);
 	else if (cbor_is(kind, "overlay"))
-		done = overlay(op, target);
+		done = mount_overlay(op, target);
 	else if (cbor_is(kind, "fuse"))
-		done = fuse(op, target);
+		done = mount_fuse(op, target);
 	else
 		errno = EINVAL;
 	int saved = errno;
@@ -373,51 +229,4 @@ void furnish(struct cbor setup)
 	each(setup, "mounts", do_mount);
 	drop_covers();
 	umask(022);
-}
-
-/* The nodes in /dev are often the host's own, bound here. A tenant whose user is the host's root owns them: a mode he
- * changes is changed for everybody. On a read-only mount he cannot, and devices work all the same. The directory, too: it
- * would be a scratch place without a bound. Terminals are this place's own, and so is what the plan mounts here later. */
-void protect_devices(void)
-{
-	int dev = open("/dev", O_PATH | O_CLOEXEC), pts = open("/dev/pts", O_PATH | O_CLOEXEC);
-	if (dev < 0 || set_attributes(dev, RECURSIVE, MOUNT_ATTR_RDONLY, 0) ||
-	    (pts >= 0 && set_attributes(pts, 0, 0, MOUNT_ATTR_RDONLY)))
-		fail("dev", "/dev");
-	close(dev), close(pts);
-}
-
-/* What /proc tells of the machine is the host root's, too, and has one mode for the host and every sandbox. A tenant who
- * is that user can change nothing in there, not even of his own processes. What we ourselves still have to write goes
- * through a copy of the mount, which is without the read-only ones in it. */
-static void seal_proc(void)
-{
-	struct stat st;
-	int proc = open("/proc", O_PATH | O_CLOEXEC);
-	place.maps = open_tree(proc, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
-	if (place.maps < 0 || stat("/proc/version", &st))
-		fail("proc", "/proc");
-	bool root = st.st_uid == geteuid();
-	if (root && set_attributes(proc, 0, MOUNT_ATTR_RDONLY, 0))
-		fail("proc", "/proc");
-	/* The group of root's is worth having, other users' is theirs alone, and on directories the bit has its uses. */
-	place.set_id = S_ISUID | (root ? S_ISGID : 0);
-	close(proc);
-}
-
-/* bubblewrap and the container engines make these read-only; where one has not, we do. */
-void protect_proc(void)
-{
-	static const char *const paths[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
-	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-		struct statvfs st;
-		if (statvfs(paths[i], &st) ? errno == ENOENT : st.f_flag & ST_RDONLY)
-			continue;
-		int target = open(paths[i], O_PATH | O_CLOEXEC);
-		int copy = open_tree(AT_FDCWD, paths[i], OPEN_TREE_CLONE | RECURSIVE);
-		if (target < 0 || copy < 0 || set_attributes(copy, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || !attach(copy, target))
-			fail("proc", paths[i]);
-		close(target);
-	}
-	seal_proc();
 }

@@ -4,43 +4,32 @@
  * Until then nobody answers: nothing after this may ask the mount for anything, or the set-up would wait for itself. */
 #define _GNU_SOURCE
 #include "guest.h"
+#include "mount.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/mount.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static bool option(int fs, const char *key, const char *value)
+static bool configure(int fs, int device, const char *rootmode, bool permissions)
 {
-	return !syscall(SYS_fsconfig, fs, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG, key, value, 0);
-}
-
-static bool mount_at(int fs, int device, int target, const char *rootmode, bool permissions, unsigned attributes)
-{
-	char number[16];
-	snprintf(number, sizeof number, "%d", device);
 	/* default_permissions: the kernel holds tenants to owner and mode. allow_other: tenants live in a user namespace
 	 * below ours, which without it counts as somebody else. Owner 0 is who we are here, and so is every tenant. */
-	if (!option(fs, "source", "sandbox") || !option(fs, "fd", number) || !option(fs, "rootmode", rootmode) ||
-	    !option(fs, "user_id", "0") || !option(fs, "group_id", "0") || !option(fs, "max_read", "1048576") ||
-	    (permissions && !option(fs, "default_permissions", NULL)) || !option(fs, "allow_other", NULL) ||
-	    syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
-		return false;
-	int mount = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | attributes);
-	bool done = mount >= 0 && !syscall(SYS_move_mount, mount, "", target, "",
-					   MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
-	close(mount);
-	return done;
+	return !option(fs, "source", "sandbox") && !number_option(fs, "fd", "%llu", (uint64_t)device) &&
+	       !option(fs, "rootmode", rootmode) && !option(fs, "user_id", "0") && !option(fs, "group_id", "0") &&
+	       !option(fs, "max_read", "1048576") && (!permissions || !option(fs, "default_permissions", NULL)) &&
+	       !option(fs, "allow_other", NULL);
 }
 
 bool fuse_mount(int device, int target, const char *rootmode, bool permissions, unsigned attributes)
 {
 	int fs = (int)syscall(SYS_fsopen, "fuse", FSOPEN_CLOEXEC);
-	bool done = fs >= 0 && mount_at(fs, device, target, rootmode, permissions, attributes);
+	int mount = fs < 0 || !configure(fs, device, rootmode, permissions)
+			    ? -1
+			    : new_mount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | attributes);
+	bool done = attach(mount, target);
 	int saved = errno;
 	if (fs >= 0)
 		close(fs);
@@ -48,7 +37,7 @@ bool fuse_mount(int device, int target, const char *rootmode, bool permissions, 
 	return done;
 }
 
-bool fuse(struct cbor op, int target)
+bool mount_fuse(struct cbor op, int target)
 {
 	char *path = cbor_get_cstring(op, "device"), *name = cbor_get_cstring(op, "name");
 	if (!path || !name || strlen(name) >= sizeof *place.names || place.nsockets == FDS_OUT) {

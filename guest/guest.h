@@ -41,9 +41,12 @@ extern struct channel host;
 noreturn void fail(const char *step, const char *path);
 
 void furnish(struct cbor setup);               /* furnish.c */
-void protect_devices(void);
+bool mount_mask(struct cbor op, int target, const char *path, bool directory); /* mask.c */
+void drop_covers(void);
+bool mount_overlay(struct cbor op, int target);      /* overlay.c */
+void protect_devices(void);                    /* protect.c */
 void protect_proc(void);
-bool fuse(struct cbor op, int target);         /* fuse.c */
+bool mount_fuse(struct cbor op, int target);         /* fuse.c */
 bool fuse_mount(int device, int target, const char *rootmode, bool permissions, unsigned attributes);
 bool tripwire(struct cbor op, int target, const char *path, bool directory); /* tripwire.c */
 size_t tripwires_count(void);

@@ -8,6 +8,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+pytest_plugins = ["tests.network.room", "tests.network.furnished"]  # their fixtures
+
 #: Everything here is about walls. Elsewhere a module or a test says so: `pytestmark = pytest.mark.walls`.
 WALLS = ("engines", "guest", "security", "test_sandbox.py", "test_aio.py")
 

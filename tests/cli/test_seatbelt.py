@@ -14,7 +14,7 @@ from sandbox.config.model import Config
 from sandbox.engines import seatbelt
 from sandbox.engines.choose import choose
 from sandbox.errors import EngineUnavailable, SandboxError
-from tests.network.room import Origin, origin_fixture  # noqa: F401 - fixture
+from tests.network.room import Origin
 
 
 @pytest.fixture

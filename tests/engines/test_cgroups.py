@@ -52,4 +52,3 @@ def test_sweeping_spares_the_living(tmp_path: Path) -> None:
     with limited(tmp_path, memory="64m"):
         cgroup_tree.sweep()
         assert group_of_this_process().is_dir()
-

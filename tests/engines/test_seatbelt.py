@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.config.model import Config
 from sandbox.engines.seatbelt import arguments, profile, proxy_environment, ssh_proxy_script
-from tests.network.room import Listener, echo, listener_fixture  # noqa: F401 - fixture
+from tests.network.room import echo
 from tests.network.test_proxy import Proxy
 
 GOLDEN = Path(__file__).parent / "golden"

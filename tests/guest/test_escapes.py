@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest.driver import WAIT, Place, descendants, drain, launch
+from tests.guest.driver import WAIT, Command, Place, descendants, drain, launch
 
 SECRET = b"the host's own secret"
 
@@ -149,12 +149,10 @@ def test_the_guests_descriptors_cannot_be_taken(house: tuple[Place, Path]) -> No
 def test_a_helper_of_the_guest_cannot_be_caught_alive(house: tuple[Place, Path]) -> None:
     # It is a fork of the guest and holds its control socket; while it works a tenant sees it.
     place, _ = house
-    hunter = place.start(
-        "/usr/bin/python3",
-        "-u",
-        "-c",
-        textwrap.dedent("""
-        import os, sys
+    hunter = _hunt(
+        place,
+        """
+        import os
         print('up')
         seen = 0
         while seen < 20:
@@ -165,10 +163,8 @@ def test_a_helper_of_the_guest_cannot_be_caught_alive(house: tuple[Place, Path])
                     for n in range(12):
                         os.open(f'/proc/{pid}/fd/{n}', os.O_RDWR); print('ESCAPED')
                 except OSError: pass
-    """),
+        """,
     )
-    hunter.started()
-    os.read(hunter.stdout, 3)
     while not _ended(hunter.line.socket):
         place.file("list", "/usr/bin")
     assert b"ESCAPED" not in hunter.wait().out
@@ -176,11 +172,9 @@ def test_a_helper_of_the_guest_cannot_be_caught_alive(house: tuple[Place, Path])
 
 def test_a_helper_or_a_start_that_a_tenant_stops_holds_up_nobody(house: tuple[Place, Path]) -> None:
     place, _ = house
-    hunter = place.start(
-        "/usr/bin/python3",
-        "-u",
-        "-c",
-        textwrap.dedent("""
+    hunter = _hunt(
+        place,
+        """
         import os, signal
         print('up')
         while True:  # whoever comes next: the kernel tells the last number that it gave out
@@ -189,16 +183,22 @@ def test_a_helper_or_a_start_that_a_tenant_stops_holds_up_nobody(house: tuple[Pl
                 try:
                     if pid != os.getpid(): os.kill(pid, signal.SIGSTOP)
                 except OSError: pass
-    """),
+        """,
     )
-    hunter.started()
-    os.read(hunter.stdout, 3)
     for _ in range(100):
         answer, fds = place.file("list", "/usr/bin")
         assert answer["t"] in ("done", "failed") and not fds
     hunter.line.close()  # which kills it
     for output in (hunter.stdout, hunter.stderr):
         drain(output)
+
+
+def _hunt(place: Place, code: str) -> Command:
+    """A tenant that runs `code` until the end, and has begun: it has said `up`."""
+    hunter = place.start("/usr/bin/python3", "-u", "-c", textwrap.dedent(code))
+    hunter.started()
+    assert os.read(hunter.stdout, 2) == b"up"
+    return hunter
 
 
 def _ended(line: socket.socket) -> bool:

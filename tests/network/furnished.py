@@ -68,8 +68,8 @@ class Furnished:
         self.thread.close()
 
 
-@pytest.fixture(name="furnished")
-def furnished_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Furnished]]:
+@pytest.fixture
+def furnished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Furnished]]:
     """Makes furnished places from a network configuration."""
     project = tmp_path / "project"
     project.mkdir()

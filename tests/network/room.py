@@ -1,7 +1,4 @@
-"""A walled place with its gate, and origins on the loopback that the policy's resolver hook gives names to.
-
-Test modules import the fixtures they use by their long names.
-"""
+"""A walled place with its gate, and origins on the loopback that the policy's resolver hook gives names to."""
 
 from __future__ import annotations
 
@@ -20,6 +17,8 @@ from sandbox.result import ExecResult
 from sandbox.sandbox import Sandbox
 
 Event = dict[str, Any]
+
+LOCAL = ["127.0.0.1"]  # as an entry of allowed_hosts: the explicit exception that lets names lead to the loopback
 
 
 class Heard:
@@ -86,8 +85,11 @@ class Walled:
         self.sandbox.close()
 
 
-@pytest.fixture(name="walled")
-def walled_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Walled]]:
+Walls = Callable[..., Walled]
+
+
+@pytest.fixture
+def walled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Walls]:
     """Makes walled places: `walled(names={"a.test": ["127.0.0.1"]}, allowed_hosts=[…])`."""
     project = tmp_path / "project"
     project.mkdir()
@@ -142,8 +144,8 @@ class Origin:
         self.server.server_close()
 
 
-@pytest.fixture(name="origin")
-def origin_fixture() -> Iterator[Origin]:
+@pytest.fixture
+def origin() -> Iterator[Origin]:
     one = Origin()
     yield one
     one.close()
@@ -179,8 +181,11 @@ class Listener:
         self._socket.close()
 
 
-@pytest.fixture(name="listener")
-def listener_fixture() -> Iterator[Callable[[Callable[[socket.socket], None]], Listener]]:
+Listen = Callable[[Callable[[socket.socket], None]], Listener]
+
+
+@pytest.fixture
+def listener() -> Iterator[Listen]:
     made: list[Listener] = []
 
     def make(serve: Callable[[socket.socket], None]) -> Listener:

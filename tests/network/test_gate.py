@@ -12,29 +12,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.network.room import (  # noqa: F401 - fixtures
-    Listener,
-    Origin,
-    Walled,
-    echo,
-    listener_fixture,
-    open_descriptors,
-    origin_fixture,
-    walled_fixture,
-)
+from tests.network.room import LOCAL, Listen, Origin, Walls, echo, open_descriptors
 
 pytestmark = pytest.mark.walls
-
-Walls = Callable[..., Walled]
-Listen = Callable[[Callable[[socket.socket], None]], Listener]
-
-LOCAL = ["127.0.0.1"]  # as an entry of allowed_hosts: the explicit exception that lets names lead to the loopback
 
 
 # -- allowed

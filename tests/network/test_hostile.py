@@ -5,27 +5,13 @@ from __future__ import annotations
 import resource
 import socket
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from sandbox.network import door
-from tests.network.room import (  # noqa: F401 - fixtures
-    Listener,
-    Origin,
-    Walled,
-    echo,
-    listener_fixture,
-    open_descriptors,
-    origin_fixture,
-    walled_fixture,
-)
+from tests.network.room import LOCAL, Listen, Origin, Walled, Walls, echo, open_descriptors
 
 pytestmark = pytest.mark.walls
-
-Walls = Callable[..., Walled]
-Listen = Callable[[Callable[[socket.socket], None]], Listener]
-LOCAL = ["127.0.0.1"]
 
 
 def resident() -> int:

@@ -15,9 +15,7 @@ import pytest
 
 from sandbox.network.hooks import Hooks
 from sandbox.network.message import Request
-from tests.network.furnished import Furnished, furnished_fixture
-
-__all__ = ["furnished_fixture"]
+from tests.network.furnished import Furnished
 
 pytestmark = pytest.mark.walls
 

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 
 from sandbox.config.model import Network
 from sandbox.network.watch import Watch
-from tests.network.room import (  # noqa: F401 - fixtures
-    Heard,
-    Listener,
-    Origin,
-    echo,
-    listener_fixture,
-    origin_fixture,
-)
-
-LOCAL = ["127.0.0.1"]
+from tests.network.room import LOCAL, Heard, Listener, Origin, echo
 
 
 class Proxy:

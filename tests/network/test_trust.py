@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.network.trust import key_store, trusted
-from tests.network.furnished import Furnished, furnished_fixture
-
-__all__ = ["furnished_fixture"]
+from tests.network.furnished import Furnished
 
 Make = Callable[..., Furnished]
 

@@ -13,13 +13,9 @@ from sandbox.errors import Denied
 from sandbox.network.message import Request, Response
 from sandbox.rpc.hooked import answer, named
 from sandbox.rpc.hooks import remote_hooks
-from tests.network.room import Origin, Walled, origin_fixture, walled_fixture
-
-__all__ = ["origin_fixture", "walled_fixture"]
+from tests.network.room import LOCAL, Origin, Walled
 
 pytestmark = pytest.mark.walls
-
-LOCAL = ["127.0.0.1"]
 
 
 class Client:

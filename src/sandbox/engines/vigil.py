@@ -28,9 +28,6 @@ DELAY = 0.25  # seconds of life before the watch begins
 MOST = 4096  # covers put on in one life
 FEW = 100  # told one by one
 BINDING = 0.005  # a socket's name appears a little before the kernel lists whose it is
-IN_CREATE, IN_MOVED_TO = 0x100, 0x80
-IN_IGNORED = 0x8000
-IN_ONLYDIR, IN_DONT_FOLLOW, IN_ISDIR, IN_Q_OVERFLOW = 0x01000000, 0x02000000, 0x40000000, 0x4000
 
 
 def undo_redirections(repositories: list[str], tell: Callable[[str, str, str], object]) -> None:
@@ -203,52 +200,42 @@ class Vigil:
 
 
 class Watches:
-    """inotify, as far as it is needed: names that appear in directories."""
+    """Names that appear in directories."""
 
     def __init__(self) -> None:
-        import ctypes
+        from sandbox.inotify import Inotify
 
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self.fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self.fd < 0:
-            raise OSError(ctypes.get_errno(), "inotify cannot be used")
+        self._inotify = Inotify()
+        self.fd = self._inotify.fd
         self._places: dict[int, str] = {}
 
     def __enter__(self) -> Watches:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self.fd)
+        self._inotify.close()
 
     def add(self, directory: str) -> bool:
         """Watches one directory; False when the kernel's bound is reached."""
-        import ctypes
-        import errno
+        from errno import ENOSPC
 
-        wanted = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR | IN_DONT_FOLLOW
-        number = self._libc.inotify_add_watch(self.fd, os.fsencode(directory), wanted)
-        if number < 0:
-            return ctypes.get_errno() != errno.ENOSPC  # gone again, or unreadable and so covered whole
+        from sandbox.inotify import CREATE, DONT_FOLLOW, MOVED_TO, ONLY_DIR
+
+        try:
+            number = self._inotify.add(directory, CREATE | MOVED_TO | ONLY_DIR | DONT_FOLLOW)
+        except OSError as problem:
+            return problem.errno != ENOSPC  # gone again, or unreadable and so covered whole
         self._places[number] = directory
         return True
 
     def read(self) -> Iterator[tuple[str | None, bool]]:
         """What appeared: path and whether it is a directory. A None says that some was lost."""
-        from struct import Struct
+        from sandbox.inotify import IGNORED, IS_DIR, OVERFLOW
 
-        header = Struct("iIII")
-        try:
-            data = os.read(self.fd, 2**18)
-        except BlockingIOError:
-            return
-        at = 0
-        while at < len(data):
-            number, mask, _, length = header.unpack_from(data, at)
-            name = os.fsdecode(data[at + header.size : at + header.size + length].rstrip(b"\0"))
-            at += header.size + length
-            if mask & IN_Q_OVERFLOW:
+        for number, mask, _, name in self._inotify.read():
+            if mask & OVERFLOW:
                 yield None, False
-            elif mask & IN_IGNORED:  # the directory is gone; a tenant may make and remove any number
+            elif mask & IGNORED:  # the directory is gone; a tenant may make and remove any number
                 self._places.pop(number, None)
             elif number in self._places and name:
-                yield f"{self._places[number].rstrip('/')}/{name}", bool(mask & IN_ISDIR)
+                yield f"{self._places[number].rstrip('/')}/{name}", bool(mask & IS_DIR)

@@ -5,29 +5,24 @@ The tree is a tenant's to rearrange, so every look into it goes through `openat2
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
-from struct import Struct
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from sandbox import inotify
 from sandbox.vfs.beneath import opened
 from sandbox.vfs.provider import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-IN_ATTRIB, IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO = 0x4, 0x8, 0x40, 0x80
-IN_CREATE, IN_DELETE, IN_Q_OVERFLOW, IN_IGNORED, IN_ISDIR = 0x100, 0x200, 0x4000, 0x8000, 0x40000000
-IN_ONLYDIR = 0x01000000
-WATCHED = IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE
+WATCHED = (
+    inotify.ATTRIB | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.MOVED_TO | inotify.CREATE | inotify.DELETE
+)
 # The kernel's own bound per user is often lower and is told by ENOSPC.
 MOST_DIRECTORIES = 65536
 MOST_DEEP = 64
-
-_EVENT = Struct("iIII")
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Watch:
@@ -47,9 +42,7 @@ class Watch:
         self._emit = emit
         self._report = report
         self._complained = False
-        self._inotify = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-        if self._inotify < 0:
-            raise OSError(ctypes.get_errno(), "inotify cannot be used")
+        self._inotify = inotify.Inotify()
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC)
         # Watch number -> the tree it is in and the path below that.
         self._places: dict[int, tuple[str, str]] = {}
@@ -63,7 +56,8 @@ class Watch:
         """Tells what has happened until now, then ends."""
         os.write(self._waker, b".")
         self._thread.join()
-        for fd in (self._inotify, self._wake, self._waker, *self._trees.values()):
+        self._inotify.close()
+        for fd in (self._wake, self._waker, *self._trees.values()):
             os.close(fd)
 
     def _add(self, tree: str, path: str, *, tell: bool) -> None:
@@ -73,8 +67,7 @@ class Watch:
             return
         try:
             with opened(self._trees[tree], path, os.O_RDONLY | os.O_DIRECTORY) as fd:
-                number = _libc.inotify_add_watch(self._inotify, f"/proc/self/fd/{fd}".encode(), WATCHED | IN_ONLYDIR)
-                if number < 0 or len(self._places) >= MOST_DIRECTORIES:
+                if len(self._places) >= MOST_DIRECTORIES or not (number := self._number(fd)):
                     self._incomplete()
                     return
                 new = number not in self._places
@@ -90,6 +83,12 @@ class Watch:
             if is_dir:
                 self._add(tree, place, tell=tell)
 
+    def _number(self, directory: int) -> int:
+        try:
+            return self._inotify.add(f"/proc/self/fd/{directory}", WATCHED | inotify.ONLY_DIR)
+        except OSError:
+            return 0  # the kernel's numbers begin at 1
+
     def _incomplete(self) -> None:
         if not self._complained:
             self._complained = True
@@ -97,53 +96,43 @@ class Watch:
 
     def _run(self) -> None:
         poller = select.poll()
-        poller.register(self._inotify, select.POLLIN)
+        poller.register(self._inotify.fd, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
         ending = False
         while not ending:
             ending = any(fd == self._wake for fd, _ in poller.poll())
-            while data := self._read():
-                self._events(data)
+            while happened := self._inotify.read():
+                self._events(happened)
             self._flush()
 
-    def _read(self) -> bytes:
-        try:
-            return os.read(self._inotify, 1 << 16)
-        except BlockingIOError:
-            return b""
-
-    def _events(self, data: bytes) -> None:
-        at = 0
-        while at < len(data):
-            number, mask, cookie, length = _EVENT.unpack_from(data, at)
-            name = os.fsdecode(data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0"))
-            at += _EVENT.size + length
-            if mask & IN_Q_OVERFLOW:
+    def _events(self, happened: list[tuple[int, int, int, str]]) -> None:
+        for number, mask, cookie, name in happened:
+            if mask & inotify.OVERFLOW:
                 self._report("file events came faster than they could be told: some are missing")
-            elif mask & IN_IGNORED:
+            elif mask & inotify.IGNORED:
                 self._places.pop(number, None)
             elif number in self._places and name:
                 tree, directory = self._places[number]
                 self._one(tree, join(directory, name), mask, cookie)
 
     def _one(self, tree: str, path: str, mask: int, cookie: int) -> None:
-        is_dir = bool(mask & IN_ISDIR)
-        if mask & IN_CREATE:
+        is_dir = bool(mask & inotify.IS_DIR)
+        if mask & inotify.CREATE:
             self._tell("mkdir" if is_dir else "create", tree, path)
             if is_dir:
                 self._add(tree, path, tell=True)
-        elif mask & IN_CLOSE_WRITE:
+        elif mask & inotify.CLOSE_WRITE:
             self._tell("write", tree, path)
-        elif mask & IN_DELETE:
+        elif mask & inotify.DELETE:
             self._tell("remove", tree, path)
-        elif mask & IN_MOVED_FROM:
+        elif mask & inotify.MOVED_FROM:
             self._flush()
             self._moving[cookie] = tree + path
-        elif mask & IN_MOVED_TO:
+        elif mask & inotify.MOVED_TO:
             self._tell("rename" if self._moving.pop(cookie, None) else "create", tree, path)
             if is_dir:
                 self._add(tree, path, tell=True)  # most often the same watch, at its new path
-        elif mask & IN_ATTRIB and not is_dir:
+        elif mask & inotify.ATTRIB and not is_dir:
             self._tell("setattr", tree, path)
 
     def _flush(self) -> None:

@@ -1,0 +1,51 @@
+/* Masks: what is blocked lies under a cover, or under a tripwire where one is to tell of attempts. */
+#define _GNU_SOURCE
+#include "guest.h"
+#include "mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Covers: an empty file and an empty directory that nobody may open, on a tmpfs of their own. Their owner is the
+ * tenant's own user, who could change their mode, were they not mounted read-only.
+ *
+ * Before Linux 6.15 only a mount that is somewhere can be cloned, so the tmpfs is put on top of `/` until the place is
+ * furnished. No path leads to it there: ours begin at the root that it lies on. */
+static int covers = -1;
+
+static bool make_covers(void)
+{
+	int tmpfs = new_tmpfs(4096, 0755, MOUNT_ATTR_NOEXEC);
+	int root = open("/", O_PATH | O_CLOEXEC);
+	covers = tmpfs < 0 ? -1 : openat(tmpfs, ".", O_PATH | O_CLOEXEC);
+	bool made = covers >= 0 && root >= 0 && !mknodat(covers, "file", S_IFREG, 0) && !mkdirat(covers, "dir", 0) &&
+		    attach(tmpfs, root);
+	close(root);
+	return made;
+}
+
+/* "." because no other name leads there. */
+void drop_covers(void)
+{
+	if (covers >= 0 && (fchdir(covers) || detach(".") || chdir("/") || close(covers)))
+		fail("mounts", "covers");
+}
+
+bool mount_mask(struct cbor op, int target, const char *path, bool directory)
+{
+	struct stat st;
+	if (fstat(target, &st))
+		return false;
+	if (S_ISLNK(st.st_mode) || directory != S_ISDIR(st.st_mode)) {
+		errno = S_ISLNK(st.st_mode) ? ELOOP : directory ? ENOTDIR : EISDIR;
+		return false;
+	}
+	if (tripwire(op, target, path, directory))
+		return true;
+	if (covers < 0 && !make_covers())
+		return false;
+	int copy = open_tree(covers, directory ? "dir" : "file", OPEN_TREE_CLONE);
+	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && attach(copy, target);
+}

@@ -1,0 +1,57 @@
+/* /dev and /proc: what a tenant finds there is partly the host's own, so nothing in it can be changed. */
+#define _GNU_SOURCE
+#include "guest.h"
+#include "mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* The nodes in /dev are often the host's own, bound here. A tenant whose user is the host's root owns them: a mode he
+ * changes is changed for everybody. On a read-only mount he cannot, and devices work all the same. The directory, too: it
+ * would be a scratch place without a bound. Terminals are this place's own, and so is what the plan mounts here later. */
+void protect_devices(void)
+{
+	int dev = open("/dev", O_PATH | O_CLOEXEC), pts = open("/dev/pts", O_PATH | O_CLOEXEC);
+	if (dev < 0 || set_attributes(dev, RECURSIVE, MOUNT_ATTR_RDONLY, 0) ||
+	    (pts >= 0 && set_attributes(pts, 0, 0, MOUNT_ATTR_RDONLY)))
+		fail("dev", "/dev");
+	close(dev), close(pts);
+}
+
+/* What /proc tells of the machine is the host root's, too, and has one mode for the host and every sandbox. A tenant who
+ * is that user can change nothing in there, not even of his own processes. What we ourselves still have to write goes
+ * through a copy of the mount, which is without the read-only ones in it. */
+static void seal_proc(void)
+{
+	struct stat st;
+	int proc = open("/proc", O_PATH | O_CLOEXEC);
+	place.maps = open_tree(proc, "", OPEN_TREE_CLONE | AT_EMPTY_PATH);
+	if (place.maps < 0 || stat("/proc/version", &st))
+		fail("proc", "/proc");
+	bool root = st.st_uid == geteuid();
+	if (root && set_attributes(proc, 0, MOUNT_ATTR_RDONLY, 0))
+		fail("proc", "/proc");
+	/* The group of root's is worth having, other users' is theirs alone, and on directories the bit has its uses. */
+	place.set_id = S_ISUID | (root ? S_ISGID : 0);
+	close(proc);
+}
+
+/* bubblewrap and the container engines make these read-only; where one has not, we do. */
+void protect_proc(void)
+{
+	static const char *const paths[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
+	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+		struct statvfs st;
+		if (statvfs(paths[i], &st) ? errno == ENOENT : st.f_flag & ST_RDONLY)
+			continue;
+		int target = open(paths[i], O_PATH | O_CLOEXEC);
+		int copy = open_tree(AT_FDCWD, paths[i], OPEN_TREE_CLONE | RECURSIVE);
+		if (target < 0 || copy < 0 || set_attributes(copy, RECURSIVE, MOUNT_ATTR_RDONLY, 0) || !attach(copy, target))
+			fail("proc", paths[i]);
+		close(target);
+	}
+	seal_proc();
+}
