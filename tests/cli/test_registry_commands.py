@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sandbox import get_vm
 from sandbox.registry import ends
+from tests.cli.person import Person
 from tests.sandboxes import Command, program
 
 pytestmark = pytest.mark.walls
@@ -28,46 +26,6 @@ def detached(cli: Command) -> str:
     done = cli("run", "--detach", "--", "sh", "-c", "echo up; exec sleep 1000")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-class Terminal:
-    """A person at a terminal: what they type and what they see."""
-
-    def __init__(self, master: int) -> None:
-        self.master = master
-        self.seen = ""
-
-    def type(self, keys: str) -> None:
-        os.write(self.master, keys.encode())
-
-    def sees(self, text: str) -> None:
-        """Returns when `text` has been shown."""
-        while text not in self.seen:
-            self.seen += self._read()
-
-    def ends(self) -> None:
-        try:
-            while piece := self._read():
-                self.seen += piece
-        except OSError:
-            pass
-
-    def _read(self) -> str:
-        return os.read(self.master, 65536).decode(errors="replace")
-
-
-@contextmanager
-def at_a_terminal(*words: str) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
-    master, slave = pty.openpty()
-    os.set_inheritable(slave, True)
-    process = subprocess.Popen([*program(), *words], stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
-    os.close(slave)
-    try:
-        yield Terminal(master), process
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
 
 
 def test_a_detached_sandbox_prints_its_id_and_lives_on(cli: Command, detached: str) -> None:
@@ -83,6 +41,12 @@ def test_a_detached_sandbox_that_cannot_start_says_why_in_front(cli: Command) ->
     assert (done.returncode, done.stdout) == (125, "")
     assert "/no/such/project" in done.stderr
     assert json.loads(cli("list", "--json").stdout) == []
+
+
+def test_a_command_that_is_not_there_is_told_in_front_too(cli: Command) -> None:
+    done = cli("run", "--detach", "--", "no-such-command")
+    assert (done.returncode, done.stdout) == (127, "")
+    assert "no-such-command" in done.stderr
 
 
 def test_list_can_be_limited_to_those_that_run(cli: Command, detached: str) -> None:
@@ -106,11 +70,11 @@ def test_logs_are_what_it_printed(cli: Command) -> None:
 def test_logs_on_a_terminal_show_escape_sequences_instead_of_obeying_them(cli: Command) -> None:
     id = cli("run", "-d", "--", "printf", r"\033]0;owned\007\n").stdout.strip()
     cli("logs", "--follow", id)
-    with at_a_terminal("logs", id) as (terminal, process):
-        terminal.sees("owned")
-        assert process.wait() == 0
-        assert "\x1b" not in terminal.seen
-        assert r"\x1b]0;owned\x07" in terminal.seen
+    with Person("logs", id) as person:
+        assert person.sees("owned")
+        assert person.status() == 0
+        assert "\x1b" not in person.seen
+        assert r"\x1b]0;owned\x07" in person.seen
 
 
 def test_exec_runs_a_further_command_with_our_streams(cli: Command, detached: str) -> None:
@@ -127,26 +91,22 @@ def test_exec_says_what_a_shell_says_of_a_command_that_is_not_there(cli: Command
 
 
 def test_exec_at_a_terminal_gives_the_command_one(detached: str) -> None:
-    with at_a_terminal("exec", detached, "--", "sh", "-c", "test -t 0 && test -t 1 && echo it is one") as (
-        terminal,
-        process,
-    ):
-        terminal.sees("it is one")
-        assert process.wait() == 0
+    with Person("exec", detached, "--", "sh", "-c", "test -t 0 && test -t 1 && echo it is one") as person:
+        assert person.sees("it is one")
+        assert person.status() == 0
 
 
 def test_one_can_leave_a_shell_and_come_back_to_it(detached: str) -> None:
-    with at_a_terminal("attach", detached) as (terminal, process):
-        terminal.type("KEPT=yes; echo is-$KEPT\n")
-        terminal.sees("is-yes")
-        terminal.type("\x10\x11")  # Ctrl-P Ctrl-Q
-        terminal.sees("left it running")
-        assert process.wait() == 0
-    with at_a_terminal("attach", detached) as (terminal, process):
-        terminal.type("echo still-$KEPT; exit 4\n")
-        terminal.sees("still-yes")
-        terminal.ends()
-        assert process.wait() == 4
+    with Person("attach", detached) as person:
+        person.types("KEPT=yes; echo is-$KEPT\n")
+        assert person.sees("is-yes")
+        person.types("\x10\x11")  # Ctrl-P Ctrl-Q
+        assert person.sees("left it running")
+        assert person.status() == 0
+    with Person("attach", detached) as person:
+        person.types("echo still-$KEPT; exit 4\n")
+        assert person.sees("still-yes")
+        assert person.status() == 4
 
 
 def test_attach_without_a_terminal_says_what_to_use_instead(cli: Command, detached: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import socket
 import subprocess
@@ -12,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.person import Person
 
 pytestmark = pytest.mark.walls
 
@@ -226,55 +227,26 @@ def test_a_signal_to_us_reaches_the_command_which_decides(tmp_path: Path) -> Non
         assert process.wait() == 5
 
 
-class Person:
-    """Somebody at a terminal who starts `sandbox` there."""
-
-    def __init__(self, cwd: Path, *words: str, typed: bytes = b"", **env: str) -> None:
-        """`typed` is there, whole, before `sandbox` starts."""
-        self.pid, self._terminal = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            if typed:
-                assert os.read(0, 1) == b"\n"
-            os.execve(sys.executable, [*SANDBOX, *words], {**os.environ, **env})
-        self.types(b"\n" + typed if typed else b"")
-        self._seen = b""
-
-    def types(self, text: bytes) -> None:
-        os.write(self._terminal, text)
-
-    def sees(self, text: bytes) -> bool:
-        """Waits for it."""
-        while text not in self._seen:
-            self._seen += os.read(self._terminal, 1000)
-        return True
-
-    def status(self) -> int:
-        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        os.close(self._terminal)
-        return code
-
-
 def test_a_person_at_a_terminal_gets_a_terminal(tmp_path: Path) -> None:
     talk = "stty size; echo $TERM; tty; read x; echo got $x; exit 9"
-    person = Person(tmp_path, "run", "sh", "-c", talk, TERM="vt100")
-    assert person.sees(b"vt100")
-    assert person.sees(b"/dev/pts/")
-    person.types(b"typed\n")
-    assert person.sees(b"got typed")
-    assert person.status() == 9
+    with Person("run", "sh", "-c", talk, cwd=tmp_path, TERM="vt100") as person:
+        assert person.sees("vt100")
+        assert person.sees("/dev/pts/")
+        person.types("typed\n")
+        assert person.sees("got typed")
+        assert person.status() == 9
 
 
 def test_a_person_whose_home_is_the_project_is_told(tmp_path: Path) -> None:
-    person = Person(tmp_path, "run", "true", HOME=str(tmp_path))
-    assert person.sees(b"all of your home directory is the project here")
-    assert person.status() == 0
+    with Person("run", "true", cwd=tmp_path, HOME=str(tmp_path)) as person:
+        assert person.sees("all of your home directory is the project here")
+        assert person.status() == 0
 
 
 def test_what_was_typed_before_the_walls_stood_is_not_lost(tmp_path: Path) -> None:
-    person = Person(tmp_path, "run", "sh", "-c", "read x; echo got $x", typed=b"early\n")
-    assert person.sees(b"got early")
-    assert person.status() == 0
+    with Person("run", "sh", "-c", "read x; echo got $x", cwd=tmp_path, typed="early\n") as person:
+        assert person.sees("got early")
+        assert person.status() == 0
 
 
 def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from sandbox.cli.relay import Relay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sandbox.guest.process import Process
     from sandbox.result import ExecResult
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def foreground(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
-    """Runs the command as if it had been started here. Raises CommandError when it never started."""
+def foreground(sandbox: Sandbox, command: Sequence[str], *, started: Callable[[], object] | None = None) -> ExecResult:
+    """Runs the command as if it had been started here. Raises CommandError when it never started.
+
+    `started` is called when it has; only a command without a terminal needs that.
+    """
     if os.isatty(0) and os.isatty(1):
         from sandbox.cli.terminal import with_terminal
 
@@ -43,7 +46,7 @@ def foreground(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
     if one:
         given[1:] = theirs, theirs
     try:
-        return _copied(sandbox, command, given, ours)
+        return _copied(sandbox, command, given, ours, started)
     finally:
         for fd in (ours, theirs) if one else ():
             os.close(fd)
@@ -57,9 +60,18 @@ def _nameless(pipe: int) -> bool:
         return False
 
 
-def _copied(sandbox: Sandbox, command: Sequence[str], given: Sequence[int | None], both: int) -> ExecResult:
+def _copied(
+    sandbox: Sandbox,
+    command: Sequence[str],
+    given: Sequence[int | None],
+    both: int,
+    started: Callable[[], object] | None,
+) -> ExecResult:
     """`both`: where the output of 1 and 2 together is read from, or -1."""
     with sandbox.spawn(command, stdin=given[0], stdout=given[1], stderr=given[2]) as process:
+        if started is not None:
+            process.wait_started()
+            started()
         relay = Relay(process)
         if process.stdin is not None:
             relay.feed(0, process.stdin)

@@ -83,14 +83,14 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
 
     with Sandbox(resolved.config, command=command) as sandbox:
         tell_ignored(resolved, sandbox.record)
-        background.started(sandbox.id, sandbox.log)
+        background.print_to(sandbox.log)
         try:
-            return status(foreground(sandbox, command))
+            return status(foreground(sandbox, command, started=lambda: background.started(sandbox.id)))
         except SandboxClosed:
             return 0  # somebody killed it: that was the wish
         except SandboxError as problem:
             print(f"sandbox: {_.said(problem)}", file=sys.stderr)  # into the log
-            return 125
+            raise
 
 
 def configuration(arguments: Namespace) -> Resolved:

@@ -6,6 +6,7 @@ import os
 import sys
 
 from sandbox.registry.log import Log
+from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,19 +23,22 @@ class Background:
         self._report = report
         self._log: Log | None = None
 
-    def started(self, id: str, log: str) -> None:
-        """The sandbox lives. From here on descriptors 1 and 2 are its log, 0 is empty."""
+    def print_to(self, log: str) -> None:
+        """From here on descriptors 1 and 2 are the sandbox's log, 0 is empty."""
         self._log = Log(log)
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, 0)
         os.dup2(self._log.descriptor, 1)
         os.dup2(self._log.descriptor, 2)
         os.close(empty)
-        self._tell(f"+{id}")
 
-    def failed(self, reason: str) -> None:
-        """It does not; `reason` is what the one in front prints."""
-        self._tell(f"-{reason}")
+    def started(self, id: str) -> None:
+        """The sandbox lives, and its command runs."""
+        self._tell(f"0 {id}")
+
+    def failed(self, status: int, reason: str) -> None:
+        """It does not: how the one in front ends, and what it prints."""
+        self._tell(f"{status} {reason}")
 
     def finish(self) -> None:
         """Everything printed reaches the log before the process goes."""
@@ -56,7 +60,7 @@ def detach(own: Callable[[Background], int]) -> int:
     """Runs `own` in a process of its own session; prints the id when it has called `started`, and returns.
 
     Must be called before the process has threads. `own` calls `started` (or `failed`) exactly once; an exception before
-    that counts as `failed`. Returns the exit status for the one in front: 0 when the sandbox started.
+    that counts as `failed`. Returns the exit status for the one in front: 0 when the command started.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -75,13 +79,13 @@ def detach(own: Callable[[Background], int]) -> int:
     while piece := os.read(answers, 65536):
         answer += piece
     os.close(answers)
-    text = answer.decode("utf-8", "replace")
-    if text.startswith("+"):
-        print(text[1:])
+    status, _space, text = answer.decode("utf-8", "replace").partition(" ")
+    if status == "0":
+        print(text)
         return 0
-    reason = "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text[1:])
+    reason = "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
     print(f"sandbox: {reason or 'the sandbox ended before it had started'}", file=sys.stderr)
-    return _NOT_STARTED
+    return int(status or _NOT_STARTED)
 
 
 def _behind(own: Callable[[Background], int], background: Background) -> NoReturn:
@@ -89,7 +93,8 @@ def _behind(own: Callable[[Background], int], background: Background) -> NoRetur
     try:
         status = own(background)
     except BaseException as problem:  # noqa: BLE001 - the one in front is the only place left to tell it
-        background.failed(str(problem) or type(problem).__name__)
+        status = getattr(problem, "exit_code", _NOT_STARTED)
+        background.failed(status, _.said(problem) or type(problem).__name__)
     finally:
         background.finish()
         os._exit(status)

@@ -17,9 +17,7 @@ from sandbox.vfs.provider import join
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-WATCHED = (
-    inotify.ATTRIB | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.MOVED_TO | inotify.CREATE | inotify.DELETE
-)
+WATCHED = inotify.ATTRIB | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.MOVED_TO | inotify.CREATE | inotify.DELETE
 # The kernel's own bound per user is often lower and is told by ENOSPC.
 MOST_DIRECTORIES = 65536
 MOST_DEEP = 64
