@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import struct
@@ -272,3 +273,23 @@ def descendants(pid: int) -> list[int]:
         todo += children.get(one, [])
         found.append(one)
     return found
+
+
+def pidfds(pids: list[int]) -> list[int]:
+    opened = []
+    for pid in pids:
+        try:
+            opened.append(os.pidfd_open(pid))
+        except ProcessLookupError:
+            continue  # ended meanwhile, by itself
+    return opened
+
+
+def pidfds_of_all_in(place: Place) -> list[int]:
+    return pidfds(descendants(place.process.pid))
+
+
+def assert_all_end(everyone: list[int]) -> None:
+    for fd in everyone:
+        assert select.select([fd], [], [], WAIT)[0], "a process survived"
+        os.close(fd)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import select
 import signal
 import subprocess
 from multiprocessing.connection import Connection
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest.driver import WAIT, Place, descendants, launch
+from tests.guest.driver import WAIT, Place, assert_all_end, descendants, launch, pidfds, pidfds_of_all_in
 
 DAEMONS = """
 setsid sh -c 'echo up; exec sleep 1234' &
@@ -20,26 +19,6 @@ setsid sh -c 'trap "" TERM HUP INT; echo up; sleep 1234; true' &
 (setsid setsid -f sh -c 'echo up; exec sleep 1234') &
 exec sleep 4321
 """
-
-
-def pidfds(pids: list[int]) -> list[int]:
-    opened = []
-    for pid in pids:
-        try:
-            opened.append(os.pidfd_open(pid))
-        except ProcessLookupError:
-            continue  # ended meanwhile, by itself
-    return opened
-
-
-def pidfds_of_all_in(place: Place) -> list[int]:
-    return pidfds(descendants(place.process.pid))
-
-
-def assert_all_end(everyone: list[int]) -> None:
-    for fd in everyone:
-        assert select.select([fd], [], [], WAIT)[0], "a process survived"
-        os.close(fd)
 
 
 def with_daemons(guest: Path, walls: bool) -> Place:

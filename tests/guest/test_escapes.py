@@ -6,7 +6,6 @@ Every attempt prints ESCAPED when it gets what it wants.
 from __future__ import annotations
 
 import os
-import select
 import socket
 import textwrap
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest.driver import WAIT, Command, Place, descendants, drain, launch
+from tests.guest.driver import WAIT, Command, Place, assert_all_end, drain, launch, pidfds_of_all_in
 
 SECRET = b"the host's own secret"
 
@@ -365,12 +364,10 @@ def test_outliving_the_place(guest: Path) -> None:
             while True: signal.pause()
         """),
         )
-        everyone = [os.pidfd_open(pid) for pid in descendants(place.process.pid)]
+        everyone = pidfds_of_all_in(place)
         assert len(everyone) >= 3
         place.close()
-        for fd in everyone:
-            assert select.select([fd], [], [], WAIT)[0]
-            os.close(fd)
+        assert_all_end(everyone)
 
 
 def test_starving_the_guest_of_memory_and_processes_ends_nothing_but_the_tenant(guest: Path) -> None:
