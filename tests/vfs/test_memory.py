@@ -39,6 +39,19 @@ def test_empty_files_use_up_the_limit_too() -> None:
     assert len(list(provider.readdir("/"))) == 10
 
 
+def test_further_names_of_a_file_use_up_the_limit_too_and_give_it_back() -> None:
+    provider = MemoryProvider(size=100_000)
+    provider.create("/a", 0o644).close()
+    before = provider.statfs()
+    with pytest.raises(OSError, match="No space"):
+        for number in range(1000):
+            provider.link("/a", f"/{number}")
+    for entry in provider.readdir("/"):
+        if entry.name != "a":
+            provider.remove(f"/{entry.name}")
+    assert provider.statfs() == before
+
+
 def test_the_space_of_a_removed_file_comes_back_when_it_is_closed() -> None:
     provider = MemoryProvider(size=1 << 20)
     empty = provider.statfs().free

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
 DEFAULT_SIZE = 2**30
-# What a name and its bookkeeping take of the limit, so that empty files cannot fill the host's memory.
+# What a file with its name takes of the limit, and each further name, so that empty ones cannot fill the host's memory.
 INODE_COST = 1024
+NAME_COST = 512
 XATTR_MAX = 64 * 1024
 # What Python needs for a name and a value, beyond their bytes.
 XATTR_COST = 128
@@ -140,6 +141,7 @@ class MemoryProvider(Provider):
             names = self._directory(parent)
             if name in names:
                 raise failure(errno.EEXIST, new)
+            self._take(NAME_COST)
             names[name] = inode
             inode.nlink += 1
             inode.ctime_ns = now_ns()
@@ -314,6 +316,8 @@ class MemoryProvider(Provider):
             inode.nlink = 0
         else:
             inode.nlink -= 1
+            if inode.nlink:
+                self._used -= NAME_COST
         inode.ctime_ns = parent.ctime_ns
         self._give_back(inode)
 
