@@ -57,6 +57,21 @@ def test_a_program_that_is_written_to_is_no_longer_setuid(mount: Mount, provider
     assert not int(point.out(script), 8) & 0o7000
 
 
+def test_space_can_be_allocated_and_holes_be_punched(mount: Mount, provider: Provider) -> None:
+    point = mount(provider)
+    script = r"""
+        set -e
+        printf abcdefgh > f
+        fallocate -l 100000 f; stat -c %s f             # grows, keeps what was there
+        fallocate -p -o 2 -l 3 f; head -c 8 f | tr '\0' -; echo
+        fallocate -z -o 99999 -l 11 f; stat -c %s f
+        fallocate -p -o 0 -l 1000000 f; stat -c %s f    # never beyond the end
+        fallocate -l 10 f; stat -c %s f                 # never shrinks
+        fallocate -n -l 200000 f 2>/dev/null || echo refused
+    """
+    assert point.out(script).split() == ["100000", "ab---fgh", "100010", "100010", "100010", "refused"]
+
+
 def test_files_can_be_mapped_into_memory(mount: Mount, provider: Provider) -> None:
     program = """
 import mmap, os

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.fuse import wire
+from sandbox.vfs.fuse.allocate import allocate
 from sandbox.vfs.fuse.directory import Directory
 from sandbox.vfs.fuse.request import KIND, REGULAR, Request
 from sandbox.vfs.fuse.tree import Tree
@@ -29,7 +30,7 @@ RENAME_NOREPLACE = 1
 
 _CHANGING = frozenset({
     Op.SETATTR, Op.SYMLINK, Op.MKNOD, Op.MKDIR, Op.UNLINK, Op.RMDIR, Op.RENAME, Op.RENAME2, Op.LINK, Op.WRITE,
-    Op.CREATE, Op.SETXATTR, Op.REMOVEXATTR,
+    Op.CREATE, Op.SETXATTR, Op.REMOVEXATTR, Op.FALLOCATE,
 })  # fmt: skip
 
 
@@ -259,6 +260,12 @@ class Operations:
         if flags & wire.WRITE_KILL_SUIDGID:
             self.tree.strip(self.tree.handles[number][0], handle)
         return wire.WRITE_OUT.pack(written, 0)
+
+    def _fallocate(self, request: Request) -> bytes:
+        number, offset, length, mode, _ = wire.FALLOCATE_IN.unpack_from(request.body)
+        handle = self.tree.handle(number)
+        allocate(self.tree, self.tree.handles[number][0], handle, mode, offset, length)
+        return b""
 
     def _flush(self, request: Request) -> bytes:
         if not self.provider.flushes:

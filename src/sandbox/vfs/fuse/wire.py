@@ -47,6 +47,7 @@ class Op(IntEnum):
     INTERRUPT = 36
     DESTROY = 38
     BATCH_FORGET = 42
+    FALLOCATE = 43
     READDIRPLUS = 44
     RENAME2 = 45
 
@@ -100,6 +101,7 @@ SETATTR_IN = Struct("<IIQQQQQQIIIIIIII")
 READ_IN = Struct("<QQII")
 WRITE_IN = Struct("<QQIIQII")
 WRITE_OUT = Struct("<II")
+FALLOCATE_IN = Struct("<QQQII")
 RELEASE_IN = Struct("<Q")
 FSYNC_IN = Struct("<QII")
 STATFS_OUT = Struct("<QQQQQIIII24x")
