@@ -31,6 +31,12 @@ def test_a_read_only_project_cannot_be_changed(project: Path) -> None:
     assert (project / "file").read_text() == "as it was"
 
 
+def test_programs_of_the_system_find_their_own_settings(sandbox: Sandbox) -> None:
+    assert sandbox.exec(["cat", "/etc/os-release"]).stdout == Path("/etc/os-release").read_text()
+    for settings in Path("/etc").glob("java-*"):  # /usr/lib/jvm/…/conf is a link to it
+        assert sandbox.exec(["ls", str(settings)]).stdout.split() == sorted(os.listdir(settings))
+
+
 @pytest.mark.parametrize("place", ["/usr", "/bin", "/etc", "/", "/usr/local", "/var", "/proc/sys/kernel"])
 def test_the_system_cannot_be_changed(sandbox: Sandbox, place: str) -> None:
     assert sandbox.exec(f"touch {place}/planted").exit_code != 0

@@ -28,7 +28,8 @@ RESOLVER = "198.18.0.2"  # answered by the gate, like every other address; not a
 # The whole of the system that programs run from. A link (merged /usr) stays a link.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 
-# Files of /etc that hold how programs work and nothing about this machine or its people.
+# Files of /etc that hold how programs work and nothing about this machine or its people. Programs in /usr are not whole
+# without them: Java's own `conf` is a link to one, and so are R's and LibreOffice's settings.
 ETC = (
     "ssl/certs",
     "ssl/openssl.cnf",
@@ -46,12 +47,26 @@ ETC = (
     "protocols",
     "mime.types",
     "fonts",
-    "python3",
-    "python3.11",
-    "java-11-openjdk",
-    "java-17-openjdk",
-    "java-21-openjdk",
+    "os-release",
+    "lsb-release",
+    "debian_version",
+    "groff",
+    "inputrc",
+    "libreoffice",
+    "locale.alias",
+    "magic",
+    "maven/m2.conf",
+    "mono",
+    "perl",
+    "R",
+    "sgml",
+    "terminfo",
+    "texmf",
+    "X11/rgb.txt",
+    "xml",
 )
+ETC_VERSIONED = ("java-", "python3", "ImageMagick-")
+ETC_PHP = ("cli", "mods-available")  # of each version; the web server's are not
 NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n"
 
@@ -179,7 +194,7 @@ def _own(plan: Plan, home: str, filesystem: Filesystem) -> None:
 
 
 def _etc(plan: Plan, home: str) -> None:
-    for name in ETC:
+    for name in _names_in_etc():
         path = f"/etc/{name}"
         if os.path.lexists(path):
             source = os.path.realpath(path) if os.path.islink(path) else path
@@ -200,6 +215,12 @@ def _etc(plan: Plan, home: str) -> None:
         ("/etc/hostname", 0o644, HOSTNAME.encode() + b"\n"),
         ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
     ]
+
+
+def _names_in_etc() -> list[str]:
+    versioned = [name for name in os.listdir("/etc") if name.startswith(ETC_VERSIONED)]
+    php = os.listdir("/etc/php") if os.path.isdir("/etc/php") else []
+    return [*ETC, *versioned, *(f"php/{version}/{part}" for version in php for part in ETC_PHP)]
 
 
 def _user_name(uid: int) -> str:
