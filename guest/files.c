@@ -1,44 +1,23 @@
-/* File operations and dials, each in a short-lived process with exactly a tenant's rights: a path can lead only where a
- * tenant could go, and a file system that hangs holds up nobody else. */
+/* File operations, in the process of a helper: with exactly a tenant's rights. */
 #define _GNU_SOURCE
 #include "job.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define READ_MOST (1u << 20)
 #define LIST_MOST (FRAME_MOST - 4096)
 #define DEPTH_MOST 256
 #define PROC_MAGIC 0x9fa0
-
-/* An operation fills `done` after the keys it announced, or returns false with errno. */
-struct answer {
-	struct out done;
-	struct job *job;
-	int fd;
-};
-
-static bool invalid(void)
-{
-	errno = EINVAL;
-	return false;
-}
 
 static void begin(struct answer *a, unsigned keys)
 {
@@ -236,8 +215,10 @@ static bool do_write(struct cbor q, const char *path, struct answer *a)
 	if (!cbor_get_uint(q, "offset", INT64_MAX, 0, &offset) || !cbor_get_uint(q, "mode", 07777, 0666, &mode) ||
 	    !cbor_get_bool(q, "truncate", false, &truncate))
 		return false;
-	if (!cbor_get(q, "data", &item) || !cbor_string(item, &data, &size))
-		return invalid();
+	if (!cbor_get(q, "data", &item) || !cbor_string(item, &data, &size)) {
+		errno = EINVAL;
+		return false;
+	}
 	int fd = open_path(path, O_WRONLY | O_CREAT | (truncate ? O_TRUNC : 0), mode);
 	if (fd < 0)
 		return false;
@@ -254,31 +235,7 @@ static bool do_write(struct cbor q, const char *path, struct answer *a)
 	return true;
 }
 
-static bool do_dial(struct cbor q, struct answer *a)
-{
-	uint64_t family, port;
-	char *address = cbor_get_cstring(q, "address");
-	struct sockaddr_in v4 = {.sin_family = AF_INET};
-	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
-	if (place.framed) {
-		errno = EOPNOTSUPP;
-		return false;
-	}
-	if (!address || !cbor_get_uint(q, "family", 6, 4, &family) || !cbor_get_uint(q, "port", 65535, 0, &port))
-		return false;
-	v4.sin_port = v6.sin6_port = htons((uint16_t)port);
-	bool six = family == 6;
-	if (!inet_pton(six ? AF_INET6 : AF_INET, address, six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr))
-		return invalid();
-	a->fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (a->fd < 0 || connect(a->fd, six ? (void *)&v6 : (void *)&v4, six ? sizeof v6 : sizeof v4))
-		return false;
-	begin(a, 1);
-	put_key_uint(&a->done, "fds", 1);
-	return true;
-}
-
-static bool operate(struct cbor q, struct answer *a)
+bool file_operation(struct cbor q, struct answer *a)
 {
 	static const struct {
 		const char *name;
@@ -287,99 +244,14 @@ static bool operate(struct cbor q, struct answer *a)
 		{"open", do_open}, {"stat", do_stat}, {"mkdir", do_mkdir}, {"remove", do_remove}, {"rename", do_rename},
 		{"symlink", do_symlink}, {"list", do_list}, {"read", do_read}, {"write", do_write},
 	};
-	struct cbor t, op;
-	if (cbor_get(q, "t", &t) && cbor_is(t, "dial"))
-		return do_dial(q, a);
-	if (!cbor_get(q, "op", &op))
-		return invalid();
-	char *path = cbor_get_cstring(q, "path");
-	if (!path)
+	struct cbor op;
+	errno = EINVAL;
+	char *path = cbor_get(q, "op", &op) ? cbor_get_cstring(q, "path") : NULL;
+	if (!path || (place.framed && cbor_is(op, "open"))) /* a descriptor would not get through */
 		return false;
 	for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
 		if (cbor_is(op, operations[i].name))
-			return place.framed && operations[i].run == do_open ? invalid() : operations[i].run(q, path, a);
+			return operations[i].run(q, path, a);
 	errno = ENOSYS;
 	return false;
-}
-
-static noreturn void help(struct cbor request, struct job *job, int pipe)
-{
-	struct answer a = {.job = job, .fd = -1};
-	tripwires_drop();
-	setsid();
-	umask(022);
-	if (!operate(request, &a)) {
-		int error = errno;
-		a.fd = -1;
-		job_frame(job, &a.done, "failed", 2);
-		put_key_text(&a.done, "step", "file");
-		put_key_uint(&a.done, "errno", (uint64_t)error);
-	}
-	struct channel to;
-	channel_open(&to, place.framed ? pipe : job->own.fd, !place.framed);
-	int failed = channel_send(&to, &a.done, &a.fd, a.fd >= 0);
-	while (!failed && to.first) {
-		poll(&(struct pollfd){.fd = to.fd, .events = POLLOUT}, 1, -1);
-		failed = channel_flush(&to);
-	}
-	_exit(failed ? 1 : 0);
-}
-
-/* A framed helper's whole frame comes through a pipe, to be passed on unmixed with others. */
-static void answer_ready(struct watch *w, uint32_t events)
-{
-	struct job *job = w->job;
-	uint8_t data[65536];
-	(void)events;
-	ssize_t n;
-	while ((n = read(w->fd, data, sizeof data)) > 0)
-		put_raw(&job->answer, data, (size_t)n);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	watch_close(w);
-	job_settle(job);
-}
-
-void helper_start(struct cbor request)
-{
-	int ends[2] = {-1, -1};
-	size_t given = host.nfds;
-	struct job *job = job_new(request, false);
-	if (!job)
-		return;
-	if (given != (place.framed ? 0 : 1)) {
-		job_refuse(job, "request", EINVAL);
-		return;
-	}
-	if (place.framed && pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
-		job_refuse(job, "fork", errno);
-		return;
-	}
-	job->pid = fork();
-	if (!job->pid)
-		help(request, job, ends[1]);
-	int error = errno;
-	if (place.framed) {
-		close(ends[1]);
-		job->report = (struct watch){.fd = ends[0], .ready = answer_ready, .job = job};
-	}
-	if (job->pid < 0) {
-		watch_close(&job->report);
-		job_refuse(job, "fork", error);
-		return;
-	}
-	watch_set(&job->report, EPOLLIN);
-}
-
-/* The helper has answered by itself when it says so; a tenant, who is the same user, may have killed it before. */
-void helper_exit(struct job *job)
-{
-	bool answered = WIFEXITED(job->status) && !WEXITSTATUS(job->status);
-	if (!answered) {
-		job_fail(job, "file", EIO);
-	} else if (place.framed) {
-		struct out whole = job->answer;
-		job->answer = (struct out){0};
-		job_say(job, &whole, NULL, 0);
-	}
 }

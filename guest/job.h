@@ -78,8 +78,16 @@ void kill_descendants(void);
 void command_start(struct cbor request);                   /* command.c */
 void command_frame(struct job *job, struct cbor frame);
 void command_exit(struct job *job);
-void helper_start(struct cbor request);                    /* files.c */
+void helper_start(struct cbor request);                    /* helper.c */
 void helper_exit(struct job *job);
+
+/* What a helper says: an operation fills `done` after the keys it announced, or returns false with errno. */
+struct answer {
+	struct out done;
+	struct job *job;
+	int fd;
+};
+bool file_operation(struct cbor request, struct answer *answer); /* files.c */
 
 bool streams_open(struct job *job, int theirs[3], int terminal); /* stdio.c */
 void streams_start(struct job *job);
