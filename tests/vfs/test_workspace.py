@@ -248,6 +248,21 @@ def test_binary_and_large_files_are_told_by_size(sandbox: Sandbox) -> None:
     assert list(unified(workspace, found["latin"])) == ["(binary file: none -> 1 bytes)"]
 
 
+def test_a_file_that_is_nearly_all_hole_does_not_fill_the_disk(sandbox: Sandbox, project: Path) -> None:
+    do(
+        sandbox,
+        "truncate -s 64G hole; printf end >> hole; truncate -s 1M empty; truncate -s 5000 begins; printf b | dd of=begins conv=notrunc",
+    )
+    assert sandbox.apply().refused == []
+    assert (project / "hole").stat().st_size == 2**36 + 3
+    assert sum(path.stat().st_blocks for path in (project / "hole", project / "empty")) * 512 < 2**20
+    with (project / "hole").open("rb") as file:
+        file.seek(-4, os.SEEK_END)
+        assert file.read() == b"\0end"
+    assert (project / "empty").read_bytes() == bytes(2**20)
+    assert (project / "begins").read_bytes() == b"b" + bytes(4999)
+
+
 def test_whatever_a_tenant_has_left_can_be_thrown_away(project: Path) -> None:
     with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
         sandbox.exec("mkdir closed; echo x > closed/x; chmod 000 closed; rm a b; mkdir -p l/o/t; mv l/o m; mknod f p")
