@@ -251,7 +251,7 @@ def test_binary_and_large_files_are_told_by_size(sandbox: Sandbox) -> None:
 def test_a_file_that_is_nearly_all_hole_does_not_fill_the_disk(sandbox: Sandbox, project: Path) -> None:
     do(
         sandbox,
-        "truncate -s 64G hole; printf end >> hole; truncate -s 1M empty; truncate -s 5000 begins; printf b | dd of=begins conv=notrunc",
+        "truncate -s 64G hole; printf end >> hole; truncate -s 1M empty; printf b > begins; truncate -s 5000 begins",
     )
     assert sandbox.apply().refused == []
     assert (project / "hole").stat().st_size == 2**36 + 3
