@@ -25,7 +25,8 @@ class Node:
         self.ino = ino
         self.kind = kind
         self.lookups = 0
-        self.places: list[tuple[Node, str]] = []
+        # In the order they were seen; a dict, because a tenant can give a file any number of names.
+        self.places: dict[tuple[Node, str], None] = {}
         # Open files: what answers for a file that has no name any more.
         self.handles: list[Handle] = []
         self.path: str | None = None
@@ -84,7 +85,7 @@ class Nodes:
                 if node is None or node.kind != kind:
                     node = self._new(ino, kind)
                 self._by_place[place] = node
-                node.places.append((parent, name))
+                node.places[parent, name] = None
                 node.path = None
             node.lookups += 1
             return node
@@ -105,8 +106,8 @@ class Nodes:
             if node is None or replaced is node:
                 return
             del self._by_place[parent.id, name]
-            node.places.remove((parent, name))
-            node.places.append((new_parent, new_name))
+            del node.places[parent, name]
+            node.places[new_parent, new_name] = None
             self._by_place[new_parent.id, new_name] = node
             node.path = None
             if node.kind == 0o040000:
@@ -135,7 +136,7 @@ class Nodes:
 
     def _leave(self, node: Node, parent: Node, name: str) -> None:
         del self._by_place[parent.id, name]
-        node.places.remove((parent, name))
+        del node.places[parent, name]
         node.path = None
         # A file system may give the number of a file without names to a new file.
         if not node.places and self._by_ino.get(node.ino) is node:
@@ -147,7 +148,7 @@ class Nodes:
         while node is not self.root and (node.path is None or node.age != self._age):
             if not node.places:
                 raise failure(errno.ENOENT)
-            parent, name = node.places[-1]  # the place seen last
+            parent, name = next(reversed(node.places))  # the place seen last
             above.append((node, name))
             node = parent
         path = node.path or "/"
