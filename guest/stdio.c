@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -163,12 +164,18 @@ void streams_start(struct job *job)
 		watch_set(&job->streams[0].watch, EPOLLOUT);
 }
 
-/* Whether more output may come: some is there that the host has no room for yet, or the last of it is not long ago. */
+static bool unread(const struct stream *s)
+{
+	return poll(&(struct pollfd){.fd = s->watch.fd, .events = POLLIN}, 1, 0) > 0;
+}
+
+/* Whether more output may come: the last of it is not long ago, or some is there that the host has no room for, or that we
+ * have not come to yet. */
 bool streams_flowing(struct job *job, int64_t now)
 {
 	for (unsigned i = 1; i < 3; i++) {
 		struct stream *s = &job->streams[i];
-		if (s->watch.fd >= 0 && (!s->credit || host.queued >= BACKLOG || now < job->quiet + GRACE_US))
+		if (s->watch.fd >= 0 && (now < job->quiet + GRACE_US || !s->credit || host.queued >= BACKLOG || unread(s)))
 			return true;
 	}
 	return false;
