@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.guest.driver import WAIT, Command, Place, assert_all_end, drain, launch, pidfds_of_all_in
+from tests.syscalls import NUMBERS
 
 SECRET = b"the host's own secret"
 
@@ -48,7 +49,7 @@ def attempt(place: Place, code: str, *args: str) -> None:
                     if got not in (None, -1, 0, b'', ''): escaped(repr(got)[:200])
                 except OSError: pass
     """
-    result = place.python(textwrap.dedent(header) + textwrap.dedent(code), *args)
+    result = place.python(f"CALLS = {NUMBERS}\n{textwrap.dedent(header)}{textwrap.dedent(code)}", *args)
     assert b"ESCAPED" not in result.out and SECRET not in result.out, result
     assert b"Traceback" not in result.err, result.err.decode()
     assert place.run("true").code == 0, "the guest is gone"
@@ -133,13 +134,13 @@ def test_the_guests_descriptors_cannot_be_taken(house: tuple[Place, Path]) -> No
             tries(lambda: open(f'/proc/1/fd/{n}', 'rb', buffering=0), lambda: os.readlink(f'/proc/1/fd/{n}'),
                   lambda: open(f'/proc/1/task/1/fd/{n}', 'rb', buffering=0),
                   lambda: open(f'/proc/1/fdinfo/{n}').read(),
-                  lambda: libc.syscall(438, pidfd, n, 0))
+                  lambda: libc.syscall(CALLS['pidfd_getfd'], pidfd, n, 0))
         for name in ('mem', 'maps', 'environ', 'auxv', 'syscall', 'stack', 'pagemap', 'map_files', 'exe'):
             tries(lambda: open(f'/proc/1/{name}',
                 'rb', buffering=0).read(1) if name != 'map_files' else os.listdir('/proc/1/map_files'))
         buffer = ctypes.create_string_buffer(64)
         vec = struct.pack('QQ', ctypes.addressof(buffer), 64)
-        tries(lambda: libc.syscall(310, 1, vec, 1, struct.pack('QQ', 0x400000, 64), 1, 0),
+        tries(lambda: libc.syscall(CALLS['process_vm_readv'], 1, vec, 1, struct.pack('QQ', 0x400000, 64), 1, 0),
             lambda: libc.ptrace(16, 1, 0, 0))
         """,
     )
@@ -221,11 +222,11 @@ def test_namespaces_of_its_own(house: tuple[Place, Path]) -> None:
         for name in os.listdir('/proc/1/ns'):
             tries(lambda: libc.setns(os.open(f'/proc/1/ns/{name}', os.O_RDONLY), 0) + 1)
         for flags in (0x10000000, 0x10000000 | 1 << 40):
-            pid = libc.syscall(56, ctypes.c_long(flags | 17), 0, 0, 0, 0)
+            pid = libc.syscall(CALLS['clone'], ctypes.c_long(flags | 17), 0, 0, 0, 0)
             if pid == 0: os._exit(0)
             if pid > 0: escaped('clone')
         args = struct.pack('8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0)
-        pid = libc.syscall(435, args, 64)
+        pid = libc.syscall(CALLS['clone3'], args, 64)
         if pid == 0: os._exit(0)
         if pid > 0: escaped('clone3')
         """,
@@ -274,7 +275,7 @@ def test_typing_into_a_terminal(house: tuple[Place, Path]) -> None:
         "import fcntl, ctypes\nlibc = ctypes.CDLL(None)\n"
         "for request in (0x5412, 0x541c):\n"
         "    for high in (0, 1 << 32, 0xdeadbeef << 32):\n"
-        "        if libc.syscall(16, 0, ctypes.c_ulong(request | high), b'x') == 0: print('ESCAPED')\n"
+        f"        if libc.syscall({NUMBERS['ioctl']}, 0, ctypes.c_ulong(request | high), b'x') == 0: print('ESCAPED')\n"
         "print('end')",
         pty={"rows": 24, "cols": 80},
     )  # fmt: skip
@@ -318,7 +319,8 @@ def test_keyrings_and_shared_memory_of_the_host(house: tuple[Place, Path]) -> No
         place,
         """
         for ring in (-1, -2, -3, -4, -5):
-            if libc.syscall(250, 0, ring, 0) > 0 or libc.syscall(250, 11, ring, 0, 0) > 0: escaped('keyring')
+            for operation in (0, 11):
+                if libc.syscall(CALLS['keyctl'], operation, ring, 0, 0) > 0: escaped('keyring')
         if len(open('/proc/sysvipc/shm').readlines()) > 1: escaped('shm')
         if os.listdir('/dev/shm'): escaped('/dev/shm')
         """,

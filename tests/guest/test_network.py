@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import socket
 import struct
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.guest.driver import Place, launch
+from tests.syscalls import NUMBERS
 
 DIAL = """
 import socket, sys
@@ -156,7 +156,7 @@ def test_the_hosts_own_loopback_is_not_there(net: tuple[Place, dict[str, socket.
 
 def no_nftables() -> int:
     """A filter for bwrap that makes the kernel look as if it had no nf_tables, as a descriptor."""
-    number = 41 if platform.machine() == "x86_64" else 198
+    number = NUMBERS["socket"]
     program = [
         (0x20, 0, 0, 0), (0x15, 0, 5, number),  # socket(
         (0x20, 0, 0, 16), (0x15, 0, 3, 16),  # AF_NETLINK, ...,
