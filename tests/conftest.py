@@ -11,7 +11,7 @@ import pytest
 pytest_plugins = ["tests.network.room", "tests.network.furnished"]  # their fixtures
 
 #: Everything here is about walls. Elsewhere a module or a test says so: `pytestmark = pytest.mark.walls`.
-WALLS = ("engines", "guest", "security", "test_sandbox.py", "test_aio.py")
+WALLS = ("engines", "guest", "security")
 
 # A machine under load is no bug: no deadlines. No database: the ordinary user cannot write in root's tree. The suite
 # tries the same examples each time, so that a red run is about the change at hand; soaking looks for new ones.

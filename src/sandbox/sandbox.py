@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
+from _weakref import ref  # `weakref` itself takes half a millisecond to import
 from functools import partial
 from threading import Lock
 
@@ -70,6 +73,8 @@ class Sandbox(Commands, Files):
         # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
         # must be collected at once, not when the collector next looks for cycles.
         self._endings: list[Callable[[], object]] = []
+        # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
+        self._at_exit = partial(close_forgotten, ref(self))
         self._registration: Registration | None = None
         self._stand_ins: StandIns | None = None
         self.made: list[str] = []  # after close(): new files that programs on the host act on
@@ -82,6 +87,7 @@ class Sandbox(Commands, Files):
             self.record.write("sandbox_lifecycle", f"failed: {type(problem).__name__}", severity="error")
             self.record.close()
             raise
+        atexit.register(self._at_exit)
 
     # -- building: each part, once it is there, says how it is given back
 
@@ -262,6 +268,7 @@ class Sandbox(Commands, Files):
             if self._closed:
                 return
             self._closed = True
+        atexit.unregister(self._at_exit)
         if os.getpid() != self._owner:
             return  # a fork's copy: the sandbox is not its to end
         self._take_down()
@@ -288,11 +295,17 @@ class Sandbox(Commands, Files):
         self.close()
 
     def __del__(self) -> None:
-        if self._ready:
+        if self._ready and not sys.is_finalizing():
             self.close()
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id} {self.engine}{' closed' if self._closed else ''}>"
+
+
+def close_forgotten(sandbox: ref[Sandbox]) -> None:
+    """At the end of the program."""
+    if (living := sandbox()) is not None:
+        living.close()
 
 
 def tell_of_file(events: Events, operation: str, path: str, size: int) -> None:
