@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
-import sys
+import subprocess
 from pathlib import Path
 
 from tests.sandboxes import program
@@ -15,23 +14,25 @@ class Person:
     def __init__(self, *words: str, cwd: Path | None = None, typed: str = "", **env: str) -> None:
         """`typed` has been typed, whole, before `sandbox` starts."""
         self.seen = ""
-        self._status: int | None = None
-        self._pid, self._terminal = pty.fork()
-        if self._pid == 0:
-            os.chdir(cwd or ".")
-            if typed:
-                assert os.read(0, 1) == b"\n"
-            os.execve(sys.executable, [*program(), *words], {**os.environ, **env})
-        if typed:
-            self.types(f"\n{typed}")
+        self._terminal, theirs = pty.openpty()
+        self.types(typed)
+        self._process = subprocess.Popen(
+            [*program(), *words],
+            cwd=cwd,
+            env={**os.environ, **env},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
 
     def __enter__(self) -> Person:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._status is None:
-            os.kill(self._pid, signal.SIGKILL)
-            self.status()
+        self._process.kill()
+        self._process.wait()
         os.close(self._terminal)
 
     def types(self, keys: str) -> None:
@@ -50,5 +51,4 @@ class Person:
                 self.seen += piece.decode(errors="replace")
         except OSError:
             pass  # the other side is closed
-        self._status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        return self._status
+        return self._process.wait()

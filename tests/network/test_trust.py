@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.network.ca import Authority
 from sandbox.network.trust import key_store, trusted
 from tests.network.furnished import Furnished
 
@@ -199,7 +200,8 @@ print(client.list_buckets()["ResponseMetadata"]["HTTPStatusCode"])
 
 def test_a_tenant_that_brings_its_own_list_is_not_fooled_and_the_refusal_is_told(furnished: Make) -> None:
     place = furnished()
-    done = place.run("curl", "-sS", "--cacert", "/dev/null", "--capath", "/none", place.url())
+    place.sandbox.write_file("own.pem", Authority("somebody else's").pem)
+    done = place.run("curl", "-sS", "--cacert", "own.pem", "--capath", "/none", place.url())
     assert done.exit_code != 0
     assert place.origins["api.test"].seen == []
     assert "does not trust the sandbox's authority" in str(place.heard.wait(lambda one: bool(one["blocked"])))
