@@ -32,7 +32,9 @@ def test_it_has_no_runtime_dependencies() -> None:
 
 
 def test_its_own_tests_and_the_shared_vectors_pass(typescript: Path, home: Path) -> None:
-    done = node("--test", "dist/test/", at=typescript / "clients" / "typescript", home=home)
+    at = typescript / "clients" / "typescript"
+    # By name: some versions of Node take no directory here, others no pattern.
+    done = node("--test", *map(str, sorted(at.glob("dist/test/*.test.js"))), at=at, home=home)
     assert done.returncode == 0, done.stdout
 
 

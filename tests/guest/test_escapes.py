@@ -394,5 +394,7 @@ def test_no_descriptor_of_the_launchers_reaches_a_tenant(guest: Path, tmp_path: 
     os.set_inheritable(leaked, True)
     with launch(guest, leak=(leaked,)) as place:
         place.setup(uid=1000, gid=1000)
-        attempt(place, "for n in range(3, 256): tries(lambda: os.pread(n, 100, 0))")
+        # Nothing but `os` is imported: some modules open files of their own.
+        code = "import os\nfor n in range(3, 256):\n  try: print(n, os.pread(n, 100, 0))\n  except OSError: pass"
+        assert place.python(code).out == b""
     os.close(leaked)

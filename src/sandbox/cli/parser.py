@@ -13,16 +13,29 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
-def formatter(prog: str) -> HelpFormatter:
-    """A width of our own: argparse would import shutil, and with it three compression libraries, to ask for it."""
-    return HelpFormatter(prog, max_help_position=32, width=100)
+class Formatter(HelpFormatter):
+    """Loads what help needs when help is shown; argparse makes one for each option, only to check it."""
+
+    def __init__(self, prog: str) -> None:
+        # A width of our own: argparse would import shutil, and with it three compression libraries, to ask for it.
+        super().__init__(prog, max_help_position=32, width=100)
+
+    def _set_color(self, color: bool) -> None:
+        """From Python 3.14 on: the colours, which take eleven milliseconds to import."""
+        self._color = color
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("_theme", "_decolor"):
+            raise AttributeError(name)
+        super()._set_color(self._color)  # type: ignore[misc]
+        return self.__dict__[name]
 
 
 class Parser(ArgumentParser):
     """The parser of one command."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, "formatter_class": formatter, **options})
+        super().__init__(**{"allow_abbrev": False, "formatter_class": Formatter, **options})
         self._given: list[str] = []
 
     def add_subparsers(self, **options: Any) -> Any:
