@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import h2.config
@@ -299,7 +300,10 @@ def test_rapid_resets_end_the_connection_and_nobody_elses(make_lab: MakeLab, mak
             attacker.flush()
         attacker.until(lambda one: isinstance(one, h2.events.ConnectionTerminated))
         raise ConnectionResetError
-    assert other.answer(other.begin("/"))[0][":status"] == "200"
+    with ThreadPoolExecutor(
+        1
+    ) as aside:  # in this thread OpenSSL still holds the attacker's error: CPython issue 148594
+        assert aside.submit(lambda: other.answer(other.begin("/"))).result()[0][":status"] == "200"
     assert len(lab.origins[API].seen) < 2000
 
 
