@@ -302,7 +302,7 @@ def test_rapid_resets_end_the_connection_and_nobody_elses(make_lab: MakeLab, mak
         raise ConnectionResetError
     with ThreadPoolExecutor(
         1
-    ) as aside:  # in this thread OpenSSL still holds the attacker's error: CPython issue 148594
+    ) as aside:  # in this one OpenSSL still holds the attacker's error: CPython 148594
         assert aside.submit(lambda: other.answer(other.begin("/"))).result()[0][":status"] == "200"
     assert len(lab.origins[API].seen) < 2000
 
