@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.errors import Denied
 from sandbox.network import http1_tenant, inspection
 from sandbox.network.tls import read_hello
 from tests.network.lab import Lab, secret
@@ -90,6 +91,19 @@ def test_a_slow_head_is_given_up(make_lab: MakeLab, monkeypatch: pytest.MonkeyPa
         sock.sendall(b"GET / HTTP/1.1\r\nHost: api.exam")
         alive(lab)
         assert sock.recv(100) == b""
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_tenant_that_leaves_when_it_has_seen_the_certificate_is_told_of(make_lab: MakeLab, reset: bool) -> None:
+    # It need not say why: its alert may be lost with the connection.
+    lab = make_lab()
+    with socket.create_connection(("127.0.0.1", lab.port)) as sock:
+        sock.sendall(HELLO)
+        assert sock.recv(1000)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", reset, 0))
+    lab.wait_until_idle()
+    (refusal,) = lab.raised
+    assert isinstance(refusal, Denied) and "does not trust the sandbox's authority" in str(refusal)
 
 
 def test_a_tenant_that_leaves_in_the_middle_of_everything_costs_nothing(make_lab: MakeLab) -> None:

@@ -49,8 +49,7 @@ class Inspection:
             offer = tuple(one for one in hello.protocols if one in (HTTP1, HTTP2)) or (HTTP1,)
             protocol = await upstreams.agree(destination, offer)
             tls = TlsStream(stream, self._parts.authority.context(destination.host, protocol), server_side=True)
-            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                await tls.handshake()
+            await _handshake(tls)
             _end_with(stream, upstreams)
             await self._serve(tls, protocol, "https", destination, context, upstreams)
         except ssl.SSLError as problem:
@@ -93,6 +92,14 @@ class Inspection:
                 raise Denied("tls", "the tenant ended the connection after the TLS handshake" + UNTRUSTED) from None
         finally:
             stream.close()
+
+
+async def _handshake(tls: TlsStream) -> None:
+    try:
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+            await tls.handshake()
+    except ConnectionError:  # which may have swallowed the alert that said why
+        raise Denied("tls", "the tenant ended the connection in the TLS handshake" + UNTRUSTED) from None
 
 
 def _end_with(tenant: Stream, upstreams: Upstreams) -> None:
