@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench soak kernels setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo test lint bench soak kernels bare setup-run setup-dev setup-bench setup-kernels clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -22,8 +22,12 @@ lint: setup-dev ## ruff, mypy --strict, import-linter
 soak: setup-dev $(GUEST) ## the long fuzz and soak runs
 	@.venv/bin/python -m pytest -m soak
 
-kernels: setup-kernels $(GUEST) ## the tests about walls on Debian's stock kernels, in QEMU
+kernels: setup-kernels $(GUEST) ## the tests about walls on Debian's stock kernels and on aarch64, in QEMU
+	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null
 	@scripts/kernels
+
+bare: setup-kernels ## the whole check in fresh Debians where nothing is installed
+	@scripts/bare
 
 bench: setup-bench $(GUEST) ## the side-by-side table, budgets and peers
 	@.venv/bin/python -m bench
@@ -37,5 +41,5 @@ $(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
 	@touch $@
 
 clean: ## everything that was made here
-	rm -rf .venv .bench .kernels dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
