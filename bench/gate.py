@@ -17,7 +17,8 @@ from bench import curl, install
 from bench.harness import ROOT, Bench, Case, Failed, Row, Worker
 from bench.workers.origin import BIG
 
-HEAVY_TURNS = 15  # half a gigabyte each: of five the median was still luck
+HEAVY_TURNS = 5  # with srt beside us
+BIG_TURNS = 15  # half a gigabyte each: of five the median was still luck
 Value = float | Failed
 
 
@@ -41,7 +42,8 @@ def passing(bench: Bench, ours: Worker, direct: str, srt: Callable[[list[str]], 
         cases = {"direct": fetching(argv, count), "ours": ours.case(name)}
         if srt is not None:
             cases["srt"] = fetching(srt(argv), count)
-        found[name] = turns(bench, cases, HEAVY_TURNS if name == "big" or srt else bench.repetitions)
+        usual = HEAVY_TURNS if srt else bench.repetitions
+        found[name] = turns(bench, cases, BIG_TURNS if name == "big" else usual)
     missing = Failed(bench.unavailable.get("srt", "no reason given"))
     for name, label, unit in (("big", "500 MB download", "MB/s"), ("small", "500 small requests, kept alive", "/s")):
         amount = BIG / 1e6 if name == "big" else curl.SMALL
