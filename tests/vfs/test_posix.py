@@ -5,8 +5,8 @@ modules (libpython3-testsuite), stress-ng's file-system stressors with `--verify
 
 Excused, because they fail in a sandbox on a plain tmpfs too: `test_posix` and `test_tarfile` (they change owners and
 groups, which no tenant may). Excused on a MemoryProvider: stress-ng's `revio`, which makes a 1 GiB hole (holes count).
-Excused on FUSE: `test_glob`'s `test_selflink`. It follows up to 40 links on one path, the most the kernel allows, and the
-kernel counts those again that it followed before a name's time in the cache ran out in the middle: ELOOP, now and then.
+Excused on FUSE: `test_glob`'s `test_selflink`. It follows up to 40 links on one path, the most the kernel allows, and
+the kernel counts those again that it followed before a name's time in the cache ran out: ELOOP, now and then.
 """
 
 from __future__ import annotations
