@@ -6,11 +6,11 @@ The project at its own path; the system read-only; an `/etc` written here; an em
 from __future__ import annotations
 
 import os
-import pwd
 
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import record_directory
-from sandbox.engines.base import HOSTNAME, Bind, Plan
+from sandbox.engines.base import Bind, Plan
+from sandbox.engines.etc import etc, user_name
 from sandbox.engines.in_place import open_in_place
 from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
@@ -23,52 +23,8 @@ if TYPE_CHECKING:
 
     from sandbox.config.model import Config, Filesystem, Network
 
-RESOLVER = "198.18.0.2"  # answered by the gate, like every other address; not a loopback, so that it passes there
-
 # The whole of the system that programs run from. A link (merged /usr) stays a link.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
-
-# Files of /etc that hold how programs work and nothing about this machine or its people. Programs in /usr are not whole
-# without them: Java's own `conf` is a link to one, and so are R's and LibreOffice's settings.
-ETC = (
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "ca-certificates",
-    "pki/tls/certs",
-    "pki/ca-trust/extracted",
-    "crypto-policies",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "alternatives",
-    "localtime",
-    "timezone",
-    "services",
-    "protocols",
-    "mime.types",
-    "fonts",
-    "os-release",
-    "lsb-release",
-    "debian_version",
-    "groff",
-    "inputrc",
-    "libreoffice",
-    "locale.alias",
-    "magic",
-    "maven/m2.conf",
-    "mono",
-    "perl",
-    "R",
-    "sgml",
-    "terminfo",
-    "texmf",
-    "X11/rgb.txt",
-    "xml",
-)
-ETC_VERSIONED = ("java-", "python3", "ImageMagick-")
-ETC_PHP = ("cli", "mods-available")  # of each version; the web server's are not
-NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
-HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n"
 
 # What /proc tells of the host. (What uid 0 could do through it even without a capability, the guest makes read-only.)
 PROC_HIDDEN = (
@@ -127,7 +83,7 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     home = os.path.realpath(os.path.expanduser("~"))
     _system(plan)
     _own(plan, home, config.filesystem)
-    _etc(plan, home)
+    etc(plan, home)
     _project(plan, config.filesystem, home)
     visible = [plan.directory, *_paths(plan, config.filesystem)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
@@ -191,43 +147,6 @@ def _own(plan: Plan, home: str, filesystem: Filesystem) -> None:
     plan.scratch = [("/tmp", 0o1777), ("/run", 0o755), ("/dev/shm", 0o1777), (home, 0o700)]
     plan.scratch_size = filesystem.scratch_size
     plan.links += [("/var/tmp", "/tmp"), ("/var/run", "/run")]
-
-
-def _etc(plan: Plan, home: str) -> None:
-    for name in _names_in_etc():
-        path = f"/etc/{name}"
-        if os.path.lexists(path):
-            source = os.path.realpath(path) if os.path.islink(path) else path
-            if os.path.exists(source):
-                plan.binds.append(Bind(source, path))
-    name = _user_name(plan.uid)
-    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-    passwd = f"{name}:x:{plan.uid}:{plan.gid}:{name}:{home}:{shell}\n"
-    group = f"{name}:x:{plan.gid}:\n"
-    if plan.uid != 0:
-        passwd += "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
-        group += "nogroup:x:65534:\n"
-    plan.files += [
-        ("/etc/passwd", 0o644, passwd.encode()),
-        ("/etc/group", 0o644, group.encode()),
-        ("/etc/nsswitch.conf", 0o644, NSSWITCH),
-        ("/etc/hosts", 0o644, HOSTS),
-        ("/etc/hostname", 0o644, HOSTNAME.encode() + b"\n"),
-        ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
-    ]
-
-
-def _names_in_etc() -> list[str]:
-    versioned = [name for name in os.listdir("/etc") if name.startswith(ETC_VERSIONED)]
-    php = os.listdir("/etc/php") if os.path.isdir("/etc/php") else []
-    return [*ETC, *versioned, *(f"php/{version}/{part}" for version in php for part in ETC_PHP)]
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return "user"
 
 
 def _project(plan: Plan, filesystem: Filesystem, home: str) -> None:
@@ -340,8 +259,8 @@ def _environment(plan: Plan, home: str) -> None:
         PATH=":".join(path) or "/usr/local/bin:/usr/bin:/bin",
         HOME=home,
         TMPDIR="/tmp",
-        USER=_user_name(plan.uid),
-        LOGNAME=_user_name(plan.uid),
+        USER=user_name(plan.uid),
+        LOGNAME=user_name(plan.uid),
         SANDBOX=plan.id,
     )
 

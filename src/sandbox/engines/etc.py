@@ -1,0 +1,95 @@
+"""The inside's own `/etc`: who the user is and who resolves names is written here; the rest is how programs work."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from sandbox.engines.base import HOSTNAME, Bind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.engines.base import Plan
+
+RESOLVER = "198.18.0.2"  # answered by the gate, like every other address; not a loopback, so that it passes there
+
+# Files of /etc that hold how programs work and nothing about this machine or its people. Programs in /usr are not whole
+# without them: Java's own `conf` is a link to one, and so are R's and LibreOffice's settings.
+ETC = (
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ca-certificates",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "crypto-policies",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "alternatives",
+    "localtime",
+    "timezone",
+    "services",
+    "protocols",
+    "mime.types",
+    "fonts",
+    "os-release",
+    "lsb-release",
+    "debian_version",
+    "groff",
+    "inputrc",
+    "libreoffice",
+    "locale.alias",
+    "magic",
+    "maven/m2.conf",
+    "mono",
+    "perl",
+    "R",
+    "sgml",
+    "terminfo",
+    "texmf",
+    "X11/rgb.txt",
+    "xml",
+)
+ETC_VERSIONED = ("java-", "python3", "ImageMagick-")
+ETC_PHP = ("cli", "mods-available")  # of each version; the web server's are not
+NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
+HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n"
+
+
+def etc(plan: Plan, home: str) -> None:
+    """Adds it to the plan."""
+    for name in _shown():
+        path = f"/etc/{name}"
+        if os.path.lexists(path):
+            source = os.path.realpath(path) if os.path.islink(path) else path
+            if os.path.exists(source):
+                plan.binds.append(Bind(source, path))
+    name = user_name(plan.uid)
+    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+    passwd = f"{name}:x:{plan.uid}:{plan.gid}:{name}:{home}:{shell}\n"
+    group = f"{name}:x:{plan.gid}:\n"
+    if plan.uid != 0:
+        passwd += "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+        group += "nogroup:x:65534:\n"
+    plan.files += [
+        ("/etc/passwd", 0o644, passwd.encode()),
+        ("/etc/group", 0o644, group.encode()),
+        ("/etc/nsswitch.conf", 0o644, NSSWITCH),
+        ("/etc/hosts", 0o644, HOSTS),
+        ("/etc/hostname", 0o644, HOSTNAME.encode() + b"\n"),
+        ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
+    ]
+
+
+def _shown() -> list[str]:
+    versioned = [name for name in os.listdir("/etc") if name.startswith(ETC_VERSIONED)]
+    php = os.listdir("/etc/php") if os.path.isdir("/etc/php") else []
+    return [*ETC, *versioned, *(f"php/{version}/{part}" for version in php for part in ETC_PHP)]
+
+
+def user_name(uid: int) -> str:
+    """What tenants are called."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return "user"
