@@ -120,7 +120,10 @@ class Sandbox(Commands, Files):
     def _register(self) -> Registration:
         """Our entry in the registry, made when it is first needed."""
         if self._registration is None:
-            shown = EnvFilter(self.config.environment).redacted(self._command, os.environ)
+            secrets = self.config.network.secrets.values()
+            held = [one.value or os.environ.get(one.from_env or "", "") for one in secrets]
+            more = [value for value in held if value]
+            shown = EnvFilter(self.config.environment).redacted(self._command, os.environ, more)
             self._registration = Registration(home(), self.id, self.config.plain(), shown)
         return self._registration
 

@@ -51,6 +51,7 @@ def run(arguments: Namespace) -> int:
         raise SandboxError("no command; try `sandbox run -- ls`")
     if arguments.detach and arguments.json:
         raise SandboxError("--json tells the result, for which --detach does not wait: choose one")
+    _hide(arguments)
     resolved = configuration(arguments)
     if resolved.config.filesystem.root == os.path.realpath(os.path.expanduser("~")) and os.isatty(2):
         told = _("all of your home directory is the project here; `--root DIR`, or another directory, shows less")
@@ -74,6 +75,19 @@ def run(arguments: Namespace) -> int:
         refusals = Refusals(sandbox)
         result = foreground(sandbox, command)
     return tell(sandbox, result, refusals)
+
+
+def _hide(arguments: Namespace) -> None:
+    """Values of variables do not stay in our arguments; nor, in the background, what of the command is a secret."""
+    values = [value for one in arguments.env if (value := one.partition("=")[2])]
+    if arguments.detach:
+        from sandbox.policy.environment import secrets_of
+
+        values += secrets_of(os.environ)
+    if values:
+        from sandbox.cli.arguments import hide_in_arguments
+
+        hide_in_arguments(values)
 
 
 def _in_background(resolved: Resolved, command: list[str], background: Background) -> int:
@@ -152,7 +166,7 @@ def _variables(given: list[str]) -> dict[str, str]:
     for one in given:
         name, equals, value = one.partition("=")
         if not name:
-            raise SandboxError(f"--env {one!r} names no variable")
+            raise SandboxError("--env names no variable before the =")
         if equals or name in os.environ:
             chosen[name] = value if equals else os.environ[name]
     return chosen

@@ -123,6 +123,10 @@ class Section:
                 setattr(copy, one.name, {**kept, **getattr(copy, one.name)})
         return copy
 
+    def whole(self) -> "dict[str, Any]":
+        """The section as plain data, in file spelling, complete with its secrets: to be given on, never shown."""
+        return {one.key: _whole(getattr(self, one.name)) for one in self.fields.values()}
+
     def plain(self) -> "dict[str, Any]":
         """The section as plain data, in file spelling, complete, secrets left out: what may be shown and
         kept.
@@ -232,6 +236,12 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, Section):
+        return value.whole()
+    return {key: _whole(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _redacted(value: object) -> object:
