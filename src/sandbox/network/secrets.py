@@ -12,7 +12,7 @@ import binascii
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from sandbox.errors import ConfigError, Denied
+from sandbox.errors import Denied
 from sandbox.network.bodies import Finder, Guarded, Replacer, content_encodings, decoded, decompressor, unescaped
 from sandbox.network.filling import filled, written_in_message
 from sandbox.network.message import EMPTY
@@ -44,18 +44,11 @@ class Credential:
         self.name = name
         self.value = value.encode()
         self.placeholder = placeholder.encode()
-        self.hosts = _hosts(secret, f"{RULE}.{name}.hosts")
+        self.hosts = HostSet(secret.hosts, f"{RULE}.{name}.hosts", near_secret=True)
         self.places = frozenset(secret.places)
 
     def __repr__(self) -> str:
         return f"Credential({self.name!r})"
-
-
-def _hosts(secret: Secret, path: str) -> HostSet:
-    try:
-        return HostSet(secret.hosts, path)
-    except ConfigError as problem:  # without its words: somebody may have written the value where a host belongs
-        raise ConfigError("is not a host; the spellings are those of network.allowed_hosts", path=problem.path) from None
 
 
 class Known:
