@@ -328,8 +328,9 @@ def test_a_value_that_a_tenant_has_learned_is_not_sent_to_anybody(make_lab: Make
         "body": raw("POST / HTTP/1.1", f"Content-Length: {len(VALUE)}", body=VALUE.encode()),
         "over chunks": raw("POST / HTTP/1.1", "Transfer-Encoding: chunked", body=chunked(VALUE.encode(), 5)),
     }
-    for lab.host in lab.origins:
-        answer = lab.say(sent[place].replace(b"other.example.com", lab.host.encode()), once=True)
+    for host in lab.origins:
+        lab.host = host
+        answer = lab.say(sent[place].replace(b"other.example.com", host.encode()), once=True)
         assert answer.startswith(b"HTTP/1.1 403")
         assert b"the value of the secret KEY is in the request" in answer
         assert lab.origins[lab.host].bytes_received == 0

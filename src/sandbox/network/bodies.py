@@ -175,7 +175,7 @@ def _garbled(why: str) -> Denied:
 class Changed(Body):
     """A body that passes through a function on its way."""
 
-    length = None
+    length: int | None = None
 
     def __init__(
         self,
