@@ -11,7 +11,7 @@ from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import record_directory
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, user_name
-from sandbox.engines.in_place import open_in_place
+from sandbox.guards.in_place import open_in_place
 from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError

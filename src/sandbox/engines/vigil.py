@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from threading import Event, Thread
 
-from sandbox.engines.in_place import open_in_place
+from sandbox.guards.in_place import open_in_place
 from sandbox.engines.masks import SOCKET, Covers, Mask, Search, find, inside_one, is_socket
 from sandbox.engines.sockets import sockets_of_the_host
 
