@@ -6,6 +6,7 @@ import os
 import pwd
 
 from sandbox.engines.base import HOSTNAME, Bind
+from sandbox.guards.git_person import settings_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ def etc(plan: Plan, home: str) -> None:
         ("/etc/hostname", 0o644, HOSTNAME.encode() + b"\n"),
         ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
     ]
+    # In the system's file, so that a repository's own settings are stronger, as on the host.
+    if person := settings_for(plan.directory):
+        plan.files.append(("/etc/gitconfig", 0o644, person))
 
 
 def _shown() -> list[str]:

@@ -11,7 +11,6 @@ from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import record_directory
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, user_name
-from sandbox.guards.in_place import open_in_place
 from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sandbox.config.model import Config, Filesystem, Network
+    from sandbox.guards.repositories import Repositories
 
 # The whole of the system that programs run from. A link (merged /usr) stays a link.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -72,7 +72,9 @@ NO_PROJECT = (
 KERNEL = ("/dev", "/proc", "/sys")
 
 
-def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Plan:
+def layout(
+    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None = None
+) -> Plan:
     """The plan for one sandbox. Raises ConfigError for a root or path that cannot be used."""
     plan = Plan()
     plan.id = identity
@@ -90,7 +92,7 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
     _not_our_own(plan, own)
-    _guards(plan, config.filesystem, visible, own)
+    _guards(plan, config.filesystem, visible, own, repositories)
     _proc(plan)
     _writable(plan)
     _environment(plan, home)
@@ -98,7 +100,18 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     return plan
 
 
-def without_walls(config: Config, identity: str, environment: Mapping[str, str]) -> Plan:
+def writable_trees(filesystem: Filesystem) -> list[str]:
+    """The host's directories that tenants write into. Raises ConfigError."""
+    root = project_root(filesystem)
+    trees = [] if filesystem.read_only or filesystem.overlay else [root]
+    for asked in filesystem.allow_write:
+        trees.append(os.path.realpath(os.path.join(root, os.path.expanduser(asked))))
+    return [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
+
+
+def without_walls(
+    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None = None
+) -> Plan:
     """The plan for mode `off`: commands run on the host, in the project, with the environment that was chosen."""
     plan = Plan()
     plan.id = identity
@@ -186,17 +199,18 @@ def _not_our_own(plan: Plan, own: list[str]) -> None:
             raise ConfigError(f"{bind.source!r} holds the sandbox's own config, record or registry", path="filesystem")
 
 
-def _guards(plan: Plan, filesystem: Filesystem, visible: list[str], own: list[str]) -> None:
+def _guards(
+    plan: Plan, filesystem: Filesystem, visible: list[str], own: list[str], repositories: Repositories | None
+) -> None:
     """Blocked files are covered, and what programs of the host would run is read-only.
 
     Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover.
     """
     covers = find(filesystem, visible, own)
-    configs = [path for path in covers.frozen if path.endswith("/config") and "/.git/" in path]
-    repositories = (os.path.dirname(path) for path in configs)
-    plan.repositories = [path for path in repositories if not os.path.lexists(f"{path}/commondir")]
-    if not filesystem.overlay and not filesystem.read_only:
-        covers.frozen.update(_hooks_directories(plan.repositories))
+    if covers.heads or covers.git_files or repositories is not None:
+        from sandbox.guards.freezing import freeze_repositories
+
+        freeze_repositories(covers, visible, repositories, protected=dict(covers.frozen))
     for path in map(os.fsencode, sorted(covers.pinned)):
         # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
         plan.operations.append({"kind": "bind", "path": path, "from": path, "optional": True})
@@ -206,29 +220,6 @@ def _guards(plan: Plan, filesystem: Filesystem, visible: list[str], own: list[st
         plan.rules[name] = mask.rule
         plan.operations.append({"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "optional": True})
     plan.masked, plan.frozen, plan.visible = len(covers.masks), len(covers.frozen), visible
-
-
-def _hooks_directories(repositories: list[str]) -> dict[str, None]:
-    """An empty `hooks` where a repository has none: else a tenant makes it, and what git of the host then runs."""
-    made: dict[str, None] = {}
-    for repository in repositories:
-        path = f"{repository}/hooks"
-        if not os.path.lexists(path):
-            try:
-                place = open_in_place(repository)
-            except OSError:
-                continue  # gone, or another's
-            try:
-                os.mkdir("hooks", 0o755, dir_fd=place)
-                if os.geteuid() == 0:
-                    owner = os.stat(place)
-                    os.chown("hooks", owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
-            except OSError:
-                continue  # then it is not a tenant's to make either
-            finally:
-                os.close(place)
-            made[path] = None
-    return made
 
 
 def _proc(plan: Plan) -> None:

@@ -126,11 +126,11 @@ class Examination:
         for name in CONFIGS:
             entries += self.configuration(f"{directory}/{name}", 0)
         self.place(f"{directory}/commondir")
-        if common_directory(directory) == directory:
-            self.directory(f"{directory}/hooks")
-        else:
-            self.place(os.path.join(directory, first_line(f"{directory}/commondir")))
         trees = work_trees(directory, entries)
+        if common_directory(directory) == directory:
+            self.directory(f"{directory}/hooks", trees)
+        else:
+            self.place(os.path.join(directory, first_line(f"{directory}/commondir")), freeze=False)
         for name, value in entries:
             if value and not harmless((name, value)):
                 self.setting(name, value, trees)
@@ -159,7 +159,7 @@ class Examination:
         section, _, key = split(name)
         if name == "core.hookspath":
             for tree in trees:
-                self.directory(as_path(value, tree))
+                self.directory(as_path(value, tree), trees)
             return
         if section in ("include", "includeif", "remote", "url", "branch") or name == "core.worktree":
             return
@@ -173,7 +173,7 @@ class Examination:
                 elif at == 0 and "/" in word:
                     self.place(path, freeze=False)  # the program itself, where there is none
 
-    def directory(self, path: str) -> None:
+    def directory(self, path: str, trees: Sequence[str]) -> None:
         """A directory of hooks, and the files that links in it and their texts lead to."""
         self.place(path)
         try:
@@ -182,7 +182,7 @@ class Examination:
             return
         outer = os.path.dirname(path)
         if path.endswith("/_") and beneath(outer, self.roots) and outer not in self.roots:
-            self.directory(outer)  # husky's: what is in `_` runs what lies beside it
+            self.directory(outer, trees)  # husky's: what is in `_` runs what lies beside it
         for name in names:
             hook = f"{path}/{name}"
             if name.endswith(".sample"):
@@ -190,7 +190,7 @@ class Examination:
             if os.path.islink(hook):
                 self.place(hook)
             for word in words_of(hook):
-                for tree in (os.path.dirname(path), os.path.dirname(outer), *self.roots):
+                for tree in trees:
                     named = as_path(word, tree)
                     if os.path.isfile(named):
                         self.place(named)
@@ -245,7 +245,8 @@ def words_of(script: str) -> list[str]:
     text = (content(script, 1 << 16) or b"").decode("latin-1")
     lines = (line for line in text.split("\n") if not line.lstrip().startswith("#"))
     found = dict.fromkeys(word for line in lines for word in words(line))
-    return [word for word in found if "/" in word or "." in word][:1000]
+    # With a slash, or a hidden file's: `package.json` is a word of many hooks, and people's to change.
+    return [word for word in found if "/" in word or word.startswith(".")][:1000]
 
 
 def commands_in(repository: str) -> list[str]:
