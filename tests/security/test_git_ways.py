@@ -4,10 +4,13 @@ Every way is first tried without a sandbox, which shows that it is one; then a t
 several, and a person does on the host what people do. Nothing of the tenant's may run, and the person is told.
 """
 
+# ruff: noqa: E501 - a table of scripts
+
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -235,3 +238,96 @@ def test_apply_carries_nothing_over_that_git_would_run(way: Way, person: Person)
     person.does_the_usual(way)
     assert not person.mark.exists()
     assert done.refused or "busy" in refused or "Read-only" in refused
+
+
+# -- what people and tenants do with git works on
+
+
+def test_a_tenants_clone_is_whole_and_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        done = sandbox.exec("git clone -q . copy && cd copy && git checkout -q -b other && git worktree add -q ../tree")
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert sandbox.exec("git worktree add -q second && cd second && git status").exit_code == 0
+    assert sandbox.undone == []
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        assert sandbox.exec("git -C copy log -1 && git -C tree status && git -C second status").exit_code == 0
+    assert sandbox.undone == []
+
+
+def test_what_is_harmless_stays_and_the_rest_is_kept_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        sandbox.exec("git clone -q . copy; git -C copy config core.fsmonitor evil")
+    config = person.project / "copy" / ".git" / "config"
+    assert sandbox.undone == [(str(config), f"{config}.from-sandbox")]
+    assert "evil" in Path(f"{config}.from-sandbox").read_text()
+    listed = subprocess.run(["git", "config", "-f", config, "-l"], capture_output=True, text=True, check=True).stdout
+    assert "remote.origin.url" in listed and "branch.main.merge" in listed and "fsmonitor" not in listed
+
+
+def test_while_the_sandbox_runs_it_is_undone_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        sandbox.vigil.watching.wait()
+        gone = "while grep -q fsmonitor lib/.git/config; do :; done"
+        assert sandbox.exec(f"git init -q lib; git -C lib config core.fsmonitor x; {gone}", timeout=60).exit_code == 0
+        again = f"printf '[core]\\n\\tfsmonitor=x\\n' >> lib/.git/config; {gone}"
+        assert sandbox.exec(again, timeout=60).exit_code == 0
+
+
+@pytest.mark.parametrize("then", ["run", "prune"])
+def test_after_a_killed_owner_the_next_one_undoes_it(then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "own"))
+    plant = "git init -q lib; git -C lib config core.fsmonitor x; echo planted"
+    script = f"""
+import os, sandbox
+s = sandbox.Sandbox({{"filesystem": {{"root": {str(person.project)!r}}}}})
+s.exec({plant!r})
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False)
+    config = person.project / "lib" / ".git" / "config"
+    assert "fsmonitor" in config.read_text()
+    words = ["run", "--root", str(person.project), "--", "true"] if then == "run" else ["prune"]
+    done = subprocess.run([sys.executable, "-m", "sandbox.cli.main", *words], capture_output=True, text=True, check=True)
+    assert "fsmonitor" not in config.read_text()
+    assert "config.from-sandbox" in done.stderr
+
+
+# -- git inside, where the repository is not
+
+
+def test_git_commit_inside_finds_the_persons_name_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = "[alias]\n\tst = status\n[include]\n\tpath = work\n[credential]\n\thelper = store\n"
+    person = Person(tmp_path, monkeypatch, Way("", "", personal=own))
+    (person.home / "work").write_text("[user]\n\temail = p@work.example\n[http]\n\textraHeader = secret\n")
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        assert sandbox.exec("git commit -q --allow-empty -m x && git log -1 --format='%an %ae'").stdout == "P p@work.example\n"
+        assert sandbox.exec("git config --list --system").stdout == "user.name=P\nuser.email=p@work.example\n"
+
+
+@pytest.mark.parametrize("place", ["tree", "project/part"])
+def test_git_works_in_a_further_work_tree_and_in_a_part_of_a_repository(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    person.does("mkdir part; echo a > part/f; git add part; git commit -qm part; git worktree add -q ../tree")
+    with Sandbox({"filesystem": {"root": str(tmp_path / place)}}) as sandbox:
+        sandbox.exec("echo more >> f; echo more >> file")
+        assert "+more" in sandbox.exec("git diff .").stdout
+        assert "part" in sandbox.exec("git log --format=%s").stdout
+        repository = f"{person.project}/.git"
+        assert sandbox.exec(f"echo x >> {repository}/config || touch {repository}/hooks/x").exit_code != 0
+
+
+def test_a_git_file_shows_no_repository_that_does_not_know_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".git").write_text(f"gitdir: {person.project}/.git\n")
+    with Sandbox({"filesystem": {"root": str(other)}}) as sandbox:
+        assert sandbox.exec(f"ls {person.project}/.git").exit_code != 0

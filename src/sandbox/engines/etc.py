@@ -81,8 +81,7 @@ def etc(plan: Plan, home: str) -> None:
         ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
     ]
     # In the system's file, so that a repository's own settings are stronger, as on the host.
-    if person := settings_for(plan.directory):
-        plan.files.append(("/etc/gitconfig", 0o644, person))
+    plan.files.append(("/etc/gitconfig", 0o644, settings_for(plan.directory)))
 
 
 def _shown() -> list[str]:

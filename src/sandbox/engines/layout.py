@@ -87,7 +87,7 @@ def layout(
     _own(plan, home, config.filesystem)
     etc(plan, home)
     _project(plan, config.filesystem, home)
-    visible = [plan.directory, *_paths(plan, config.filesystem)]
+    visible = [plan.directory, *_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
@@ -169,6 +169,27 @@ def _project(plan: Plan, filesystem: Filesystem, home: str) -> None:
         path = os.environ.get("PATH", "")
         for one in toolchain_roots(path, home, root):
             plan.binds.append(Bind(one, one))
+
+
+def _repository(plan: Plan, home: str) -> list[str]:
+    """The repository's own directory, where the project is a further work tree or lies in a repository."""
+    if os.path.isdir(f"{plan.directory}/.git"):
+        return []
+    from sandbox.guards.git_view import outside_repository
+
+    shown = [one for one in outside_repository(plan.directory, home) if not _seen(plan, one)]
+    for path in shown:
+        plan.binds.append(Bind(path, path))
+        # The directory that it is in is ours inside, which git would not trust.
+        plan.files = [
+            (name, mode, content + b"[safe]\n\tdirectory = *\n") if name == "/etc/gitconfig" else (name, mode, content)
+            for name, mode, content in plan.files
+        ]
+    return shown
+
+
+def _seen(plan: Plan, path: str) -> bool:
+    return any(_beneath(path, bind.target) for bind in plan.binds)
 
 
 def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         heads: list[str]
         git_files: list[str]
         directories: list[str]
-        masks: dict[str, object]
 
 
 def freeze_repositories(

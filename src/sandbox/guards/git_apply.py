@@ -34,8 +34,15 @@ def risky(layer: str, root: str, paths: Iterable[str]) -> set[str]:
     `layer` and `root` are directories; a tenant wrote the first, so nothing below it is followed or waited for.
     """
     merged = _Merged(layer, root)
-    trusted = _trusted(root)
-    return {path for path in paths if merged.is_risky(path) or beneath(f"{root}/{path}", trusted)}
+    examination = Examination([root], Trusted())
+    trusted = _trusted(root, examination)
+    # Relative in the person's own settings: it leads into any repository, also into one that is new.
+    hooks = [f"/{value.strip('/')}/" for name, value in examination.personal if name == "core.hookspath" and value]
+    return {
+        path
+        for path in paths
+        if merged.is_risky(path) or beneath(f"{root}/{path}", trusted) or any(one in f"/{path}/" for one in hooks)
+    }
 
 
 class _Merged:
@@ -105,11 +112,10 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def _trusted(root: str) -> list[str]:
+def _trusted(root: str, examination: Examination) -> list[str]:
     """What the host's own repositories look at beside their directories: hooks, included files, programs."""
-    heads = [place for place, names in walk(root, lambda *_: None) if "HEAD" in names and is_repository(place)]
-    found = Trusted()
-    examination = Examination([root], found)
-    for directory in heads:
-        examination.repository(directory)
+    for place, names in walk(root, lambda *_: None):
+        if "HEAD" in names and is_repository(place):
+            examination.repository(place)
+    found = examination.trusted
     return [*found.frozen, *found.absent, *found.links]

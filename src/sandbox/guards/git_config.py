@@ -41,7 +41,9 @@ HARMLESS = frozenset(
     """.split()
 )
 HARMLESS_BELOW = {  # by section and key; what is between is a name
-    "remote": frozenset("fetch push prune prunetags tagopt mirror promisor partialclonefilter skipdefaultupdate".split()),
+    "remote": frozenset(
+        "fetch push prune prunetags tagopt mirror promisor partialclonefilter skipdefaultupdate".split()
+    ),
     "branch": frozenset("remote merge rebase pushremote description".split()),
     "submodule": frozenset("active branch ignore shallow fetchrecursesubmodules".split()),
     "advice": frozenset(),
