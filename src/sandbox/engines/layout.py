@@ -180,6 +180,7 @@ def _repository(plan: Plan, home: str) -> list[str]:
     shown = [one for one in outside_repository(plan.directory, home) if not _seen(plan, one)]
     for path in shown:
         plan.binds.append(Bind(path, path))
+        plan.environment["GIT_DISCOVERY_ACROSS_FILESYSTEM"] = "1"  # the project is a mount, the directory above is not
         # The directory that it is in is ours inside, which git would not trust.
         plan.files = [
             (name, mode, content + b"[safe]\n\tdirectory = *\n") if name == "/etc/gitconfig" else (name, mode, content)

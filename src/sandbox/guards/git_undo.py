@@ -126,10 +126,14 @@ class Neutralise:
 
     def _common(self, place: int, directory: str) -> None:
         """`commondir`: only to a repository of the project, by a path without links; that one is looked at too."""
-        if not os.path.lexists(f"{directory}/commondir"):
+        try:
+            info = os.lstat("commondir", dir_fd=place)
+        except OSError:
             return
+        if stat.S_ISREG(info.st_mode) and info.st_size == 0:
+            return  # being written; git refuses an empty one
         target = common_directory(directory)
-        plain = stat.S_ISREG(os.lstat("commondir", dir_fd=place).st_mode)
+        plain = stat.S_ISREG(info.st_mode)
         if plain and target != directory and os.path.realpath(target) == target and beneath(target, self.roots):
             self.waiting.append(target)
         else:
@@ -137,6 +141,8 @@ class Neutralise:
 
     def git_file(self, path: str) -> None:
         """A `.git` that is a file or a link: it may lead only to a repository of the project."""
+        if not os.path.islink(path) and not first_line(path).startswith("gitdir:"):
+            return  # being written; git refuses it as it is
         target = leads_to(path)
         if target is not None and beneath(target, self.roots):
             self.waiting.append(target)

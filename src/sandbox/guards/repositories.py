@@ -37,7 +37,7 @@ class Repositories:
     """One sandbox's. `tell(path, saved)` hears what was undone; `saved` is empty where it could not be."""
 
     def __init__(self, home: str, roots: Sequence[str], tell: Tell) -> None:
-        """Repairs what killed sandboxes left, before anything is trusted. Raises OSError when `home` cannot be written."""
+        """Repairs what killed sandboxes left, before anything is trusted. Raises OSError where `home` is read-only."""
         self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
         self._tell = tell
         self.made: list[str] = []
