@@ -165,13 +165,14 @@ class Repositories:
 
     def _note_made(self, directory: str, names: list[str], protected: Patterns) -> None:
         top = next((root for root in self.roots if beneath(directory, [root])), directory)
+        cut = len(top.rstrip("/")) + 1
         if "/.git/" in f"{directory}/":
             return  # looked at by itself
         if "/node_modules/" in f"{directory}/" or "/site-packages/" in f"{directory}/":
             return  # installed packages come with their authors' editor settings; nobody opens them as projects
         for name in names:
             path = f"{directory}/{name}"
-            if protected.match(os.path.relpath(path, top), True) and len(self.made) < 1000:
+            if protected.match(path[cut:], True) and len(self.made) < 1000:
                 known = any(beneath(path, list(one.protected)) for one in self._known)
                 if not known and not (os.path.isdir(path) and not os.listdir(path)):
                     self.made.append(path)
