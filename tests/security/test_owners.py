@@ -67,3 +67,23 @@ def test_a_tenant_can_be_root_by_name_and_has_no_more_power(project: Path) -> No
         ]
         sandbox.exec("touch made")
     assert (project / "made").stat().st_uid == os.getuid()
+
+
+GIVING_AWAY = """
+import os
+open("f", "w").close()
+for act in (lambda: os.chown("f", 0 if os.getuid() else 5, -1), lambda: os.chown("f", -1, 4321), lambda: os.setuid(4321),
+            lambda: os.setresgid(-1, -1, 4321)):
+    try:
+        act()
+    except PermissionError:
+        print("may not")
+os.chown("f", os.getuid(), os.getgid())
+os.setresuid(os.getuid(), -1, os.geteuid())
+print("may")
+"""
+
+
+def test_giving_files_away_is_not_permitted_as_for_any_ordinary_user(sandbox: Sandbox) -> None:
+    tried = sandbox.exec(["python3", "-c", GIVING_AWAY])
+    assert tried.stdout.splitlines() == ["may not"] * 4 + ["may"], tried.stderr
