@@ -8,7 +8,7 @@ name, a construct we do not know — raises `Unclear`, and the guard then says n
 from __future__ import annotations
 
 # Words that begin or join compound commands; what follows them is a command again.
-_JOINING = frozenset(("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}", "time"))
+_JOINING = frozenset(("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}"))
 _UNSUPPORTED = frozenset(("case", "esac", "function", "select", "coproc", "[["))
 _DEEPEST = 20
 
