@@ -22,7 +22,18 @@ BEFORE = [
 ]  # fmt: skip
 SHELLS = ["sh -c", "bash -c", "bash -lc", "bash --norc -c", "bash -e -c", "dash -ec", "zsh -c", "ksh -c", "bash -o pipefail -c",
           "/bin/sh -c", "eval", "busybox sh -c"]  # fmt: skip
-LINES = ["{}", "ls; {}", "true && {}", "ls | {}", "( {} )", "if true; then {}; fi", "A=b {}", "ls $({})", "! {}", "{} &"]
+LINES = [
+    "{}",
+    "ls; {}",
+    "true && {}",
+    "ls | {}",
+    "( {} )",
+    "if true; then {}; fi",
+    "A=b {}",
+    "ls $({})",
+    "! {}",
+    "{} &",
+]
 QUOTES = [shlex.quote, lambda text: '"' + "".join(f"\\{s}" if s in '\\"$`' else s for s in text) + '"']
 COMMANDS = ["rm x", "rm", "/bin/rm -rf x", "ls", "ls rm", "echo rm x", "git status", "cat rm"]
 
@@ -53,8 +64,9 @@ def wrapped(draw: st.DrawFn) -> tuple[str, str]:
 
 def _simple(line: str) -> bool:
     """Whether a word may be put before it: it is one command, not a line of several."""
-    return not any(sign in shlex.split(line) for sign in ("&&", "|", "(", "!", "&", "if", "A=b")) and ";" not in (
-        line.replace("\\;", "").replace("';'", "").split("'")[0].split('"')[0]
+    return (
+        not any(sign in shlex.split(line) for sign in ("&&", "|", "(", "!", "&", "if", "A=b"))
+        and ";" not in (line.replace("\\;", "").replace("';'", "").split("'")[0].split('"')[0])
     )
 
 

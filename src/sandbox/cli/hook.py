@@ -40,7 +40,9 @@ def add(parser: ArgumentParser) -> None:
     asked = actions.add_parser("pre-tool-use", help=_("judge one tool call, given as JSON on standard input"))
     for one in (install, asked):
         one.add_argument("--agent", metavar="NAME", help=_("as this agent"))
-        one.add_argument("--judge-only", action="store_true", help=_("read commands instead of running them in a sandbox"))
+        one.add_argument(
+            "--judge-only", action="store_true", help=_("read commands instead of running them in a sandbox")
+        )
         one.add_argument("--approve", action="store_true", help=_("approve what runs in the sandbox (always done)"))
     actions.add_parser("post-tool-use", help=_("see that a command ran in the sandbox"))
     actions.add_parser("session-end", help=_("end the session's sandbox"))
@@ -188,7 +190,7 @@ def _behind_walls(
     command = given["command"]
     if len(command.encode("utf-8", "surrogatepass")) > LONGEST or "\0" in command:
         return _answer("deny", f"sandbox: a command may have {LONGEST} bytes; write a file and run that")
-    session = Session.of(call, project, arguments.agent)
+    session = Session.of(call, project)
     if session.broken:
         raise SandboxError("a command of this session ran outside the sandbox; start Claude Code again without other "
                            "hooks that answer with updatedInput")  # fmt: skip
@@ -242,8 +244,9 @@ def _look_back(_arguments: Namespace) -> int:
 
     call = _call()
     project, _cwd = _project(call)
-    session = Session.of(call, project, None)
-    if not session.missed(str(call.get("tool_use_id") or "")):
+    session = Session.of(call, project)
+    ran = call.get("tool_input")
+    if not session.missed(str(call.get("tool_use_id") or ""), ran if isinstance(ran, dict) else {}):
         return 0
     session.spoil()
     try:
@@ -258,7 +261,7 @@ def _end(_arguments: Namespace) -> int:
     from sandbox.cli.hook_session import Session
 
     call = _call()
-    Session.of(call, _project(call)[0], None).end()
+    Session.of(call, _project(call)[0]).end()
     return 0
 
 

@@ -99,7 +99,9 @@ class FileJudge:
         if ".." in names[plain:]:
             return Decision(False, "outside-project-root", "Outside project root")
         base = str(given.get("path") or ".")
-        decision = self.path(os.path.join(base, "/".join(names[:plain]) or ("/" if pattern.startswith("/") else ".")), "read")
+        decision = self.path(
+            os.path.join(base, "/".join(names[:plain]) or ("/" if pattern.startswith("/") else ".")), "read"
+        )
         return None if decision else decision
 
     def _grep(self, given: dict[str, Any]) -> Decision | None:

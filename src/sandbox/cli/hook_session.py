@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sandbox.registry.detach import Background
 
 IDLE = 6 * 3600.0  # seconds without a command after which the sandbox ends; the next command starts another
+_STARTING = 10.0  # seconds
 _SHELL_NAMES = ("sh", "dash", "bash", "zsh", "ksh", "busybox")
 
 
@@ -44,11 +45,11 @@ class Session:
         self.path = f"{home()}/hook/sessions/{key}"
 
     @classmethod
-    def of(cls, call: dict[str, Any], project: str, agent: str | None) -> Session:
+    def of(cls, call: dict[str, Any], project: str) -> Session:
         """The session that a call belongs to. Raises SandboxError when the call does not say."""
         if not isinstance(call.get("session_id"), str) or not call["session_id"]:
             raise SandboxError("the hook's input names no session")
-        whole = "\0".join((call["session_id"], os.path.realpath(project), agent or ""))
+        whole = "\0".join((call["session_id"], os.path.realpath(project)))
         return cls(hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:32])
 
     # -- the sandbox
@@ -123,9 +124,18 @@ class Session:
         with open(f"{self.path}/proof", encoding="ascii") as file:
             prove(file.read())
 
-    def missed(self, name: str) -> bool:
-        """Whether a command that has ended, for Claude Code, was never run here."""
-        return os.path.exists(f"{self.path}/calls/{_safe(name)}")
+    def missed(self, name: str, ran: dict[str, Any]) -> bool:
+        """Whether a command that Claude Code says it ran, with this input, was never run here."""
+        import time
+
+        if f" hook exec {self.key} " in str(ran.get("command")):
+            return False  # ours, though it may have been stopped before it arrived
+        until = time.monotonic() + (_STARTING if ran.get("run_in_background") else 0)
+        while os.path.exists(f"{self.path}/calls/{_safe(name)}"):
+            if time.monotonic() >= until:
+                return True
+            time.sleep(0.05)  # a background command is reported before it has started
+        return False
 
     @property
     def broken(self) -> bool:
@@ -142,7 +152,7 @@ def proof(call: dict[str, Any], project: str) -> str:
 
     seen: list[object] = [os.environ.get("AI_AGENT") or call.get("session_id"), sys.executable]
     for settings in claude_settings(project):
-        seen += [settings.get("hooks"), settings.get("enabledPlugins"), settings.get("disableAllHooks")]
+        seen += [settings[key] for key in ("hooks", "enabledPlugins", "disableAllHooks") if key in settings]
     return f"{proofs()}/{_hash(json.dumps(seen, sort_keys=True))[:32]}"
 
 

@@ -74,6 +74,8 @@ def shell_rules(project: str, kind: str) -> list[str]:
 def program() -> list[str]:
     """The words that start this very `sandbox`, from anywhere."""
     interpreter = os.path.abspath(sys.executable)
+    if sys.flags.isolated and sys.orig_argv[1:4] == ["-I", "-m", "sandbox"]:
+        return [interpreter, "-I", "-m", "sandbox"]  # as we were started ourselves
     if _isolated_works(interpreter):
         return [interpreter, "-I", "-m", "sandbox"]
     import sandbox
@@ -98,7 +100,12 @@ def written_by_tenants(tops: Sequence[str]) -> str | None:
     """The part of our own program that lies in one of `tops`, where a tenant could change it; None when none does."""
     import sandbox
 
-    parts = (os.path.abspath(sys.executable), os.path.realpath(sys.executable), sys.prefix, os.path.abspath(sandbox.__file__))
+    parts = (
+        os.path.abspath(sys.executable),
+        os.path.realpath(sys.executable),
+        sys.prefix,
+        os.path.abspath(sandbox.__file__),
+    )
     for part in (*parts, *map(os.path.realpath, parts)):
         for top in tops:
             if f"{part}/".startswith(os.path.realpath(top).rstrip("/") + "/"):
@@ -156,7 +163,9 @@ def status() -> int:
     well = False
     for everywhere in (False, True):
         file = settings_file(everywhere)
-        found = [command for event, command in _ours(read(file) if os.path.exists(file) else {}) if event == "PreToolUse"]
+        found = [
+            command for event, command in _ours(read(file) if os.path.exists(file) else {}) if event == "PreToolUse"
+        ]
         for command in found:
             sound = command.endswith("|| exit 2") and command.startswith(("/", "'/"))
             well = well or sound

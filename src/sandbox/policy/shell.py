@@ -272,4 +272,3 @@ class _Parser:
 def _assigns(raw: str) -> bool:
     name = raw.split("=", 1)[0].removesuffix("+").split("[")[0]
     return "=" in raw and name.isidentifier()
-
