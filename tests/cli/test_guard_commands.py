@@ -278,4 +278,3 @@ def test_log_follow_prints_what_comes(project: Path) -> None:
     following.terminate()
     following.wait()
     following.stdout.close()
-

@@ -13,14 +13,20 @@ from sandbox.policy.tools import ToolGuard
 
 # What stands before a command and runs it, the words of it as they are.
 BEFORE = [
-    "sudo", "sudo -n", "sudo -u root", "sudo -uroot", "sudo --user=root --", "sudo -E A=b", "doas -u root", "env", "env -i",
-    "env -u X", "env A=b C=d", "env --unset=X", "command", "command -p", "builtin", "exec", "exec -a name", "nohup", "nice",
-    "nice -n 5", "nice -5", "nice --adjustment=5", "ionice -c 3", "time", "time -p", "timeout 5", "timeout -k 1 -s KILL 5",
-    "timeout --signal=KILL 5", "setsid", "setsid -w", "stdbuf -oL", "stdbuf -o L -e0", "unbuffer", "xargs", "xargs -0 -n 1",
-    "xargs -I X", "chrt 5", "taskset 0x1", "busybox", "/usr/bin/env", "/bin/nice -n1", "\\sudo", "'en'v", "find . -exec",
+    "sudo", "sudo -n", "sudo -u root", "sudo -uroot", "sudo --user=root --", "sudo -E A=b", "doas -u root", "env",
+    "env -i",
+    "env -u X", "env A=b C=d", "env --unset=X", "command", "command -p", "builtin", "exec", "exec -a name", "nohup",
+    "nice",
+    "nice -n 5", "nice -5", "nice --adjustment=5", "ionice -c 3", "time", "time -p", "timeout 5",
+    "timeout -k 1 -s KILL 5",
+    "timeout --signal=KILL 5", "setsid", "setsid -w", "stdbuf -oL", "stdbuf -o L -e0", "unbuffer", "xargs",
+    "xargs -0 -n 1",
+    "xargs -I X", "chrt 5", "taskset 0x1", "busybox", "/usr/bin/env", "/bin/nice -n1", "\\sudo", "'en'v",
+    "find . -exec",
     "find . -name x -execdir", "strace -f", "gdb --args", "unshare -r",
 ]  # fmt: skip
-SHELLS = ["sh -c", "bash -c", "bash -lc", "bash --norc -c", "bash -e -c", "dash -ec", "zsh -c", "ksh -c", "bash -o pipefail -c",
+SHELLS = ["sh -c", "bash -c", "bash -lc", "bash --norc -c", "bash -e -c", "dash -ec", "zsh -c", "ksh -c",
+    "bash -o pipefail -c",
           "/bin/sh -c", "eval", "busybox sh -c"]  # fmt: skip
 LINES = [
     "{}",
@@ -93,12 +99,17 @@ def test_soak_a_wrapped_command_is_refused_exactly_when_the_bare_one_is(case: tu
 @pytest.mark.parametrize(
     "line",
     [
-        "sudo bash -c 'rm x'", "env sh -c 'rm x'", "timeout 5 sh -c 'rm x'", "xargs sh -c 'rm x'", "nice nohup bash -c 'rm x'",
-        "find . -exec rm {} +", "find . -exec sh -c 'rm x' \\;", "echo rm x | bash", "bash <<< 'rm x'", "bash <<E\nrm x\nE",
-        "bash -s < x", "sh", "$X x", "sudo $X x", "sudo --unknown-option rm x", "env -S 'rm x'", "bash -c \"$X\"", "/bin/r? x",
+        "sudo bash -c 'rm x'", "env sh -c 'rm x'", "timeout 5 sh -c 'rm x'", "xargs sh -c 'rm x'",
+        "nice nohup bash -c 'rm x'",
+        "find . -exec rm {} +", "find . -exec sh -c 'rm x' \\;", "echo rm x | bash", "bash <<< 'rm x'",
+        "bash <<E\nrm x\nE",
+        "bash -s < x", "sh", "$X x", "sudo $X x", "sudo --unknown-option rm x", "env -S 'rm x'", "bash -c \"$X\"",
+        "/bin/r? x",
         "x=rm; $x y", "alias r=rm; r x", "trap 'rm x' EXIT", "script -c 'rm x'", "watch -n 1 'rm x'", "su -c 'rm x'",
-        "ssh localhost rm x", "parallel rm ::: x", "python3 -c 'import os; os.system(\"rm x\")'", "awk 'BEGIN{system(\"rm x\")}'",
-        "git -c alias.x='!rm x' x", "git submodule foreach rm x", "git bisect run rm x", "make SHELL=rm", "npm exec -- rm x",
+        "ssh localhost rm x", "parallel rm ::: x", "python3 -c 'import os; os.system(\"rm x\")'",
+        "awk 'BEGIN{system(\"rm x\")}'",
+        "git -c alias.x='!rm x' x", "git submodule foreach rm x", "git bisect run rm x", "make SHELL=rm",
+        "npm exec -- rm x",
         "uv run rm x", "tar --to-command=rm -xf x", "find . -exec {} \\;", "eval $X", "bash -c",
     ],
 )  # fmt: skip

@@ -67,8 +67,8 @@ def _list(as_json: bool) -> int:
             found.problems[agent.name] = problem
             continue
         rows.append((agent, read_only, no_network))
-    for problem in found.problems.values():
-        print(f"sandbox: {shown(_.said(problem))}", file=sys.stderr)
+    for wrong in found.problems.values():
+        print(f"sandbox: {shown(_.said(wrong))}", file=sys.stderr)
     if as_json:
         print_json(
             [

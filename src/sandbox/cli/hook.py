@@ -192,14 +192,16 @@ def _behind_walls(
         return _answer("deny", f"sandbox: a command may have {LONGEST} bytes; write a file and run that")
     session = Session.of(call, project)
     if session.broken:
-        raise SandboxError("a command of this session ran outside the sandbox; start Claude Code again without other "
-                           "hooks that answer with updatedInput")  # fmt: skip
+        raise SandboxError(
+            "a command of this session ran outside the sandbox; start Claude Code again without other hooks that answer "
+            "with updatedInput"
+        )
     proved = proof(call, project)
     if not os.path.exists(proved) and command.strip() != "true":
         return _answer(
             "deny",
-            "sandbox: run exactly `true` once first, then this command again. It shows that this version of Claude Code "
-            "runs commands in the sandbox as the hook answers; until then none is let through.",
+            "sandbox: run exactly `true` once first, then this command again. It shows that this Claude Code runs "
+            "commands in the sandbox as the hook answers; until then none is let through.",
         )
     session.ready(resolved, arguments.agent)
     name = str(call.get("tool_use_id") or os.urandom(16).hex())
@@ -253,8 +255,10 @@ def _look_back(_arguments: Namespace) -> int:
         os.unlink(proof(call, project))
     except FileNotFoundError:
         pass
-    raise SandboxError("this command ran OUTSIDE the sandbox: Claude Code did not run what the hook answered (another "
-                       "hook that answers with updatedInput, or an old version). No further command is let through")  # fmt: skip
+    raise SandboxError(
+        "this command ran OUTSIDE the sandbox: Claude Code did not run what the hook answered (another hook that answers "
+        "with updatedInput, or an old version). No further command is let through"
+    )
 
 
 def _end(_arguments: Namespace) -> int:

@@ -1,5 +1,5 @@
-"""What a shell line would touch, read from its text (`sandbox hook … --judge-only`). Advice: the shell may mean more than
-its text shows, so what cannot be read is asked about, and nothing is ever approved.
+"""What a shell line would touch, read from its text (`sandbox hook … --judge-only`). Advice: the shell may mean more
+than its text shows, so what cannot be read is asked about, and nothing is ever approved.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ def _accesses(command: Command, files: FileJudge) -> Iterator[tuple[str, str]]:
         words.remove(plain.pop(0))
     for word in words:
         for piece in _pieces(word):
-            if piece.startswith(("/", "~/", "../")) and "://" not in word and not piece.startswith("/dev/"):
-                yield piece, "read"
-            elif _exists(piece, files):
+            if (
+                piece.startswith(("/", "~/", "../")) and "://" not in word and not piece.startswith("/dev/")
+            ) or _exists(piece, files):
                 yield piece, "read"
     changed = plain if name in _CHANGE_ALL or (name == "sed" and "-i" in words) else plain[-1:]
-    if name in _CHANGE_ALL or name in _CHANGE_LAST or name == "sed" and "-i" in words:
+    if name in _CHANGE_ALL or name in _CHANGE_LAST or (name == "sed" and "-i" in words):
         yield from ((word, "write") for word in changed if not word.startswith("+") and "/" in word + "/")
 
 

@@ -6,9 +6,9 @@
         sessions/<key>/broken        a command of this session ran outside: no further one is allowed
         proved/<fingerprint>         this Claude Code, with these settings, was seen to run what the hook answered
 
-The hook's answer replaces the command (`updatedInput`). Claude Code drops that silently in some versions, and when another
-hook answers too; then the command would run on the host, and approved. So nothing but `true` is approved until a
-replaced command was seen to arrive here, and each later one that does not arrive ends the session's commands.
+The hook's answer replaces the command (`updatedInput`). Claude Code drops that silently in some versions, and when
+another hook answers too; then the command would run on the host, and approved. So nothing but `true` is approved until
+a replaced command was seen to arrive here, and each later one that does not arrive ends the session's commands.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class Session:
         if not same:
             raise SandboxError("this command was not judged by the hook: it is not run")
         os.utime(f"{self.path}/vm")
-        with open(f"{self.path}/proof", encoding="ascii") as file:
-            prove(file.read())
+        with open(f"{self.path}/proof", encoding="ascii") as proof:
+            prove(proof.read())
 
     def missed(self, name: str, ran: dict[str, Any]) -> bool:
         """Whether a command that Claude Code says it ran, with this input, was never run here."""

@@ -37,7 +37,7 @@ def settings_file(everywhere: bool) -> str:
 
 
 def claude_settings(project: str) -> list[dict[str, Any]]:
-    """Every settings file that counts in `project`, as far as it exists. Raises SandboxError for one that is no JSON."""
+    """Every settings file that counts in `project`, as far as it exists. Raises SandboxError."""
     user = os.path.expanduser("~/.claude/settings.json")
     names = (MANAGED, user, f"{project}/.claude/settings.json", f"{project}/.claude/settings.local.json")
     return [read(name) for name in names if os.path.exists(name)]
@@ -159,7 +159,7 @@ def uninstall(everywhere: bool) -> int:
 
 
 def status() -> int:
-    """Says where the hook is, and whether it is of an earlier form. Exit status 1 when it is nowhere as it should be."""
+    """Says where the hook is, and whether it is of an earlier form. Exit status 1 when none is sound."""
     well = False
     for everywhere in (False, True):
         file = settings_file(everywhere)

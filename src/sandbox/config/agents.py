@@ -67,8 +67,10 @@ def look(project: str) -> Found:
                 continue
             if agent.name in known:
                 # Neither wins: a file that was made later must not take away what the other forbids.
-                text = f"agent {agent.name!r} is described in {known[agent.name].file} too; remove one of them"
-                found.problems[agent.name] = ConfigError(text, file=agent.file)
+                other = known[agent.name].file
+                found.problems[agent.name] = ConfigError(
+                    f"agent {agent.name!r} is described in {other} too; remove one of them", file=agent.file
+                )
             known.setdefault(agent.name, agent)
     names = sorted(name for name in known if name not in found.problems)
     found.agents = [known[name] for name in names]

@@ -48,12 +48,12 @@ class _Options:
 
 # fmt: off
 WRAPPERS = {
-    "sudo": _Options("AbEHnPSksiK", "CDghpRrtTUu", "askpass background preserve-env set-home non-interactive stdin login "
-                     "shell", "close-from chdir group host prompt chroot role type user other-user preserve-env",
+    "sudo": _Options("AbEHnPSksiK", "CDghpRrtTUu", "askpass background preserve-env set-home non-interactive stdin "
+                     "login shell", "close-from chdir group host prompt chroot role type user other-user preserve-env",
                      assigns=True),
     "doas": _Options("Lns", "Cu"),
-    "env": _Options("i0v", "uC", "ignore-environment null debug", "unset chdir block-signal default-signal ignore-signal",
-                    assigns=True),
+    "env": _Options("i0v", "uC", "ignore-environment null debug",
+                    "unset chdir block-signal default-signal ignore-signal", assigns=True),
     "command": _Options("p"),
     "builtin": _Options(),
     "exec": _Options("cl", "a"),
@@ -74,18 +74,19 @@ WRAPPERS = {
 
 # Programs that run none of their words. Being on this list means that a disallowed name among the words is only a word.
 DATA = frozenset((
-    ":", "[", "basename", "bg", "cat", "cd", "chgrp", "chmod", "chown", "cksum", "clear", "cmp", "comm", "cp", "cut", "date",
-    "df", "diff", "dirname", "du", "echo", "egrep", "exit", "export", "false", "fgrep", "file", "fold", "grep", "groups",
-    "head", "hostname", "id", "jobs", "jq", "kill", "ln", "ls", "md5sum", "mkdir", "mktemp", "mv", "nl", "od", "paste", "popd",
-    "printenv", "printf", "pushd", "pwd", "read", "readlink", "realpath", "return", "rev", "rm", "rmdir", "seq", "set",
-    "sha1sum", "sha256sum", "shift", "sleep", "stat", "tail", "tac", "tee", "test", "touch", "tr", "tree", "true", "type",
-    "umask", "uname", "uniq", "unset", "wait", "wc", "which", "whoami", "yes",
+    ":", "[", "basename", "bg", "cat", "cd", "chgrp", "chmod", "chown", "cksum", "clear", "cmp", "comm", "cp", "cut",
+    "date", "df", "diff", "dirname", "du", "echo", "egrep", "exit", "export", "false", "fgrep", "file", "fold",
+    "grep", "groups", "head", "hostname", "id", "jobs", "jq", "kill", "ln", "ls", "md5sum", "mkdir", "mktemp", "mv",
+    "nl", "od", "paste", "popd", "printenv", "printf", "pushd", "pwd", "read", "readlink", "realpath", "return",
+    "rev", "rm", "rmdir", "seq", "set", "sha1sum", "sha256sum", "shift", "sleep", "stat", "tail", "tac", "tee",
+    "test", "touch", "tr", "tree", "true", "type", "umask", "uname", "uniq", "unset", "wait", "wc", "which",
+    "whoami", "yes",
 ))
 # git's own commands that run no word of theirs; its options before them, and all other commands of it, may.
 _GIT_DATA = frozenset((
-    "add", "blame", "branch", "cat-file", "checkout", "cherry-pick", "clean", "commit", "describe", "diff", "fetch", "init",
-    "log", "ls-files", "merge", "mv", "pull", "push", "reset", "restore", "rev-list", "rev-parse", "revert", "rm", "show",
-    "stash", "status", "switch", "tag",
+    "add", "blame", "branch", "cat-file", "checkout", "cherry-pick", "clean", "commit", "describe", "diff", "fetch",
+    "init", "log", "ls-files", "merge", "mv", "pull", "push", "reset", "restore", "rev-list", "rev-parse", "revert",
+    "rm", "show", "stash", "status", "switch", "tag",
 ))
 # fmt: on
 
