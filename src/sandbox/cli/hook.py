@@ -193,8 +193,8 @@ def _behind_walls(
     session = Session.of(call, project)
     if session.broken:
         raise SandboxError(
-            "a command of this session ran outside the sandbox; start Claude Code again without other hooks that answer "
-            "with updatedInput"
+            "a command of this session ran outside the sandbox; start Claude Code again without other hooks that "
+            "answer with updatedInput"
         )
     proved = proof(call, project)
     if not os.path.exists(proved) and command.strip() != "true":
@@ -256,8 +256,8 @@ def _look_back(_arguments: Namespace) -> int:
     except FileNotFoundError:
         pass
     raise SandboxError(
-        "this command ran OUTSIDE the sandbox: Claude Code did not run what the hook answered (another hook that answers "
-        "with updatedInput, or an old version). No further command is let through"
+        "this command ran OUTSIDE the sandbox: Claude Code did not run what the hook answered (another hook that "
+        "answers with updatedInput, or an old version). No further command is let through"
     )
 
 

@@ -32,8 +32,6 @@ def judge(line: str, files: FileJudge) -> tuple[Decision | None, str | None]:
     for command in found:
         for path, operation in _accesses(command, files):
             decision = files.path(path, operation)
-            if not decision and (operation == "read" or decision.rule != "outside-project-root"):
-                return decision, None
             if not decision:
                 return decision, None
         unread = unread or _unread(command)
@@ -105,13 +103,12 @@ def _accesses(command: Command, files: FileJudge) -> Iterator[tuple[str, str]]:
         words.remove(plain.pop(0))
     for word in words:
         for piece in _pieces(word):
-            if (
-                piece.startswith(("/", "~/", "../")) and "://" not in word and not piece.startswith("/dev/")
-            ) or _exists(piece, files):
+            named = piece.startswith(("/", "~/", "../")) and "://" not in word and not piece.startswith("/dev/")
+            if named or _exists(piece, files):
                 yield piece, "read"
     changed = plain if name in _CHANGE_ALL or (name == "sed" and "-i" in words) else plain[-1:]
     if name in _CHANGE_ALL or name in _CHANGE_LAST or (name == "sed" and "-i" in words):
-        yield from ((word, "write") for word in changed if not word.startswith("+") and "/" in word + "/")
+        yield from ((word, "write") for word in changed)
 
 
 def _spelled(command: Command, files: FileJudge) -> Iterator[str]:
