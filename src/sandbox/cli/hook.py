@@ -251,6 +251,7 @@ def _look_back(_arguments: Namespace) -> int:
     if not session.missed(str(call.get("tool_use_id") or ""), ran if isinstance(ran, dict) else {}):
         return 0
     session.spoil()
+    _record_outside(project, str(call.get("tool_name") or "Bash"))
     try:
         os.unlink(proof(call, project))
     except FileNotFoundError:
@@ -259,6 +260,21 @@ def _look_back(_arguments: Namespace) -> int:
         "this command ran OUTSIDE the sandbox: Claude Code did not run what the hook answered (another hook that "
         "answers with updatedInput, or an old version). No further command is let through"
     )
+
+
+def _record_outside(project: str, tool: str) -> None:
+    from sandbox.config.layers import resolve
+    from sandbox.sandbox import open_record
+
+    record = open_record(resolve({}, project=project).config, "")
+    record.write(
+        "sandbox_mode_transition",
+        f"a command of {tool} ran outside the sandbox: the hook's answer was not run",
+        severity="error",
+        agent="claude-code",
+        sync=True,
+    )
+    record.close()
 
 
 def _end(_arguments: Namespace) -> int:

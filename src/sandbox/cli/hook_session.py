@@ -89,7 +89,6 @@ class Session:
 
     def end(self) -> None:
         """Ends the sandbox and forgets the session."""
-        from sandbox.config.trees import remove_tree
         from sandbox.errors import NotFound
         from sandbox.registry.vms import kill_vm
 
@@ -97,6 +96,12 @@ class Session:
             kill_vm(self.vm())
         except (NotFound, SandboxError, OSError):
             pass  # it has ended by itself
+        self.forget()
+
+    def forget(self) -> None:
+        """Deletes what is kept of the session."""
+        from sandbox.config.trees import remove_tree
+
         try:
             remove_tree(self.path)
         except OSError:
@@ -199,6 +204,8 @@ def _own(
         sandbox.on_event(lambda event: os.write(tell, b".") if _stopped(event) else None)
         background.started(sandbox.id)
         _wait(pidfd, ended, session)
+    if _ready(pidfd):
+        session.forget()  # Claude Code has ended, perhaps without saying so
     return 0
 
 
@@ -220,6 +227,12 @@ def _wait(agent: int, ended: int, session: Session) -> None:
             left = os.stat(f"{session.path}/vm").st_mtime + IDLE - time.time()
         except OSError:
             return  # the session was ended
+
+
+def _ready(descriptor: int) -> bool:
+    import select
+
+    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 def _with_agent(config: Config, agent: str | None, project: str) -> None:
