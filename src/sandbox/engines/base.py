@@ -41,6 +41,7 @@ class Plan:
     def __init__(self) -> None:
         self.id = ""
         self.walls = True
+        self.user = "user"  # whom tenants are inside
         self.uid = 0
         self.gid = 0
         self.directory = "/"  # where commands start

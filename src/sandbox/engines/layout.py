@@ -10,7 +10,7 @@ import os
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import record_directory
 from sandbox.engines.base import Bind, Plan
-from sandbox.engines.etc import etc, user_name
+from sandbox.engines.etc import etc, tenant
 from sandbox.engines.in_place import open_in_place
 from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
@@ -76,7 +76,7 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     """The plan for one sandbox. Raises ConfigError for a root or path that cannot be used."""
     plan = Plan()
     plan.id = identity
-    plan.uid, plan.gid = os.getuid(), os.getgid()
+    plan.user, plan.uid, plan.gid = tenant(config.user)
     plan.limits = config.limits
     plan.directory = project_root(config.filesystem)
     plan.environment = EnvFilter(config.environment).filter(environment)
@@ -259,8 +259,8 @@ def _environment(plan: Plan, home: str) -> None:
         PATH=":".join(path) or "/usr/local/bin:/usr/bin:/bin",
         HOME=home,
         TMPDIR="/tmp",
-        USER=user_name(plan.uid),
-        LOGNAME=user_name(plan.uid),
+        USER=plan.user,
+        LOGNAME=plan.user,
         SANDBOX=plan.id,
     )
 
