@@ -458,7 +458,6 @@ def test_a_value_that_would_not_come_out_of_a_header_as_it_went_in_is_refused(va
     assert value.strip() not in str(caught.value)
 
 
-
 def one(**fields: Any) -> dict[str, Secret]:
     return {"KEY": Secret.read({"hosts": ["h.example"], **fields})}
 

@@ -135,7 +135,9 @@ def compose(file: str, text: str) -> tuple[Any, Any]:
 
 def _yaml_error(file: str, problem: Any) -> ConfigError:
     mark = problem.problem_mark or problem.context_mark
-    return ConfigError(f"is not YAML: {_unquoted(str(problem.problem))}", file=file, line=mark.line + 1 if mark else None)
+    return ConfigError(
+        f"is not YAML: {_unquoted(str(problem.problem))}", file=file, line=mark.line + 1 if mark else None
+    )
 
 
 def _unquoted(text: str) -> str:

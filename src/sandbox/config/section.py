@@ -132,7 +132,9 @@ class Section:
         kept.
         """
         return {
-            one.key: _redacted(getattr(self, one.name)) if one.secret else _plain(_visible(one, getattr(self, one.name)))
+            one.key: _redacted(getattr(self, one.name))
+            if one.secret
+            else _plain(_visible(one, getattr(self, one.name)))
             for one in self.fields.values()
         }
 

@@ -101,19 +101,23 @@ class Messages:
             self._end -= size
 
 
-def messages_of(headers: Headers) -> Messages | None:
-    """How a content of this type is divided; None for lines and everything else."""
+def messages_of(headers: Headers, *, readable: bool = True) -> Messages | None:
+    """How a content of this type is divided; None for lines and everything else. `readable`: its messages must be."""
     kind = (headers.get("Content-Type") or "").partition(";")[0].strip().lower()
     if kind.startswith(("application/grpc", "application/connect+")):
-        return Messages(5, _grpc)
+        return Messages(5, _readable_grpc if readable else _grpc)
     if kind == "application/vnd.amazon.eventstream":
         return Messages(4, lambda head: max(4, int.from_bytes(head, "big")))
     return None
 
 
-def _grpc(head: bytes) -> int:
+def _readable_grpc(head: bytes) -> int:
     if head[0] & 1:
         raise Denied("content-encoding", "a compressed gRPC message cannot be looked into")
+    return _grpc(head)
+
+
+def _grpc(head: bytes) -> int:
     return 5 + int.from_bytes(head[1:], "big")
 
 
@@ -123,11 +127,11 @@ def scrubbed_pairs(pairs: list[Pair], values: Values) -> list[Pair]:
     return [(name, values.scrubbed(value)) for name, value in pairs if not values.in_name(name)]
 
 
-def scrubbed_body(body: Body, values: Values, headers: Headers, *, same_length: bool) -> Body:
-    """`body` without values, in trailers neither."""
+def scrubbed_body(body: Body, values: Values, headers: Headers, *, same_length: bool, readable: bool) -> Body:
+    """`body` without values, in trailers neither. Raises Denied as it is read when it must be `readable` and is not."""
     if body is EMPTY:
         return body
-    messages = messages_of(headers)
+    messages = messages_of(headers, readable=readable)
     # A message says how long it is, and so does a length that was promised.
     scrubber = Scrubber(values, messages, same_length=same_length or messages is not None)
 

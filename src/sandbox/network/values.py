@@ -87,7 +87,9 @@ def _from_file(name: str, path: str) -> str:
         with open(os.path.expanduser(name), "rb") as file:
             data = file.read(MAX_VALUE + 2)
     except OSError as problem:
-        raise ConfigError(f"cannot read{_shown(name, path=True) or ' that file'}: {problem.strerror}", path=path) from None
+        raise ConfigError(
+            f"cannot read{_shown(name, path=True) or ' that file'}: {problem.strerror}", path=path
+        ) from None
     return _text(data, path)
 
 
@@ -103,7 +105,9 @@ def _from_command(command: list[str], path: str) -> str:
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT, check=False
         )
     except OSError as problem:
-        raise ConfigError(f"cannot run{_shown(command[0], path=True) or ' that program'}: {problem.strerror}", path=path) from None
+        raise ConfigError(
+            f"cannot run{_shown(command[0], path=True) or ' that program'}: {problem.strerror}", path=path
+        ) from None
     except subprocess.TimeoutExpired:
         raise ConfigError(f"the program did not finish in {COMMAND_TIMEOUT} s", path=path) from None
     if done.returncode:
