@@ -44,7 +44,7 @@ def test_the_system_cannot_be_changed(sandbox: Sandbox, place: str) -> None:
 
 
 def test_etc_is_synthetic(sandbox: Sandbox) -> None:
-    for secret in ("shadow", "sudoers", "ssh", "fstab", "machine-id", "ssl/private", "pip.conf", "gitconfig"):
+    for secret in ("shadow", "sudoers", "ssh", "fstab", "machine-id", "ssl/private", "pip.conf"):
         assert sandbox.exec(["ls", f"/etc/{secret}"]).exit_code != 0, secret
     passwd = sandbox.exec(["cat", "/etc/passwd"]).stdout.splitlines()
     assert [line.split(":")[2] for line in passwd] == [str(os.getuid() or 1000), "0", "65534"]
