@@ -52,7 +52,7 @@ def find(wanted: str) -> tuple[Entry, Workspace]:
     from sandbox.vfs.workspace import Workspace
 
     entry = registry.find(home(), wanted)
-    return entry, Workspace.find(home(), entry.id)
+    return entry, Workspace.find(home(), entry.id, ended=not entry.running)
 
 
 def plain(change: Change) -> dict[str, object]:
