@@ -156,7 +156,7 @@ class Workspace:
     def _remember(self, project: int, steps: Sequence[Step], touched: Sequence[str]) -> None:
         """Our own doing has changed times of change, of what we put there and of what we moved and moved back."""
         for step in steps:
-            now = state_of(project, step.path) if step.kind in ("put", "mode", "name") else None
+            now = state_of(project, step.path) if step.kind in ("put", "delete", "mode", "name") else None
             if now is None or now.kind == "directory":
                 continue
             mark = now.identity[0], now.modified_ns, now.size
