@@ -66,6 +66,7 @@ def plain(change: Change) -> dict[str, object]:
         "conflict": change.conflict,
         "impossible": change.impossible,
         "notes": change.notes,
+        "source": change.source,
     }
 
 

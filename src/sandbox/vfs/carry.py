@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.beneath import parent_of
@@ -31,12 +31,6 @@ class Sides:
     is_clean: Callable[[State], bool]
     joins: Callable[[str], bool]
     """Whether an unchanged name of a file with several may be joined with the others."""
-
-
-@dataclass(slots=True)
-class Carried:
-    failed: dict[int, str] = field(default_factory=dict)
-    """Why not, by the index of the change."""
 
 
 class Carry:
@@ -270,7 +264,8 @@ class Carry:
 
     def _fail(self, unit: int, reason: str, taken: list[Step], stage: Stage) -> None:
         self._failed[unit] = reason
-        undo([step for step in taken if self._units.of(step.unit) == unit and step.kind != "open"], self._sides.project, stage)
+        mine = [step for step in taken if self._units.of(step.unit) == unit and step.kind != "open"]
+        undo(mine, self._sides.project, stage)
 
 
 def _mark(found: State) -> Mark:

@@ -32,6 +32,8 @@ def summary(change: Change) -> str:
         words.append(f"mode {before.mode:o} -> {after.mode:o}")
     elif after is not None and after.kind == "file" and after.mode & 0o7111:
         words.append(f"mode {after.mode:o}")
+    if change.source is not None:
+        words.append(f"<- {printable(change.source)}")
     sizes = [side.size for side in (before, after) if side is not None and side.kind == "file"]
     if sizes and change.kind != "mode":
         words.append(f"({' -> '.join(map(str, sizes))} bytes)")
