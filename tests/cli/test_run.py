@@ -127,6 +127,7 @@ def test_a_published_port_leads_inside_and_a_lent_one_out(tmp_path: Path) -> Non
             with outward:
                 assert outward.recv(100) == b"from inside"
 
+
 def test_what_a_tenant_sent_before_it_ended_reaches_whoever_called_a_published_port(tmp_path: Path) -> None:
     """More than the kernel's buffers between hold is still on its way when the command has ended."""
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -30,10 +30,11 @@ step = st.tuples(
 )
 many = st.lists(st.lists(step, min_size=1, max_size=10), min_size=12, max_size=12)
 quick = settings(max_examples=6, suppress_health_check=list(HealthCheck))
+Work = list[list[list[object]]]
 PROGRAM = Path(sequences.__file__).read_text()
 
 
-def work(base: Path, sequence: list[list[object]], kills: list[int]) -> None:
+def work(base: Path, sequence: Work, kills: list[int]) -> None:
     """Does the work in a sandbox, kills `apply` at those of its calls, then lets one finish and compares."""
     project = base / os.urandom(4).hex()
     for number in range(len(sequence)):
@@ -46,11 +47,12 @@ def work(base: Path, sequence: list[list[object]], kills: list[int]) -> None:
     for after in kills:
         killed(home, sandbox.id, after)
     done = Workspace.find(home, sandbox.id, ended=True).apply()
-    assert done.refused == [], [sequence[int(path.split('/')[0])] for path, _ in done.refused]
+    assert done.refused == [], [sequence[int(path.split("/")[0])] for path, _ in done.refused]
     assert [name for name in os.listdir(project) if name.startswith(".")] == []
     for number, wanted in enumerate(seen):
         now = sequences.view(str(project / str(number)))
-        differ = {path: (wanted.get(path), now.get(path)) for path in {*wanted, *now} if wanted.get(path) != now.get(path)}
+        both = {path: (wanted.get(path), now.get(path)) for path in {*wanted, *now}}
+        differ = {path: pair for path, pair in both.items() if pair[0] != pair[1]}
         assert differ == {}, sequence[number]
     # As root only: another cannot look into what a tenant has closed. Links are the same for both.
     if os.geteuid() == 0:
@@ -82,14 +84,14 @@ def killed(home: str, id: str, after: int) -> None:
 
 @given(many)
 @quick
-def test_the_host_gets_the_tree_that_the_tenant_saw(tmp_path_factory: pytest.TempPathFactory, done: list[list[list[object]]]) -> None:
+def test_the_host_gets_the_tree_that_the_tenant_saw(tmp_path_factory: pytest.TempPathFactory, done: Work) -> None:
     work(tmp_path_factory.mktemp("apply"), done, [])
 
 
 @given(many, st.lists(st.integers(0, 9000), min_size=1, max_size=6))
 @quick
 def test_an_apply_that_was_killed_is_finished_by_the_next(
-    tmp_path_factory: pytest.TempPathFactory, done: list[list[list[object]]], kills: list[int]
+    tmp_path_factory: pytest.TempPathFactory, done: Work, kills: list[int]
 ) -> None:
     work(tmp_path_factory.mktemp("killed"), done, kills)
 
@@ -102,7 +104,7 @@ def test_both_for_long(tmp_path_factory: pytest.TempPathFactory) -> None:
 
     @given(many, st.lists(st.integers(0, 9000), max_size=6))
     @settings(max_examples=20, suppress_health_check=list(HealthCheck), derandomize=False)
-    def once(done: list[list[list[object]]], kills: list[int]) -> None:
+    def once(done: Work, kills: list[int]) -> None:
         work(base, done, kills)
 
     while time.monotonic() < until:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from sandbox.registry.registry import Entry
-    from sandbox.vfs.changes import Change, State
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.states import State
     from sandbox.vfs.workspace import Workspace
 
 

@@ -79,9 +79,7 @@ class Carry:
             self._journal.write(DONE)
         finally:
             stage.close()
-        return {
-            index: self._failed[unit] for index in self._chosen if (unit := self._units.of(index)) in self._failed
-        }
+        return {index: self._failed[unit] for index in self._chosen if (unit := self._units.of(index)) in self._failed}
 
     # -- staging
 
@@ -212,7 +210,7 @@ class Carry:
         self._open(index, split(path)[0], 0o300)
         if before is not None and before.kind == "directory":
             self._open(index, path, 0o200, seal=False)
-        return Step(kind, path, index, slot, before and _mark(before), clean=clean)
+        return Step(kind, path, index, slot, _mark(before) if before is not None else None, clean=clean)
 
     def _open(self, index: int, path: str, wanted: int, *, seal: bool = True) -> None:
         """A directory of the host whose owner may not write in it, as a tenant could make its own."""

@@ -94,7 +94,9 @@ def _pair(found: list[Change], gone: list[tuple[int, str, State]], sets: Sets, u
         if not paired and found[cause].kind == "deleted":
             unpaired.append(cause)
             _join_all(sets, cause, names[split("/" + path)[1]])
-    orphans = [index for index in new if found[index].from_host and index not in explained and _unexplained(found[index])]
+    orphans = [
+        index for index in new if found[index].from_host and index not in explained and _unexplained(found[index])
+    ]
     orphans += [index for index, change in enumerate(found) if change.impossible and change.from_host]
     if orphans and unpaired:
         _join_all(sets, orphans[0], [*orphans, *unpaired])

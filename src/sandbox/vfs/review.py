@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.vfs.changes import Change, State
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.states import State
     from sandbox.vfs.workspace import Workspace
 
 MOST_TEXT = 256 * 1024  # what is larger is told by its size; a diff of it would take long and be read by nobody

@@ -25,6 +25,7 @@ from sandbox.vfs.stage import Mark, MovedOn, exchange, mark_of, put_new
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from sandbox.vfs.stage import Stage
 
@@ -54,20 +55,14 @@ class Step:
         ]
 
     @classmethod
-    def read(cls, kept: Sequence[object]) -> Step:
+    def read(cls, kept: Sequence[Any]) -> Step:
         kind, path, unit, slot, before, new, mode, mode_before, clean = kept
-        marks = [tuple(one) if one else None for one in (before, new)]  # type: ignore[arg-type]
-        return cls(
-            kind=kind,  # type: ignore[arg-type]
-            path=os.fsdecode(bytes.fromhex(path)),  # type: ignore[arg-type]
-            unit=unit,  # type: ignore[arg-type]
-            slot=slot,  # type: ignore[arg-type]
-            before=marks[0],  # type: ignore[arg-type]
-            new=marks[1],  # type: ignore[arg-type]
-            mode=mode,  # type: ignore[arg-type]
-            mode_before=mode_before,  # type: ignore[arg-type]
-            clean=clean,  # type: ignore[arg-type]
-        )
+        place = os.fsdecode(bytes.fromhex(path))
+        return cls(kind, place, unit, slot, _mark(before), _mark(new), mode, mode_before, clean)
+
+
+def _mark(kept: Sequence[int] | None) -> Mark | None:
+    return (kept[0], kept[1], kept[2]) if kept else None
 
 
 def do(step: Step, project: int, stage: Stage) -> None:
@@ -130,7 +125,9 @@ def undo(steps: Sequence[Step], project: int, stage: Stage | None) -> None:
 
 def _take_back(step: Step, parent: int, name: str, stage: Stage) -> None:
     there = mark_of(parent, name)
-    old = next((slot for slot in (step.slot, f"{step.slot}.old") if step.before and _is(stage, slot, step.before)), None)
+    old = next(
+        (slot for slot in (step.slot, f"{step.slot}.old") if step.before and _is(stage, slot, step.before)), None
+    )
     if step.new is not None and there == step.new:
         if old is None:
             if step.before is None:
