@@ -238,7 +238,7 @@ class Sandbox(Commands, Files):
     def _workspace(self) -> Workspace:
         from sandbox.vfs.workspace import Workspace
 
-        return Workspace.find(home(), self.id)
+        return Workspace.find(home(), self.id, ended=self._closed)
 
     # -- telling
 

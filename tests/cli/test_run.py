@@ -128,6 +128,27 @@ def test_a_published_port_leads_inside_and_a_lent_one_out(tmp_path: Path) -> Non
                 assert outward.recv(100) == b"from inside"
 
 
+def test_what_a_tenant_sent_before_it_ended_reaches_whoever_called_a_published_port(tmp_path: Path) -> None:
+    """More than the kernel's buffers between hold is still on its way when the command has ended."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        published = free.getsockname()[1]
+    serve = (
+        "import socket, os; server = socket.create_server(('127.0.0.1', 7000)); print('up', flush=True);"
+        "socket.socket.sendall(server.accept()[0], b'x' * 1_000_000); os._exit(0)"
+    )
+    words = ["run", "--publish", f"{published}:7000", "python3", "-c", serve]
+    with subprocess.Popen([*SANDBOX, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        with socket.create_connection(("127.0.0.1", published)) as inward:
+            inward.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            assert process.stdout.readline() == ""  # the command has ended, and nothing was read so far
+            received = b""
+            while data := inward.recv(65536):
+                received += data
+    assert len(received) == 1_000_000
+
+
 def test_json_and_detach_do_not_go_together(tmp_path: Path) -> None:
     assert run("--json", "--detach", "true", cwd=tmp_path).returncode == 125
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from sandbox.registry.registry import Entry
-    from sandbox.vfs.changes import Change, State
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.states import State
     from sandbox.vfs.workspace import Workspace
 
 
@@ -52,7 +53,7 @@ def find(wanted: str) -> tuple[Entry, Workspace]:
     from sandbox.vfs.workspace import Workspace
 
     entry = registry.find(home(), wanted)
-    return entry, Workspace.find(home(), entry.id)
+    return entry, Workspace.find(home(), entry.id, ended=not entry.running)
 
 
 def plain(change: Change) -> dict[str, object]:
@@ -66,6 +67,7 @@ def plain(change: Change) -> dict[str, object]:
         "conflict": change.conflict,
         "impossible": change.impossible,
         "notes": change.notes,
+        "source": change.source,
     }
 
 

@@ -75,6 +75,14 @@ class Gate:
         await over.wait()
         await self._door.close()
 
+    def expects_relay(self) -> None:
+        """See `Door`."""
+        self._door.expects_relay()
+
+    def carries(self, relay: Relay) -> None:
+        """See `Door`."""
+        self._door.carries(relay)
+
     # -- accepting ----------------------------------------------------------------------------------------------
 
     def _server(self, name: str) -> Serve:
