@@ -12,14 +12,15 @@ from sandbox.config.home import record_directory
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, tenant
 from sandbox.engines.in_place import open_in_place
-from sandbox.engines.masks import find
+from sandbox.engines.looking import Looker, secret_files
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
+from sandbox.guards.views import Views
 from sandbox.policy.environment import EnvFilter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sandbox.config.model import Config, Filesystem, Network
 
@@ -70,10 +71,21 @@ NO_PROJECT = (
     "/var/tmp",
 )
 KERNEL = ("/dev", "/proc", "/sys")
+TOO_MANY = "there are too many blocked files to remember all: one that is moved may be readable in a later run"
 
 
-def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Plan:
-    """The plan for one sandbox. Raises ConfigError for a root or path that cannot be used."""
+def layout(
+    config: Config,
+    identity: str,
+    environment: Mapping[str, str],
+    shown: Sequence[tuple[str, str, bool]] = (),
+    hiding: Sequence[str] = (),
+) -> Plan:
+    """The plan for one sandbox. Raises ConfigError for a root or path that cannot be used.
+
+    `shown`: further directories of the host, where tenants will see them, and whether they can change them; the caller
+    has them mounted. `hiding`: inside paths at which it has something else mounted.
+    """
     plan = Plan()
     plan.id = identity
     plan.user, plan.uid, plan.gid = tenant(config.user)
@@ -89,8 +101,10 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
-    _not_our_own(plan, own)
-    _guards(plan, config.filesystem, visible, own)
+    _not_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
+    plan.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
+    changeable = [*visible, *(host for host, _, writable in shown if writable)]
+    _guards(plan, config, own, changeable)
     _proc(plan)
     _writable(plan)
     _environment(plan, home)
@@ -179,33 +193,44 @@ def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
     return shown
 
 
-def _not_our_own(plan: Plan, own: list[str]) -> None:
+def _not_our_own(sources: list[str], own: list[str]) -> None:
     """Config, record and registry are never a tenant's. Raises ConfigError. (What merely holds them, masks cover.)"""
-    for bind in plan.binds:
-        if any(_beneath(bind.source, place) for place in own):
-            raise ConfigError(f"{bind.source!r} holds the sandbox's own config, record or registry", path="filesystem")
+    for source in sources:
+        if any(_beneath(source, place) for place in own):
+            raise ConfigError(f"{source!r} holds the sandbox's own config, record or registry", path="filesystem")
 
 
-def _guards(plan: Plan, filesystem: Filesystem, visible: list[str], own: list[str]) -> None:
+def _guards(plan: Plan, config: Config, own: list[str], changeable: list[str]) -> None:
     """Blocked files are covered, and what programs of the host would run is read-only.
 
-    Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover.
+    Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover: when
+    something else changed meanwhile, `settle` looks again before any tenant runs.
     """
-    covers = find(filesystem, visible, own)
+    filesystem, inside = config.filesystem, plan.views.inside
+    plan.search = Looker(filesystem, plan.views, own, secret_files(config), hidden=plan.hidden).look()
+    covers = plan.search.found
+    if not plan.search.kept:
+        plan.notices.append(TOO_MANY)
     configs = [path for path in covers.frozen if path.endswith("/config") and "/.git/" in path]
     repositories = (os.path.dirname(path) for path in configs)
     plan.repositories = [path for path in repositories if not os.path.lexists(f"{path}/commondir")]
     if not filesystem.overlay and not filesystem.read_only:
-        covers.frozen.update(_hooks_directories(plan.repositories))
-    for path in map(os.fsencode, sorted(covers.pinned)):
+        ours = [path for path in plan.repositories if any(_beneath(path, one) for one in changeable)]
+        covers.frozen.update(_hooks_directories(ours))
+    for path in (os.fsencode(one) for host in sorted(covers.pinned) for one in inside(host)):
         # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
         plan.operations.append({"kind": "bind", "path": path, "from": path, "optional": True})
-    for path in map(os.fsencode, sorted(covers.frozen)):
+    for path in (os.fsencode(one) for host in sorted(covers.frozen) for one in inside(host)):
         plan.operations.append({"kind": "bind", "path": path, "from": path, "ro": True, "optional": True})
-    for name, mask in sorted(covers.masks.items()):
-        plan.rules[name] = mask.rule
-        plan.operations.append({"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "optional": True})
-    plan.masked, plan.frozen, plan.visible = len(covers.masks), len(covers.frozen), visible
+    for host, mask in sorted(covers.masks.items()):
+        for name in inside(host):
+            plan.rules[name] = mask.rule
+            # An overlay may have numbers of its own.
+            inode = mask.inode if name == host and not filesystem.overlay else 0
+            plan.operations.append(
+                {"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "inode": inode, "optional": True}
+            )
+    plan.masked, plan.frozen = len(covers.masks), len(covers.frozen)
 
 
 def _hooks_directories(repositories: list[str]) -> dict[str, None]:

@@ -82,21 +82,26 @@ class Remembered:
 
     # -- telling
 
-    def add(self, path: str, info: os.stat_result, rule: str) -> None:
-        """A rule blocks what is at `path`."""
-        if self.known(path, info) is not None:
-            return
+    def add(self, path: str, info: os.stat_result, rule: str, named: str | None = None) -> bool:
+        """A rule blocks what is at `path`, and calls it `named`. True when it was not known yet."""
+        entry = self.known(path, info)
+        if entry is not None:
+            if named is not None and entry.path == path:
+                entry.path = named
+                self._new.append(entry)
+            return False
         try:
             moment = born(path)
         except OSError:
-            return  # gone since
-        entry = Entry(info.st_ino, moment, info.st_dev, info.st_ctime_ns, 0, rule, path)
+            return False  # gone since
+        entry = Entry(info.st_ino, moment, info.st_dev, info.st_ctime_ns, 0, rule, named or path)
         # A number that is in use again: who had it before is no more.
         old = [one for one in self.inodes.get(entry.inode, ()) if one.device == entry.device]
         self._gone.update(one.key for one in old)
         self.inodes[entry.inode] = [one for one in self.inodes.get(entry.inode, ()) if one not in old] + [entry]
         self._new.append(entry)
         self._met.add(entry.key)
+        return True
 
     def _is_there(self, entry: Entry, changed: int) -> None:
         self._met.add(entry.key)
