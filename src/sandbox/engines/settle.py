@@ -103,6 +103,8 @@ class Settling:
                 if path not in search.noted:
                     search.walk_below(path, root)
         search.cover_links()
+        search.cover_named()
+        search.cover_links()
         if search.remembered is not None:
             search.remembered.save()
 
@@ -122,5 +124,8 @@ class Settling:
 
 
 def _read_all(watch: Inotify) -> Iterator[object]:
-    while events := watch.read():
+    for _ in range(64):  # a flood is not waited for: what is left is found next time, and counts then
+        events = watch.read()
+        if not events:
+            return
         yield from events
