@@ -9,8 +9,10 @@ import os
 
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import record_directory
+from sandbox.engines import homes
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, tenant
+from sandbox.engines.homes import hidden_in_home
 from sandbox.engines.in_place import open_in_place
 from sandbox.engines.looking import Looker, secret_files
 from sandbox.engines.toolchains import toolchain_roots
@@ -71,6 +73,7 @@ NO_PROJECT = (
     "/var/tmp",
 )
 KERNEL = ("/dev", "/proc", "/sys")
+HOME_HIDDEN = "what begins with a dot in your home directory is hidden; `filesystem.allow_read` shows what is needed"
 TOO_MANY = "there are too many blocked files to remember all: one that is moved may be readable in a later run"
 
 
@@ -102,7 +105,11 @@ def layout(
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
     _not_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
+    if home not in visible and any(_beneath(home, one) for one in visible):
+        hiding = [*hiding, home]  # a directory above it is the project: the home inside is the sandbox's own all the same
+        plan.hidden = [home]
     plan.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
+    _home(plan, config.filesystem, home, visible)
     changeable = [*visible, *(host for host, _, writable in shown if writable)]
     _guards(plan, config, own, changeable)
     _proc(plan)
@@ -191,6 +198,34 @@ def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
                 plan.links.append((path, real))
             shown.append(real)
     return shown
+
+
+def _home(plan: Plan, filesystem: Filesystem, home: str, visible: list[str]) -> None:
+    """Where the project holds the home directory: its dot entries are not the project's."""
+    directories: list[str] = []
+    files: list[str] = []
+    if home in visible:
+        directories, files = hidden_in_home(home, visible)
+    elif plan.hidden and filesystem.overlay:
+        directories = [home]  # the overlay's mount lies above that of the inside's own home
+    if not (directories or files):
+        return
+    plan.hidden = [*directories, *files]
+    path = os.environ.get("PATH", "") if filesystem.toolchains else ""
+    writable = [bind.target for bind in plan.binds if bind.writable]
+    kept = [one for one in (*toolchain_roots(path, home, os.devnull), *visible) if any(_beneath(one, top) for top in directories)]
+    kept = [one for one in dict.fromkeys(kept) if not _beneath(one, os.path.realpath(sandbox_home()))]
+    for number, one in enumerate(kept):
+        plan.binds.append(Bind(one, f"{homes.STAGE}-{number}", one in writable))
+    for operation in homes.operations(directories, kept, plan.scratch_size):
+        operation["ro"] = operation.get("ro", False) and os.fsdecode(operation["path"]) not in writable  # type: ignore[arg-type]
+        plan.operations.append(operation)
+    for one in files:
+        for shown in plan.views.inside(one):
+            plan.rules[shown] = "a dot file of the home directory"
+            plan.operations.append({"kind": "mask", "path": os.fsencode(shown), "dir": False, "optional": True})
+    if home in visible:
+        plan.notices.append(HOME_HIDDEN)
 
 
 def _not_our_own(sources: list[str], own: list[str]) -> None:

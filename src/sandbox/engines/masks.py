@@ -352,6 +352,7 @@ class Search:
             real = os.path.realpath(os.path.expanduser(path))
             if self.visible(real) and os.path.isfile(real):
                 self.cover(real, False, rule, os.stat(real), f"{real} ")  # wherever it is: no rule is about its path
+                self.pin(os.path.dirname(real))  # the host reads it again by its path
 
     def cover_own(self, place: str) -> None:
         """Our own things: config, record and registry are nobody's inside, nor replaced by somebody's."""
