@@ -79,6 +79,7 @@ class Sandbox(Commands, Files):
         self._at_exit = partial(close_forgotten, ref(self))
         self._registration: Registration | None = None
         self._stand_ins: StandIns | None = None
+        self.notices: list[str] = []  # what a person should know of this place, a line each
         self.made: list[str] = []  # after close(): new files that programs on the host act on
         self.record = open_record(self.config, self.id)
         try:
@@ -136,7 +137,8 @@ class Sandbox(Commands, Files):
 
     def _settle(self) -> None:
         """Makes sure that what is blocked now is covered, whatever moved while the covers were put on."""
-        for notice in self._plan.notices:
+        self.notices = self._plan.notices
+        for notice in self.notices:
             self.record.write("policy_decision", notice, severity="warn")
         if self._plan.search is not None:
             from sandbox.engines.settle import settle

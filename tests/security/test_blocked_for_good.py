@@ -106,7 +106,8 @@ def test_what_cannot_be_read_of_the_past_stops_the_start(project: Path, home: Pa
 
 
 def test_sandboxes_that_start_together_forget_nothing_of_each_other(tmp_path: Path) -> None:
-    start = "import sys; from sandbox import Sandbox; Sandbox({'filesystem': {'root': sys.argv[1], 'deny_read': ['x/y']}})"
+    start = "import sys; from sandbox import Sandbox; "
+    start += "Sandbox({'filesystem': {'root': sys.argv[1], 'deny_read': ['x/y']}})"
     projects = [tmp_path / f"p{number}" for number in range(4)]
     for project in projects:
         secret(project / "x" / "y")

@@ -26,7 +26,8 @@ STAGE = "/.kept"
 
 def hidden_in_home(home: str, named: Sequence[str]) -> tuple[list[str], list[str]]:
     """The directories and the files of `home` to be hidden. `named`: paths that are shown whatever they are."""
-    directories, files = [], []
+    directories: list[str] = []
+    files: list[str] = []
     for entry in _entries(home):
         if entry.name in SHOWN or not (entry.name.startswith(".") or entry.name in NOT_DOTTED):
             continue

@@ -106,7 +106,7 @@ def layout(
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
     _not_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
     if home not in visible and any(_beneath(home, one) for one in visible):
-        hiding = [*hiding, home]  # a directory above it is the project: the home inside is the sandbox's own all the same
+        hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
         plan.hidden = [home]
     plan.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
     _home(plan, config.filesystem, home, visible)
@@ -213,8 +213,9 @@ def _home(plan: Plan, filesystem: Filesystem, home: str, visible: list[str]) -> 
     plan.hidden = [*directories, *files]
     path = os.environ.get("PATH", "") if filesystem.toolchains else ""
     writable = [bind.target for bind in plan.binds if bind.writable]
-    kept = [one for one in (*toolchain_roots(path, home, os.devnull), *visible) if any(_beneath(one, top) for top in directories)]
-    kept = [one for one in dict.fromkeys(kept) if not _beneath(one, os.path.realpath(sandbox_home()))]
+    wanted = dict.fromkeys((*toolchain_roots(path, home, os.devnull), *visible))
+    ours = os.path.realpath(sandbox_home())
+    kept = [one for one in wanted if any(_beneath(one, top) for top in directories) and not _beneath(one, ours)]
     for number, one in enumerate(kept):
         plan.binds.append(Bind(one, f"{homes.STAGE}-{number}", one in writable))
     for operation in homes.operations(directories, kept, plan.scratch_size):

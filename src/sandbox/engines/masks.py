@@ -177,7 +177,7 @@ class Search:
         return [path for path in below if path not in self.hidden] if self.hidden else below
 
     def look_deep(self, start: str, cut: int) -> None:
-        """What no path leads to cannot be covered by itself: all from `start` on is, when a rule is about some of it."""
+        """What no path leads to cannot be covered: all from `start` on is, when a rule is about some of it."""
         try:
             for relative, entries in listings(start):
                 for name, inode, is_dir in entries:
@@ -199,8 +199,8 @@ class Search:
         return any(needle in folded for needle in self.needles)
 
     def names_in(self, directory: str) -> tuple[list[str], list[str], list[str]]:
-        """The names in a directory, the paths of the directories among them, and the names of what may have been blocked
-        before. Host's sockets are covered here."""
+        """The names in a directory, the paths of the directories among them, and the names of what was perhaps
+        blocked before. Host's sockets are covered here."""
         names: list[str] = []
         below: list[str] = []
         met: list[str] = []

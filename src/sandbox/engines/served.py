@@ -1,4 +1,4 @@
-"""The rules about a directory of the host that is not mounted but served, file by file: by name, and by what each is."""
+"""The rules about a directory of the host that is served, not mounted: by name, and by what each file is."""
 
 from __future__ import annotations
 

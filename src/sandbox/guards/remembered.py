@@ -179,7 +179,10 @@ class Remembered:
             if len(words) != 2 * count + 1:
                 raise ValueError
             records = _RECORD.iter_unpack(data[start:end])
-            return [Entry(*one, words[2 * at], words[2 * at + 1]) for at, one in enumerate(records)]
+            return [
+                Entry(inode, moment, device, changed, missed, words[2 * at], words[2 * at + 1])
+                for at, (inode, moment, device, changed, missed) in enumerate(records)
+            ]
         except (ValueError, error):
             raise SandboxError(
                 f"{self._file} is damaged; it says which files were ever blocked. Remove it to go on: files that were "

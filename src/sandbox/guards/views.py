@@ -22,7 +22,7 @@ class Views:
 
     def inside(self, path: str) -> list[str]:
         """The paths at which tenants see what is at `path` on the host."""
-        found = {}
+        found: dict[str, None] = {}
         for host, inside in self._pairs:
             if path == host or path.startswith(host.rstrip("/") + "/"):
                 shown = inside.rstrip("/") + path[len(host.rstrip("/")) :] or "/"
