@@ -61,7 +61,6 @@ class Plan:
         self.hidden: list[str] = []  # directories in them that they do not see
         self.search: Search | None = None  # what was looked at in them, and found
         self.notices: list[str] = []  # what the person is told at the start
-        self.repositories: list[str] = []  # of git, among them
         self.writable: list[str] = []  # Landlock's view of where tenants may write
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing

@@ -6,6 +6,7 @@ import os
 import pwd
 
 from sandbox.engines.base import HOSTNAME, Bind
+from sandbox.guards.git_person import settings_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def etc(plan: Plan, home: str) -> None:
         ("/etc/hostname", 0o644, HOSTNAME.encode() + b"\n"),
         ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
     ]
+    # In the system's file, so that a repository's own settings are stronger, as on the host.
+    plan.files.append(("/etc/gitconfig", 0o644, settings_for(plan.directory)))
 
 
 def _shown() -> list[str]:

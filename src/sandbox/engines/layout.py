@@ -13,7 +13,6 @@ from sandbox.engines import homes
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, tenant
 from sandbox.engines.homes import hidden_in_home
-from sandbox.engines.in_place import open_in_place
 from sandbox.engines.looking import Looker, secret_files
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandbox.config.model import Config, Filesystem, Network
+    from sandbox.guards.repositories import Repositories
 
 # The whole of the system that programs run from. A link (merged /usr) stays a link.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -81,6 +81,7 @@ def layout(
     config: Config,
     identity: str,
     environment: Mapping[str, str],
+    repositories: Repositories | None = None,
     shown: Sequence[tuple[str, str, bool]] = (),
     hiding: Sequence[str] = (),
 ) -> Plan:
@@ -100,7 +101,7 @@ def layout(
     _own(plan, home, config.filesystem)
     etc(plan, home)
     _project(plan, config.filesystem, home)
-    visible = [plan.directory, *_paths(plan, config.filesystem)]
+    visible = [plan.directory, *_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
@@ -110,8 +111,7 @@ def layout(
         plan.hidden = [home]
     plan.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
     _home(plan, config.filesystem, home, visible)
-    changeable = [*visible, *(host for host, _, writable in shown if writable)]
-    _guards(plan, config, own, changeable)
+    _guards(plan, config, own, repositories)
     _proc(plan)
     _writable(plan)
     _environment(plan, home)
@@ -119,7 +119,18 @@ def layout(
     return plan
 
 
-def without_walls(config: Config, identity: str, environment: Mapping[str, str]) -> Plan:
+def writable_trees(filesystem: Filesystem) -> list[str]:
+    """The host's directories that tenants write into. Raises ConfigError."""
+    root = project_root(filesystem)
+    trees = [] if filesystem.read_only or filesystem.overlay else [root]
+    for asked in filesystem.allow_write:
+        trees.append(os.path.realpath(os.path.join(root, os.path.expanduser(asked))))
+    return [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
+
+
+def without_walls(
+    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None = None
+) -> Plan:
     """The plan for mode `off`: commands run on the host, in the project, with the environment that was chosen."""
     plan = Plan()
     plan.id = identity
@@ -179,6 +190,28 @@ def _project(plan: Plan, filesystem: Filesystem, home: str) -> None:
             plan.binds.append(Bind(one, one))
 
 
+def _repository(plan: Plan, home: str) -> list[str]:
+    """The repository's own directory, where the project is a further work tree or lies in a repository."""
+    if os.path.isdir(f"{plan.directory}/.git"):
+        return []
+    from sandbox.guards.git_view import outside_repository
+
+    shown = [one for one in outside_repository(plan.directory, home) if not _seen(plan, one)]
+    for path in shown:
+        plan.binds.append(Bind(path, path))
+        plan.environment["GIT_DISCOVERY_ACROSS_FILESYSTEM"] = "1"  # the project is a mount, the directory above is not
+        # The directory that it is in is ours inside, which git would not trust.
+        plan.files = [
+            (name, mode, content + b"[safe]\n\tdirectory = *\n") if name == "/etc/gitconfig" else (name, mode, content)
+            for name, mode, content in plan.files
+        ]
+    return shown
+
+
+def _seen(plan: Plan, path: str) -> bool:
+    return any(_beneath(path, bind.target) for bind in plan.binds)
+
+
 def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
     """The further paths; returns them as tenants see them."""
     shown: list[str] = []
@@ -236,7 +269,7 @@ def _not_our_own(sources: list[str], own: list[str]) -> None:
             raise ConfigError(f"{source!r} holds the sandbox's own config, record or registry", path="filesystem")
 
 
-def _guards(plan: Plan, config: Config, own: list[str], changeable: list[str]) -> None:
+def _guards(plan: Plan, config: Config, own: list[str], repositories: Repositories | None) -> None:
     """Blocked files are covered, and what programs of the host would run is read-only.
 
     Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover: when
@@ -247,12 +280,10 @@ def _guards(plan: Plan, config: Config, own: list[str], changeable: list[str]) -
     covers = plan.search.found
     if not plan.search.kept:
         plan.notices.append(TOO_MANY)
-    configs = [path for path in covers.frozen if path.endswith("/config") and "/.git/" in path]
-    repositories = (os.path.dirname(path) for path in configs)
-    plan.repositories = [path for path in repositories if not os.path.lexists(f"{path}/commondir")]
-    if not filesystem.overlay and not filesystem.read_only:
-        ours = [path for path in plan.repositories if any(_beneath(path, one) for one in changeable)]
-        covers.frozen.update(_hooks_directories(ours))
+    if covers.heads or covers.git_files or repositories is not None:
+        from sandbox.guards.freezing import freeze_repositories
+
+        freeze_repositories(covers, plan.views.roots, repositories, protected=dict(covers.frozen))
     for path in (os.fsencode(one) for host in sorted(covers.pinned) for one in inside(host)):
         # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
         plan.operations.append({"kind": "bind", "path": path, "from": path, "optional": True})
@@ -267,29 +298,6 @@ def _guards(plan: Plan, config: Config, own: list[str], changeable: list[str]) -
                 {"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "inode": inode, "optional": True}
             )
     plan.masked, plan.frozen = len(covers.masks), len(covers.frozen)
-
-
-def _hooks_directories(repositories: list[str]) -> dict[str, None]:
-    """An empty `hooks` where a repository has none: else a tenant makes it, and what git of the host then runs."""
-    made: dict[str, None] = {}
-    for repository in repositories:
-        path = f"{repository}/hooks"
-        if not os.path.lexists(path):
-            try:
-                place = open_in_place(repository)
-            except OSError:
-                continue  # gone, or another's
-            try:
-                os.mkdir("hooks", 0o755, dir_fd=place)
-                if os.geteuid() == 0:
-                    owner = os.stat(place)
-                    os.chown("hooks", owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
-            except OSError:
-                continue  # then it is not a tenant's to make either
-            finally:
-                os.close(place)
-            made[path] = None
-    return made
 
 
 def _proc(plan: Plan) -> None:

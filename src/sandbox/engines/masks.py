@@ -48,14 +48,20 @@ class Mask:
 
 
 class Covers:
-    """What `find` found. `pinned`: directories that must stay where they are, since what is in them is frozen."""
+    """What `find` found. `pinned`: directories that must stay where they are, since what is in them is frozen.
 
-    __slots__ = ("masks", "frozen", "pinned")
+    For git: `heads`, directories that may be a repository's own; `git_files`, which name one; and every directory.
+    """
+
+    __slots__ = ("masks", "frozen", "pinned", "heads", "git_files", "directories")
 
     def __init__(self) -> None:
         self.masks: dict[str, Mask] = {}
         self.frozen: dict[str, None] = {}
         self.pinned: dict[str, None] = {}
+        self.heads: list[str] = []
+        self.git_files: list[str] = []
+        self.directories: list[str] = []
 
 
 def masks(filesystem: Filesystem, roots: list[str]) -> list[Mask]:
@@ -163,9 +169,12 @@ class Search:
     def look(self, directory: str, cut: int) -> list[str]:
         """Judges everything in one directory; returns the directories in it that are not covered."""
         names, below, met = self.names_in(directory)
+        self.found.directories.append(directory)
         if not names:
             return below
         folded = fold(f"/{'/'.join(names)}/")
+        if "/head/" in folded:
+            self.found.heads.append(directory)
         for needle in self.needles:
             if needle in folded:
                 met = names
@@ -265,6 +274,8 @@ class Search:
             else:
                 self.cover(path, is_dir, pattern, info)
             return not is_link
+        if not is_dir and relative.rpartition("/")[2] == ".git":
+            self.found.git_files.append(path)
         if info.st_ino in self.known and not is_link and self.was_blocked(path, info):
             return True
         frozen = self.protected.match(relative, is_dir or is_link)
