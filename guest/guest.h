@@ -32,6 +32,7 @@ struct place {
 	size_t nsockets;
 	bool have_nft, have_keyring, have_low_ports;
 	int landlock;
+	uint64_t missed; /* masks of something that was not there, or not the very thing */
 };
 
 extern struct place place;

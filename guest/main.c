@@ -142,12 +142,13 @@ static void say_ready(void)
 	for (size_t i = 0; i < place.nsockets; i++)
 		put_text(&out, place.names[i]);
 	put_text(&out, "have");
-	put_map(&out, 5);
+	put_map(&out, 6);
 	put_key_bool(&out, "nft", place.have_nft);
 	put_key_uint(&out, "landlock", (uint64_t)place.landlock);
 	put_key_bool(&out, "keyring", place.have_keyring);
 	put_key_bool(&out, "low_ports", place.have_low_ports);
 	put_key_uint(&out, "tripwires", tripwires_count());
+	put_key_uint(&out, "missed", place.missed);
 	put_key_uint(&out, "fds", place.nsockets);
 	send_now(&out, place.sockets, place.nsockets);
 	for (size_t i = 0; i < place.nsockets; i++)

@@ -69,6 +69,8 @@ def run(arguments: Namespace) -> int:
 
     with Sandbox(resolved.config, command=command) as sandbox:
         tell_ignored(resolved, sandbox.record)
+        for notice in sandbox.notices:
+            print(f"sandbox: {_.said(notice)}", file=sys.stderr)
         if arguments.json:
             return _as_json(sandbox.exec(command))
         from sandbox.cli.foreground import foreground

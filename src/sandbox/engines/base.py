@@ -9,11 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from sandbox.config.model import Limits
+from sandbox.guards.views import Views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox.engines.masks import Search
     from sandbox.guest.client import Guest
 
 
@@ -55,7 +57,10 @@ class Plan:
         self.rules: dict[str, str] = {}  # covered path -> the rule that says so
         self.masked = 0  # how many paths are covered, and how many frozen; for the record
         self.frozen = 0
-        self.visible: list[str] = []  # the host's trees that tenants see: the project and further paths
+        self.views = Views(())  # the host's trees that tenants see: the project and further paths
+        self.hidden: list[str] = []  # directories in them that they do not see
+        self.search: Search | None = None  # what was looked at in them, and found
+        self.notices: list[str] = []  # what the person is told at the start
         self.writable: list[str] = []  # Landlock's view of where tenants may write
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
