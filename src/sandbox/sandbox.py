@@ -54,7 +54,7 @@ class Sandbox(Commands, Files):
         command: Sequence[str] | None = None,
         resolve: Callable[[str, int], Sequence[str]] | None = None,
     ) -> None:
-        """Builds the walls at once.
+        """Builds the walls at once. The sandbox owns a copy of `config`: nothing done to either is seen in the other.
 
         `hooks` see and change requests (docs/hooks.md) and file operations (docs/vfs.md); `command` is what
         `sandbox list` shows; `resolve(host, port)` gives the addresses of allowed hosts in place of the system's
@@ -334,9 +334,9 @@ def has_mounts(config: Config) -> bool:
 
 
 def read_config(config: Asked) -> Config:
-    """The configuration as one model. Raises ConfigError."""
+    """The configuration as one model, the caller's own left as it is. Raises ConfigError."""
     if isinstance(config, Config):
-        return config
+        return config.copy()
     given = dict(config or {})
     if "resources" in given or "env" in given:
         from sandbox.config.dialects.create import translate

@@ -161,7 +161,7 @@ def _apply_project(resolved: Resolved, file: str, project: str) -> None:
             resolved.warnings.append(Widening(path, _origin(PROJECT, source, path), widened))
         return value
 
-    resolved.config = _copy(before)
+    resolved.config = before.copy()
     _apply(resolved, PROJECT, source, checked, data, only_tighter)
 
 
@@ -197,9 +197,3 @@ def _origin(layer: str, source: Source | None, path: str) -> Origin:
     from sandbox.config import dialects
 
     return Origin(layer, source.file, source.line(dialects.spelled(source, path)))
-
-
-def _copy(section: Any) -> Any:
-    """A copy whose sections are its own. Values are replaced, never changed, so they can be shared."""
-    values = {one.name: getattr(section, one.name) for one in section.fields.values()}
-    return type(section)(**{name: _copy(v) if isinstance(v, Section) else v for name, v in values.items()})

@@ -104,6 +104,10 @@ class Section:
             values[one.name] = _checked(one, value, _join(path, key))
         return cls(**values)
 
+    def copy(self) -> "Self":
+        """The same settings in sections, lists and mappings of its own: nothing done to one is seen in the other."""
+        return owned(self)  # type: ignore[no-any-return]
+
     def changed(self, changes: "Mapping[str, object]", path: str = "") -> "Self":
         """A copy with `changes` made: mappings are merged (None takes an entry out), everything else is replaced.
 
@@ -129,6 +133,18 @@ class Section:
             one.key: _redacted(getattr(self, one.name)) if one.secret else _plain(getattr(self, one.name))
             for one in self.fields.values()
         }
+
+
+def owned(value: "Any") -> "Any":
+    """`value` with every section, mapping and list in it copied. What is none of them (a provider) stays the same."""
+    if isinstance(value, Section):
+        copy = object.__new__(type(value))
+        for name, inner in value.__dict__.items():
+            setattr(copy, name, owned(inner))
+        return copy
+    if isinstance(value, dict):
+        return {key: owned(item) for key, item in value.items()}
+    return [owned(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _said(changes: "Mapping[str, object]") -> "dict[str, object]":
@@ -193,9 +209,9 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
                 raise ConfigError(f"keys must be text, not {key!r}", path=path)
         return {key: _fitting(kind.__args__[1], item, _join(path, key)) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Section):
-        return value if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
+        return value.copy() if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
     if kind is object:
-        return value  # checked by whoever knows what it is
+        return owned(value)  # checked by whoever knows what it is
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
