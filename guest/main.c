@@ -154,6 +154,16 @@ static void say_ready(void)
 		close(place.sockets[i]); /* the host's alone now */
 }
 
+/* What `ps` shows of us: a name, not the descriptor or path of the host's by which we were started. */
+static void take_name(char *started_as)
+{
+	size_t room = strlen(started_as);
+	memset(started_as, 0, room);
+	if (room >= sizeof "guest" - 1)
+		memcpy(started_as, "guest", sizeof "guest" - 1);
+	prctl(PR_SET_NAME, "guest", 0, 0, 0);
+}
+
 int main(int argc, char **argv)
 {
 	int domain = 0;
@@ -165,6 +175,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	place.framed = (argc > 1 && !strcmp(argv[1], "--framed")) ||
 		       getsockopt(CONTROL, SOL_SOCKET, SO_DOMAIN, &domain, &size) || domain != AF_UNIX;
+	if (argc > 0)
+		take_name(argv[0]);
 	channel_open(&host, CONTROL, !place.framed);
 	say_hello();
 	struct cbor setup = wait_for_setup();
