@@ -77,6 +77,7 @@ class Sandbox(Commands, Files):
         self._at_exit = partial(close_forgotten, ref(self))
         self._registration: Registration | None = None
         self._stand_ins: StandIns | None = None
+        self.notices: list[str] = []  # what cannot be held here of what was asked for, to be told
         self.made: list[str] = []  # after close(): new files that programs on the host act on
         self.record = open_record(self.config, self.id)
         try:
@@ -97,6 +98,9 @@ class Sandbox(Commands, Files):
         self._place = engine.open(self._arrange)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
+        if self._place.unheld is not None:
+            self.notices.append(self._place.unheld)
+            self.record.write("policy_decision", self._place.unheld, severity="warn", target="limits.memory")
         self._keep_watch()
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._register().beside("socket"), self).close)

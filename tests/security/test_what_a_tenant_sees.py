@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.guest.binary import guest_binary
 from sandbox import ConfigError, Sandbox
 
 HOME = os.path.realpath(os.path.expanduser("~"))
@@ -245,3 +246,17 @@ def test_the_machine_itself_is_no_project(root: str) -> None:
 def test_a_root_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ConfigError, match="not a directory"):
         Sandbox({"filesystem": {"root": "/nowhere/at/all"}})
+
+
+def test_nothing_of_the_guest_tells_where_the_host_keeps_it(sandbox: Sandbox) -> None:
+    look = (
+        "for f in cmdline comm maps environ stat status wchan cgroup; do cat /proc/1/$f; done; "
+        "for f in exe cwd root fd/0 fd/3; do readlink /proc/1/$f; done; ps ax -o args"
+    )
+    seen = sandbox.exec(f"({look}) 2>/dev/null").stdout.replace("\0", "\n")
+    installed = os.path.dirname(guest_binary())
+    assert "guest" in seen.splitlines()
+    for telling in (".host", installed, os.path.realpath(installed), "/proc/self/fd"):
+        assert telling not in seen
+    # The same while it is built: what a tenant's mounts are made of is not to be seen either.
+    assert "/.host" not in sandbox.exec("cat /proc/self/mountinfo /proc/self/mounts").stdout

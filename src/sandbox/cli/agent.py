@@ -121,7 +121,7 @@ def _run(arguments: Namespace) -> int:
         leave_to_the_user(resolved)
     from sandbox.cli.afterwards import Refusals, tell
     from sandbox.cli.foreground import foreground
-    from sandbox.cli.run import tell_ignored
+    from sandbox.cli.run import tell_ignored, tell_unheld
     from sandbox.sandbox import Sandbox
 
     config.environment.set = {
@@ -132,6 +132,7 @@ def _run(arguments: Namespace) -> int:
     with Sandbox(config) as sandbox:
         sandbox.record.agent = agent.name
         tell_ignored(resolved, sandbox.record)
+        tell_unheld(sandbox)
         if not walls:
             sandbox.record.write(
                 "sandbox_mode_transition",
