@@ -60,7 +60,7 @@ def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
 SETTINGS = section(
     mode=st.sampled_from(MODES),
     enabled=st.booleans(),
-    limits=section(**{name: st.sampled_from([1, 100, 2000, 5000, 2**31]) for name in LIMITS}),
+    limits=section(**{name: st.sampled_from([2**23, 2**31] if name == "memory" else [1, 100, 2000, 5000]) for name in LIMITS}),
     filesystem=section(
         root=st.sampled_from((".", "sub", "sub/deep", ".aws", "..")),
         read_only=st.booleans(),

@@ -129,7 +129,7 @@ def test_a_link_swapped_while_files_are_written_never_leads_outside(sandbox: San
 
 def test_processes_of_the_host_are_not_there(sandbox: Sandbox) -> None:
     seen = sandbox.exec("for p in /proc/[0-9]*; do cat $p/comm; done").stdout.split()
-    assert set(seen) <= {"guest-x86_64", "guest-aarch64", "sh", "cat"}
+    assert set(seen) <= {"guest", "sh", "cat"}
     assert sandbox.exec(["kill", "-0", str(os.getpid())]).exit_code != 0
 
 
