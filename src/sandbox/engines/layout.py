@@ -85,7 +85,7 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     _own(plan, home, config.filesystem)
     etc(plan, home)
     _project(plan, config.filesystem, home)
-    visible = [plan.directory, *_paths(plan, config.filesystem)]
+    visible = [plan.directory, *further_paths(plan, config.filesystem)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
@@ -158,8 +158,8 @@ def _project(plan: Plan, filesystem: Filesystem, home: str) -> None:
             plan.binds.append(Bind(one, one))
 
 
-def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
-    """The further paths; returns them as tenants see them."""
+def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
+    """The further paths; returns them as tenants see them. Raises ConfigError for one that cannot be shown."""
     shown: list[str] = []
     for key, paths, writable in (
         ("allow_read", filesystem.allow_read, False),
