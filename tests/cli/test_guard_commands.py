@@ -91,9 +91,13 @@ def test_a_wrong_setting_is_not_written(project: Path, words: list[str], message
 def test_unset_takes_one_setting_out_and_leaves_the_rest(project: Path) -> None:
     file = project.parent / "home" / "config.yaml"
     file.parent.mkdir()
-    file.write_text("# mine\nmode: light  # for now\nlimits:\n  memory: 1g\n  # few\n  pids: 5\nnetwork: {intercept: true}\n")
+    file.write_text(
+        "# mine\nmode: light  # for now\nlimits:\n  memory: 1g\n  # few\n  pids: 5\nnetwork: {intercept: true}\n"
+    )
     assert sandbox("config", "--global", "unset", "limits.memory", cwd=project).returncode == 0
-    assert file.read_text() == "# mine\nmode: light  # for now\nlimits:\n  # few\n  pids: 5\nnetwork: {intercept: true}\n"
+    assert (
+        file.read_text() == "# mine\nmode: light  # for now\nlimits:\n  # few\n  pids: 5\nnetwork: {intercept: true}\n"
+    )
     assert sandbox("config", "get", "limits.memory", cwd=project).stdout == "null\n"
     sandbox("config", "unset", "network.intercept", "--global", cwd=project)
     assert file.read_text() == "# mine\nmode: light  # for now\nlimits:\n  # few\n  pids: 5\n"

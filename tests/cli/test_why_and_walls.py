@@ -51,7 +51,7 @@ def test_why_says_what_a_tenant_meets(cli: Command, project: Path, operation: st
     outside = project.parent / "outside"
     asked = [*CASES, *(str(outside / name) for name in (".env", "listed", "unlisted"))]
     asked.remove("dir-link/inner")
-    attempt = "exec 3<\"$1\"" if operation == "read" else "exec 3>>\"$1\""
+    attempt = 'exec 3<"$1"' if operation == "read" else 'exec 3>>"$1"'
     script = f'for f; do if sh -c \'{attempt}\' - "$f" 2>/dev/null; then echo "$f yes"; else echo "$f no"; fi; done'
     seen = cli("run", "--", "sh", "-c", script, "-", *asked).stdout.splitlines()
     told = []

@@ -10,7 +10,18 @@ from tests.sandboxes import Command
 
 pytestmark = pytest.mark.walls
 
-NAMES = ("PYTHONPATH", "SHELLOPTS", "PS4", "LESSOPEN", "VIMINIT", "GIT_PAGER", "MAKEFLAGS", "GOFLAGS", "GCONV_PATH", "X")
+NAMES = (
+    "PYTHONPATH",
+    "SHELLOPTS",
+    "PS4",
+    "LESSOPEN",
+    "VIMINIT",
+    "GIT_PAGER",
+    "MAKEFLAGS",
+    "GOFLAGS",
+    "GCONV_PATH",
+    "X",
+)
 TOLD = "environment.set: ignored, a project file may only tighten: without walls it would act on the host"
 
 

@@ -18,8 +18,8 @@ from sandbox.config.modes import default_limit, without_walls
 from sandbox.config.tighten import RULES
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.files import FileGuard
-from sandbox.policy.http import HttpRules
 from sandbox.policy.hosts import canonical_host
+from sandbox.policy.http import HttpRules
 from sandbox.policy.network import NetworkPolicy
 from sandbox.policy.tools import ToolGuard
 
@@ -60,7 +60,9 @@ def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
 SETTINGS = section(
     mode=st.sampled_from(MODES),
     enabled=st.booleans(),
-    limits=section(**{name: st.sampled_from([2**23, 2**31] if name == "memory" else [1, 100, 2000, 5000]) for name in LIMITS}),
+    limits=section(
+        **{name: st.sampled_from([2**23, 2**31] if name == "memory" else [1, 100, 2000, 5000]) for name in LIMITS}
+    ),
     filesystem=section(
         root=st.sampled_from((".", "sub", "sub/deep", ".aws", "..")),
         read_only=st.booleans(),

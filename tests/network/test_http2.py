@@ -300,9 +300,7 @@ def test_rapid_resets_end_the_connection_and_nobody_elses(make_lab: MakeLab, mak
             attacker.flush()
         attacker.until(lambda one: isinstance(one, h2.events.ConnectionTerminated))
         raise ConnectionResetError
-    with ThreadPoolExecutor(
-        1
-    ) as aside:  # in this one OpenSSL still holds the attacker's error: CPython 148594
+    with ThreadPoolExecutor(1) as aside:  # in this one OpenSSL still holds the attacker's error: CPython 148594
         assert aside.submit(lambda: other.answer(other.begin("/"))).result()[0][":status"] == "200"
     assert len(lab.origins[API].seen) < 2000
 

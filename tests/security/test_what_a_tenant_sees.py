@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.guest.binary import guest_binary
 from sandbox import ConfigError, Sandbox
+from sandbox.guest.binary import guest_binary
 
 HOME = os.path.realpath(os.path.expanduser("~"))
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox config [--global] [--json] get KEY | set KEY VALUE | add KEY VALUE… | unset KEY | list | show | schema"
+    parser.usage = (
+        "sandbox config [--global] [--json] get KEY | set KEY VALUE | add KEY VALUE… | unset KEY | list | show | schema"
+    )
     parser.add_argument("--global", dest="everywhere", action="store_true", help=_("the user's own file"))
     parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))

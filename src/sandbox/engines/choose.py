@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config
     from sandbox.engines.base import Engine
 
+
 def engine_name(config: Config) -> str:
     """Which engine this configuration means on this platform."""
     if without_walls(config):
