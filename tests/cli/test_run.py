@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.person import Person
+from tests.sandboxes import Command
 
 pytestmark = pytest.mark.walls
 

@@ -176,8 +176,8 @@ def _apply_project(resolved: Resolved, file: str, project: str) -> None:
 
 
 def _hold_project(resolved: Resolved) -> None:
-    """What of a project's wishes can be judged only when all layers are known: whether there are walls, and which mode's
-    defaults would hold without the project's say.
+    """What of a project's wishes can be judged only when all layers are known: whether there are walls, and which
+    mode's defaults would hold without the project's say.
     """
     users = resolved.users
     for name in Limits.fields:

@@ -1,7 +1,7 @@
 """What a mode means where nothing was said: its limits, and whether there are walls at all.
 
-Here, beneath the layers, because a project's file may only tighten what *holds*, and a default of the mode holds as much
-as what somebody wrote down.
+Here, beneath the layers, because a project's file may only tighten what *holds*, and a default of the mode holds as
+much as what somebody wrote down.
 """
 
 from __future__ import annotations

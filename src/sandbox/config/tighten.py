@@ -85,9 +85,7 @@ def _host_covered(item: str, current: list[str], config: Config, project: str) -
         return True
     host, port = _host_and_port(item)
     if ":" in host and not host.endswith("]"):
-        return (
-            False  # a spelling of its own (`tcp:…`, a bare IPv6 address) gives what it says, and no wildcard gave that
-        )
+        return False  # a spelling of its own (`tcp:…`, a bare IPv6 address) gives what no wildcard gave
     for allowed in current:
         wide, its_port = _host_and_port(allowed)
         if its_port not in (port, "*") and not (its_port == "" and port not in ("22", "*")):

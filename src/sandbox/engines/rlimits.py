@@ -28,8 +28,8 @@ def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[
 
 
 UNHELD = (
-    "limits.memory: no control group can be made here, so the limit holds for each process by itself, and once more for "
-    "all files in the sandbox's own places; `sandbox doctor` tells how to get one"
+    "limits.memory: no control group can be made here, so the limit holds for each process by itself, and once more "
+    "for all files in the sandbox's own places; `sandbox doctor` tells how to get one"
 )
 
 

@@ -55,7 +55,7 @@ def toolchain_roots(path: str, home: str, project: str) -> list[str]:
 
 
 def hidden_program(name: str, path: str, plan: Plan) -> str | None:
-    """Why a command that the owner has is not there for tenants, and what to add; None when the owner has none either."""
+    """Why a command that the owner has is not there for tenants, and what to add; None when the owner has none."""
     import shutil
 
     found = shutil.which(name, path=path)
