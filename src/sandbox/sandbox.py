@@ -58,7 +58,7 @@ class Sandbox(Commands, Files):
         command: Sequence[str] | None = None,
         resolve: Callable[[str, int], Sequence[str]] | None = None,
     ) -> None:
-        """Builds the walls at once.
+        """Builds the walls at once. The sandbox owns a copy of `config`: nothing done to either is seen in the other.
 
         `hooks` see and change requests (docs/hooks.md) and file operations (docs/vfs.md); `command` is what
         `sandbox list` shows; `resolve(host, port)` gives the addresses of allowed hosts in place of the system's
@@ -105,6 +105,7 @@ class Sandbox(Commands, Files):
         self._place = engine.open(self._arrange)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
+        self._tell_notices()
         self._settle()
         self._keep_watch()
         # The door last: whoever comes through it finds everything there.
@@ -146,11 +147,14 @@ class Sandbox(Commands, Files):
             self._registration = Registration(home(), self.id, self.config.plain(), shown)
         return self._registration
 
-    def _settle(self) -> None:
-        """Makes sure that what is blocked now is covered, whatever moved while the covers were put on."""
-        self.notices = self._plan.notices
+    def _tell_notices(self) -> None:
+        """What is hidden, and what of a limit cannot be held here."""
+        self.notices = [*self._plan.notices, *([self._place.unheld] if self._place.unheld is not None else [])]
         for notice in self.notices:
             self.record.write("policy_decision", notice, severity="warn")
+
+    def _settle(self) -> None:
+        """Makes sure that what is blocked now is covered, whatever moved while the covers were put on."""
         if self._plan.search is not None:
             from sandbox.engines.settle import settle
 
@@ -403,9 +407,9 @@ def has_mounts(config: Config) -> bool:
 
 
 def read_config(config: Asked) -> Config:
-    """The configuration as one model. Raises ConfigError."""
+    """The configuration as one model, the caller's own left as it is. Raises ConfigError."""
     if isinstance(config, Config):
-        return config
+        return config.copy()
     given = dict(config or {})
     if "resources" in given or "env" in given:
         from sandbox.config.dialects.create import translate

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.person import Person
+from tests.sandboxes import Command
 
 pytestmark = pytest.mark.walls
 
@@ -280,3 +281,19 @@ def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
              "yaml", "pathlib", "json", "shutil", "h11", "h2", "cbor2", "hashlib", "logging"}  # fmt: skip
     assert imported & heavy == set()
     assert "sandbox.engines.bubblewrap" in imported
+
+
+def test_a_program_that_is_not_shown_says_why_and_what_shows_it(cli: Command, tmp_path: Path) -> None:
+    tool = tmp_path / "elsewhere" / "bin" / "mytool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\necho it works\n")
+    tool.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    done = cli("run", "--", "mytool", env=environment)
+    assert done.returncode == 127
+    assert f"mytool: no such command inside the sandbox: {tool} lies outside of what is shown" in done.stderr
+    assert f"`--ro {tool.parent}`" in done.stderr
+    assert cli("run", "--ro", str(tool.parent), "--", "mytool", env=environment).stdout == "it works\n"
+    assert cli("run", "--", "nothing-at-all", env=environment).stderr == (
+        "sandbox: nothing-at-all: no such command inside the sandbox\n"
+    )

@@ -45,7 +45,9 @@ def test_pythons_tarfile_keeps_times_and_modes(sandbox: Sandbox, project: Path) 
 
 
 def test_copies_that_keep_everything_are_made(sandbox: Sandbox) -> None:
-    copied = sandbox.exec("mkdir -p a/b && touch -d 2001-01-01 a/b/c && cp -a a copy && cp -a /usr/share/doc/tar /tmp/t")
+    copied = sandbox.exec(
+        "mkdir -p a/b && touch -d 2001-01-01 a/b/c && cp -a a copy && cp -a /usr/share/doc/tar /tmp/t"
+    )
     assert (copied.exit_code, copied.stderr) == (0, "")
 
 

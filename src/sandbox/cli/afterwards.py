@@ -67,7 +67,9 @@ def tell_undone(undone: list[tuple[str, str]]) -> None:
         if saved:
             told = _("{path} would make git on the host run something; it is now {saved}: look at it, then put it back")
         else:
-            told = _("{path} may make git on the host run something, and could not be changed: look at it before git does")
+            told = _(
+                "{path} may make git on the host run something, and could not be changed: look at it before git does"
+            )
         print(f"sandbox: {told.format(path=shown(path), saved=shown(saved))}", file=sys.stderr)
     if len(undone) > MOST_UNDONE:
         more = _("{count} more of that kind; `sandbox log` lists them").format(count=len(undone) - MOST_UNDONE)

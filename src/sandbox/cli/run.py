@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sandbox.config.layers import Resolved
     from sandbox.registry.detach import Background
     from sandbox.result import ExecResult
+    from sandbox.sandbox import Sandbox
 
 
 def add(parser: ArgumentParser) -> None:
@@ -69,8 +70,7 @@ def run(arguments: Namespace) -> int:
 
     with Sandbox(resolved.config, command=command) as sandbox:
         tell_ignored(resolved, sandbox.record)
-        for notice in sandbox.notices:
-            print(f"sandbox: {_.said(notice)}", file=sys.stderr)
+        tell_notices(sandbox)
         if arguments.json:
             return _as_json(sandbox.exec(command))
         from sandbox.cli.foreground import foreground
@@ -100,6 +100,7 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
 
     with Sandbox(resolved.config, command=command) as sandbox:
         tell_ignored(resolved, sandbox.record)
+        tell_notices(sandbox)
         background.print_to(sandbox.log)
         try:
             return status(foreground(sandbox, command, started=lambda: background.started(sandbox.id)))
@@ -132,6 +133,12 @@ def tell_ignored(resolved: Resolved, record: Record) -> None:
             reason=ignored.reason,
             sync=True,
         )
+
+
+def tell_notices(sandbox: Sandbox) -> None:
+    """What the person should know before the command runs: what is hidden, and what cannot be held here in full."""
+    for notice in sandbox.notices:
+        print(f"sandbox: {_.said(notice)}", file=sys.stderr)
 
 
 def flags(arguments: Namespace) -> dict[str, object]:

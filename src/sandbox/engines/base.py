@@ -67,6 +67,7 @@ class Plan:
         self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
+        self.count_memory = False  # memory that is no file and not mapped cannot be made
 
     def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
         """Makes a path of the host's seen inside."""
@@ -91,6 +92,7 @@ class Plan:
             "files": [[path.encode(), mode, content] for path, mode, content in self.files],
             "mounts": self.operations,
             "writable": [path.encode() for path in self.writable],
+            "count_memory": self.count_memory,
         }
 
 
@@ -112,6 +114,7 @@ class Place(ABC):
 
     guest: Guest
     pid: int  # the guest's, as the host sees it
+    unheld: str | None = None  # what of a limit that was asked for cannot be held here, in words
 
     @abstractmethod
     def out_of_memory(self) -> str | None:

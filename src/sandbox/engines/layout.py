@@ -101,7 +101,7 @@ def layout(
     _own(plan, home, config.filesystem)
     etc(plan, home)
     _project(plan, config.filesystem, home)
-    visible = [plan.directory, *_paths(plan, config.filesystem), *_repository(plan, home)]
+    visible = [plan.directory, *further_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
@@ -212,8 +212,8 @@ def _seen(plan: Plan, path: str) -> bool:
     return any(_beneath(path, bind.target) for bind in plan.binds)
 
 
-def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
-    """The further paths; returns them as tenants see them."""
+def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
+    """The further paths; returns them as tenants see them. Raises ConfigError for one that cannot be shown."""
     shown: list[str] = []
     for key, paths, writable in (
         ("allow_read", filesystem.allow_read, False),

@@ -33,6 +33,7 @@ class Process:
     def __init__(self, line: socket.socket, name: str) -> None:
         self.line = line
         self.name = name
+        self.explain: Callable[[CommandError], CommandError] | None = None  # and on why it never ran
         self.judge: Callable[[ExecResult], None] | None = None  # the sandbox's last word on the result
         self.pid: int | None = None
         self.stdin: int | None = None
@@ -65,7 +66,8 @@ class Process:
                 self.judge(self.result)
         elif kind == "failed":
             wire.close_all(fds)
-            raise never_ran(self.name, message)
+            problem = never_ran(self.name, message)
+            raise problem if self.explain is None else self.explain(problem)
         else:
             wire.close_all(fds)
             raise GuestError(f"the guest said {kind!r} about a command")
