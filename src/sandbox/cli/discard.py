@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from sandbox.cli.diff import find
+from sandbox.cli.diff import add_id, find
 from sandbox.errors import SandboxError
-from sandbox.words import _
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
+    add_id(parser)
 
 
 def run(arguments: Namespace) -> int:

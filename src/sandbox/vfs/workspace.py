@@ -77,6 +77,11 @@ class Workspace:
         except FileNotFoundError:
             raise NotFound(f"{identity} keeps no changes: not run with --overlay, or dropped since") from None
 
+    @property
+    def started_ns(self) -> int:
+        """When the sandbox began, by the file system's clock."""
+        return self._started_ns
+
     def changes(self) -> list[Change]:
         """What differs from the host's files as they are now."""
         with self._layers() as (upper, project):
