@@ -195,15 +195,11 @@ static void report_ready(struct watch *w, uint32_t events)
 	struct job *job = w->job;
 	struct complaint c;
 	(void)events;
-	ssize_t n = read(w->fd, &c, sizeof c);
+	ssize_t n;
+	while ((n = read(w->fd, &c, sizeof c)) == sizeof c && job->terminal && !strcmp(c.step, GROUP))
+		job->group = (pid_t)c.error;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR) && !job->reaped)
 		return;
-	if (n == sizeof c && job->terminal && !strcmp(c.step, GROUP)) {
-		job->group = (pid_t)c.error;
-		if (!job->reaped)
-			return;
-		n = read(w->fd, &c, sizeof c); /* nobody will look again */
-	}
 	watch_close(w);
 	if (n == sizeof c) {
 		c.step[sizeof c.step - 1] = 0;

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox apply [--yes] [--overwrite] [id] [path…]"
-    parser.add_argument("words", nargs="*", metavar="[id] path", help=_("the sandbox; only these files and directories"))
+    told = _("the sandbox; only these files and directories")
+    parser.add_argument("words", nargs="*", metavar="[id] path", help=told)
     parser.add_argument("--overwrite", action="store_true", help=_("also where the host's file changed meanwhile"))
     parser.add_argument("--yes", "-y", action="store_true", help=_("do not ask, also on a terminal"))
 

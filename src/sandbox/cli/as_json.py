@@ -33,7 +33,7 @@ def run(sandbox: Sandbox, command: Sequence[str]) -> int:
         changed = len(sandbox.changes())
         if not changed:
             sandbox.discard()  # nothing is left behind, as without --json
-    told = {
+    told: dict[str, object] = {
         "id": sandbox.id,
         "overlay": sandbox.id if changed else None,
         "changed": changed,

@@ -23,7 +23,8 @@ def add(parser: ArgumentParser) -> None:
 
 def add_id(parser: ArgumentParser) -> None:
     """The argument that says whose changes are meant."""
-    parser.add_argument("id", nargs="?", help=_("the sandbox, or the beginning of its id; without: this project's last"))
+    told = _("the sandbox, or the beginning of its id; without: this project's last")
+    parser.add_argument("id", nargs="?", help=told)
 
 
 def run(arguments: Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sandbox.cli.diff import add_id, find
 from sandbox.errors import SandboxError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -81,7 +81,7 @@ def _raw(data: bytes) -> None:
 
 
 def _safely(data: bytes) -> None:
-    # Line ends, tabs and everything printable pass; what a terminal would obey (escapes), or what would make a line read
-    # otherwise than it is (direction controls, invisible signs), is shown instead, as `diff` shows it.
+    # Line ends, tabs and everything printable pass. What a terminal would obey (escapes), or what would make a line
+    # read otherwise than it is (direction controls, invisible signs), is shown instead, as `diff` shows it.
     sys.stdout.write(shown(data.decode("utf-8", "replace"), keep="\n\t"))
     sys.stdout.flush()

@@ -90,7 +90,7 @@ class Session:
         return found
 
     def finish(self, call: Call, grace: float) -> None:
-        """Ends the sandbox when all that was sent before `call` is answered, or the grace is over; then this connection.
+        """Ends the sandbox when what was sent before `call` is answered, or the grace is over; then this connection.
 
         Meanwhile no further request is taken, but what a running one needs (`input`, `signal`, a hook's answer).
         """
@@ -158,7 +158,7 @@ class Session:
 
     def _admitted(self, message: Message, method: methods.Method) -> Call:
         assert not isinstance(message.method, UnsetType)
-        # A hook of the client's may itself ask the sandbox: to wait for the request that waits for the hook is no order.
+        # A hook of the client's may itself ask the sandbox: it must not wait for the request that waits for the hook.
         at_once = method.unordered or self.asking.waiting
         turn = self._turns.at_once() if at_once else self._turns.behind_all()
         call = Call(self.writer, message.id, message.method, turn, self._free)

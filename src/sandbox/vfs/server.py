@@ -2,7 +2,8 @@
 
 The other side is hostile. A frame that breaks the protocol ends its connection and closes what it had open. A request
 that merely cannot be done, or names what no provider can take (a NUL in a path), is answered with an errno and ends
-nothing: what a tenant asks for must not cost everybody the connection. Paths are checked here, before a provider sees them.
+nothing: what a tenant asks for must not cost everybody the connection. Paths are checked here, before a provider sees
+them.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class _Line:
             return reply
         try:
             doing(request, reply)
-        except Exception as problem:  # noqa: BLE001 - a provider's fault is an errno on the other side
+        except Exception as problem:  # a provider's fault is an errno on the other side
             if isinstance(problem, BrokenFrame) and not self._greeted:
                 raise
             wrong = -errno.EINVAL if isinstance(problem, BrokenFrame) else wire.failure_number(problem)
