@@ -26,6 +26,7 @@ def add(parser: ArgumentParser) -> None:
     option("--config", metavar="FILE", help=_("a configuration file"))
     option("--mode", help=_("off, light, standard or max"))
     option("--engine", help=_("what builds the walls: auto, bubblewrap, none …"))
+    option("--user", help=_("who it is inside: user or root"))
     option("--root", metavar="DIR", help=_("the project (default: this directory)"))
     option("--overlay", action="store_true", default=None, help=_("keep changes apart, to review and apply them"))
     option("--memory", metavar="SIZE", help=_("most memory, such as 512m"))
@@ -149,6 +150,7 @@ def flags(arguments: Namespace) -> dict[str, object]:
     layer: dict[str, object] = {
         "mode": arguments.mode,
         "engine": arguments.engine,
+        "user": arguments.user,
         "filesystem": _said(filesystem),
         "limits": _said({name: getattr(arguments, name) for name in ("memory", "cpus", "pids", "timeout")}),
         "environment": _said({"set": _variables(arguments.env) or None}),

@@ -18,6 +18,7 @@ ENGINES = (
     "firecracker",
     "none",
 )
+USERS = ("user", "root")
 
 # Seed 001, AC-2. A pattern without a slash matches a name at any depth; a trailing slash means a directory.
 SENSITIVE_PATTERNS = [
@@ -191,6 +192,11 @@ class Config(Section):
         choices=MODES,
     )
     engine: str = field("auto", "What builds the walls.", choices=ENGINES)
+    user: str = field(
+        "user",
+        "Who tenants are inside: an ordinary user (you; or uid 1000 where you are root), or root, as far as the engine allows.",
+        choices=USERS,
+    )
     image: str | None = field(None, "For container and microVM engines: the image.")
     filesystem: Filesystem = field(Filesystem, "Files.")
     environment: Environment = field(Environment, "Variables.")
