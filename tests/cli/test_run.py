@@ -187,6 +187,45 @@ def test_json_holds_the_whole_result(tmp_path: Path) -> None:
     assert (result["stdout"], result["exit_code"], result["timed_out"]) == ("hi\n", 3, False)
 
 
+def test_json_tells_who_ran_what_it_used_and_what_was_refused(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=1")
+    script = "cat .env; echo x > made; getent hosts blocked.example || curl -sm5 http://blocked.example; exit 0"
+    done = run("--json", "--overlay", "sh", "-c", script, cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert result["id"].startswith("vm-")
+    assert (result["overlay"], result["changed"]) == (result["id"], 1)
+    assert any("blocked.example" in one["reason"] for one in result["refused"]["hosts"])
+    assert isinstance(result["refused"]["files"], list)
+    assert all(result[name] >= 0 for name in ("duration_ms", "user_ms", "system_ms"))
+    assert result["max_rss_kb"] > 0
+    assert result["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--json", "--timeout", "100ms", "sleep", "1000"], 124),
+        (["--json", "no-such-program"], 127),
+        (["--json", "/etc/passwd"], 126),
+        (["--json", "sh", "-c", "kill -KILL $$"], 137),
+        (["--json", "--root", "/nowhere", "true"], 125),
+        (["--json", "--memroy", "5m", "--", "true"], 125),
+        (["--json"], 125),
+    ],
+    ids=["timeout", "no such command", "no program", "signal", "no such project", "mistyped", "no command"],
+)
+def test_json_always_comes_and_its_status_is_the_process_s(tmp_path: Path, words: list[str], status: int) -> None:
+    done = run(*words, cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["exit_code"]) == (status, status)
+    assert (result["error"] is None) == (status in (124, 137))
+
+
+def test_json_of_a_run_without_changes_leaves_no_overlay(tmp_path: Path) -> None:
+    result = json.loads(run("--json", "--overlay", "true", cwd=tmp_path).stdout)
+    assert (result["overlay"], result["changed"]) == (None, 0)
+
+
 def test_input_comes_through_pipes_and_files(tmp_path: Path) -> None:
     assert run("cat", cwd=tmp_path, stdin=None, input="from a pipe").stdout == "from a pipe"
     (tmp_path / "in").write_text("from a file\n" * 100_000)

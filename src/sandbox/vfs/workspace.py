@@ -74,6 +74,11 @@ class Workspace:
         root = os.fsdecode(bytes.fromhex(kept["root"]))
         return cls(directory, root, kept["started_ns"], kept.get("known", {}), ended=ended)
 
+    @property
+    def started_ns(self) -> int:
+        """When the sandbox began, by the file system's clock."""
+        return self._started_ns
+
     def changes(self) -> list[Change]:
         """What differs from the host's files as they are now."""
         with self._lock(), self._layers() as (upper, project):
