@@ -74,8 +74,8 @@ def test_a_tenant_can_be_root_by_name_and_has_no_more_power(project: Path) -> No
 GIVING_AWAY = """
 import os
 open("f", "w").close()
-for act in (lambda: os.chown("f", 0 if os.getuid() else 5, -1), lambda: os.chown("f", -1, 4321), lambda: os.setuid(4321),
-            lambda: os.setresgid(-1, -1, 4321)):
+for act in (lambda: os.chown("f", 0 if os.getuid() else 5, -1), lambda: os.chown("f", -1, 4321),
+            lambda: os.setuid(4321), lambda: os.setresgid(-1, -1, 4321)):
     try:
         act()
     except PermissionError:

@@ -216,7 +216,7 @@ class Config(Section):
     engine: str = field("auto", "What builds the walls.", choices=ENGINES)
     user: str = field(
         "user",
-        "Who tenants are inside: an ordinary user (you; or uid 1000 where you are root), or root, as far as the engine allows.",
+        "Who tenants are inside: an ordinary user (uid 1000 where you are root), or root as far as the engine allows.",
         choices=USERS,
     )
     image: str | None = field(None, "For container and microVM engines: the image.")
