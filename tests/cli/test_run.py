@@ -300,7 +300,7 @@ def test_a_person_at_a_terminal_gets_a_terminal(tmp_path: Path) -> None:
 
 def test_a_person_whose_home_is_the_project_is_told(tmp_path: Path) -> None:
     with Person("run", "true", cwd=tmp_path, HOME=str(tmp_path)) as person:
-        assert person.sees("all of your home directory is the project here")
+        assert person.sees("your home directory is the project")
         assert person.status() == 0
 
 

@@ -73,7 +73,10 @@ NO_PROJECT = (
     "/var/tmp",
 )
 KERNEL = ("/dev", "/proc", "/sys")
-HOME_HIDDEN = "what begins with a dot in your home directory is hidden; `filesystem.allow_read` shows what is needed"
+HOME_HIDDEN = (
+    "your home directory is the project: what begins with a dot there is hidden (`filesystem.allow_read` shows what is "
+    "needed), the rest can be changed; `--root DIR` shows less"
+)
 TOO_MANY = "there are too many blocked files to remember all: one that is moved may be readable in a later run"
 
 
