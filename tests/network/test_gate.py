@@ -533,15 +533,15 @@ def test_a_resolver_that_hangs_does_not_keep_a_sandbox_from_closing(walled: Wall
     release.set()
 
 
-def test_another_protocol_reaches_an_intercepting_gates_host_on_a_port_that_is_named(
+def test_another_protocol_reaches_an_intercepting_gates_host_where_the_owner_said_so(
     walled: Walls, listener: Listen
 ) -> None:
     port = listener(lambda client: client.sendall(b"220 ready\r\n")).port
     names = {"db.test": LOCAL, "web.test": LOCAL}
-    room = walled(names=names, allowed_hosts=[f"db.test:{port}", "web.test", *LOCAL], intercept=True)
+    room = walled(names=names, allowed_hosts=[f"tcp:db.test:{port}", "web.test", *LOCAL], intercept=True)
     ask = "import socket; s = socket.create_connection(('{}', {})); s.sendall(b'\\0'); print(s.recv(99))"
     assert room.python(ask.format("db.test", port)).stdout == "b'220 ready\\r\\n'\n"
     quiet = f"import socket; print(socket.create_connection(('db.test', {port})).recv(99))"
     assert room.python(quiet).stdout == "b'220 ready\\r\\n'\n"
     assert "ConnectionResetError" in room.python(ask.format("web.test", port)).stderr
-    assert "neither TLS nor HTTP" in room.heard.blocked("web.test")["reason"]
+    assert f"'tcp:web.test:{port}'" in room.heard.blocked("web.test")["reason"]

@@ -204,7 +204,8 @@ def _tried_hosts(sandbox: Sandbox, resolved: Resolved) -> Iterator[Try]:
     network = resolved.config.network
     policy = NetworkPolicy(network)
     asked = ["not-allowed.example", *network.allowed_hosts, *network.denied_hosts]
-    names = [one.rpartition(":")[0] if one.count(":") == 1 else one for one in asked]
+    plain = (one.removeprefix("tcp:") for one in asked)
+    names = [one.rpartition(":")[0] if one.count(":") == 1 else one for one in plain]
     for name in dict.fromkeys(name.replace("*", "sample", 1) for name in names):
         try:
             decision = policy.name(canonical_host(name))

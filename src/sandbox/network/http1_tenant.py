@@ -16,6 +16,7 @@ from sandbox.network.http1_rules import (
     refuse_ambiguous_head,
     refuse_no_request,
     refuse_other_host,
+    safe_trailers,
 )
 from sandbox.network.message import EMPTY, BadMessage, Body, Headers, Request, Response, Whole
 
@@ -62,7 +63,7 @@ class Http1Tenant:
             undecided = self._h11.they_are_waiting_for_100_continue
             try:
                 await self._answer(response)
-            except (Denied, OSError, h11.LocalProtocolError):
+            except (Denied, BadMessage, OSError, h11.LocalProtocolError):
                 self._stream.abort()  # half an answer must not look like a whole one; it has been reported
                 return
             finally:
@@ -132,9 +133,12 @@ class Http1Tenant:
 
     async def _next_cycle(self) -> bool:
         """Whether the connection can be used for another request."""
-        for _ in range(DRAINED_READS):
-            if self._h11.their_state is not h11.SEND_BODY or await self.read_body() is None:
-                break
+        try:
+            for _ in range(DRAINED_READS):
+                if self._h11.their_state is not h11.SEND_BODY or await self.read_body() is None:
+                    break
+        except h11.RemoteProtocolError:
+            return False  # the rest of a body that nobody wanted is malformed; it has been answered
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             return False
         self._ahead = self._h11.trailing_data[0]
@@ -207,11 +211,11 @@ class TenantBody(Body):
         try:
             event = await self._connection.read_body()
         except h11.RemoteProtocolError as problem:
-            raise ConnectionResetError(f"the request's body is malformed: {problem}") from None
+            raise BadMessage(f"the request's body is malformed: {problem}") from None
         if event is None:
             raise ConnectionResetError("the tenant went away within its request")
         if isinstance(event, h11.EndOfMessage):
             self._ended = True
-            self.trailers = tuple(event.headers.raw_items())
+            self.trailers = safe_trailers(event.headers.raw_items())
             return b""
         return bytes(event.data)

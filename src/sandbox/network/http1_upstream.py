@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import h11
 
 from sandbox.errors import Denied
-from sandbox.network.message import EMPTY, Body, Headers, Request, Response, Whole
+from sandbox.network.http1_rules import safe_trailers
+from sandbox.network.message import EMPTY, BadMessage, Body, Headers, Request, Response, Whole
 
 if TYPE_CHECKING:
     from sandbox.network.message import Pair
@@ -77,7 +78,7 @@ class Http1Upstream:
             event = h11.Request(method=request.method, target=request.target.encode("latin-1"), headers=pairs)
             out = self._h11.send(event) or b""
         except h11.LocalProtocolError as problem:
-            raise UpstreamError(f"the request cannot be sent: {problem}") from None
+            raise BadMessage(f"the request cannot be sent on: {problem}") from None
         if isinstance(body, Whole) or body is EMPTY:
             out += (self._h11.send(h11.Data(body.data)) or b"") if isinstance(body, Whole) and body.data else b""
             out += self._h11.send(h11.EndOfMessage()) or b""
@@ -102,7 +103,7 @@ class Http1Upstream:
             chunked = body.length is None
             end = h11.EndOfMessage(headers=list(body.trailers) if chunked else [])
             await self._stream.write(self._h11.send(end) or b"")
-        except (Denied, OSError, h11.LocalProtocolError) as problem:
+        except (Denied, BadMessage, OSError, h11.LocalProtocolError) as problem:
             # Reading fails now too, and tells why. Cut, not closed: half a body must not look like a whole
             # one.
             self._pump_problem = problem
@@ -136,7 +137,7 @@ class Http1Upstream:
             if isinstance(event, h11.Data):
                 pieces.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
-                trailers = tuple(event.headers.raw_items())
+                trailers = safe_trailers(event.headers.raw_items())
                 self.finish()
                 return Whole(b"".join(pieces), trailers) if pieces or trailers else EMPTY
             else:
@@ -202,7 +203,7 @@ class UpstreamBody(Body):
             return bytes(event.data)
         self._ended = True
         if isinstance(event, h11.EndOfMessage):
-            self.trailers = tuple(event.headers.raw_items())
+            self.trailers = safe_trailers(event.headers.raw_items())
         self._connection.finish()
         return b""
 

@@ -10,7 +10,7 @@ import h2.exceptions
 from h2.errors import ErrorCodes
 
 from sandbox.errors import Denied
-from sandbox.network.http1_rules import refuse_other_host
+from sandbox.network.http1_rules import refuse_odd_target, refuse_other_host
 from sandbox.network.http2 import Http2Body, Http2Side, declared_length, http2_fields
 from sandbox.network.message import EMPTY, BadMessage, Body, Headers, Request, Whole
 
@@ -127,8 +127,7 @@ class Http2Tenant(Http2Side):
         path = pseudo.get(b":path", b"")
         if not path.startswith(b"/") and not (path == b"*" and pseudo[b":method"] == b"OPTIONS"):
             raise BadMessage("the request's path is none")
-        if any(not 0x21 <= byte <= 0x7E for byte in path):
-            raise BadMessage("a control character or a space in the request's path")
+        refuse_odd_target(path.decode("latin-1"))
         hosts = [value for value in (pseudo.get(b":authority"), *_hosts(headers)) if value is not None]
         if not hosts:
             raise BadMessage("the request names no host")
@@ -154,7 +153,7 @@ class Http2Tenant(Http2Side):
             self._finished += 1
             if (body := self._bodies.get(stream_id)) and not body.ended:
                 await self.reset(stream_id, ErrorCodes.NO_ERROR)  # answered early: the rest is not wanted
-        except (OSError, Denied, TimeoutError, h2.exceptions.ProtocolError):
+        except (OSError, Denied, BadMessage, TimeoutError, h2.exceptions.ProtocolError):
             await self.reset(stream_id, ErrorCodes.INTERNAL_ERROR)
         finally:
             stream.close()

@@ -288,12 +288,12 @@ async def whole(body: Body, allowance: Allowance | None = None) -> Whole:
     if isinstance(body, Whole):
         return body
     kept = (allowance or Allowance()).keep(0)
-    pieces: list[bytes] = []
+    data = bytearray()  # one run of bytes: pieces may be of one byte each
     while piece := await body.read():
         kept.add(len(piece))
         if kept.size > MAX_BUFFERED:
             raise Denied("body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes")
         if allowance is not None and allowance.spent:
             raise Denied("body-too-large", "too many bodies are being read by hooks at the same time")
-        pieces.append(piece)
-    return Whole(b"".join(pieces), body.trailers, kept)
+        data += piece
+    return Whole(bytes(data), body.trailers, kept)

@@ -13,6 +13,8 @@ from base64 import b64encode
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied
+from sandbox.network.http1_rules import refuse_odd_target
+from sandbox.network.message import BadMessage
 from sandbox.network.refusal import Manner, farewell, http_error, http_refusal
 from sandbox.network.sniff import MOST, exactly, peek
 from sandbox.policy.decision import Decision
@@ -122,6 +124,10 @@ def _http_request(head: bytes, token: str | None) -> tuple[Manner, str, int]:
     _authorize(headers, token)
     if words[0] == "CONNECT":
         return _Connect(), *_authority(words[1], None)
+    try:
+        refuse_odd_target(words[1])
+    except BadMessage as problem:
+        raise BadRequest(str(problem)) from None
     scheme, found, rest = words[1].partition("://")
     if scheme.lower() != "http" or not found:
         raise BadRequest("write CONNECT host:port, or an absolute http:// URL")
