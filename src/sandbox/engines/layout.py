@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config.home import home as sandbox_home
-from sandbox.config.home import record_directory
+from sandbox.config.home import authority_directory, record_directory
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, user_name
 from sandbox.engines.in_place import open_in_place
@@ -88,7 +88,7 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     visible = [plan.directory, *_paths(plan, config.filesystem)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
-    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
+    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config), authority_directory())]
     _not_our_own(plan, own)
     _guards(plan, config.filesystem, visible, own)
     _proc(plan)

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from sandbox.network.door import Serve
     from sandbox.network.watch import Watch
 
-_SAME_WISH = 2.0
 _FIRST_BYTES = 30.0  # a slow sender has so long for a ClientHello or a request line
 
 
@@ -51,7 +50,6 @@ class Gate:
         self._reporter = Reporter(watch.emit, watch.record)
         self._door = Door(self._overflow, self._reporter.broke)
         self.report = self._reporter.report
-        self._refused: dict[str, float] = {}
 
     @property
     def network(self) -> Network:
@@ -174,7 +172,7 @@ class Gate:
     async def deny(self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner) -> None:
         """Tells everybody who should know: the record, the listeners, the tenant."""
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=403)
-        await manner.deny(client, decision)
+        await manner.deny(client, destination, decision, self._watch.authority)
 
     async def _intercept(self, client: socket.socket, destination: Destination) -> None:
         try:
@@ -221,7 +219,7 @@ class Gate:
         except OSError as problem:
             url = f"tcp://{destination}"
             self.report(destination, method="CONNECT", url=url, decision=decision, status=502, error=str(problem))
-            return await manner.fail(client, f"{destination}: {problem}")
+            return await manner.fail(client, destination, str(problem), self._watch.authority)
         with upstream:
             await manner.welcome(client, upstream)
             mismatch = await self._wrong_name(client, upstream, destination)
@@ -293,24 +291,9 @@ class Gate:
     # -- DNS ----------------------------------------------------------------------------------------------------
 
     def lookup(self, name: str, kind: str) -> tuple[bytes, bytes] | None:
-        """The synthetic addresses of a name that may be reached; a refusal is on the record."""
-        decision = self.policy.name(name)
-        if not decision and self.network.policy_script is not None:
-            decision = self.judge(Destination(name, 443, "dns"))
-        if decision and parse_address(name) is None:
-            return self._names.addresses(name)
-        if self._first_time(name):
-            self.report(Destination(name, 53, "dns"), method="DNS", url=f"dns:{name}?type={kind}", decision=decision)
-        return None
-
-    def _first_time(self, name: str) -> bool:
-        """Whether a refused name is news: one wish to connect is two types, each asked for twice."""
-        now = self._loop.time()
-        news = now - self._refused.get(name, -_SAME_WISH) >= _SAME_WISH
-        if len(self._refused) >= 1024:
-            self._refused.clear()
-        self._refused[name] = now
-        return news
+        """The synthetic addresses of a name, whether it may be reached or not: that is judged, and told, when somebody
+        connects. A look-up that fails would make clients try again, and hear nothing of the reason."""
+        return self._names.addresses(name) if parse_address(name) is None else None
 
 
 def run(watch: Watch, stop: socket.socket) -> None:

@@ -43,6 +43,7 @@ class Http1Tenant:
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._ahead = b""  # read, but not yet shown to h11
         self._method = ""
+        self._idle = self._alone = False
 
     async def serve(self) -> None:
         """Until one side has had enough. Raises OSError when the connection breaks, TimeoutError for a slow
@@ -71,6 +72,12 @@ class Http1Tenant:
             if undecided or not await self._next_cycle():
                 return
 
+    def upstream_gone(self) -> None:
+        """Upstream has closed its connection: so is this one, when nothing is under way on it."""
+        self._alone = True
+        if self._idle:
+            self._stream.close()
+
     async def _next_request(self) -> Request | None:
         event = await self._head()
         if event is None:
@@ -92,8 +99,14 @@ class Http1Tenant:
     async def _head(self) -> h11.Request | None:
         data, self._ahead = self._ahead, b""
         if not data:
-            async with asyncio.timeout(IDLE_TIMEOUT):
-                data = await self._stream.read()
+            if self._alone:
+                return None
+            self._idle = True
+            try:
+                async with asyncio.timeout(IDLE_TIMEOUT):
+                    data = await self._stream.read()
+            finally:
+                self._idle = False
             if not data:
                 return None
         if b"\r\n\r\n" not in data:
@@ -114,10 +127,12 @@ class Http1Tenant:
     async def _answer(self, response: Response) -> None:
         send, body = self._h11.send, response.stream
         pairs = end_to_end(response.headers.pairs)
+        if response.last:
+            pairs.append((b"Connection", b"close"))
         bodiless = self._method == "HEAD" or response.status in (204, 304)
         if bodiless:
             body = EMPTY
-        out = send(h11.Response(status_code=response.status, headers=pairs, reason=b"")) or b""
+        out = send(h11.Response(status_code=response.status, headers=pairs, reason=response.phrase)) or b""
         if isinstance(body, Whole):
             out += send(h11.Data(body.data)) or b""
         elif body is not EMPTY:

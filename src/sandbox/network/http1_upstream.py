@@ -122,7 +122,10 @@ class Http1Upstream:
                 if request.inform is not None:
                     await request.inform(event.status_code, list(event.headers.raw_items()))
             elif isinstance(event, h11.Response):
-                return Response(event.status_code, Headers(event.headers.raw_items()), self._body(event))
+                response = Response(event.status_code, Headers(event.headers.raw_items()))
+                response.last = self._h11.their_state is h11.MUST_CLOSE or _closes(event)
+                response.stream = self._body(event)
+                return response
             else:
                 raise UpstreamError("upstream closed the connection without answering", nothing_came=True)
 
@@ -169,6 +172,12 @@ class Http1Upstream:
             self._busy, self.used = False, True
         else:
             self.close()
+
+
+def _closes(head: h11.Response) -> bool:
+    """Whether upstream says that it closes the connection after this answer."""
+    words = [value.lower() for name, value in head.headers if name == b"connection"]
+    return head.http_version == b"1.0" or any(b"close" in one for one in words)
 
 
 def _fields(request: Request) -> list[Pair]:

@@ -35,6 +35,7 @@ class Http2Tenant(Http2Side):
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._bodies: dict[int, Http2Body] = {}
         self._resets = self._finished = 0
+        self._alone = False
 
     async def serve(self) -> None:
         """Until one side has had enough."""
@@ -51,6 +52,22 @@ class Http2Tenant(Http2Side):
             for task in list(self._tasks.values()):
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def upstream_gone(self) -> None:
+        """Upstream has closed its connection: so is this one, when nothing is under way on it."""
+        self._alone = True
+        if not self._tasks and self._gone is None:
+            self._gone = ConnectionResetError("upstream closed the connection")
+            task = asyncio.ensure_future(self._leave())
+            self._leaving = task  # the loop itself holds tasks only weakly
+            task.add_done_callback(lambda one: one.cancelled() or one.exception())
+
+    async def _leave(self) -> None:
+        self._h2.close_connection()
+        try:
+            await self.flush()
+        finally:
+            self._stream.close()
 
     async def _receive(self, data: bytes) -> bool:
         try:
@@ -160,6 +177,8 @@ class Http2Tenant(Http2Side):
 
     def _forget(self, stream_id: int) -> None:
         self._tasks.pop(stream_id, None)
+        if self._alone and not self._tasks:
+            self.upstream_gone()
         body = self._bodies.pop(stream_id, None)
         unread = body.unread() if body is not None else 0
         if unread and self._gone is None:

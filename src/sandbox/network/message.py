@@ -262,6 +262,8 @@ class Response(_Message):
     def __init__(self, status: int, headers: Headers, stream: Body = EMPTY) -> None:
         super().__init__(headers, stream)
         self.status = status
+        self.phrase = b""  # what HTTP/1.1 says beside the status
+        self.last = False  # whether the connection ends after it: upstream's does
         # On a 101: upstream's side with what was already read from it, and then what moves frames between the
         # two.
         self.switched: tuple[ByteStream, bytes] | None = None

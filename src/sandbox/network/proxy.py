@@ -21,7 +21,9 @@ from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
+    from sandbox.network.destination import Destination
     from sandbox.network.gate import Gate
+    from sandbox.network.refusal import Ca
 
 _HANDSHAKE = 30.0
 _SUCCEEDED, _NOT_ALLOWED, _UNREACHABLE, _UNSUPPORTED, _BAD_ADDRESS = 0, 2, 4, 7, 8
@@ -78,11 +80,11 @@ class _Connect(Manner):
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(client, b"HTTP/1.1 200 Connection established\r\n\r\n")
 
-    async def deny(self, client: socket.socket, decision: Decision) -> None:
+    async def deny(self, client: socket.socket, destination: Destination, decision: Decision, ca: Ca) -> None:
         await farewell(client, http_refusal(decision))
 
-    async def fail(self, client: socket.socket, problem: str) -> None:
-        await farewell(client, http_error(502, f"The sandbox could not connect: {problem}\n"))
+    async def fail(self, client: socket.socket, destination: Destination, problem: str, ca: Ca) -> None:
+        await farewell(client, http_error(502, f"The sandbox could not connect: {destination}: {problem}\n"))
 
 
 class _Absolute(Manner):
@@ -187,10 +189,10 @@ class _Socks(Manner):
     async def welcome(self, client: socket.socket, upstream: socket.socket | None) -> None:
         await asyncio.get_running_loop().sock_sendall(client, _reply(_SUCCEEDED))
 
-    async def deny(self, client: socket.socket, decision: Decision) -> None:
+    async def deny(self, client: socket.socket, destination: Destination, decision: Decision, ca: Ca) -> None:
         await farewell(client, _reply(_NOT_ALLOWED))
 
-    async def fail(self, client: socket.socket, problem: str) -> None:
+    async def fail(self, client: socket.socket, destination: Destination, problem: str, ca: Ca) -> None:
         await farewell(client, _reply(_UNREACHABLE))
 
 
