@@ -1,4 +1,4 @@
-"""A certificate authority for the gate: one that is kept for all of a user's sandboxes (`authority.py`), or one in memory.
+"""A certificate authority for the gate: the one kept for all of a user's sandboxes (`authority.py`), or one in memory.
 
 One key for the authority and one for all leaves, which only this process ever holds: a leaf then costs one signature.
 Python can load a key only from a file name; `/dev/fd/N` of a pipe is one that never

@@ -30,7 +30,7 @@ def denied(what: str, decision: Decision) -> Response:
 
 def phrase(decision: Decision) -> bytes:
     """The refusal in one line: many clients print what stands beside the status, and nothing of the body."""
-    text = f"Blocked by the sandbox: {decision.reason}".encode("ascii", "backslashreplace")
+    text = f"Forbidden: blocked by the sandbox: {decision.reason}".encode("ascii", "backslashreplace")
     return bytes(one if 32 <= one < 127 else 63 for one in text[:400])
 
 

@@ -108,10 +108,12 @@ class Stream(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
+        self.when_ended = None  # it is about the other side
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def abort(self) -> None:
+        self.when_ended = None
         if self._transport is not None:
             self._transport.abort()
 

@@ -190,7 +190,9 @@ class Watch:
             if self._interception is None:
                 from sandbox.network.intercept import Interception
 
-                self._interception = Interception(self.network, self.placeholders, self.hooks, log=self._said, authority=self.authority)
+                self._interception = Interception(
+                    self.network, self.placeholders, self.hooks, log=self._said, authority=self.authority
+                )
             return self._interception
 
     def _said(self, line: str) -> None:
