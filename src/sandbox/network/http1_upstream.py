@@ -12,6 +12,8 @@ from sandbox.network.http1_rules import safe_trailers
 from sandbox.network.message import EMPTY, BadMessage, Body, Headers, Request, Response, Whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox.network.message import Pair
     from sandbox.network.stream import ByteStream
 
@@ -39,11 +41,33 @@ class Http1Upstream:
         self._continue: asyncio.Event | None = None
         self._busy = self._heard = self._closed = False
         self.used = False
+        self._listening: asyncio.Task[None] | None = None
+        self.when_left: Callable[[], None] | None = None  # called when upstream ends an idle connection
+
+    def listen(self) -> None:
+        """While nothing is asked, hears whether upstream ends the connection: TLS says so in words of its own, which
+        are only heard by reading."""
+        self._listening = asyncio.ensure_future(self._listen())
+
+    async def _listen(self) -> None:
+        try:
+            await self._stream.read()
+        except OSError:
+            pass
+        # The end, or an answer that nobody asked for, which is no better.
+        self.close()
+        if self.when_left is not None:
+            self.when_left()
+
+    def _stop_listening(self) -> None:
+        if self._listening is not None and self._listening is not asyncio.current_task():
+            self._listening.cancel()
+        self._listening = None
 
     @property
     def usable(self) -> bool:
         """Whether another request can be sent."""
-        return not self._busy and not self._stream.ended and self._h11.our_state is h11.IDLE
+        return not self._closed and not self._busy and not self._stream.ended and self._h11.our_state is h11.IDLE
 
     @property
     def over(self) -> bool:
@@ -53,10 +77,12 @@ class Http1Upstream:
     def reserve(self) -> None:
         """The next request is the caller's."""
         self._busy = True
+        self._stop_listening()
 
     def close(self) -> None:
         """Ends the connection, and whatever was still being sent."""
         self._closed = True
+        self._stop_listening()
         if self._pump is not None:
             self._pump.cancel()
         self._stream.close()
@@ -170,6 +196,7 @@ class Http1Upstream:
         if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
             self._h11.start_next_cycle()
             self._busy, self.used = False, True
+            self.listen()
         else:
             self.close()
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sandbox.network.destination import GateContext
     from sandbox.network.hooks import HookRunner
     from sandbox.network.message import Request, Response
+    from sandbox.network.stream import ByteStream
 
     Upstream = Http1Upstream | Http2Upstream
     Place = tuple[str, str, int]
@@ -158,7 +159,7 @@ class Upstreams:
             raise UpstreamError(problem.strerror or str(problem)) from None
         stream.when_ended = self._one_ended
         if scheme != "https":
-            return Http2Upstream(stream) if self._offer == (HTTP2,) else Http1Upstream(stream)
+            return Http2Upstream(stream) if self._offer == (HTTP2,) else self._http1(stream)
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 return await self._secured(stream, host)
@@ -176,7 +177,12 @@ class Upstreams:
         except (ssl.SSLError, OSError) as problem:
             raise UpstreamError(f"no TLS connection: {getattr(problem, 'reason', None) or problem}") from None
         await self._hooks.tls_verify(host, tls.certificates())
-        return Http2Upstream(tls) if tls.protocol == HTTP2 else Http1Upstream(tls)
+        return Http2Upstream(tls) if tls.protocol == HTTP2 else self._http1(tls)
+
+    def _http1(self, stream: ByteStream) -> Http1Upstream:
+        upstream = Http1Upstream(stream)
+        upstream.when_left = self._one_ended
+        return upstream
 
     def _one_ended(self) -> None:
         """Upstream closed a connection. Tenants that hold theirs for the next request are to know when it was the last:
