@@ -178,6 +178,46 @@ static void check_socket(void)
 	end(start);
 }
 
+/* Only one user and one group exist in here. The kernel says EINVAL to every other, and that is not what programs expect
+ * of "you may not": they expect EPERM, and treat it as no failure where they can do without. `last` is the last argument
+ * that names one, of the kind `own`; `count` of them stand in a row. */
+static void check_owner(unsigned last, unsigned count, uint64_t own)
+{
+	for (unsigned i = 0; i < count; i++) {
+		load_argument(last - i);
+		emit((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)own, 2, 0));
+		emit((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0xffffffff, 1, 0)); /* as it is */
+		refuse(EPERM);
+	}
+}
+
+static void check_owners(void)
+{
+	static const struct { int number; unsigned last; } changes[] = {
+#ifdef __x86_64__
+		{__NR_chown, 2}, {__NR_lchown, 2},
+#endif
+		{__NR_fchown, 2}, {__NR_fchownat, 3},
+	};
+	for (unsigned i = 0; i < sizeof changes / sizeof *changes; i++) {
+		unsigned short start = begin(changes[i].number);
+		check_owner(changes[i].last - 1, 1, place.uid);
+		check_owner(changes[i].last, 1, place.gid);
+		end(start);
+	}
+	static const struct { int users, groups; unsigned count; } becoming[] = {
+		{__NR_setuid, __NR_setgid, 1}, {__NR_setreuid, __NR_setregid, 2}, {__NR_setresuid, __NR_setresgid, 3},
+	};
+	for (unsigned i = 0; i < sizeof becoming / sizeof *becoming; i++) {
+		unsigned short start = begin(becoming[i].users);
+		check_owner(becoming[i].count - 1, becoming[i].count, place.uid);
+		end(start);
+		start = begin(becoming[i].groups);
+		check_owner(becoming[i].count - 1, becoming[i].count, place.gid);
+		end(start);
+	}
+}
+
 static void check_arguments(void)
 {
 	unsigned short start = begin(__NR_clone);
@@ -257,6 +297,7 @@ void install_filter(void)
 		refuse(EPERM);
 	}
 	check_arguments();
+	check_owners();
 	answer(SECCOMP_RET_ALLOW);
 	struct sock_fprog whole = {length, program};
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &whole))

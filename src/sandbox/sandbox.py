@@ -15,14 +15,16 @@ from sandbox.commands import Commands
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
-from sandbox.engines.layout import layout, project_root, without_walls
+from sandbox.engines.layout import layout, project_root, without_walls, writable_trees
 from sandbox.engines.stand_ins import StandIns
 from sandbox.engines.tripwire import Reports
-from sandbox.engines.vigil import Vigil, undo_redirections
+from sandbox.engines.vigil import Vigil
 from sandbox.events import Events, event
 from sandbox.files import Files
+from sandbox.guards.repositories import Repositories
 from sandbox.network.watch import Watch
 from sandbox.policy.environment import EnvFilter
+from sandbox.policy.files import protected_patterns
 from sandbox.registry.registration import Registration
 from sandbox.rpc.listen import Listener
 
@@ -77,6 +79,9 @@ class Sandbox(Commands, Files):
         self._at_exit = partial(close_forgotten, ref(self))
         self._registration: Registration | None = None
         self._stand_ins: StandIns | None = None
+        self._repositories: Repositories | None = None
+        # After close(): what git of the host would have run, and where it is now ("": it could not be undone).
+        self.undone: list[tuple[str, str]] = []
         self.made: list[str] = []  # after close(): new files that programs on the host act on
         self.record = open_record(self.config, self.id)
         try:
@@ -108,19 +113,25 @@ class Sandbox(Commands, Files):
         if walls and not (filesystem.read_only or filesystem.overlay):
             self._stand_ins = StandIns(project_root(filesystem))
             self._endings.append(self._stand_ins.remove)
-        self._plan = (layout if walls else without_walls)(self.config, self.id, os.environ)
+        if walls and (trees := writable_trees(filesystem)):
+            undone = partial(tell_undone, self.record, self.undone)
+            self._repositories = Repositories(home(), trees, undone)
+            # Before the place's own ending, so after its end: no tenant is there any more to do it again.
+            self._endings.append(partial(self._repositories.finish, protected_patterns()))
+        self._plan = (layout if walls else without_walls)(self.config, self.id, os.environ, self._repositories)
         self._plan.pids = default_pids(self.config)
         self._register()
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         self._watch = self._gate()
-        # Before the place's own ending, so after its end: no tenant is there any more to do it again.
-        self._endings.append(partial(undo_redirections, self._plan.repositories, partial(access.covered, self.record)))
         return self._plan
 
     def _register(self) -> Registration:
         """Our entry in the registry, made when it is first needed."""
         if self._registration is None:
-            shown = EnvFilter(self.config.environment).redacted(self._command, os.environ)
+            secrets = self.config.network.secrets.values()
+            held = [one.value or os.environ.get(one.from_env or "", "") for one in secrets]
+            more = [value for value in held if value]
+            shown = EnvFilter(self.config.environment).redacted(self._command, os.environ, more)
             self._registration = Registration(home(), self.id, self.config.plain(), shown)
         return self._registration
 
@@ -139,7 +150,7 @@ class Sandbox(Commands, Files):
         if self.engine != "none":
             told = partial(access.covered, self.record)
             pid, seen = self._place.pid, self._plan.visible
-            self.vigil = Vigil(pid, self.config.filesystem, seen, told, self._plan.repositories)
+            self.vigil = Vigil(pid, self.config.filesystem, seen, told, self._repositories)
             self._endings.append(self.vigil.close)
 
     def _own_directories(self) -> Mounts:
@@ -278,7 +289,9 @@ class Sandbox(Commands, Files):
 
     def _tell_made(self) -> None:
         """What programs on the host act on and was made meanwhile: to be looked at before they do."""
-        self.made = self._stand_ins.appeared() if self._stand_ins is not None else []
+        made = self._stand_ins.appeared() if self._stand_ins is not None else []
+        made += self._repositories.made if self._repositories is not None else []
+        self.made = list(dict.fromkeys(made))
         for path in self.made:
             access.made(self.record, path)
 
@@ -311,6 +324,13 @@ def close_forgotten(sandbox: ref[Sandbox]) -> None:
 def tell_of_file(events: Events, operation: str, path: str, size: int) -> None:
     """A change to a file, in the shape that events have."""
     events.emit(event("file", op=operation, path=path, size=size))
+
+
+def tell_undone(record: Record, undone: list[tuple[str, str]], path: str, saved: str) -> None:
+    """What git of the host would have run: on the record, and for the person when the sandbox has ended."""
+    access.undone(record, path, saved)
+    if len(undone) < 1000:
+        undone.append((path, saved))
 
 
 def nobody_there(address: str, port: int) -> socket.socket:

@@ -1,9 +1,8 @@
-"""`sandbox config`, `agent`, `why`, `log`, `hook`, as a person uses them."""
+"""`sandbox config`, `agent`, `why`, `log`, as a person uses them."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -279,85 +278,3 @@ def test_log_follow_prints_what_comes(project: Path) -> None:
     following.terminate()
     following.wait()
     following.stdout.close()
-
-
-# -- hook
-
-
-def hook(project: Path, tool: str, *options: str, **given: object) -> subprocess.CompletedProcess[str]:
-    call = json.dumps({"tool_name": tool, "tool_input": given, "cwd": str(project)})
-    return sandbox("hook", "pre-tool-use", *options, cwd=project, input=call)
-
-
-def test_the_hook_refuses_with_the_reason_and_else_leaves_the_question_to_the_agent(project: Path) -> None:
-    answer = json.loads(hook(project, "Read", file_path=".env").stdout)["hookSpecificOutput"]
-    assert answer["permissionDecision"] == "deny"
-    assert "Matches blocked pattern: .env" in answer["permissionDecisionReason"]
-    allowed = hook(project, "Read", file_path="src/x")
-    assert (allowed.returncode, allowed.stdout) == (0, "")
-    approved = json.loads(hook(project, "Read", "--approve", file_path="src/x").stdout)["hookSpecificOutput"]
-    assert approved["permissionDecision"] == "allow"
-
-
-@pytest.mark.parametrize(
-    ("tool", "given"),
-    [
-        ("Write", {"file_path": ".git/hooks/pre-commit"}),
-        ("Edit", {"file_path": "/etc/passwd"}),
-        ("Read", {"file_path": "~/.ssh/id_rsa"}),
-        ("Bash", {"command": "cat .env"}),
-        ("Bash", {"command": "ls && cat ~/other/x"}),
-        ("Bash", {"command": "cp --to=x sub/server.pem /tmp"}),
-        ("NotebookEdit", {"notebook_path": "/srv/x.ipynb"}),
-        ("WebFetch", {"url": "https://evil.example/x"}),
-    ],
-)
-def test_the_hook_refuses(project: Path, tool: str, given: dict[str, object]) -> None:
-    assert '"deny"' in hook(project, tool, **given).stdout
-
-
-@pytest.mark.parametrize(
-    "data", ["", "nonsense", "[]", '{"tool_name": 1}', '{"tool_name": "Read", "tool_input": []}', "[" * 9999]
-)
-def test_a_hook_that_cannot_judge_blocks(project: Path, data: str) -> None:
-    done = sandbox("hook", "pre-tool-use", cwd=project, input=data)
-    if data.endswith("[]}"):
-        assert done.returncode == 0  # an empty input is an input
-    else:
-        assert done.returncode == 2
-        assert done.stderr.startswith("sandbox: ")
-
-
-def test_a_hook_with_a_mistyped_option_blocks(project: Path) -> None:
-    assert sandbox("hook", "pre-tool-use", "--aproove", cwd=project).returncode == 2
-
-
-def test_the_hook_lets_allowed_hosts_pass(project: Path) -> None:
-    sandbox("config", "--global", "set", "network.allowed_hosts", "[docs.python.org]", cwd=project)
-    assert hook(project, "WebFetch", url="https://docs.python.org/3/").stdout == ""
-    assert '"deny"' in hook(project, "WebFetch", url="https://docs.python.org.evil.example/").stdout
-    assert hook(project, "WebFetch", url="https://[").returncode == 2
-
-
-def test_the_hook_is_installed_once_and_beside_what_is_there(project: Path) -> None:
-    (project / ".claude").mkdir()
-    (project / ".claude" / "settings.json").write_text('{"model": "opus", "hooks": {"Stop": []}}')
-    for _ in range(2):
-        assert sandbox("hook", "install", cwd=project).returncode == 0
-    settings = json.loads((project / ".claude" / "settings.json").read_text())
-    assert settings["model"] == "opus"
-    assert len(settings["hooks"]["PreToolUse"]) == 1
-    assert os.listdir(project / ".claude") == ["settings.json"]
-
-
-@pytest.mark.parametrize("on_path", [True, False])
-def test_the_installed_hook_is_found_from_anywhere(
-    project: Path, monkeypatch: pytest.MonkeyPatch, on_path: bool
-) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin:/bin" + f":{Path(sys.executable).parent}" * on_path)
-    assert sandbox("hook", "install", cwd=project).returncode == 0
-    hook = json.loads((project / ".claude" / "settings.json").read_text())["hooks"]["PreToolUse"][0]["hooks"][0]
-    assert hook["command"].startswith("sandbox ") == on_path
-    call = '{"tool_name": "Read", "tool_input": {"file_path": ".env"}}'
-    done = subprocess.run(hook["command"], shell=True, cwd=project, input=call, capture_output=True, text=True)
-    assert '"deny"' in done.stdout

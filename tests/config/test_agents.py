@@ -47,13 +47,37 @@ def test_the_program_may_be_a_line_or_a_list(tmp_path: Path) -> None:
     assert read(str(agent(tmp_path, "b.md", "---\ncommand: [sh, -c, ls]\n---\n"))).command == ["sh", "-c", "ls"]
 
 
-def test_both_directories_are_read_and_ours_wins(tmp_path: Path) -> None:
-    agent(tmp_path, "a.md", "---\nname: a\ndescription: ours\n---\n")
-    agent(tmp_path, "a.md", "---\nname: a\ndescription: theirs\n---\n", ".claude/agents")
+def test_both_directories_are_read(tmp_path: Path) -> None:
+    agent(tmp_path, "a.md", "---\nname: a\n---\n")
     agent(tmp_path, "b.md", "---\nname: b\n---\n", ".claude/agents")
-    assert [(one.name, one.description) for one in agents(str(tmp_path))] == [("a", "ours"), ("b", "")]
+    assert [one.name for one in agents(str(tmp_path))] == ["a", "b"]
     with pytest.raises(NotFound, match="there is no agent 'c'; known: a, b"):
         find(str(tmp_path), "c")
+
+
+@pytest.mark.parametrize("later", ["rev.md", "zzz.md"])
+def test_a_second_file_for_an_agent_takes_nothing_away_of_what_the_first_forbids(tmp_path: Path, later: str) -> None:
+    agent(tmp_path, "rev.md", "---\nname: rev\ndisallowed-tools: [Write, Bash]\n---\n", ".claude/agents")
+    agent(tmp_path, later, "---\nname: rev\nallowed-tools: *\n---\n")
+    with pytest.raises(ConfigError, match=r"agent 'rev' is described in .*\.md too"):
+        find(str(tmp_path), "rev")
+    assert agents(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["---\nname: [\n---\n", "---\ncommand: 'a\n---\n", "---\ncommand: {a: b}\n---\n",
+             "---\ncommand: \"'open\"\n---\n"]
+)  # fmt: skip
+def test_a_malformed_agent_file_breaks_only_itself(tmp_path: Path, text: str) -> None:
+    agent(tmp_path, "bad.md", text)
+    (tmp_path / ".sandbox" / "agents" / "dir.md").mkdir()
+    (tmp_path / ".sandbox" / "agents" / "gone.md").symlink_to("nowhere")
+    (tmp_path / ".sandbox" / "agents" / "bytes.md").write_bytes(b"---\nname: \xff\n---\n")
+    agent(tmp_path, "good.md", "---\nname: good\n---\n")
+    assert find(str(tmp_path), "good").name == "good"
+    assert [one.name for one in agents(str(tmp_path))] == ["good"]
+    with pytest.raises(ConfigError, match=r"bad\.md"):
+        find(str(tmp_path), "bad")
 
 
 def test_a_mistake_in_an_agent_file_is_told_with_its_line(tmp_path: Path) -> None:

@@ -60,18 +60,9 @@ def test_replacing_gives_the_same_however_the_stream_is_cut(parts: list[bytes], 
     assert out == data.replace(WORD, VALUE)
 
 
-@given(st.lists(st.sampled_from([VALUE, b"sk-", b"s", b"x", VALUE[:-1]]), max_size=9), cuts)
-def test_a_lenient_replacer_never_gives_more_than_three_bytes_of_a_word_away(parts: list[bytes], at: list[int]) -> None:
-    replacer = Replacer({VALUE: b"<hidden>"}, lenient=3)
-    out = b"".join(replacer.feed(piece) for piece in pieces(b"".join(parts), at)) + replacer.flush()
-    assert VALUE not in out
-    assert out.replace(b"sk-<hidden>", b"<hidden>").count(b"<hidden>") == b"".join(parts).count(VALUE)
-
-
 def test_a_stream_that_begins_no_word_is_not_delayed() -> None:
     replacer = Replacer({WORD: VALUE})
     assert replacer.feed(b"data: one\n\n") == b"data: one\n\n"
-    assert Replacer({VALUE: b"x"}, lenient=3).feed(b"a message that ends with s") == b"a message that ends with s"
 
 
 @given(st.binary(max_size=40), st.lists(st.binary(min_size=1, max_size=8), min_size=1, max_size=4))

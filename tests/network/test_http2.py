@@ -168,7 +168,7 @@ def test_grpc_talks_both_ways_at_once_and_ends_with_trailers(make_lab: MakeLab, 
     client = make_client(lab)
     number = client.begin("/stream/chat", end=False, method="POST", _te="trailers")
     client.until(lambda one: isinstance(one, h2.events.ResponseReceived))  # before anything was said
-    for text in (b"one", b"two ends in s", b"three"):
+    for text in (b"\0\0\0\0\x03one", b"\0\0\0\0\x0dtwo ends in s", b"\0\0\0\0\x05three"):
         client.h2.send_data(number, text)
         client.flush()
         got = client.until(lambda one: isinstance(one, h2.events.DataReceived) and bool(one.data))
@@ -185,10 +185,10 @@ def test_a_stream_where_bodies_are_searched_still_talks_both_ways(make_lab: Make
     client = make_client(lab)
     number = client.begin("/stream/chat", end=False, method="POST", authority="other.example.com")
     client.until(lambda one: isinstance(one, h2.events.ResponseReceived))
-    client.h2.send_data(number, b"ends in S")
+    client.h2.send_data(number, b"\0\0\0\0\x09ends in S")
     client.flush()
     got = client.until(lambda one: isinstance(one, h2.events.DataReceived) and bool(one.data))
-    assert got.data == b"ends in S"
+    assert got.data == b"\0\0\0\0\x09ends in S"
     client.h2.send_data(number, PLACEHOLDER.encode())
     client.flush()
     client.until(lambda one: isinstance(one, h2.events.StreamReset))
@@ -300,9 +300,7 @@ def test_rapid_resets_end_the_connection_and_nobody_elses(make_lab: MakeLab, mak
             attacker.flush()
         attacker.until(lambda one: isinstance(one, h2.events.ConnectionTerminated))
         raise ConnectionResetError
-    with ThreadPoolExecutor(
-        1
-    ) as aside:  # in this one OpenSSL still holds the attacker's error: CPython 148594
+    with ThreadPoolExecutor(1) as aside:  # in this one OpenSSL still holds the attacker's error: CPython 148594
         assert aside.submit(lambda: other.answer(other.begin("/"))).result()[0][":status"] == "200"
     assert len(lab.origins[API].seen) < 2000
 

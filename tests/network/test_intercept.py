@@ -144,6 +144,19 @@ def test_keys_are_rotated_and_revoked_while_the_tenant_lives(furnished: Make) ->
     assert "has been revoked" in place.run("curl", "-sS", *bearer(place), place.url()).stdout
 
 
+def test_revoking_the_last_secret_unblocks_no_placeholder_and_shows_no_value(furnished: Make) -> None:
+    place = furnished({"secrets": key(), "intercept": False})
+    place.run("curl", "-sS", *bearer(place), place.url())
+    place.sandbox.update_network({"secrets": {"KEY": None}})
+    place.origins["api.test"].answer = lambda *_: (200, [], f"it was {VALUE}".encode())
+    for name in ("api.test", "other.test"):
+        done = place.run("curl", "-sS", *bearer(place), place.url(name))
+        assert "the secret KEY has been revoked" in done.stdout
+    assert len(place.origins["api.test"].seen) == 1
+    assert place.origins["other.test"].seen == []
+    assert place.run("curl", "-sS", place.url()).stdout == f"it was {place.placeholders['KEY']}"
+
+
 def test_a_value_is_nowhere_but_in_memory_and_on_the_wire(furnished: Make, tmp_path: Path) -> None:
     place = furnished({"secrets": key(**{"in": ["header", "query", "body"]})})
     holder = place.placeholders["KEY"]

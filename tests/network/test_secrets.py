@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import json
+import threading
 import zlib
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qs
+from xml.etree import ElementTree
 
 import pytest
 
@@ -41,8 +45,9 @@ def test_a_value_inside_basic_credentials_is_put_in_and_its_echo_turned_back(mak
     [seen] = lab.origins["api.example.com"].seen
     given = dict(seen["headers"])["authorization"].removeprefix("Basic ")
     assert base64.b64decode(given) == f"user:{VALUE}".encode()
-    assert given.encode() not in body
-    assert sent.encode() in body
+    assert base64.b64encode(VALUE.encode())[:8] not in body
+    assert given.encode()[8:-4] not in body
+    assert PLACEHOLDER.encode() in body
 
 
 def test_query_and_body_are_filled_when_asked_and_lengths_are_right(make_lab: MakeLab) -> None:
@@ -263,7 +268,7 @@ def test_a_rotated_value_is_used_at_once_and_a_revoked_placeholder_stays_blocked
 def test_addresses_in_events_hold_no_value(make_lab: MakeLab) -> None:
     lab = make_lab({"secrets": {"KEY": secret(**{"in": ["query"]})}})
     lab.ask("GET", f"/?key={PLACEHOLDER}")
-    lab.ask("GET", f"/?key={ESCAPED_VALUE}")
+    lab.ask("GET", f"/?key={ESCAPED_VALUE}")  # which is refused, and on the record
     assert VALUE not in repr(lab.reports)
     assert ESCAPED_VALUE not in repr(lab.reports)
     assert [PLACEHOLDER in report["url"] for report in lab.reports] == [True, True]
@@ -274,29 +279,183 @@ def test_a_secret_is_for_the_host_and_port_it_names(make_lab: MakeLab) -> None:
     assert lab.ask("GET", "/", bearer())[0] == 403
 
 
-ATTACKERS = {
-    "a header": ("/", {"Authorization": "Bearer attackers-own-key"}),
-    "Basic": ("/", {"Authorization": "Basic " + base64.b64encode(b"attacker:key").decode()}),
-    "an API key's header": ("/", {"X-Goog-Api-Key": "attackers-own-key"}),
-    "a cookie": ("/", {"Cookie": "session=attackers"}),
-    "the address": ("/upload?api_key=attackers-own-key", {}),
-}
+# Every value, for the sandbox's whole life
 
 
-@pytest.mark.parametrize("how", ATTACKERS)
-def test_an_allowed_host_cannot_be_used_with_somebody_elses_key(make_lab: MakeLab, how: str) -> None:
-    lab = make_lab({"secrets": {"KEY": secret(exclusive=True, **{"in": ["header", "query"]})}})
-    target, headers = ATTACKERS[how]
-    status, _, text = lab.ask("GET", target, headers)
+OLD, NEW = VALUE, "sk-the-second-value-of-it"
+
+
+def test_values_that_were_rotated_or_revoked_are_still_scrubbed_on_both_schemes(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    told = f"old {OLD} new {NEW} old again {OLD}".encode()
+    for origin in (*lab.origins.values(), lab.plain):
+        origin.answer = lambda *_: (200, [("X-Echo", OLD)], told)
+    for settings in ({"KEY": secret(value=NEW)}, {}):
+        lab.update({"secrets": settings})
+        for host in lab.origins:
+            lab.host = host
+            _, headers, body = lab.ask("GET", "/")
+            assert OLD.encode() not in body
+            assert NEW.encode() not in body
+            assert OLD not in headers["x-echo"]
+        lab.destination_port = 80
+        plain = lab.say(f"GET / HTTP/1.1\r\nHost: {lab.host}\r\nConnection: close\r\n\r\n".encode(), tls=False)
+        assert plain.startswith(b"HTTP/1.1 200")
+        assert OLD.encode() not in plain
+        assert NEW.encode() not in plain
+        lab.destination_port = 443
+
+
+def test_another_hosts_answer_keeps_its_promised_length(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    lab.host = "other.example.com"
+    lab.origins[lab.host].answer = lambda *_: (200, [], f"before {VALUE} after".encode())
+    _, headers, body = lab.ask("GET", "/")
+    assert headers["content-length"] == str(len(f"before {VALUE} after"))
+    assert VALUE.encode() not in body
+    assert body.endswith(b" after")
+
+
+@pytest.mark.parametrize("place", ["header", "path", "Basic", "body", "over chunks"])
+def test_a_value_that_a_tenant_has_learned_is_not_sent_to_anybody(make_lab: MakeLab, place: str) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    lab.update({"secrets": {"KEY": secret(value=NEW)}})  # and the old one counts as well
+    basic = base64.b64encode(f"u:{VALUE}".encode()).decode()
+    sent = {
+        "header": raw("GET / HTTP/1.1", f"X: {VALUE}"),
+        "path": raw(f"GET /{ESCAPED_VALUE} HTTP/1.1"),
+        "Basic": raw("GET / HTTP/1.1", f"Authorization: Basic {basic}"),
+        "body": raw("POST / HTTP/1.1", f"Content-Length: {len(VALUE)}", body=VALUE.encode()),
+        "over chunks": raw("POST / HTTP/1.1", "Transfer-Encoding: chunked", body=chunked(VALUE.encode(), 5)),
+    }
+    for host in lab.origins:
+        lab.host = host
+        answer = lab.say(sent[place].replace(b"other.example.com", host.encode()), once=True)
+        assert answer.startswith(b"HTTP/1.1 403")
+        assert b"the value of the secret KEY is in the request" in answer
+        assert lab.origins[lab.host].bytes_received == 0
+
+
+def test_no_part_of_an_answer_can_be_asked_of_a_host_that_a_secret_is_for(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    lab.ask("GET", "/", {"Range": "bytes=0-20", "If-Range": "x"})
+    assert not {"range", "if-range"} & {name for name, _ in lab.origins["api.example.com"].seen[0]["headers"]}
+    lab.origins["api.example.com"].answer = lambda *_: (206, [("Content-Range", "bytes 0-9/33")], VALUE[:10].encode())
+    status, _, body = lab.ask("GET", "/")
     assert status == 403
-    assert b"is used with the sandbox's own credentials only" in text
+    assert VALUE[:10].encode() not in body
+
+
+def test_a_value_in_the_name_of_a_header_takes_the_header_away(make_lab: MakeLab) -> None:
+    value = "sk-Live-0123456789"
+    lab = make_lab({"secrets": {"KEY": secret(value=value)}})
+    lab.origins["api.example.com"].answer = lambda *_: (200, [(f"X-{value.lower()}-y", "1"), ("X-Z", "2")], b"")
+    _, headers, _ = lab.ask("GET", "/")
+    assert value.lower() not in repr(headers).lower()
+    assert headers["x-z"] == "2"
+
+
+# What is held back
+
+
+def streamed(lab: Lab, pieces: list[bytes], kind: str) -> list[int]:
+    """How many bytes of the answer have come after each piece that the origin sent: it waits for us in between."""
+    turn = threading.Semaphore(0)
+
+    async def dribble(reader: Any, writer: Any) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        for piece in pieces:
+            # A line of its own behind each piece says that all before it has been dealt with.
+            for part in (piece, b"\n."):
+                writer.write(b"%x\r\n%s\r\n" % (len(part), part))
+                await writer.drain()
+            await asyncio.get_running_loop().run_in_executor(None, turn.acquire)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    lab.origins["api.example.com"].raw = dribble
+    sizes, body = [], b""
+    with lab.tls_socket() as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n\r\n")
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += sock.recv(1)
+        for at in range(len(pieces)):
+            while body.count(b"\n") <= at:
+                body += _chunk(sock)
+            sizes.append(len(body))
+            turn.release()
+    return sizes
+
+
+def _chunk(sock: Any) -> bytes:
+    line = b""
+    while not line.endswith(b"\r\n"):
+        line += sock.recv(1)
+    left = int(line, 16) + 2
+    data = b""
+    while len(data) < left:
+        data += sock.recv(left - len(data))
+    return data[:-2]
+
+
+def test_what_is_held_back_does_not_tell_whether_a_guess_is_right(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    right = [f"data: {VALUE[:size]}".encode() for size in range(1, len(VALUE), 3)]
+    wrong = [piece[:6] + bytes(byte ^ 1 for byte in piece[6:]) for piece in right]
+    first, second = (streamed(lab, pieces, "text/event-stream") for pieces in (right, wrong))
+    assert first == second
+    # And at once: a line is there when it has ended.
+    assert first == [sum(len(piece) + 2 for piece in right[: at + 1]) - 1 for at in range(len(right))]
+
+
+# Bodies are written as their kind writes text
+
+AWKWARD = 'sk-"quo\\ted"&a=b<c>/x'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "read"),
+    [
+        ("application/json", '{"k": "PH"}', lambda data: json.loads(data)["k"]),
+        ("application/vnd.api+json; charset=utf-8", '["PH"]', lambda data: json.loads(data)[0]),
+        ("application/x-www-form-urlencoded", "a=1&k=PH&z=2", lambda data: parse_qs(data.decode())["k"][0]),
+        ("application/xml", "<k a='1'>PH</k>", lambda data: ElementTree.fromstring(data).text),
+        ("text/plain", "PH", lambda data: data.decode()),
+    ],
+)
+def test_a_value_is_written_into_a_body_as_its_kind_writes_text(
+    make_lab: MakeLab, kind: str, body: str, read: Callable[[bytes], str]
+) -> None:
+    lab = make_lab({"secrets": {"KEY": secret(value=AWKWARD, **{"in": ["body"]})}})
+    status, _, _ = lab.ask("POST", "/", {"Content-Type": kind}, body=body.replace("PH", PLACEHOLDER).encode())
+    assert status == 200
+    assert read(lab.origins["api.example.com"].seen[0]["body"]) == AWKWARD
+
+
+@pytest.mark.parametrize("kind", ["application/grpc", "application/x-protobuf", "text/yaml", "multipart/form-data"])
+def test_a_body_in_which_a_value_cannot_be_written_is_refused_with_the_reason(make_lab: MakeLab, kind: str) -> None:
+    lab = make_lab({"secrets": {"KEY": secret(value=AWKWARD, **{"in": ["body"]})}})
+    status, _, text = lab.ask("POST", "/", {"Content-Type": kind}, body=PLACEHOLDER.encode())
+    assert status == 403
+    assert b"its value cannot be written in a body of type" in text
     assert lab.origins["api.example.com"].bytes_received == 0
-    sent = base64.b64encode(f"u:{PLACEHOLDER}".encode()).decode()
-    for own in (bearer(), {"Authorization": f"Basic {sent}"}, {"X-Api-Key": PLACEHOLDER}, {}):
-        assert lab.ask("GET", f"/?key={PLACEHOLDER}&page=2", own)[0] == 200
 
 
 # Where values come from
+
+
+def test_exclusive_is_gone_and_says_what_to_use_instead() -> None:
+    with pytest.raises(ConfigError, match=r"network\.http.* hook"):
+        one(value=VALUE, exclusive=True)
+
+
+@pytest.mark.parametrize("value", ["ümlaut-" + VALUE, VALUE + " ", " " + VALUE, VALUE + "\t", VALUE[:7]])
+def test_a_value_that_would_not_come_out_of_a_header_as_it_went_in_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(one(value=value))
+    assert value.strip() not in str(caught.value)
 
 
 def one(**fields: Any) -> dict[str, Secret]:

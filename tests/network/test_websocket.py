@@ -162,6 +162,45 @@ def test_values_go_into_messages_only_when_asked(make_lab: MakeLab) -> None:
     client.sock.close()
 
 
+def test_control_frames_carry_no_value_in_and_no_placeholder_out(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = WSConnection(ConnectionType.SERVER)
+        server.receive_data(await reader.readuntil(b"\r\n\r\n"))
+        for _ in server.events():
+            writer.write(server.send(AcceptConnection()))
+        for event in (Ping(VALUE.encode()), Pong(VALUE.encode()), CloseConnection(1000, f"x {VALUE}")):
+            writer.write(server.send(event))
+        await writer.drain()
+        await reader.read()
+
+    lab.origins[API].raw = tell
+    client = Client(lab)
+    said = [client.next() for _ in range(3)]
+    assert [type(one) for one in said] == [Ping, Pong, CloseConnection]
+    assert VALUE.encode()[:9] not in bytes(said[0].payload) + bytes(said[1].payload) + said[2].reason.encode()
+    client.sock.close()
+
+
+@pytest.mark.parametrize("word", [PLACEHOLDER, VALUE])
+@pytest.mark.parametrize("kind", ["ping", "pong", "close"])
+def test_a_control_frame_with_a_secret_ends_the_connection_before_it_leaves(
+    make_lab: MakeLab, kind: str, word: str
+) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    lab.host = "other.example.com"
+    lab.origins[lab.host].raw = echo
+    client = Client(lab)
+    frames = {"ping": Ping(word.encode()), "pong": Pong(word.encode()), "close": CloseConnection(1000, word)}
+    client.send(frames[kind])
+    event = client.next()
+    assert isinstance(event, CloseConnection)
+    assert event.code == 1008
+    lab.wait_until_idle()
+    assert lab.reports[0]["decision"].rule == "network.secrets.KEY"
+
+
 def test_after_the_handshake_only_frames_pass(make_lab: MakeLab) -> None:
     lab = make_lab()
     heard = bytearray()

@@ -47,10 +47,8 @@ def test_etc_is_synthetic(sandbox: Sandbox) -> None:
     for secret in ("shadow", "sudoers", "ssh", "fstab", "machine-id", "ssl/private", "pip.conf", "gitconfig"):
         assert sandbox.exec(["ls", f"/etc/{secret}"]).exit_code != 0, secret
     passwd = sandbox.exec(["cat", "/etc/passwd"]).stdout.splitlines()
-    assert 1 <= len(passwd) <= 2
-    assert passwd[0].split(":")[2] == str(os.getuid())
+    assert [line.split(":")[2] for line in passwd] == [str(os.getuid() or 1000), "0", "65534"]
     assert sandbox.exec(["cat", "/etc/hosts"]).stdout.startswith("127.0.0.1 localhost")
-    assert sandbox.exec(["id", "-u"]).stdout.strip() == str(os.getuid())
 
 
 def test_the_home_directory_is_empty_and_its_own(sandbox: Sandbox) -> None:

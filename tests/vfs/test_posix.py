@@ -3,8 +3,7 @@
 Neither pjdfstest nor fsx is packaged by Debian, PyPI or npm. What is: CPython's own regression tests of its file
 modules (libpython3-testsuite), stress-ng's file-system stressors with `--verify`, and fio's verified random I/O.
 
-Excused, because they fail in a sandbox on a plain tmpfs too: `test_posix` and `test_tarfile` (they change owners and
-groups, which no tenant may). Excused on a MemoryProvider: stress-ng's `revio`, which makes a 1 GiB hole (holes count).
+Excused on a MemoryProvider: stress-ng's `revio`, which makes a 1 GiB hole (holes count).
 Excused on FUSE: `test_glob`'s `test_selflink`. It follows up to 40 links on one path, the most the kernel allows, and
 the kernel counts those again that it followed before a name's time in the cache ran out: ELOOP, now and then.
 """
@@ -30,7 +29,7 @@ PYTHON = "/usr/bin/python3"
 MODULES = (
     "test_os test_shutil test_tempfile test_pathlib test_mmap test_fcntl test_file test_fileio test_glob "
     "test_genericpath test_posixpath test_mailbox test_zipfile test_filecmp test_fileinput test_dbm test_shelve "
-    "test_unicode_file test_bufio"
+    "test_unicode_file test_bufio test_posix test_tarfile"
 )
 STRESSORS = (
     "access chdir chmod copy-file dentry dir dirdeep fcntl filename flock fstat getdent hdd iomix io link lockf "

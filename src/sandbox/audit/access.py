@@ -54,6 +54,20 @@ class Touches:
         self._events.emit(event("file", op=operation, path=path, blocked=True))
 
 
+def undone(record: Record, path: str, saved: str) -> None:
+    """Something that git of the host would have run or obeyed was taken away from where git looks."""
+    record.write(
+        "policy_decision",
+        f"git of the host would have run it: now {saved}" if saved else "git of the host may run it: not undone",
+        severity="warn" if saved else "error",
+        operation="undo",
+        target=path,
+        result="blocked" if saved else "allowed",
+        policy="protected-file",
+        reason="Programs on the host act on it",
+    )
+
+
 def made(record: Record, path: str) -> None:
     """A file that programs on the host act on was made, by whomever."""
     record.write(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 TIMED_OUT = 124  # as timeout(1)
+MOST_UNDONE = 10
 MOST = 3  # refusals that are told; the record has all
 
 
@@ -48,6 +49,7 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     """Once the sandbox has ended. Returns the exit status that tells how the command did."""
     if sandbox.config.filesystem.overlay:
         _tell_changes(sandbox)
+    tell_undone(sandbox.undone)
     for path in sandbox.made:
         told = _("{path} was made while the sandbox lived; look at it before a program on the host acts on it")
         print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
@@ -57,6 +59,19 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     if result.note:
         print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
     return status(result)
+
+
+def tell_undone(undone: list[tuple[str, str]]) -> None:
+    """What git of the host would have run, each with where it is now."""
+    for path, saved in undone[:MOST_UNDONE]:
+        if saved:
+            told = _("{path} would make git on the host run something; it is now {saved}: look at it, then put it back")
+        else:
+            told = _("{path} may make git on the host run something, and could not be changed: look at it before git does")
+        print(f"sandbox: {told.format(path=shown(path), saved=shown(saved))}", file=sys.stderr)
+    if len(undone) > MOST_UNDONE:
+        more = _("{count} more of that kind; `sandbox log` lists them").format(count=len(undone) - MOST_UNDONE)
+        print(f"sandbox: {more}", file=sys.stderr)
 
 
 def status(result: ExecResult) -> int:

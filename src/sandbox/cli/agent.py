@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from sandbox.cli.output import print_json, table
-from sandbox.config.agents import Agent, agents, find
+from sandbox.cli.output import print_json, shown, table
+from sandbox.config.agents import Agent, find, look
 from sandbox.config.layers import USER, Resolved, resolve
 from sandbox.errors import ConfigError, Denied
 from sandbox.policy.tools import ToolGuard, project
@@ -58,10 +58,17 @@ def run(arguments: Namespace) -> int:
 
 def _list(as_json: bool) -> int:
     resolved = resolve({}, project=".")
+    found = look(".")
     rows = []
-    for agent in agents("."):
-        read_only, no_network = project(guard(agent, resolved.config))
+    for agent in found.agents:
+        try:
+            read_only, no_network = project(guard(agent, resolved.config))
+        except ConfigError as problem:
+            found.problems[agent.name] = problem
+            continue
         rows.append((agent, read_only, no_network))
+    for wrong in found.problems.values():
+        print(f"sandbox: {shown(_.said(wrong))}", file=sys.stderr)
     if as_json:
         print_json(
             [

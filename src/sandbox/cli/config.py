@@ -135,9 +135,10 @@ def _set(path: str, value: object, everywhere: bool) -> int:
     file = user_config_file() if everywhere else os.path.abspath(".sandbox/config.yaml")
     # Checked as a whole before a byte is written: a file with a mistake would stop every later command.
     changed = set_value(files.read_text(file) or "", path.split("."), value, file)
-    Config.read(files.parse(file, changed).data)
+    checked = Config.read(files.parse(file, changed).data)
     set_in_file(file, path.split("."), value)
-    print(_("{key} = {value} in {file}").format(key=path, value=written(value), file=file))
+    shown_value = written(_plain_at(checked.plain(), path))  # as it may be shown
+    print(_("{key} = {value} in {file}").format(key=path, value=shown_value, file=file))
     if not everywhere:
         for ignored in resolve({}, project=".").warnings:
             if ignored.path == path:

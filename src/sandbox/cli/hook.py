@@ -1,16 +1,17 @@
-"""`sandbox hook`: the guards for an agent that people already use (Claude Code's PreToolUse hook).
+"""`sandbox hook`: the walls for an agent that people already use (Claude Code's hooks).
 
-The hook refuses; it does not approve. An answer "allow" would skip the agent's own question to its user, so for what
-the rules do not refuse it says nothing, unless `--approve` asks for that.
+Reading a command's text is no wall, so the hook puts the walls around the command: it answers with the same command
+through `sandbox`, in one sandbox that lives as long as the session. Only that is approved. File tools, which run on the
+host, are judged by path; for what is not refused the hook says nothing, and the agent's own question to its user stays.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 
-from sandbox.config.whole import write_whole
 from sandbox.errors import SandboxError
 from sandbox.words import _
 
@@ -23,25 +24,51 @@ if TYPE_CHECKING:
     from sandbox.policy.decision import Decision
 
 LARGEST = 16 * 2**20
-COMMAND = "sandbox hook pre-tool-use"
-_READS = ("Read", "Glob", "Grep", "LS", "NotebookRead")
+PATIENCE = 50  # seconds: longer, and Claude Code would go on without us
+LONGEST = 60_000  # bytes of a command: quoted it is one argument, of which the kernel takes 128 KiB
+WRAPPED = ("Bash", "Monitor")  # tools with a shell line in `command`
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox hook pre-tool-use [--agent NAME] [--approve] | install [--global]"
+    parser.usage = "sandbox hook install [--global] [--judge-only] | uninstall [--global] | status | pre-tool-use …"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    asked = actions.add_parser("pre-tool-use", help=_("judge one tool call, given as JSON on standard input"))
-    asked.add_argument("--agent", metavar="NAME", help=_("as this agent"))
-    asked.add_argument("--approve", action="store_true", help=_("answer allow, without the agent's own question"))
     install = actions.add_parser("install", help=_("write the hook into Claude Code's settings"))
-    install.add_argument("--global", dest="everywhere", action="store_true", help=_("for all projects"))
+    uninstall = actions.add_parser("uninstall", help=_("take the hook out of Claude Code's settings"))
+    for one in (install, uninstall):
+        one.add_argument("--global", dest="everywhere", action="store_true", help=_("for all projects"))
+    actions.add_parser("status", help=_("where the hook is installed"))
+    asked = actions.add_parser("pre-tool-use", help=_("judge one tool call, given as JSON on standard input"))
+    for one in (install, asked):
+        one.add_argument("--agent", metavar="NAME", help=_("as this agent"))
+        one.add_argument(
+            "--judge-only", action="store_true", help=_("read commands instead of running them in a sandbox")
+        )
+        one.add_argument("--approve", action="store_true", help=_("approve what runs in the sandbox (always done)"))
+    actions.add_parser("post-tool-use", help=_("see that a command ran in the sandbox"))
+    actions.add_parser("session-end", help=_("end the session's sandbox"))
+    execute = actions.add_parser("exec", help=_("run a judged command in the session's sandbox"))
+    for name in ("session", "call", "command"):
+        execute.add_argument(name)
 
 
 def run(arguments: Namespace) -> int:
-    if arguments.action == "install":
-        return _install(arguments.everywhere)
+    from sandbox.cli import hook_settings
+
+    action = arguments.action
+    if action == "install":
+        options = ["--agent", arguments.agent] if arguments.agent else []
+        return hook_settings.install(arguments.everywhere, [*options, *(["--judge-only"] * arguments.judge_only)])
+    if action == "uninstall":
+        return hook_settings.uninstall(arguments.everywhere)
+    if action == "status":
+        return hook_settings.status()
+    if action == "exec":
+        from sandbox.cli.hook_session import execute
+
+        return execute(arguments.session, arguments.call, arguments.command)
     try:
-        return _judge(arguments)
+        _within_time()
+        return {"pre-tool-use": _judge, "post-tool-use": _look_back, "session-end": _end}[action](arguments)
     except (SandboxError, OSError):
         raise
     except Exception as problem:
@@ -49,27 +76,14 @@ def run(arguments: Namespace) -> int:
         raise SandboxError(f"the hook broke: {problem!r}") from problem
 
 
-def _judge(arguments: Namespace) -> int:
-    from sandbox.config.layers import resolve
+def _within_time() -> None:
+    import signal
 
-    call = _call()
-    project = str(call.get("cwd") or ".")
-    resolved = resolve({}, project=project)
-    tool, given = str(call["tool_name"]), call.get("tool_input") or {}
-    if not isinstance(given, dict):
-        raise SandboxError("tool_input is not a mapping")
-    decision = decide(resolved, project, tool, given, arguments.agent)
-    if decision and not arguments.approve:
-        return 0
-    if not decision:
-        _record(resolved, arguments.agent, tool, given, decision)
-    answer = {
-        "hookEventName": "PreToolUse",
-        "permissionDecision": "allow" if decision else "deny",
-        "permissionDecisionReason": f"sandbox: {decision.reason} (rule: {decision.rule})",
-    }
-    print(json.dumps({"hookSpecificOutput": answer}))
-    return 0
+    def late(*_unused: object) -> None:
+        raise SandboxError("the hook took too long")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(PATIENCE)
 
 
 def _call() -> dict[str, Any]:
@@ -78,41 +92,197 @@ def _call() -> dict[str, Any]:
         call = json.loads(data) if len(data) <= LARGEST else None
     except (ValueError, RecursionError):
         call = None
-    if not isinstance(call, dict) or not isinstance(call.get("tool_name"), str):
+    if not isinstance(call, dict):
         raise SandboxError("the hook's input is not a tool call")
     return call
 
 
-def decide(resolved: Resolved, project: str, tool: str, given: dict[str, Any], agent: str | None) -> Decision:
-    """The tool rules, then the file rules for every path the call names."""
+def _project(call: dict[str, Any]) -> tuple[str, str]:
+    """The project, and the directory that the call was made in, which may lie below it."""
+    cwd = os.path.abspath(str(call.get("cwd") or "."))
+    return os.path.abspath(os.environ.get("CLAUDE_PROJECT_DIR") or cwd), cwd
+
+
+def _judge(arguments: Namespace) -> int:
+    from sandbox.cli.hook_files import FileJudge
+    from sandbox.cli.hook_settings import written_by_tenants
+    from sandbox.config.layers import resolve
+
+    call = _call()
+    tool, given = call.get("tool_name"), call.get("tool_input")
+    given = {} if given is None or given == [] else given
+    if not isinstance(tool, str) or not isinstance(given, dict):
+        raise SandboxError("the hook's input is not a tool call")
+    project, cwd = _project(call)
+    resolved = resolve({}, project=project)
+    filesystem = resolved.config.filesystem
+    own = written_by_tenants([filesystem.root, *map(os.path.expanduser, filesystem.allow_write)])
+    if own is not None:
+        raise SandboxError(f"the hook's own program lies where commands of the agent can change it: {own}")
+    files = FileJudge(resolved, cwd)
+    refused = refusal(resolved, project, files, tool, given, arguments.agent)
+    if refused is not None:
+        _record(resolved, arguments.agent, tool, given, refused)
+        return _answer("deny", f"sandbox: {refused.reason} (rule: {refused.rule})")
+    if tool in ("PowerShell", "Shell"):
+        return _answer("deny", "sandbox: commands run in the sandbox by the Bash tool only")
+    if tool not in WRAPPED or not isinstance(given.get("command"), str):
+        return 0
+    if arguments.judge_only or not _has_walls(resolved):
+        return _advise(resolved, arguments.agent, files, tool, given)
+    return _behind_walls(arguments, call, resolved, project, given)
+
+
+def _has_walls(resolved: Resolved) -> bool:
+    from sandbox.engines.choose import engine_name
+
+    config = resolved.config
+    return config.enabled and config.mode != "off" and engine_name(config) != "none"
+
+
+def refusal(
+    resolved: Resolved, project: str, files: Any, tool: str, given: dict[str, Any], agent: str | None
+) -> Decision | None:
+    """Why the call is refused: by the tool rules, the host rules, or the file rules for every path it names."""
     from sandbox.cli.agent import guard
-    from sandbox.cli.why import path_decision
     from sandbox.config.agents import find
-    from sandbox.policy.tools import NETWORKERS, SHELL, ToolGuard
+    from sandbox.policy.tools import NETWORKERS, ToolGuard
 
     config = resolved.config
     tools = guard(find(project, agent), config) if agent else ToolGuard(config.tools, root=config.filesystem.root)
-    decision = tools.check(tool, given)
+    # What is said of Bash holds for every tool that runs a shell line.
+    decision: Decision = tools.check("Bash" if tool in WRAPPED else tool, given)
     if not decision:
         return decision
     if tool in NETWORKERS and isinstance(given.get("url"), str):
         from sandbox.cli.why import host_decision
 
-        found = host_decision(resolved, _address(given["url"]))
-        if not found:
-            return found
-    operation = "read" if tool in _READS else "write"
-    for key in ("file_path", "notebook_path", "path"):
-        if isinstance(given.get(key), str):
-            found = path_decision(resolved, given[key], operation)
-            if not found:
-                return found
-    if tool in SHELL:
-        for word in shell_paths(str(given.get("command", ""))):
-            found = path_decision(resolved, word, "read")
-            if not found and (found.rule != "outside-project-root" or word.startswith(("/", "~", ".."))):
-                return found
-    return decision
+        decision = host_decision(resolved, _address(given["url"]))
+        return None if decision else decision
+    if tool in WRAPPED:
+        return _claudes_own(project, given)
+    found: Decision | None = files.call(tool, given)
+    return found
+
+
+def _claudes_own(project: str, given: dict[str, Any]) -> Decision | None:
+    """Claude Code's own `permissions.deny` about commands: it would look for them in our answer, and find none."""
+    from sandbox.cli.hook_settings import shell_rules
+
+    decision = _by_rules(shell_rules(project, "deny"), project, given)
+    return None if decision else decision
+
+
+def _by_rules(rules: list[str], project: str, given: dict[str, Any]) -> Decision:
+    from sandbox.config.model import Tools
+    from sandbox.policy.tools import ToolGuard
+
+    return ToolGuard(Tools(), root=project, disallowed=rules).check("Bash", given)
+
+
+def _behind_walls(
+    arguments: Namespace, call: dict[str, Any], resolved: Resolved, project: str, given: dict[str, Any]
+) -> int:
+    """Answers with the same command through the session's sandbox. Raises SandboxError when it cannot be had."""
+    from sandbox.cli.hook_session import Session, proof
+    from sandbox.cli.hook_settings import program, shell_rules
+
+    command = given["command"]
+    if len(command.encode("utf-8", "surrogatepass")) > LONGEST or "\0" in command:
+        return _answer("deny", f"sandbox: a command may have {LONGEST} bytes; write a file and run that")
+    session = Session.of(call, project)
+    if session.broken:
+        raise SandboxError(
+            "a command of this session ran outside the sandbox; start Claude Code again without other hooks that "
+            "answer with updatedInput"
+        )
+    proved = proof(call, project)
+    if not os.path.exists(proved) and command.strip() != "true":
+        return _answer(
+            "deny",
+            "sandbox: run exactly `true` once first, then this command again. It shows that this Claude Code runs "
+            "commands in the sandbox as the hook answers; until then none is let through.",
+        )
+    session.ready(resolved, arguments.agent)
+    name = str(call.get("tool_use_id") or os.urandom(16).hex())
+    session.expect(name, command, proved)
+    words = [*program(), "hook", "exec", session.key, name, "--", command]
+    asks = not _by_rules(shell_rules(project, "ask"), project, given)
+    # All of the input: what is left out of `updatedInput` is lost.
+    return _answer(
+        "ask" if asks else "allow",
+        "runs in the sandbox",
+        {**given, "command": shlex.join(words)},
+    )
+
+
+def _advise(resolved: Resolved, agent: str | None, files: Any, tool: str, given: dict[str, Any]) -> int:
+    from sandbox.cli.hook_advice import judge
+
+    decision, unread = judge(given["command"], files)
+    if decision is not None:
+        _record(resolved, agent, tool, given, decision)
+        return _answer("deny", f"sandbox (advice from the command's text): {decision.reason} (rule: {decision.rule})")
+    if unread is not None:
+        return _answer("ask", f"sandbox cannot read what this command does ({unread}); it only advises here")
+    return 0
+
+
+def _answer(decision: str, reason: str, changed: dict[str, Any] | None = None) -> int:
+    answer: dict[str, Any] = {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": decision,
+        "permissionDecisionReason": reason,
+    }
+    if changed is not None:
+        answer["updatedInput"] = changed
+    print(json.dumps({"hookSpecificOutput": answer}))
+    return 0
+
+
+def _look_back(_arguments: Namespace) -> int:
+    """After a command: it must have come through the sandbox, or no further one of this session is let through."""
+    from sandbox.cli.hook_session import Session, proof
+
+    call = _call()
+    project, _cwd = _project(call)
+    session = Session.of(call, project)
+    ran = call.get("tool_input")
+    if not session.missed(str(call.get("tool_use_id") or ""), ran if isinstance(ran, dict) else {}):
+        return 0
+    session.spoil()
+    _record_outside(project, str(call.get("tool_name") or "Bash"))
+    try:
+        os.unlink(proof(call, project))
+    except FileNotFoundError:
+        pass
+    raise SandboxError(
+        "this command ran OUTSIDE the sandbox: Claude Code did not run what the hook answered (another hook that "
+        "answers with updatedInput, or an old version). No further command is let through"
+    )
+
+
+def _record_outside(project: str, tool: str) -> None:
+    from sandbox.config.layers import resolve
+    from sandbox.sandbox import open_record
+
+    record = open_record(resolve({}, project=project).config, "")
+    record.write(
+        "sandbox_mode_transition",
+        f"a command of {tool} ran outside the sandbox: the hook's answer was not run",
+        severity="error",
+        agent="claude-code",
+        sync=True,
+    )
+    record.close()
+
+
+def _end(_arguments: Namespace) -> int:
+    from sandbox.cli.hook_session import Session
+
+    call = _call()
+    Session.of(call, _project(call)[0]).end()
+    return 0
 
 
 def _address(url: str) -> str:
@@ -127,18 +297,6 @@ def _address(url: str) -> str:
     if not parts.hostname:
         raise SandboxError(f"{url!r} is not a URL")
     return f"[{parts.hostname}]:{port}" if ":" in parts.hostname else f"{parts.hostname}:{port}"
-
-
-def shell_paths(line: str) -> list[str]:
-    """The words of a shell line that may be paths. What cannot be read here is left to the walls."""
-    from sandbox.policy.shell import Unclear, commands
-
-    try:
-        found = commands(line)
-    except Unclear:
-        return []
-    words = [word for command in found for word in (*command.words[1:], *command.writes) if word]
-    return [word.partition("=")[2] or word for word in words if "://" not in word and not word.startswith("--")]
 
 
 def _record(resolved: Resolved, agent: str | None, tool: str, given: dict[str, Any], decision: Decision) -> None:
@@ -160,31 +318,3 @@ def _record(resolved: Resolved, agent: str | None, tool: str, given: dict[str, A
         sync=True,
     )
     record.close()
-
-
-def _install(everywhere: bool) -> int:
-    file = os.path.expanduser("~/.claude/settings.json") if everywhere else os.path.abspath(".claude/settings.json")
-    settings: dict[str, Any] = {}
-    if os.path.exists(file):
-        try:
-            with open(file, encoding="utf-8") as old:
-                settings = json.load(old)
-        except ValueError as problem:
-            raise SandboxError(f"{file} is not JSON: {problem}") from None
-    hooks = settings.setdefault("hooks", {}).setdefault("PreToolUse", [])
-    if any(COMMAND in str(one) for one in hooks):
-        print(_("the hook is in {file} already").format(file=file))
-        return 0
-    hooks.append({"matcher": "*", "hooks": [{"type": "command", "command": _from_anywhere()}]})
-    os.makedirs(os.path.dirname(file), exist_ok=True)
-    write_whole(file, json.dumps(settings, indent=2, ensure_ascii=False) + "\n", mode=0o644)
-    print(_("the hook is in {file} now").format(file=file))
-    return 0
-
-
-def _from_anywhere() -> str:
-    """Its command line. One that is not found does not block, so it is absolute where PATH does not lead to us."""
-    import shlex
-    import shutil
-
-    return COMMAND if shutil.which("sandbox") else f"{shlex.quote(sys.executable)} -m {COMMAND}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from sandbox.cli.afterwards import tell_undone
 from sandbox.config.home import home
 from sandbox.engines import cgroup_tree
+from sandbox.guards.repositories import repair_all
 from sandbox.registry import ends
 from sandbox.words import _
 
@@ -22,6 +24,9 @@ def add(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     removed, kept = ends.prune(home(), changes_too=arguments.changes_too)
     cgroup_tree.sweep()  # what owners that were killed left on the machine
+    undone: list[tuple[str, str]] = []
+    repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and in projects
+    tell_undone(undone)
     if arguments.json:
         import json
 

@@ -27,6 +27,7 @@ def add(parser: ArgumentParser) -> None:
     option("--config", metavar="FILE", help=_("a configuration file"))
     option("--mode", help=_("off, light, standard or max"))
     option("--engine", help=_("what builds the walls: auto, bubblewrap, none …"))
+    option("--user", help=_("who it is inside: user or root"))
     option("--root", metavar="DIR", help=_("the project (default: this directory)"))
     option("--overlay", action="store_true", default=None, help=_("keep changes apart, to review and apply them"))
     option("--memory", metavar="SIZE", help=_("most memory, such as 512m"))
@@ -51,6 +52,7 @@ def run(arguments: Namespace) -> int:
         raise SandboxError("no command; try `sandbox run -- ls`")
     if arguments.detach and arguments.json:
         raise SandboxError("--json tells the result, for which --detach does not wait: choose one")
+    _hide(arguments)
     resolved = configuration(arguments)
     if resolved.config.filesystem.root == os.path.realpath(os.path.expanduser("~")) and os.isatty(2):
         told = _("all of your home directory is the project here; `--root DIR`, or another directory, shows less")
@@ -74,6 +76,19 @@ def run(arguments: Namespace) -> int:
         refusals = Refusals(sandbox)
         result = foreground(sandbox, command)
     return tell(sandbox, result, refusals)
+
+
+def _hide(arguments: Namespace) -> None:
+    """Values of variables do not stay in our arguments; nor, in the background, what of the command is a secret."""
+    values = [value for one in arguments.env if (value := one.partition("=")[2])]
+    if arguments.detach:
+        from sandbox.policy.environment import secrets_of
+
+        values += secrets_of(os.environ)
+    if values:
+        from sandbox.cli.arguments import hide_in_arguments
+
+        hide_in_arguments(values)
 
 
 def _in_background(resolved: Resolved, command: list[str], background: Background) -> int:
@@ -128,6 +143,7 @@ def flags(arguments: Namespace) -> dict[str, object]:
     layer: dict[str, object] = {
         "mode": arguments.mode,
         "engine": arguments.engine,
+        "user": arguments.user,
         "filesystem": _said(filesystem),
         "limits": _said({name: getattr(arguments, name) for name in ("memory", "cpus", "pids", "timeout")}),
         "environment": _said({"set": _variables(arguments.env) or None}),
@@ -152,7 +168,7 @@ def _variables(given: list[str]) -> dict[str, str]:
     for one in given:
         name, equals, value = one.partition("=")
         if not name:
-            raise SandboxError(f"--env {one!r} names no variable")
+            raise SandboxError("--env names no variable before the =")
         if equals or name in os.environ:
             chosen[name] = value if equals else os.environ[name]
     return chosen

@@ -207,7 +207,7 @@ def _listen(control: int, sandbox: Sandbox) -> None:
 
 def _apply(line: str, sandbox: Sandbox, control: int) -> None:
     try:
-        sandbox.update_network(read_settings(line).network.plain())
+        sandbox.update_network(read_settings(line).network.whole())
     except SandboxError as problem:
         kept = "the settings before it stay in force"
         print(f"srt: a line on descriptor {control} makes no sense, {kept}: {problem}", file=sys.stderr)

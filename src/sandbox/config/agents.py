@@ -39,25 +39,60 @@ class Agent:
         self.command = _words(fields.get("command"), file)
 
 
-def agents(project: str) -> list[Agent]:
-    """The project's agents, by name. The first directory that has one wins. Raises ConfigError with file and line."""
-    found: dict[str, Agent] = {}
+class Found:
+    """The agents of a project, by name, and what is wrong with the files that are none."""
+
+    __slots__ = ("agents", "problems")
+
+    def __init__(self) -> None:
+        self.agents: list[Agent] = []
+        self.problems: dict[str, ConfigError] = {}  # by the agent's name
+
+
+def look(project: str) -> Found:
+    """Reads every agent file. A mistake in one, or a name that two files claim, is about that agent only."""
+    found, known = Found(), dict[str, Agent]()
     for directory in DIRECTORIES:
         place = os.path.join(project, directory)
         for name in sorted(os.listdir(place)) if os.path.isdir(place) else ():
-            if name.endswith(".md"):
+            if not name.endswith(".md"):
+                continue
+            try:
                 agent = read(os.path.join(place, name))
-                found.setdefault(agent.name, agent)
-    return sorted(found.values(), key=lambda agent: agent.name)
+            except (ConfigError, NotFound, ValueError) as problem:
+                said = (
+                    problem if isinstance(problem, ConfigError) else ConfigError(str(problem), file=f"{place}/{name}")
+                )
+                found.problems.setdefault(name.removesuffix(".md"), said)
+                continue
+            if agent.name in known:
+                # Neither wins: a file that was made later must not take away what the other forbids.
+                other = known[agent.name].file
+                found.problems[agent.name] = ConfigError(
+                    f"agent {agent.name!r} is described in {other} too; remove one of them", file=agent.file
+                )
+            known.setdefault(agent.name, agent)
+    names = sorted(name for name in known if name not in found.problems)
+    found.agents = [known[name] for name in names]
+    return found
+
+
+def agents(project: str) -> list[Agent]:
+    """The project's agents, by name, without those that something is wrong with."""
+    return look(project).agents
 
 
 def find(project: str, name: str) -> Agent:
-    """The agent of that name. Raises NotFound with the names there are."""
-    known = agents(project)
-    for agent in known:
+    """The agent of that name. Raises ConfigError for one that something is wrong with, NotFound with the names there
+    are.
+    """
+    found = look(project)
+    if name in found.problems:
+        raise found.problems[name]
+    for agent in found.agents:
         if agent.name == name:
             return agent
-    there = ", ".join(agent.name for agent in known) or f"none in {' or '.join(DIRECTORIES)}"
+    there = ", ".join(agent.name for agent in found.agents) or f"none in {' or '.join(DIRECTORIES)}"
     raise NotFound(f"there is no agent {name!r}; known: {there}")
 
 

@@ -130,12 +130,22 @@ def compose(file: str, text: str) -> tuple[Any, Any]:
     except yaml.MarkedYAMLError as problem:
         raise _yaml_error(file, problem) from None
     except (yaml.YAMLError, RecursionError) as problem:
-        raise ConfigError(f"is not YAML: {problem}", file=file) from None
+        raise ConfigError(f"is not YAML: {_unquoted(str(problem))}", file=file) from None
 
 
 def _yaml_error(file: str, problem: Any) -> ConfigError:
     mark = problem.problem_mark or problem.context_mark
-    return ConfigError(f"is not YAML: {problem.problem}", file=file, line=mark.line + 1 if mark else None)
+    return ConfigError(
+        f"is not YAML: {_unquoted(str(problem.problem))}", file=file, line=mark.line + 1 if mark else None
+    )
+
+
+def _unquoted(text: str) -> str:
+    """The parser's words without what it quotes from the file, which may be a secret; single characters stay."""
+    import re
+
+    quoted = r"'[^']*'|\"[^\"]*\""
+    return re.sub(quoted, lambda match: match[0] if len(match[0]) <= 3 else "…", text.split("\n")[0])
 
 
 def _walk(node: Any, path: str, lines: dict[str, int], seen: set[int], file: str) -> None:

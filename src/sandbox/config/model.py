@@ -5,6 +5,13 @@ Empty allow-lists allow nothing. Field documentation here is what the JSON Schem
 
 from sandbox.config import patterns, units
 from sandbox.config.section import Section, field
+from sandbox.config.variables import without_password
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
 
 MODES = ("off", "light", "standard", "max")
 ENGINES = (
@@ -18,6 +25,7 @@ ENGINES = (
     "firecracker",
     "none",
 )
+USERS = ("user", "root")
 
 # Seed 001, AC-2. A pattern without a slash matches a name at any depth; a trailing slash means a directory.
 SENSITIVE_PATTERNS = [
@@ -95,7 +103,20 @@ class Secret(Section):
     hosts: list[str] = field([], "Hosts it may be sent to.", example=["api.openai.com"])
     places: list[str] = field(["header"], "Where it may be put: header, query, body.", key="in")
     placeholder: str | None = field(None, "What the tenant holds instead; random when absent.")
-    exclusive: bool = field(False, "Requests to its hosts with any other credential are refused.")
+
+    @classmethod
+    def read(cls, data: "Mapping[str, object]", path: str = "") -> "Self":
+        """See Section.read. A key that was taken away gets an error of its own; no other key is named, as somebody may
+        have written the value itself there."""
+        if isinstance(data, dict) and "exclusive" in data:
+            raise ConfigError(
+                "is no longer there: nobody can tell where in a request a host looks for credentials, so that it could "
+                "not be held; use `network.http` rules for what may be asked there, or an on_request hook",
+                path=f"{path}.exclusive",
+            )
+        if isinstance(data, dict) and not cls.fields.keys() >= data.keys():
+            raise ConfigError(f"unknown key; known keys: {', '.join(cls.fields)}", path=path)
+        return super().read(data, path)
 
 
 class HttpRules(Section):
@@ -121,7 +142,9 @@ class Network(Section):
     policy_secrets: dict[str, str] = field({}, "What the script sees as `secrets`.", secret=True)
     intercept: bool = field(False, "Look into every TLS connection, not only where a rule, secret or hook needs it.")
     ca_certificates: list[str] = field([], "Further certificate files trusted for upstream hosts.")
-    upstream_proxy: str | None = field(None, "An HTTP proxy that every outgoing connection goes through.")
+    upstream_proxy: str | None = field(
+        None, "An HTTP proxy that every outgoing connection goes through.", shown=without_password
+    )
 
 
 class Tools(Section):
@@ -191,6 +214,11 @@ class Config(Section):
         choices=MODES,
     )
     engine: str = field("auto", "What builds the walls.", choices=ENGINES)
+    user: str = field(
+        "user",
+        "Who tenants are inside: an ordinary user (you; or uid 1000 where you are root), or root, as far as the engine allows.",
+        choices=USERS,
+    )
     image: str | None = field(None, "For container and microVM engines: the image.")
     filesystem: Filesystem = field(Filesystem, "Files.")
     environment: Environment = field(Environment, "Variables.")

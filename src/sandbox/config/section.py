@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class Field:
     """One documented setting."""
 
-    __slots__ = ("name", "key", "type", "default", "doc", "choices", "parse", "example", "secret")
+    __slots__ = ("name", "key", "type", "default", "doc", "choices", "parse", "example", "secret", "shown")
 
-    def __init__(self, default, doc, choices, parse, key, example, secret) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, default, doc, choices, parse, key, example, secret, shown) -> None:  # type: ignore[no-untyped-def]
         self.name = ""
         self.type: Any = None
         self.default = default
@@ -31,6 +31,7 @@ class Field:
         self.key: str = key
         self.example: Any = example
         self.secret: bool = secret
+        self.shown: Callable[[Any], Any] | None = shown
 
     def fresh_default(self) -> "Any":
         """The default, never shared between two sections."""
@@ -48,10 +49,11 @@ def field(
     key: str = "",
     example: object = None,
     secret: bool = False,
+    shown: "Callable[[Any], Any] | None" = None,
 ) -> "Any":
     """Declares a field. `parse` turns the user's spelling ("512m") into the value; `key` is its name in
-    files; a `secret` one is never shown."""
-    return Field(default, doc, choices, parse, key, example, secret)
+    files; a `secret` one is never shown, another as `shown` makes it."""
+    return Field(default, doc, choices, parse, key, example, secret, shown)
 
 
 REDACTED = "[redacted]"
@@ -83,7 +85,7 @@ class Section:
 
     def __repr__(self) -> str:
         changed = [
-            f"{one.name}={REDACTED if one.secret else repr(getattr(self, one.name))}"
+            f"{one.name}={REDACTED if one.secret else repr(_visible(one, getattr(self, one.name)))}"
             for one in self.fields.values()
             if getattr(self, one.name) != one.fresh_default()
         ]
@@ -121,14 +123,24 @@ class Section:
                 setattr(copy, one.name, {**kept, **getattr(copy, one.name)})
         return copy
 
+    def whole(self) -> "dict[str, Any]":
+        """The section as plain data, in file spelling, complete with its secrets: to be given on, never shown."""
+        return {one.key: _whole(getattr(self, one.name)) for one in self.fields.values()}
+
     def plain(self) -> "dict[str, Any]":
         """The section as plain data, in file spelling, complete, secrets left out: what may be shown and
         kept.
         """
         return {
-            one.key: _redacted(getattr(self, one.name)) if one.secret else _plain(getattr(self, one.name))
+            one.key: _redacted(getattr(self, one.name))
+            if one.secret
+            else _plain(_visible(one, getattr(self, one.name)))
             for one in self.fields.values()
         }
+
+
+def _visible(one: Field, value: object) -> object:
+    return value if one.shown is None else one.shown(value)
 
 
 def _said(changes: "Mapping[str, object]") -> "dict[str, object]":
@@ -183,14 +195,14 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
         if kind.__origin__ is list:
             if not isinstance(value, list | tuple):
                 if isinstance(value, str):
-                    raise ConfigError(f"must be a list: write [{value}] for a single entry", path=path)
+                    raise ConfigError("must be a list: write [ ] around a single entry", path=path)
                 raise ConfigError(f"must be a list, not {_named(value)}", path=path)
             return [_fitting(kind.__args__[0], item, f"{path}[{at}]") for at, item in enumerate(value)]
         if not isinstance(value, dict):
             raise ConfigError(f"must be a mapping, not {_named(value)}", path=path)
         for key in value:
             if not isinstance(key, str):
-                raise ConfigError(f"keys must be text, not {key!r}", path=path)
+                raise ConfigError("keys must be text: write them in quotes", path=path)
         return {key: _fitting(kind.__args__[1], item, _join(path, key)) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Section):
         return value if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
@@ -200,7 +212,7 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
         return float(value)
     if type(value) is not kind:
         if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
-            raise ConfigError(f'must be text: write it in quotes, "{value}"', path=path)
+            raise ConfigError("must be text: write it in quotes", path=path)
         raise ConfigError(f"must be {_WORDS[kind]}, not {_named(value)}", path=path)
     return value
 
@@ -215,7 +227,7 @@ def _named(value: object) -> str:
         return "a mapping"
     if isinstance(value, list | tuple):
         return "a list"
-    return f"{_WORDS.get(type(value), type(value).__name__)} ({value!r})"
+    return _WORDS.get(type(value), type(value).__name__)  # never the value: it may be a secret in the wrong place
 
 
 def _plain(value: object) -> object:
@@ -226,6 +238,12 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, Section):
+        return value.whole()
+    return {key: _whole(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _redacted(value: object) -> object:

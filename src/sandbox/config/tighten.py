@@ -149,6 +149,10 @@ def _stricter_mode(current: Any, wanted: Any, config: Config, project: str) -> t
     return current, f"{wanted} is weaker than {current}"
 
 
+def _ordinary_user(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    return (wanted, None) if wanted == "user" else (current, "only user is stricter")
+
+
 def _narrower_root(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
     from sandbox.config.layers import absolute
 
@@ -161,6 +165,7 @@ RULES: dict[str, Rule] = {
     "enabled": safe(True),
     "mode": _stricter_mode,
     "engine": user_only,
+    "user": _ordinary_user,
     "image": user_only,
     "filesystem.root": _narrower_root,
     "filesystem.read_only": safe(True),

@@ -118,3 +118,12 @@ def secret_value(value: str) -> bool:
     scheme, found, rest = value.partition("://")
     authority = rest.split("/", 1)[0]
     return bool(found and scheme.isascii() and "@" in authority and ":" in authority.rpartition("@")[0])
+
+
+def without_password(address: str | None) -> str | None:
+    """`http://user:password@host` as it may be shown."""
+    if not address or "@" not in address:
+        return address
+    before, _, host = address.rpartition("@")
+    scheme, found, credentials = before.rpartition("://")
+    return f"{scheme}{found}{credentials.partition(':')[0]}:[redacted]@{host}"

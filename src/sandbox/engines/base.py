@@ -41,6 +41,7 @@ class Plan:
     def __init__(self) -> None:
         self.id = ""
         self.walls = True
+        self.user = "user"  # whom tenants are inside
         self.uid = 0
         self.gid = 0
         self.directory = "/"  # where commands start
@@ -55,7 +56,6 @@ class Plan:
         self.masked = 0  # how many paths are covered, and how many frozen; for the record
         self.frozen = 0
         self.visible: list[str] = []  # the host's trees that tenants see: the project and further paths
-        self.repositories: list[str] = []  # of git, among them
         self.writable: list[str] = []  # Landlock's view of where tenants may write
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing

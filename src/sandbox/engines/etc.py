@@ -6,6 +6,7 @@ import os
 import pwd
 
 from sandbox.engines.base import HOSTNAME, Bind
+from sandbox.guards.git_person import settings_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ ETC = (
 )
 ETC_VERSIONED = ("java-", "python3", "ImageMagick-")
 ETC_PHP = ("cli", "mods-available")  # of each version; the web server's are not
+ORDINARY = 1000  # the first person's uid on most systems
 NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 HOSTS = b"127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n"
 
@@ -64,21 +66,25 @@ def etc(plan: Plan, home: str) -> None:
             source = os.path.realpath(path) if os.path.islink(path) else path
             if os.path.exists(source):
                 plan.binds.append(Bind(source, path))
-    name = user_name(plan.uid)
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-    passwd = f"{name}:x:{plan.uid}:{plan.gid}:{name}:{home}:{shell}\n"
-    group = f"{name}:x:{plan.gid}:\n"
+    passwd = [f"{plan.user}:x:{plan.uid}:{plan.gid}:{plan.user}:{home}:{shell}"]
+    group = [f"{plan.user}:x:{plan.gid}:"]
     if plan.uid != 0:
-        passwd += "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
-        group += "nogroup:x:65534:\n"
+        passwd.append("root:x:0:0:root:/:/usr/sbin/nologin")
+    if plan.gid != 0:
+        group.append("root:x:0:")
+    passwd.append("nobody:x:65534:65534:nobody:/:/usr/sbin/nologin")
+    group.append("nogroup:x:65534:")
     plan.files += [
-        ("/etc/passwd", 0o644, passwd.encode()),
-        ("/etc/group", 0o644, group.encode()),
+        ("/etc/passwd", 0o644, _lines(passwd)),
+        ("/etc/group", 0o644, _lines(group)),
         ("/etc/nsswitch.conf", 0o644, NSSWITCH),
         ("/etc/hosts", 0o644, HOSTS),
         ("/etc/hostname", 0o644, HOSTNAME.encode() + b"\n"),
         ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
     ]
+    # In the system's file, so that a repository's own settings are stronger, as on the host.
+    plan.files.append(("/etc/gitconfig", 0o644, settings_for(plan.directory)))
 
 
 def _shown() -> list[str]:
@@ -87,9 +93,22 @@ def _shown() -> list[str]:
     return [*ETC, *versioned, *(f"php/{version}/{part}" for version in php for part in ETC_PHP)]
 
 
-def user_name(uid: int) -> str:
-    """What tenants are called."""
+def _lines(entries: list[str]) -> bytes:
+    return "".join(f"{entry}\n" for entry in entries).encode()
+
+
+def tenant(asked: str) -> tuple[str, int, int]:
+    """Whom tenants are inside: name, user and group. On the host their files are the owner's, whoever they are here.
+
+    Root's tenants are not root: uid 0 without the right to give files away is what tar, cp and rsync do not expect, and
+    they fail. Nobody minds an ordinary user.
+    """
+    if asked == "root":
+        return "root", 0, 0
+    uid, gid = os.getuid(), os.getgid()
+    if uid == 0:
+        return "user", ORDINARY, ORDINARY
     try:
-        return pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(uid).pw_name, uid, gid
     except KeyError:
-        return "user"
+        return "user", uid, gid

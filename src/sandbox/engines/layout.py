@@ -10,8 +10,7 @@ import os
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import authority_directory, record_directory
 from sandbox.engines.base import Bind, Plan
-from sandbox.engines.etc import etc, user_name
-from sandbox.engines.in_place import open_in_place
+from sandbox.engines.etc import etc, tenant
 from sandbox.engines.masks import find
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sandbox.config.model import Config, Filesystem, Network
+    from sandbox.guards.repositories import Repositories
 
 # The whole of the system that programs run from. A link (merged /usr) stays a link.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -72,11 +72,13 @@ NO_PROJECT = (
 KERNEL = ("/dev", "/proc", "/sys")
 
 
-def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Plan:
+def layout(
+    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None = None
+) -> Plan:
     """The plan for one sandbox. Raises ConfigError for a root or path that cannot be used."""
     plan = Plan()
     plan.id = identity
-    plan.uid, plan.gid = os.getuid(), os.getgid()
+    plan.user, plan.uid, plan.gid = tenant(config.user)
     plan.limits = config.limits
     plan.directory = project_root(config.filesystem)
     plan.environment = EnvFilter(config.environment).filter(environment)
@@ -85,12 +87,12 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     _own(plan, home, config.filesystem)
     etc(plan, home)
     _project(plan, config.filesystem, home)
-    visible = [plan.directory, *_paths(plan, config.filesystem)]
+    visible = [plan.directory, *_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config), authority_directory())]
     _not_our_own(plan, own)
-    _guards(plan, config.filesystem, visible, own)
+    _guards(plan, config.filesystem, visible, own, repositories)
     _proc(plan)
     _writable(plan)
     _environment(plan, home)
@@ -98,7 +100,18 @@ def layout(config: Config, identity: str, environment: Mapping[str, str]) -> Pla
     return plan
 
 
-def without_walls(config: Config, identity: str, environment: Mapping[str, str]) -> Plan:
+def writable_trees(filesystem: Filesystem) -> list[str]:
+    """The host's directories that tenants write into. Raises ConfigError."""
+    root = project_root(filesystem)
+    trees = [] if filesystem.read_only or filesystem.overlay else [root]
+    for asked in filesystem.allow_write:
+        trees.append(os.path.realpath(os.path.join(root, os.path.expanduser(asked))))
+    return [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
+
+
+def without_walls(
+    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None = None
+) -> Plan:
     """The plan for mode `off`: commands run on the host, in the project, with the environment that was chosen."""
     plan = Plan()
     plan.id = identity
@@ -158,6 +171,28 @@ def _project(plan: Plan, filesystem: Filesystem, home: str) -> None:
             plan.binds.append(Bind(one, one))
 
 
+def _repository(plan: Plan, home: str) -> list[str]:
+    """The repository's own directory, where the project is a further work tree or lies in a repository."""
+    if os.path.isdir(f"{plan.directory}/.git"):
+        return []
+    from sandbox.guards.git_view import outside_repository
+
+    shown = [one for one in outside_repository(plan.directory, home) if not _seen(plan, one)]
+    for path in shown:
+        plan.binds.append(Bind(path, path))
+        plan.environment["GIT_DISCOVERY_ACROSS_FILESYSTEM"] = "1"  # the project is a mount, the directory above is not
+        # The directory that it is in is ours inside, which git would not trust.
+        plan.files = [
+            (name, mode, content + b"[safe]\n\tdirectory = *\n") if name == "/etc/gitconfig" else (name, mode, content)
+            for name, mode, content in plan.files
+        ]
+    return shown
+
+
+def _seen(plan: Plan, path: str) -> bool:
+    return any(_beneath(path, bind.target) for bind in plan.binds)
+
+
 def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
     """The further paths; returns them as tenants see them."""
     shown: list[str] = []
@@ -186,17 +221,18 @@ def _not_our_own(plan: Plan, own: list[str]) -> None:
             raise ConfigError(f"{bind.source!r} holds the sandbox's own config, record or registry", path="filesystem")
 
 
-def _guards(plan: Plan, filesystem: Filesystem, visible: list[str], own: list[str]) -> None:
+def _guards(
+    plan: Plan, filesystem: Filesystem, visible: list[str], own: list[str], repositories: Repositories | None
+) -> None:
     """Blocked files are covered, and what programs of the host would run is read-only.
 
     Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover.
     """
     covers = find(filesystem, visible, own)
-    configs = [path for path in covers.frozen if path.endswith("/config") and "/.git/" in path]
-    repositories = (os.path.dirname(path) for path in configs)
-    plan.repositories = [path for path in repositories if not os.path.lexists(f"{path}/commondir")]
-    if not filesystem.overlay and not filesystem.read_only:
-        covers.frozen.update(_hooks_directories(plan.repositories))
+    if covers.heads or covers.git_files or repositories is not None:
+        from sandbox.guards.freezing import freeze_repositories
+
+        freeze_repositories(covers, visible, repositories, protected=dict(covers.frozen))
     for path in map(os.fsencode, sorted(covers.pinned)):
         # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
         plan.operations.append({"kind": "bind", "path": path, "from": path, "optional": True})
@@ -206,29 +242,6 @@ def _guards(plan: Plan, filesystem: Filesystem, visible: list[str], own: list[st
         plan.rules[name] = mask.rule
         plan.operations.append({"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "optional": True})
     plan.masked, plan.frozen, plan.visible = len(covers.masks), len(covers.frozen), visible
-
-
-def _hooks_directories(repositories: list[str]) -> dict[str, None]:
-    """An empty `hooks` where a repository has none: else a tenant makes it, and what git of the host then runs."""
-    made: dict[str, None] = {}
-    for repository in repositories:
-        path = f"{repository}/hooks"
-        if not os.path.lexists(path):
-            try:
-                place = open_in_place(repository)
-            except OSError:
-                continue  # gone, or another's
-            try:
-                os.mkdir("hooks", 0o755, dir_fd=place)
-                if os.geteuid() == 0:
-                    owner = os.stat(place)
-                    os.chown("hooks", owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
-            except OSError:
-                continue  # then it is not a tenant's to make either
-            finally:
-                os.close(place)
-            made[path] = None
-    return made
 
 
 def _proc(plan: Plan) -> None:
@@ -259,8 +272,8 @@ def _environment(plan: Plan, home: str) -> None:
         PATH=":".join(path) or "/usr/local/bin:/usr/bin:/bin",
         HOME=home,
         TMPDIR="/tmp",
-        USER=user_name(plan.uid),
-        LOGNAME=user_name(plan.uid),
+        USER=plan.user,
+        LOGNAME=plan.user,
         SANDBOX=plan.id,
     )
 

@@ -42,14 +42,20 @@ class Mask:
 
 
 class Covers:
-    """What `find` found. `pinned`: directories that must stay where they are, since what is in them is frozen."""
+    """What `find` found. `pinned`: directories that must stay where they are, since what is in them is frozen.
 
-    __slots__ = ("masks", "frozen", "pinned")
+    For git: `heads`, directories that may be a repository's own; `git_files`, which name one; and every directory.
+    """
+
+    __slots__ = ("masks", "frozen", "pinned", "heads", "git_files", "directories")
 
     def __init__(self) -> None:
         self.masks: dict[str, Mask] = {}
         self.frozen: dict[str, None] = {}
         self.pinned: dict[str, None] = {}
+        self.heads: list[str] = []
+        self.git_files: list[str] = []
+        self.directories: list[str] = []
 
 
 def masks(filesystem: Filesystem, roots: list[str]) -> list[Mask]:
@@ -106,9 +112,12 @@ class Search:
         while waiting:
             directory = waiting.pop()
             names, below = self.names_in(directory)
+            self.found.directories.append(directory)
             if not names:
                 continue
             folded = fold(f"/{'/'.join(names)}/")
+            if "/head/" in folded:
+                self.found.heads.append(directory)
             hit = False
             for needle in self.needles:
                 if needle in folded:
@@ -166,6 +175,8 @@ class Search:
                 if not is_dir and info.st_nlink > 1:
                     self.inodes[info.st_dev, info.st_ino] = pattern
             return not is_link
+        if not is_dir and relative.rpartition("/")[2] == ".git":
+            self.found.git_files.append(path)
         frozen = self.protected.match(relative, is_dir or is_link)
         if is_link:
             if frozen is not None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from threading import Event, Thread
 
-from sandbox.engines.in_place import open_in_place
 from sandbox.engines.masks import SOCKET, Covers, Mask, Search, find, inside_one, is_socket
 from sandbox.engines.sockets import sockets_of_the_host
 
@@ -23,31 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sandbox.config.model import Filesystem
+    from sandbox.guards.repositories import Repositories
 
 DELAY = 0.25  # seconds of life before the watch begins
 MOST = 4096  # covers put on in one life
 FEW = 100  # told one by one
 BINDING = 0.005  # a socket's name appears a little before the kernel lists whose it is
-
-
-def undo_redirections(repositories: list[str], tell: Callable[[str, str, str], object]) -> None:
-    """Takes away a `commondir` that a tenant put into a repository: it would make git of the host obey another config.
-
-    git writes that file only for further worktrees, and in their own directories. One that was there at the start
-    is frozen; a new one cannot be prevented, since names that do not exist have nothing a mount could hold.
-    """
-    for repository in repositories:
-        try:
-            place = open_in_place(repository)
-        except OSError:
-            continue  # gone, or another's
-        try:
-            os.unlink("commondir", dir_fd=place)
-        except OSError:
-            continue  # not there; or a directory, which git cannot read
-        finally:
-            os.close(place)
-        tell("a redirection of git was taken away", f"{repository}/commondir", "protected-file")
 
 
 class Vigil:
@@ -61,7 +41,7 @@ class Vigil:
         filesystem: Filesystem,
         roots: list[str],
         tell: Callable[[str, str, str], object],
-        repositories: list[str],
+        repositories: Repositories | None = None,
     ) -> None:
         self._pid = pid
         self._filesystem = filesystem
@@ -110,7 +90,8 @@ class Vigil:
             self._add(watches, root)
         covered = self._of_the_host(find(self._filesystem, self._roots).masks)
         self._cover(namespace, set(covered), quietly=True)
-        undo_redirections(self._repositories, self._tell)
+        if self._repositories is not None:
+            self._repositories.look_again()
         poller = select.poll()
         poller.register(watches.fd, select.POLLIN)
         poller.register(self._wake[0], select.POLLIN)
@@ -120,8 +101,6 @@ class Vigil:
             if any(fd == self._wake[0] for fd, _ in poller.poll()):
                 return
             appeared = list(watches.read())
-            if any(path is None or path.endswith("/commondir") for path, _ in appeared):
-                undo_redirections(self._repositories, self._tell)
             found: dict[str, Mask] = {}
             if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
                 for root in self._roots:
@@ -130,9 +109,12 @@ class Vigil:
                 self._closing.wait(DELAY)  # a tenant that floods the queue must not keep us busy with nothing else
             for path, is_dir in appeared:
                 if path is None:
+                    if self._repositories is not None:
+                        self._repositories.look_again()
                     continue
                 if is_dir:
                     self._add(watches, path)
+                self._look_at_git(watches, path)
                 if is_dir or search.could_match(os.path.basename(path)):
                     found.update(self._blocked(search, path, is_dir))
                 elif is_socket(path):
@@ -166,8 +148,15 @@ class Vigil:
         covered = search.match(path, path[len(top.rstrip("/")) + 1 :], os.path.dirname(path))
         if is_dir and not covered:
             search.walk_below(path, top)
+        if self._repositories is not None:
+            self._repositories.appeared(search.found.heads, search.found.git_files)
         search.cover_links()
         return search.found.masks
+
+    def _look_at_git(self, watches: Watches, path: str) -> None:
+        """What git of the host would run is undone at once. A new repository is watched for writing as well."""
+        if self._repositories is not None and self._repositories.look(path):
+            watches.add(os.path.dirname(path), written=True)
 
     def _of_the_host(self, masks: dict[str, Mask]) -> dict[str, Mask]:
         """Without the sockets among them that tenants made for themselves."""
@@ -215,14 +204,15 @@ class Watches:
     def __exit__(self, *_: object) -> None:
         self._inotify.close()
 
-    def add(self, directory: str) -> bool:
-        """Watches one directory; False when the kernel's bound is reached."""
+    def add(self, directory: str, written: bool = False) -> bool:
+        """Watches one directory; False when the kernel's bound is reached. `written`: also for files written there."""
         from errno import ENOSPC
 
-        from sandbox.inotify import CREATE, DONT_FOLLOW, MOVED_TO, ONLY_DIR
+        from sandbox.inotify import CLOSE_WRITE, CREATE, DONT_FOLLOW, MOVED_TO, ONLY_DIR
 
         try:
-            number = self._inotify.add(directory, CREATE | MOVED_TO | ONLY_DIR | DONT_FOLLOW)
+            wanted = CREATE | MOVED_TO | (CLOSE_WRITE if written else 0)
+            number = self._inotify.add(directory, wanted | ONLY_DIR | DONT_FOLLOW)
         except OSError as problem:
             return problem.errno != ENOSPC  # gone again, or unreadable and so covered whole
         self._places[number] = directory

@@ -1,8 +1,8 @@
 """Looking into bodies as they pass: decompress, find, replace, hold back. In bounded memory.
 
-A word can lie across two pieces. `Replacer` and `Finder` therefore keep back the end of a piece while it
-could be the beginning of a word, and only then: an event stream whose last bytes begin no word is not delayed
-at all.
+These look for words that the tenant knows: placeholders. A word can lie across two pieces, so `Replacer` and `Finder`
+keep back the end of a piece while it could be the beginning of one, and only then. Values are looked for elsewhere
+(`spellings.py`, `scrubbing.py`), where nothing may depend on such a likeness.
 """
 
 from __future__ import annotations
@@ -45,41 +45,35 @@ def beginning(data: bytes, words: Iterable[bytes]) -> int:
 
 
 class Replacer:
-    """Replaces words in a stream of bytes, wherever the pieces are cut.
+    """Puts values where placeholders stand in a stream of bytes, wherever the pieces are cut.
 
-    Up to `lenient` bytes that could begin a word are passed on at once, so that a stream whose pieces are
-    messages (gRPC, events) does not stall on a chance likeness; when the word does follow, the rest of it is
-    replaced.
+    What it holds back depends on what the tenant sent and on placeholders, both of which the tenant knows.
     """
 
-    def __init__(self, words: Mapping[bytes, bytes], *, lenient: int = 0) -> None:
+    def __init__(self, words: Mapping[bytes, bytes]) -> None:
         self._words = dict(words)
         # The longest first: a word that begins another must not hide it.
         ordered = sorted(self._words, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(re.escape(word) for word in ordered))
-        self._lenient = lenient
         self._kept = b""  # the possible beginning of a word
-        self._passed = 0  # how much of it has been passed on already
 
     def feed(self, data: bytes) -> bytes:
         """What can be passed on now."""
-        if self._kept:
-            data = self._kept + data
-        out, end = [], self._passed
+        data = self._kept + data
+        out, end = [], 0
         # Searching for each word is many times faster than the pattern, and mostly there is none.
         matches = self._pattern.finditer(data) if any(word in data for word in self._words) else ()
         for match in matches:
             out += [data[end : match.start()], self._words[match.group()]]
             end = match.end()
-        start = len(data) - beginning(data[end:] if end > self._passed else data, self._words)
-        ready = len(data) if len(data) - start <= self._lenient else max(start, end)
-        out.append(data[end:ready])
-        self._kept, self._passed = data[start:], ready - start
-        return b"".join(out)
+        rest = data[end:]
+        ready = len(rest) - beginning(rest, self._words)
+        self._kept = rest[ready:]
+        return b"".join((*out, rest[:ready]))
 
     def flush(self) -> bytes:
         """What was kept back, at the end."""
-        rest, self._kept, self._passed = self._kept[self._passed :], b"", 0
+        rest, self._kept = self._kept, b""
         return rest
 
 
@@ -181,7 +175,7 @@ def _garbled(why: str) -> Denied:
 class Changed(Body):
     """A body that passes through a function on its way."""
 
-    length = None
+    length: int | None = None
 
     def __init__(
         self,
@@ -209,26 +203,14 @@ class Changed(Body):
         self._source.close()
 
 
-def replaced(body: Body, words: Mapping[bytes, bytes], *, lenient: int = 0) -> Body:
+def replaced(body: Body, words: Mapping[bytes, bytes]) -> Body:
     """`body` with `words` replaced."""
     if body is EMPTY or not words:
         return body
-    replacer = Replacer(words, lenient=lenient)
-
-    def trailers(given: Trailers) -> Trailers:
-        return tuple((name, replaced_in(value, words)) for name, value in given)
-
+    replacer = Replacer(words)
     if isinstance(body, Whole):
-        return Whole(replacer.feed(body.data) + replacer.flush(), trailers(body.trailers))
-    return Changed(body, replacer.feed, replacer.flush, trailers)
-
-
-def replaced_in(value: bytes, words: Mapping[bytes, bytes]) -> bytes:
-    """A header's value with `words` replaced."""
-    for word, instead in words.items():
-        if word in value:
-            value = value.replace(word, instead)
-    return value
+        return Whole(replacer.feed(body.data) + replacer.flush(), body.trailers)
+    return Changed(body, replacer.feed, replacer.flush)
 
 
 class Guarded(Body):
@@ -250,9 +232,11 @@ class Guarded(Body):
         inflate: Decompressor | None,
         refusal: Callable[[bytes], Denied],
         allowance: Allowance | None = None,
+        look: Callable[[bytes], None] | None = None,
     ) -> None:
         self._source, self._inflate, self._refusal = source, inflate, refusal
         self._finder = Finder(words)
+        self._look = look  # raises Denied for what else must not leave
         self._held = bytearray()
         self._allowance = allowance or Allowance()
         self._kept = self._allowance.keep(0)
@@ -302,15 +286,21 @@ class Guarded(Body):
         if piece:
             self._held += piece
             self._kept.add(len(piece))
-            seen = self._finder.feed(self._inflate.feed(piece) if self._inflate else piece)
+            content = self._inflate.feed(piece) if self._inflate else piece
         else:
             self._ended = True
             self.trailers = self._source.trailers
             trailers = b"".join(b"\n%s: %s" % pair for pair in self.trailers)
-            seen = self._finder.feed((self._inflate.flush() if self._inflate else b"") + trailers)
-        if seen is not None:
+            content = (self._inflate.flush() if self._inflate else b"") + trailers
+        try:
+            if self._look is not None:
+                self._look(content)
+            seen = self._finder.feed(content)
+            if seen is not None:
+                raise self._refusal(seen)
+        except Denied:
             self._held.clear()
-            raise self._refusal(seen)
+            raise
 
 
 def content_encodings(headers: Headers) -> list[str]:

@@ -17,12 +17,11 @@ from sandbox.network.denial import denied, printable, unreachable, unreadable
 from sandbox.network.destination import Destination
 from sandbox.network.http1_rules import readings, refuse_odd_target
 from sandbox.network.message import EMPTY, BadMessage, Body, Whole
-from sandbox.network.secrets import cleaned
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from sandbox.network.allowance import Allowance
     from sandbox.network.destination import GateContext
@@ -91,17 +90,17 @@ class Exchange:
             report.body = request.stream = Counted(request.stream)
         request = await self._hooked(request)
         asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
-        words = await self._fitted(request, report.body)
+        await self._fitted(request, report.body)
         try:
             response = await self._upstreams.send(request)
         except BaseException:
             request.stream.close()  # it may still be reading ahead
             raise
         if response.switched is not None:
-            return self._upgraded(request, response, report, words)
+            return self._upgraded(request, response, report)
         response.allowance = request.allowance
         try:
-            self._secrets.clean(response, words)
+            self._secrets.clean(response, request)
             if self._hooks.on_responses:
                 response = await self._hooks.response(response, asked)
         except BaseException:
@@ -118,19 +117,18 @@ class Exchange:
                 self._rejudge(request)
         return request
 
-    async def _fitted(self, request: Request, body: Body) -> dict[bytes, bytes]:
-        """Makes `request` ready to be sent; returns the words that its answer must be searched for."""
+    async def _fitted(self, request: Request, body: Body) -> None:
+        """Makes `request` ready to be sent."""
         if self._hooks.reads_answers:
             request.headers.set("Accept-Encoding", "identity")
-        words = await self._secrets.put_in(request)
-        if words and request.inform is not None:
-            request.inform = _cleaning(request.inform, words)
+        await self._secrets.put_in(request)
+        if self._secrets and request.inform is not None:
+            request.inform = _cleaning(request.inform, self._secrets)
         if request.stream is not body:
             request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
         if "Upgrade" in request.headers:
             # Compressed frames could not be looked into.
             request.headers.remove("Sec-WebSocket-Extensions")
-        return words
 
     def _judge(self, request: Request) -> None:
         """The rules on single requests. Whom the connection is for, the gate has judged already."""
@@ -158,13 +156,13 @@ class Exchange:
             raise Denied(decision.rule, decision.reason)
         self._judge(request)
 
-    def _upgraded(self, request: Request, response: Response, report: Report, words: Mapping[bytes, bytes]) -> Response:
+    def _upgraded(self, request: Request, response: Response, report: Report) -> Response:
         from sandbox.network.websocket import Relay, refuse_other_upgrade
 
         assert response.switched is not None
         upstream, ahead = response.switched
         refuse_other_upgrade(request, response)
-        self._secrets.clean(response, words)
+        self._secrets.clean(response, request)
         guard = self._secrets.message_guard(request)
 
         async def upgraded(tenant: ByteStream, read_ahead: bytes) -> None:
@@ -178,11 +176,11 @@ class Exchange:
         return response
 
 
-def _cleaning(inform: Inform, words: Mapping[bytes, bytes]) -> Inform:
+def _cleaning(inform: Inform, secrets: Secrets) -> Inform:
     """Informational answers, too, may give a value back."""
 
     async def cleaned_inform(status: int, pairs: list[Pair]) -> None:
-        await inform(status, cleaned(pairs, words))
+        await inform(status, secrets.cleaned(pairs))
 
     return cleaned_inform
 

@@ -145,7 +145,7 @@ class Gate:
 
     def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
         """Raises Denied when a head that was read here, and goes no further, holds a secret's placeholder."""
-        if self._watch.placeholders:
+        if self._watch.had_secrets:
             self._watch.interception().refuse_placeholders(head, destination)
 
     # -- connections --------------------------------------------------------------------------------------------

@@ -1,31 +1,24 @@
 """Credentials the tenant never sees: it holds a placeholder, and the value is put in on the way out.
 
 A value goes only to a host its secret names, only over TLS that has been verified, only in the places it is
-meant for. A placeholder on its way to anybody else stops the request. What comes back from a host that got a
-value is searched for it, and turned back.
+meant for. A placeholder on its way to anybody else stops the request. Every answer is searched for every value that
+the sandbox was ever given, and what is found is turned back.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
-import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from sandbox.errors import ConfigError, Denied
-from sandbox.network.bodies import (
-    Finder,
-    Guarded,
-    Replacer,
-    decoded,
-    decompressor,
-    replaced,
-    replaced_in,
-    unescaped,
-)
+from sandbox.errors import Denied
+from sandbox.network.bodies import Finder, Guarded, Replacer, content_encodings, decoded, decompressor, unescaped
+from sandbox.network.filling import filled, written_in_message
 from sandbox.network.message import EMPTY
+from sandbox.network.placeholders import check_placeholder
+from sandbox.network.scrubbing import Scrubber, scrubbed_body, scrubbed_pairs
+from sandbox.network.spellings import Values
 from sandbox.network.values import resolve
 from sandbox.policy.hosts import HostSet
 
@@ -37,45 +30,48 @@ if TYPE_CHECKING:
 
 RULE = "network.secrets"
 SCHEMES_IN_BASE64 = ("basic",)
-# A value this long may be passed in part when it begins a piece's end (see Replacer): three bytes tell nobody
-# anything.
-LONG_VALUE, LENIENT = 16, 3
-# What carries credentials, for secrets that want no other beside them.
-CREDENTIAL_FIELDS = re.compile(
-    rb"(?i)^(authorization|cookie|.*(api|auth|access|private|secret)[-_]?(key|token).*|.*-token)$"
-)
-CREDENTIAL_KEYS = re.compile(
-    r"(?i)(.*[-_.])?(key|apikey|token|secret|password|sig|signature|access[-_]?token|api[-_]?key)"
-)
 MAX_HOSTS = 1024  # whose answers are remembered
+MAX_OVERLAP = 8192  # how much of a request's body is remembered to find a value that is split
+_READABLE = ("gzip", "x-gzip", "deflate")
 
 
 class Credential:
     """One secret, ready for use."""
 
-    __slots__ = ("name", "value", "placeholder", "hosts", "places", "exclusive", "spellings")
+    __slots__ = ("name", "value", "placeholder", "hosts", "places")
 
     def __init__(self, name: str, secret: Secret, value: str, placeholder: str) -> None:
         self.name = name
         self.value = value.encode()
         self.placeholder = placeholder.encode()
-        self.hosts = HostSet(secret.hosts, f"network.secrets.{name}.hosts")
+        self.hosts = HostSet(secret.hosts, f"{RULE}.{name}.hosts", near_secret=True)
         self.places = frozenset(secret.places)
-        self.exclusive = secret.exclusive
-        self.spellings = _spellings(self.value, self.placeholder)
 
     def __repr__(self) -> str:
         return f"Credential({self.name!r})"
 
 
+class Known:
+    """What is known of one host and port."""
+
+    __slots__ = ("usable", "forbidden", "confided")
+
+    def __init__(self, usable: list[Credential], forbidden: list[bytes], confided: bool) -> None:
+        self.usable = usable
+        self.forbidden = forbidden  # the placeholders that must not be sent there
+        self.confided = confided  # whether a secret is, or ever was, for this host
+
+
 class Secrets:
-    """All secrets of one sandbox, and every placeholder it ever gave out."""
+    """All secrets of one sandbox, every placeholder it ever gave out and every value it was ever given."""
 
     def __init__(self, secrets: Mapping[str, Secret], placeholders: Mapping[str, str]) -> None:
         self._placeholders = dict(placeholders)
         self._names: dict[bytes, str] = {}  # of every placeholder, also revoked ones
+        self.values = Values()
         self._credentials: list[Credential] = []
-        self._by_host: dict[tuple[str, int], tuple[list[Credential], list[bytes]]] = {}
+        self._past: list[HostSet] = []  # whom secrets were ever for
+        self._by_host: dict[tuple[str, int], Known] = {}
         self.update(secrets)
 
     def update(self, secrets: Mapping[str, Secret]) -> None:
@@ -86,15 +82,13 @@ class Secrets:
             Credential(name, secret, values[name], self._placeholder(name, secret)) for name, secret in secrets.items()
         ]
         for one in credentials:
-            if len(one.placeholder) < 8:
-                raise ConfigError(
-                    "is too short to be told from other text: at least 8 characters",
-                    path=f"network.secrets.{one.name}.placeholder",
-                )
+            check_placeholder(one.placeholder.decode(), f"{RULE}.{one.name}.placeholder")
+        self._past += [one.hosts for one in self._credentials]
         self._credentials = credentials
         for one in credentials:
             self._placeholders[one.name] = one.placeholder.decode()
             self._names[one.placeholder] = one.name
+            self.values.add(one.name, one.value, one.placeholder)
         self._by_host = {}
 
     def _placeholder(self, name: str, secret: Secret) -> str:
@@ -109,110 +103,136 @@ class Secrets:
     def __bool__(self) -> bool:
         return bool(self._names)
 
-    def about(self, host: str, port: int) -> list[Credential]:
-        """Those that may be sent to `host`."""
-        return self._known(host, port)[0]
-
-    def _forbidden(self, host: str, port: int) -> list[bytes]:
-        """The placeholders that must not be sent to `host`."""
-        return self._known(host, port)[1]
-
-    def _known(self, host: str, port: int) -> tuple[list[Credential], list[bytes]]:
+    def _known(self, host: str, port: int) -> Known:
         known = self._by_host.get((host, port))
         if known is None:
             usable = [one for one in self._credentials if one.hosts.allows(host, port)]
             allowed = {one.placeholder for one in usable}
-            known = usable, [word for word in self._names if word not in allowed]
+            confided = bool(usable) or any(one.names(host) for one in self._ever())
+            known = Known(usable, [word for word in self._names if word not in allowed], confided)
             if len(self._by_host) >= MAX_HOSTS:
                 self._by_host.clear()
             self._by_host[host, port] = known
         return known
 
+    def _ever(self) -> Iterable[HostSet]:
+        yield from self._past
+        for one in self._credentials:
+            yield one.hosts
+
     def scrub(self, text: str) -> str:
         """`text` without any value: for addresses and reasons on their way into the record."""
-        for one in self._credentials:
-            for shown, instead in one.spellings.items():
-                text = text.replace(shown.decode("latin-1"), instead.decode("latin-1"))
-        return text
+        return self.values.scrubbed(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def refuse_in(self, data: bytes, host: str, port: int) -> None:
-        """Raises Denied when `data` (a request's head) holds a placeholder that must not go to `host`."""
-        found = _word_in(data, self._forbidden(host, port))
+        """Raises Denied when `data` (a request's head) holds a value, or a placeholder that must not go to `host`."""
+        self._refuse_values(data)
+        found = _word_in(data, self._known(host, port).forbidden)
         if found is not None:
             raise self._refusal(found, host)
 
-    async def put_in(self, request: Request) -> dict[bytes, bytes]:
+    async def put_in(self, request: Request) -> None:
         """Makes `request` fit to be sent: values for placeholders, or Denied. Nothing has been sent when it
-        returns.
-
-        Returns what the answer must be searched for: each spelling of a value, and what to put in its place.
-        """
+        returns."""
         if not self._names:
-            return {}
-        host, port = request.host, request.port
-        forbidden = self._forbidden(host, port)
-        _refuse(self, request, forbidden)
-        usable = self.about(host, port)
+            return
+        known = self._known(request.host, request.port)
+        self.refuse_in(_head(request), request.host, request.port)
+        usable = known.usable
         if usable and request.scheme != "https":
             self._refuse_unencrypted(request, usable)
             usable = []
-        exclusive = [one for one in usable if one.exclusive]
-        if exclusive:
-            _refuse_other_credentials(request, usable, exclusive[0].name)
-        injected: dict[bytes, bytes] = {}
         for one in usable:
             if "header" in one.places:
-                request.headers.pairs = [_filled(pair, one, injected) for pair in request.headers.pairs]
+                request.headers.pairs = [_filled(pair, one) for pair in request.headers.pairs]
             if "query" in one.places and request.query:
                 query = request.query.encode("latin-1")
-                value = quote(one.value, safe="").encode()
-                for spelling in {one.placeholder, quote(one.placeholder, safe="").encode()}:
-                    query = query.replace(spelling, value)
-                request.query = query.decode("latin-1")
-            injected.update(one.spellings)
-        if usable:
-            # What comes back must be readable, so that values in it can be found.
-            request.headers.set("Accept-Encoding", "identity")
-        await self._guard_body(request, forbidden, usable)
-        return injected
+                request.query = query.replace(one.placeholder, quote(one.value, safe="").encode()).decode("latin-1")
+        self._ask_for_readable(request, known)
+        await self._guard_body(request, known, usable)
 
-    async def _guard_body(self, request: Request, forbidden: list[bytes], usable: list[Credential]) -> None:
+    def _ask_for_readable(self, request: Request, known: Known) -> None:
+        """What comes back must be readable, and in one piece, so that values in it can be found."""
+        headers = request.headers
+        if known.confided:
+            headers.set("Accept-Encoding", "identity")
+            headers.remove("Range")
+            headers.remove("If-Range")
+            if "grpc-accept-encoding" in headers:
+                headers.set("grpc-accept-encoding", "identity")
+        elif "Accept-Encoding" in headers:
+            asked = ",".join(headers.get_all("Accept-Encoding")).lower()
+            headers.set("Accept-Encoding", ", ".join(one for one in ("gzip", "deflate") if one in asked) or "identity")
+
+    async def _guard_body(self, request: Request, known: Known, usable: list[Credential]) -> None:
         if request.stream is EMPTY:
             return
-        if forbidden:
-            inflate = decompressor(request.headers)
-            guarded = Guarded(
-                request.stream, forbidden, inflate, lambda word: self._refusal(word, request.host), request.allowance
-            )
-            await guarded.inspect()
-            request.stream = guarded
+        inflate = decompressor(request.headers)
+        guarded = Guarded(
+            request.stream,
+            known.forbidden,
+            inflate,
+            lambda word: self._refusal(word, request.host),
+            request.allowance,
+            self._looking(),
+        )
+        await guarded.inspect()
+        request.stream = guarded
         words = {one.placeholder: one.value for one in usable if "body" in one.places}
         if words:
-            request.stream = replaced(decoded(request.headers, request.stream), words)
-            request.headers.remove("Content-Length")  # the value is not as long as its placeholder
+            request.stream = filled(request.headers, request.stream, words, self._unwritable)
+            if isinstance(request.stream, Guarded):
+                await request.stream.inspect()
 
-    def clean(self, response: Response, words: Mapping[bytes, bytes]) -> None:
-        """Turns values in `response` back into placeholders, as it passes."""
-        if not words:
+    def _looking(self) -> Callable[[bytes], None]:
+        """For a stream on its way out, piece by piece: raises Denied when a value has gone by. Nothing is held back
+        for that: whoever sends a part of a value must not learn from a delay that it is one."""
+        before = b""
+
+        def look(data: bytes) -> None:
+            nonlocal before
+            data = before + data
+            self._refuse_values(data)
+            before = data[-min(self.values.longest, MAX_OVERLAP) :]
+
+        return look
+
+    def clean(self, response: Response, request: Request) -> None:
+        """Turns values in `response` back into placeholders, as it passes. Raises Denied for what cannot be looked
+        into, from a host that a secret is or was for."""
+        if not self.values:
             return
-        response.headers.pairs = cleaned(response.headers.pairs, words)
+        confided = self._known(request.host, request.port).confided
+        response.headers.pairs = self.cleaned(response.headers.pairs)
         if response.stream is EMPTY:
             return
+        if confided and response.status == 206:
+            raise Denied(RULE, f"{request.host} answered with a part of something: a value could be split over two")
+        encodings = content_encodings(response.headers)
+        if not confided and encodings and (len(encodings) > 1 or encodings[0] not in _READABLE):
+            return
         body = decoded(response.headers, response.stream)
-        response.stream = replaced(body, words, lenient=_lenient(words))
+        # Others than the hosts of secrets have no reason to hold a value: what they promise of lengths is kept.
+        kept = not confided and body.length is not None
+        response.stream = scrubbed_body(body, self.values, response.headers, same_length=kept, readable=confided)
         response.headers.remove("Content-Length")
         if response.stream.length is not None:
             response.headers.set("Content-Length", str(response.stream.length))
 
+    def cleaned(self, pairs: list[Pair]) -> list[Pair]:
+        """Header fields without values."""
+        return scrubbed_pairs(pairs, self.values) if self.values else pairs
+
     def message_guard(self, request: Request) -> MessageGuard:
         """What the messages of a WebSocket, whose handshake `request` was, are looked into with."""
-        usable = self.about(request.host, request.port) if request.scheme == "https" else []
-        return MessageGuard(
-            forbidden=self._forbidden(request.host, request.port),
-            refusal=lambda word: self._refusal(word, request.host),
-            fill={one.placeholder: one.value for one in usable if "body" in one.places},
-            turn_back={word: instead for one in usable for word, instead in one.spellings.items()},
-        )
+        known = self._known(request.host, request.port)
+        usable = known.usable if request.scheme == "https" else []
+        words = {one.placeholder: one.value for one in usable if "body" in one.places}
+        return MessageGuard(self, request.host, known.forbidden, words)
+
+    def _unwritable(self, word: bytes, why: str) -> Denied:
+        name = self._names.get(word, "?")
+        return Denied(f"{RULE}.{name}", f"the secret {name} cannot be put in: {why}")
 
     def _refusal(self, word: bytes, host: str) -> Denied:
         name = self._names.get(word, "?")
@@ -223,41 +243,39 @@ class Secrets:
             f"the secret {name} {why}" + (f"; to allow it, add {host!r} to {RULE}.{name}.hosts" if current else ""),
         )
 
+    def _refuse_values(self, data: bytes) -> None:
+        found = self.values.find(data)
+        if found:
+            name = found[0].name
+            raise Denied(f"{RULE}.{name}", f"the value of the secret {name} is in the request; send its placeholder")
+
     def _refuse_unencrypted(self, request: Request, usable: list[Credential]) -> None:
         for one in usable:
             if _word_in(_head(request), [one.placeholder]) is not None:
                 raise Denied(f"{RULE}.{one.name}", f"the secret {one.name} is sent over https only")
 
 
-def cleaned(pairs: list[Pair], words: Mapping[bytes, bytes]) -> list[Pair]:
-    """Header fields with `words` turned back."""
-    return [(name, replaced_in(value, words)) for name, value in pairs]
-
-
 class MessageGuard:
     """For each message of a WebSocket, a function from its pieces to what may be passed on."""
 
-    def __init__(
-        self,
-        *,
-        forbidden: list[bytes],
-        refusal: Callable[[bytes], Denied],
-        fill: Mapping[bytes, bytes],
-        turn_back: Mapping[bytes, bytes],
-    ) -> None:
-        self._forbidden, self._refusal = forbidden, refusal
-        self._fill, self._turn_back = fill, turn_back
+    def __init__(self, secrets: Secrets, host: str, forbidden: list[bytes], words: Mapping[bytes, bytes]) -> None:
+        self._secrets, self._host, self._forbidden = secrets, host, forbidden
+        written = {word: written_in_message(value) for word, value in words.items()}
+        self._fill = {word: value for word, value in written.items() if value is not None}
+        self._unwritable = [word for word, value in written.items() if value is None]
 
     def outgoing(self) -> Callable[[bytes, bool], bytes]:
         """For one message to upstream; it raises Denied."""
-        finder, change = Finder(self._forbidden), _replacement(self._fill, 0)
+        finder, change = Finder([*self._forbidden, *self._unwritable]), _replacement(self._fill)
+        look = self._secrets._looking()
         held = b""
 
         def pass_on(data: bytes, last: bool) -> bytes:
             nonlocal held
+            look(data)
             found = finder.feed(data)
             if found is not None:
-                raise self._refusal(found)
+                raise self._refused(found)
             held += data
             ready = len(held) if last else max(0, len(held) - finder.pending())
             while 0 < ready < len(held) and held[ready] & 0xC0 == 0x80:
@@ -269,43 +287,33 @@ class MessageGuard:
 
     def incoming(self) -> Callable[[bytes, bool], bytes]:
         """For one message to the tenant."""
-        return _replacement(self._turn_back, _lenient(self._turn_back))
+        if not self._secrets.values:
+            return lambda data, last: data
+        scrubber = Scrubber(self._secrets.values)
+        return lambda data, last: scrubber.feed(data) + (scrubber.flush() if last else b"")
+
+    def refuse_in(self, payload: bytes) -> None:
+        """Raises Denied for what a control frame to upstream must not say. Nothing is put into one."""
+        self._secrets._refuse_values(payload)
+        found = _word_in(payload, self._forbidden)
+        if found is not None:
+            raise self._refused(found)
+
+    def scrubbed(self, payload: bytes) -> bytes:
+        """What a control frame to the tenant may say."""
+        return self._secrets.values.scrubbed(payload, same_length=True)
+
+    def _refused(self, word: bytes) -> Denied:
+        if word in self._unwritable:
+            return self._secrets._unwritable(word, "its value cannot stand in a message as it is")
+        return self._secrets._refusal(word, self._host)
 
 
-def _replacement(words: Mapping[bytes, bytes], lenient: int) -> Callable[[bytes, bool], bytes]:
+def _replacement(words: Mapping[bytes, bytes]) -> Callable[[bytes, bool], bytes]:
     if not words:
         return lambda data, last: data
-    replacer = Replacer(words, lenient=lenient)
+    replacer = Replacer(words)
     return lambda data, last: replacer.feed(data) + (replacer.flush() if last else b"")
-
-
-def _lenient(words: Mapping[bytes, bytes]) -> int:
-    return LENIENT if words and min(map(len, words)) >= LONG_VALUE else 0
-
-
-def _refuse(secrets: Secrets, request: Request, forbidden: list[bytes]) -> None:
-    found = _word_in(_head(request), forbidden)
-    if found is not None:
-        raise secrets._refusal(found, request.host)
-
-
-def _refuse_other_credentials(request: Request, usable: list[Credential], name: str) -> None:
-    """An allowed host is a way out for whoever has an account of his own there. Raises Denied for a credential that
-    is none of ours."""
-    words = [one.placeholder for one in usable]
-    for field, value in request.headers.pairs:
-        if CREDENTIAL_FIELDS.search(field) and not any(word in value + _basic(value)[1] for word in words):
-            reason = (
-                f"{request.host} is used with the sandbox's own credentials only; {field.decode('latin-1')} is another"
-            )
-            raise Denied(f"{RULE}.{name}", reason)
-    for part in request.query.split("&"):
-        key, _, given = part.partition("=")
-        if CREDENTIAL_KEYS.fullmatch(key) and given and not any(word.decode() in given for word in words):
-            reason = (
-                f"{request.host} is used with the sandbox's own credentials only; {key!r} in the address is another"
-            )
-            raise Denied(f"{RULE}.{name}", reason)
 
 
 def _head(request: Request) -> bytes:
@@ -321,15 +329,12 @@ def _word_in(data: bytes, words: Iterable[bytes]) -> bytes | None:
     return next((word for word in words for view in views if word in view), None)
 
 
-def _filled(pair: Pair, one: Credential, injected: dict[bytes, bytes]) -> Pair:
+def _filled(pair: Pair, one: Credential) -> Pair:
     """A header field with the value in the placeholder's place; inside Basic credentials too."""
     name, value = pair
     scheme, plain = _basic(value)
     if one.placeholder in plain:
-        changed = scheme + b" " + base64.b64encode(plain.replace(one.placeholder, one.value))
-        # An echo of the whole field would otherwise give the value away to anybody who can decode base64.
-        injected[changed.partition(b" ")[2]] = value.partition(b" ")[2].strip()
-        return name, changed
+        return name, scheme + b" " + base64.b64encode(plain.replace(one.placeholder, one.value))
     return name, value.replace(one.placeholder, one.value)
 
 
@@ -342,16 +347,3 @@ def _basic(value: bytes) -> tuple[bytes, bytes]:
         return scheme, base64.b64decode(encoded.strip() + b"==", validate=False)
     except binascii.Error:
         return b"", b""
-
-
-def _spellings(value: bytes, placeholder: bytes) -> dict[bytes, bytes]:
-    """How a value may come back (plainly, in JSON, in an address), each with what to put in its place."""
-    in_json = json.dumps(value.decode()).encode()[1:-1]
-    ways = {
-        value,
-        in_json,
-        in_json.replace(b"/", b"\\/"),
-        quote(value, safe="").encode(),
-        quote(value).encode(),
-    }
-    return dict.fromkeys(sorted(ways, key=len, reverse=True), placeholder)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from sandbox.config.model import Secret
 
-MAX_VALUE = 64 * 1024
+MAX_VALUE = 16 * 1024
+SHORTEST = 8  # shorter ones turn up by chance, and would be replaced wherever they do
 COMMAND_TIMEOUT = 30
 PLACES = ("header", "query", "body")
 
@@ -30,7 +31,7 @@ def _value(secret: Secret, path: str) -> str:
         raise ConfigError("names no host it may be sent to: add `hosts`", path=path)
     for place in secret.places:
         if place not in PLACES:
-            raise ConfigError(f"must be one of {', '.join(PLACES)}, not {place!r}", path=f"{path}.in")
+            raise ConfigError(f"must be one of {', '.join(PLACES)}", path=f"{path}.in")
     if secret.value is not None:
         value = secret.value
     elif secret.from_env is not None:
@@ -39,11 +40,35 @@ def _value(secret: Secret, path: str) -> str:
         value = _from_file(secret.from_file, f"{path}.from_file")
     else:
         value = _from_command(secret.from_command or [], f"{path}.from_command")
-    if not value:
-        raise ConfigError("is empty", path=path)
-    if len(value) > MAX_VALUE or any(letter in value for letter in "\r\n\0"):
-        raise ConfigError("must be a single line without control characters: it goes into a header", path=path)
+    problem = unusable(value)
+    if problem is not None:
+        raise ConfigError(problem, path=path)
     return value
+
+
+def unusable(value: str) -> str | None:
+    """Why a value cannot be one, without saying what it holds; None when it can. Whatever passes here fits into a
+    header, and comes out of one as it went in."""
+    if not value:
+        return "is empty"
+    if len(value) > MAX_VALUE:
+        return f"is longer than {MAX_VALUE} characters"
+    if not all(" " <= letter <= "~" for letter in value):
+        return "must be a single line of printable ASCII characters: it goes into a header"
+    if value.strip() != value:
+        return "begins or ends with a space, which would be lost in a header"
+    if len(value) < SHORTEST:
+        return f"is too short to be told from other text: at least {SHORTEST} characters"
+    return None
+
+
+def _shown(name: str, *, path: bool = False) -> str:
+    """What somebody wrote where the name of a variable, file or program belongs; nothing, when it could be the value
+    itself."""
+    from sandbox.config.variables import secret_value
+
+    looks_right = name.startswith(("/", "~", "./", "../")) if path else name.isidentifier() and name.isupper()
+    return f" {name!r}" if looks_right and not secret_value(name) else ""
 
 
 def _from_env(name: str, path: str) -> str:
@@ -51,7 +76,7 @@ def _from_env(name: str, path: str) -> str:
 
     value = os.environ.get(name)
     if value is None:
-        raise ConfigError(f"the environment has no variable {name!r}", path=path)
+        raise ConfigError(f"the environment has no variable{_shown(name) or ' of that name'}", path=path)
     return value
 
 
@@ -62,7 +87,9 @@ def _from_file(name: str, path: str) -> str:
         with open(os.path.expanduser(name), "rb") as file:
             data = file.read(MAX_VALUE + 2)
     except OSError as problem:
-        raise ConfigError(f"cannot read {name!r}: {problem.strerror}", path=path) from None
+        raise ConfigError(
+            f"cannot read{_shown(name, path=True) or ' that file'}: {problem.strerror}", path=path
+        ) from None
     return _text(data, path)
 
 
@@ -78,11 +105,13 @@ def _from_command(command: list[str], path: str) -> str:
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT, check=False
         )
     except OSError as problem:
-        raise ConfigError(f"cannot run {command[0]!r}: {problem.strerror}", path=path) from None
+        raise ConfigError(
+            f"cannot run{_shown(command[0], path=True) or ' that program'}: {problem.strerror}", path=path
+        ) from None
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"{command[0]!r} did not finish in {COMMAND_TIMEOUT} s", path=path) from None
+        raise ConfigError(f"the program did not finish in {COMMAND_TIMEOUT} s", path=path) from None
     if done.returncode:
-        raise ConfigError(f"{command[0]!r} failed with status {done.returncode}", path=path)
+        raise ConfigError(f"the program failed with status {done.returncode}", path=path)
     return _text(done.stdout, path)
 
 

@@ -73,6 +73,7 @@ class Watch:
         self._interception: Interception | None = None
         self._generation: Generation | None = None
         self._authority: Authority | None = None
+        self.had_secrets = bool(network.secrets)  # for ever: a placeholder that was given out stays blocked
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -173,10 +174,11 @@ class Watch:
             if self._interception is not None:
                 self._interception.update(network)
             self.network, self._policy = network, policy
+            self.had_secrets = self.had_secrets or bool(network.secrets)
 
     def _may_intercept(self) -> bool:
         network = self.network
-        ruled = bool(network.http.allow or network.http.deny or network.secrets)
+        ruled = bool(network.http.allow or network.http.deny or self.had_secrets)
         hooked = any(getattr(self.hooks, name, None) for name in HOOKS)  # an object may have hooks for files alone
         return ruled or network.intercept or network.policy_script is not None or hooked
 

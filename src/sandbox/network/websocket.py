@@ -97,6 +97,8 @@ class Relay:
             reading.receive_data(data)
             out = b""
             for event in reading.events():
+                if isinstance(event, CloseConnection | Ping | Pong):
+                    event = self._control(event, outgoing)
                 if isinstance(event, CloseConnection):
                     await sink.write(out + writing.send(event))
                     await source.write(reading.send(event.response()))
@@ -111,6 +113,17 @@ class Relay:
             if out:
                 await sink.write(out)
             data = await source.read()
+
+    def _control(self, event: CloseConnection | Ping | Pong, outgoing: bool) -> CloseConnection | Ping | Pong:
+        """A control frame as it may be passed on. Raises Denied."""
+        payload = (event.reason or "").encode() if isinstance(event, CloseConnection) else bytes(event.payload)
+        if outgoing:
+            self._guard.refuse_in(payload)
+            return event
+        payload = self._guard.scrubbed(payload)
+        if isinstance(event, CloseConnection):
+            return CloseConnection(event.code, payload.decode() or None)
+        return type(event)(payload)
 
     async def _refuse(self, problem: Denied) -> None:
         reason = problem.reason.encode()[:120].decode(errors="ignore")

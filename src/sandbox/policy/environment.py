@@ -67,18 +67,31 @@ class EnvFilter:
         kept.update(self.set)
         return kept
 
-    def redacted(self, words: Sequence[str] | None, environment: Mapping[str, str]) -> list[str] | None:
-        """A command as it may be kept and shown: without values that tenants do not get because they are secrets."""
+    def redacted(
+        self, words: Sequence[str] | None, environment: Mapping[str, str], more: Sequence[str] = ()
+    ) -> list[str] | None:
+        """A command as it may be kept and shown: without values that tenants do not get because they are secrets,
+        without those that were set for them though they look like some, and without `more`."""
         secrets = [
             value
             for name, value in environment.items()
             if len(value) >= SHORTEST_SECRET and self.check(name, value).rule == "environment.filter_secrets"
         ]
+        secrets += [*secrets_of(self.set), *more]
         return None if words is None else [_without(word, secrets) for word in words]
 
 
+def secrets_of(environment: Mapping[str, str]) -> list[str]:
+    """The values that are secrets by their names or looks."""
+    return [
+        value
+        for name, value in environment.items()
+        if len(value) >= SHORTEST_SECRET and (secret_word(name) is not None or secret_value(value))
+    ]
+
+
 def _without(word: str, secrets: list[str]) -> str:
-    for secret in secrets:
+    for secret in sorted(secrets, key=len, reverse=True):  # one may begin another
         word = word.replace(secret, "[redacted]")
     return word
 

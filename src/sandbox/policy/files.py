@@ -29,6 +29,10 @@ PROTECTED = (
     ".mcp.json", ".vscode/", ".idea/", ".claude/", ".git/hooks/", ".git/config",
     ".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".envrc", ".git/config.worktree", ".git/modules/**/config",
     ".git/modules/**/hooks/", ".cursor/", ".sandbox/", ".uds/", ".srt-settings.json",
+    # Other editors, debuggers and shells that read a project's own files when it is opened or entered.
+    ".zed/", ".helix/", ".fleet/", ".devcontainer/", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc",
+    ".dir-locals.el", ".dir-locals-2.el", ".gdbinit", ".lldbinit", ".pdbrc", ".Rprofile", ".irbrc", ".pryrc", ".rvmrc",
+    "*.code-workspace", ".hg/hgrc", ".jj/repo/config.toml",
     # Where git finds the repository's config and hooks, when it is not where the repository is.
     ".git/commondir", ".git/modules/**/commondir", ".git/worktrees/*/commondir", ".git/worktrees/*/config.worktree",
 )  # fmt: skip

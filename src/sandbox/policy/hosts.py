@@ -139,8 +139,11 @@ def _hint(text: str, problem: str) -> str:
 class HostSet:
     """Entries prepared for asking: names and suffixes by dictionary, networks in order."""
 
-    def __init__(self, entries: Iterable[str], path: str = "", *, raw: bool = False) -> None:
-        """`raw` says whether entries may begin with `tcp:`, which only makes sense where something is allowed."""
+    def __init__(
+        self, entries: Iterable[str], path: str = "", *, raw: bool = False, near_secret: bool = False
+    ) -> None:
+        """`raw` says whether entries may begin with `tcp:`, which only makes sense where something is allowed. Raises
+        ConfigError; with `near_secret` without the entry itself, which may be a secret in the wrong place."""
         self._names: dict[str, list[HostPattern]] = {}
         self._networks: list[HostPattern] = []
         self.patterns: list[HostPattern] = []
@@ -150,7 +153,9 @@ class HostSet:
                 if one.raw and not raw:
                     raise ConfigError(f"{text!r}: 'tcp:' is for network.allowed_hosts; leave it out here")
             except ConfigError as problem:
-                raise ConfigError(problem.problem, path=f"{path}[{at}]" if path else "") from None
+                said = "is not a host; the spellings are those of network.allowed_hosts"
+                where = f"{path}[{at}]" if path else ""
+                raise ConfigError(said if near_secret else problem.problem, path=where) from None
             self.patterns.append(one)
             if one.network is None:
                 self._names.setdefault(one.host, []).append(one)

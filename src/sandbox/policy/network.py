@@ -28,7 +28,9 @@ class NetworkPolicy:
         self._denied = HostSet(network.denied_hosts, "network.denied_hosts")
         self._http = HttpRules(network.http.allow, network.http.deny)
         self._secret_hosts = HostSet(
-            (host for secret in network.secrets.values() for host in secret.hosts), "network.secrets.*.hosts"
+            (host for secret in network.secrets.values() for host in secret.hosts),
+            "network.secrets.*.hosts",
+            near_secret=True,
         )
         # The inside's own loopback cannot be taken away; what the word can mean is the host's.
         self._localhost_ports = frozenset(network.localhost_ports if network.allow_localhost else ())

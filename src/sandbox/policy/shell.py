@@ -7,12 +7,8 @@ name, a construct we do not know — raises `Unclear`, and the guard then says n
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 # Words that begin or join compound commands; what follows them is a command again.
-_JOINING = frozenset(("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}", "time"))
+_JOINING = frozenset(("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}"))
 _UNSUPPORTED = frozenset(("case", "esac", "function", "select", "coproc", "[["))
 _DEEPEST = 20
 
@@ -22,16 +18,19 @@ class Unclear(Exception):
 
 
 class Command:
-    """One simple command: `words` (None for one computed at run time), files it writes to, whether it sets
-    variables.
+    """One simple command: `words` (None for one computed at run time) and `raw`, the same as they were written; files
+    it reads from and writes to by redirection; whether it sets variables, and whether its input is in the text.
     """
 
-    __slots__ = ("words", "writes", "assigns")
+    __slots__ = ("words", "raw", "reads", "writes", "assigns", "fed")
 
     def __init__(self) -> None:
         self.words: list[str | None] = []
+        self.raw: list[str] = []
+        self.reads: list[str | None] = []
         self.writes: list[str | None] = []
         self.assigns = False
+        self.fed = False
 
     def __repr__(self) -> str:
         return f"Command({self.words}, writes={self.writes}, assigns={self.assigns})"
@@ -43,7 +42,8 @@ def commands(text: str) -> list[Command]:
         raise Unclear("a NUL character")
     parser = _Parser(text)
     parser.run("")
-    return [command for command in parser.found if command.words or command.writes or command.assigns]
+    found = parser.found
+    return [one for one in found if one.words or one.reads or one.writes or one.assigns]
 
 
 class _Parser:
@@ -128,6 +128,7 @@ class _Parser:
             command.assigns = True
             return command
         command.words.append(word)
+        command.raw.append(raw)
         return command
 
     def word(self) -> str | None:
@@ -237,8 +238,16 @@ class _Parser:
         if operator in ("<<", "<<-"):
             plain = raw.strip("'\"").replace("\\", "")
             self.heredocs.append((plain, plain != raw, operator == "<<-"))
-        elif ">" in operator and not (operator.endswith("&") and raw.rstrip("-").isdigit()) and word != "/dev/null":
-            command.writes.append(word)
+            command.fed = True
+        elif operator == "<<<":
+            command.fed = True
+        elif operator.endswith("&") and raw.rstrip("-").isdigit():
+            pass  # another descriptor
+        elif word != "/dev/null":
+            if ">" in operator:
+                command.writes.append(word)
+            if "<" in operator:
+                command.reads.append(word)
 
     def read_heredocs(self) -> None:
         for end, quoted, tabs in self.heredocs:
@@ -263,31 +272,3 @@ class _Parser:
 def _assigns(raw: str) -> bool:
     name = raw.split("=", 1)[0].removesuffix("+").split("[")[0]
     return "=" in raw and name.isidentifier()
-
-
-_WRAPPERS = frozenset(("sudo", "doas", "env", "command", "builtin", "exec", "nohup", "nice", "time", "timeout", "xargs",
-                       "setsid", "stdbuf", "ionice", "unbuffer", "busybox"))  # fmt: skip
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "eval"))
-
-
-def unwrapped(command: Command) -> Iterator[list[str | None]]:
-    """The command and what it would run in turn, as far as the text says: `sudo rm`, `env -i rm`, `bash -c
-    'rm'`.
-    """
-    words = command.words
-    yield words
-    for at in range(len(words)):
-        name = (words[at] or "").rsplit("/", 1)[-1]
-        if name in _WRAPPERS:
-            # Options and their values cannot be told apart without knowing each program: every tail is a
-            # candidate.
-            for start in range(at + 1, len(words)):
-                yield words[start:]
-            return
-        if name in _SHELLS:
-            for word in words[at + 1 :]:
-                if word and not word.startswith("-"):
-                    for inner in commands(word):
-                        yield from unwrapped(inner)
-            return
-        return

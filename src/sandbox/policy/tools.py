@@ -15,7 +15,8 @@ import posixpath
 from sandbox.config.patterns import Patterns
 from sandbox.config.variables import glob
 from sandbox.policy.decision import Decision
-from sandbox.policy.shell import Command, Unclear, commands, unwrapped
+from sandbox.policy.shell import Command, Unclear, commands
+from sandbox.policy.wrappers import programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ class ToolGuard:
     def check(self, tool: str, input: Mapping[str, object] | None = None) -> Decision:
         """Whether `tool` may be called with `input`."""
         given = input or {}
-        if tool in SHELL and (self._restricted(tool) or any(one.arguments for one in self.disallowed)):
+        about = any(one.arguments and one.names(tool, loosely=True) for one in self.disallowed)
+        if tool in SHELL and (about or self._restricted(tool)):
             return self._check_shell(tool, str(given.get("command", "")))
         for pattern in self.disallowed:
             if pattern.names(tool, loosely=True) and self._fits(pattern, given, strict=False):
@@ -130,22 +132,30 @@ class ToolGuard:
                 return Decision(False, "tools.disallowed", f"Tool is disallowed: {pattern.text}")
         try:
             found = commands(line)
-            inner = [words for command in found for words in unwrapped(command)]
+            refused = self._disallowed(tool, found)
         except Unclear as problem:
             return Decision(False, "tools.shell", f"The command cannot be judged: {problem}")
-        for pattern in self.disallowed:
-            if pattern.names(tool, loosely=True):
-                for words in inner:
-                    if any(_begins(words, argument, exact_name=False) for argument in pattern.arguments):
-                        return Decision(False, "tools.disallowed", f"Command is disallowed: {pattern.text}")
+        if refused is not None:
+            return Decision(False, "tools.disallowed", f"Command is disallowed: {refused.text}")
         for allowed in self.allowed:
             mine = [one for one in allowed if one.names(tool, loosely=False)]
             if any(not one.arguments for one in mine):
                 continue
-            refused = self._refused(found, mine)
-            if refused is not None:
-                return Decision(False, "tools.allowed", f"{refused}; allowed: {_listed(allowed)}")
+            why = self._refused(found, mine)
+            if why is not None:
+                return Decision(False, "tools.allowed", f"{why}; allowed: {_listed(allowed)}")
         return Decision(True, "tools.allowed", "Every command is allowed")
+
+    def _disallowed(self, tool: str, found: list[Command]) -> ToolPattern | None:
+        """The pattern that disallows a command of the line, or one that it runs in turn. Raises Unclear."""
+        patterns = [one for one in self.disallowed if one.names(tool, loosely=True)]
+        if not patterns:
+            return None
+        for words in (words for command in found for words in programs(command)):
+            for pattern in patterns:
+                if any(_may_begin(words, argument) for argument in pattern.arguments):
+                    return pattern
+        return None
 
     def _refused(self, found: list[Command], patterns: list[ToolPattern]) -> str | None:
         """Why the line is not covered by `patterns`; None when it is."""
@@ -154,7 +164,7 @@ class ToolGuard:
         for command in found:
             if command.assigns:
                 return "A command with variables set for it can run other programs"
-            if not any(_begins(command.words, arg, exact_name=True) for one in patterns for arg in one.arguments):
+            if not any(_begins(command.words, arg) for one in patterns for arg in one.arguments):
                 shown = " ".join(word or "…" for word in command.words)
                 return f"Command is not among the allowed ones: {shown}"
             for target in command.writes:
@@ -185,24 +195,55 @@ class ToolGuard:
         return any(pattern.match("/".join(names[:end]), end < len(names)) for end in range(1, len(names) + 1))
 
 
-def _begins(words: list[str | None], argument: str, *, exact_name: bool) -> bool:
-    """Whether the command is one that `git:*`, `git:diff`, `git diff:*` or `npm test` means."""
+def _begins(words: list[str | None], argument: str) -> bool:
+    """Whether the command is, for certain, one that `git:*`, `git:diff`, `git diff:*` or `npm test` means."""
     if not words:
         return False
-    name = words[0] if exact_name else (words[0] or "").rsplit("/", 1)[-1]
-    actual = [name, *words[1:]]
+    wanted = _wanted(argument)
     if ":" in argument:
-        head, _, rest = argument.partition(":")
-        wanted = head.split() + ([] if rest in ("*", "") else rest.removesuffix("*").split())
-        return len(actual) >= len(wanted) > 0 and actual[: len(wanted)] == wanted
+        return len(words) >= len(wanted) > 0 and words[: len(wanted)] == wanted
     if "*" in argument:
-        wanted = argument.split()
         return (
-            all(word is not None for word in actual[: len(wanted)])
-            and glob(argument, " ".join(word or "" for word in actual))
-            and glob(wanted[0], name or "")
+            all(word is not None for word in words[: len(wanted)])
+            and glob(argument, " ".join(word or "" for word in words))
+            and glob(wanted[0], words[0] or "")
         )
-    return actual == argument.split() if exact_name else actual[: len(argument.split())] == argument.split()
+    return words == wanted
+
+
+def _may_begin(words: list[str | None], argument: str) -> bool:
+    """Whether the command may be one that the pattern means: for refusing, so a computed word may be any word, a path
+    is its last name, and options may stand before a subcommand (`git -C . push`).
+    """
+    wanted = _wanted(argument)
+    if not words or not wanted or not _may_be((words[0] or "").rsplit("/", 1)[-1], wanted[0]):
+        return False
+    return _follows(words[1:], wanted[1:])
+
+
+def _follows(words: list[str | None], wanted: list[str]) -> bool:
+    """Whether `words` may begin with `wanted`, behind options with or without a value."""
+    starts = [0]
+    at = 0
+    while at < len(words) and (words[at] is None or (words[at] or "").startswith("-")):
+        starts += [at + 1, at + 2]
+        at += 1 if at + 1 < len(words) and (words[at + 1] or "-").startswith("-") else 2
+    return any(
+        len(words) - start >= len(wanted) and all(map(_may_be, words[start : start + len(wanted)], wanted))
+        for start in starts
+    )
+
+
+def _may_be(word: str | None, wanted: str) -> bool:
+    return word is None or glob(wanted, word)
+
+
+def _wanted(argument: str) -> list[str]:
+    """The words that a shell pattern begins with."""
+    head, colon, rest = argument.partition(":")
+    if not colon:
+        return argument.split()
+    return head.split() + ([] if rest in ("*", "") else rest.removesuffix("*").split())
 
 
 def _reads(argument: str) -> bool:

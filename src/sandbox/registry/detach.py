@@ -57,10 +57,20 @@ class Background:
 
 
 def detach(own: Callable[[Background], int]) -> int:
-    """Runs `own` in a process of its own session; prints the id when it has called `started`, and returns.
+    """Runs `own` in the background (`start`); prints the id, or why there is none. Returns the exit status for that."""
+    status, text = start(own)
+    if status == 0:
+        print(text)
+    else:
+        print(f"sandbox: {text}", file=sys.stderr)
+    return status
+
+
+def start(own: Callable[[Background], int]) -> tuple[int, str]:
+    """Runs `own` in a process of its own session; returns when it has called `started`: 0 and the id.
 
     Must be called before the process has threads. `own` calls `started` (or `failed`) exactly once; an exception before
-    that counts as `failed`. Returns the exit status for the one in front: 0 when the command started.
+    that counts as `failed`. Then the status is another, and the text is the reason.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -81,11 +91,9 @@ def detach(own: Callable[[Background], int]) -> int:
     os.close(answers)
     status, _space, text = answer.decode("utf-8", "replace").partition(" ")
     if status == "0":
-        print(text)
-        return 0
+        return 0, text
     reason = "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
-    print(f"sandbox: {reason or 'the sandbox ended before it had started'}", file=sys.stderr)
-    return int(status or _NOT_STARTED)
+    return int(status or _NOT_STARTED), reason or "the sandbox ended before it had started"
 
 
 def _behind(own: Callable[[Background], int], background: Background) -> NoReturn:

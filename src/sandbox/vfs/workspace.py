@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from sandbox.config.trees import remove_tree
 from sandbox.config.whole import write_whole
 from sandbox.errors import NotFound, SandboxError
+from sandbox.guards.git_apply import risky
 from sandbox.vfs.beneath import parent_of
 from sandbox.vfs.carry import (
     MovedOn,
@@ -81,7 +82,10 @@ class Workspace:
         """What differs from the host's files as they are now."""
         with self._layers() as (upper, project):
             found = list(changes(upper, project)) if upper is not None else []
+        would_run = risky(os.path.join(self.directory, "upper"), self.root, [change.path for change in found])
         for change in found:
+            if change.risk is None and change.path in would_run:
+                change.risk = "git on the host would run or obey it"
             if change.conflict is None:
                 change.conflict = self._conflict(change)
         return found

@@ -89,12 +89,12 @@ def refused(why: str) -> Callable[[object], dict[str, Any]]:
 def text_list(value: object) -> list[str]:
     """A list of text, or a ConfigError."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ConfigError(f"must be a list of text, not {value!r}")
+        raise ConfigError("must be a list of text")
     return value
 
 
 def boolean(value: object) -> bool:
     """True or false, or a ConfigError."""
     if not isinstance(value, bool):
-        raise ConfigError(f"must be true or false, not {value!r}")
+        raise ConfigError("must be true or false")
     return value

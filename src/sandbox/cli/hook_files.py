@@ -1,0 +1,167 @@
+"""Which files a tool call of Claude Code names, and whether it may: judged by path, with links resolved.
+
+These tools run on the host, not behind the walls, so they get what the walls would show: the same rules by name, and
+the same covers by identity (hard links, and what a blocked link leads to).
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.policy.decision import Decision
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from sandbox.config.layers import Resolved
+    from sandbox.engines.masks import Mask
+
+READS = ("Read", "Glob", "Grep", "LS", "NotebookRead")
+_KEYS = ("file_path", "notebook_path", "path")
+# Keys of other tools (MCP servers', say) that hold a path, by a part of the key.
+_KEY_PARTS = ("path", "file", "uri", "dir", "folder", "root", "source", "destination", "target", "location")
+_READING = ("read", "get", "list", "search", "find", "view", "show", "stat", "info", "fetch", "query", "tree")
+_MOST = 1000
+
+
+class FileJudge:
+    """The file rules of one project, for calls made in `cwd`."""
+
+    def __init__(self, resolved: Resolved, cwd: str) -> None:
+        from sandbox.policy.files import FileGuard
+
+        self.filesystem = resolved.config.filesystem
+        self.cwd = cwd
+        self.guard = FileGuard(self.filesystem, home=os.path.expanduser("~"))
+        self._covered: dict[str, Mask] | None = None
+
+    def call(self, tool: str, given: dict[str, Any]) -> Decision | None:
+        """Why the call is refused; None when no file stands against it."""
+        for path, operation in self._named(tool, given):
+            decision = self.path(path, operation)
+            if not decision:
+                return decision
+        if tool == "Glob":
+            return self._glob(given)
+        return self._grep(given) if tool == "Grep" else None
+
+    def path(self, path: str, operation: str) -> Decision:
+        """By its name, by what the name leads to, and by what the walls cover: the strictest of the three."""
+        absolute = self.absolute(path)
+        real = os.path.realpath(absolute)
+        for one in (absolute, real):
+            decision = self.guard.check(one, operation)
+            if decision.rule == "own-scratch" and not self._agents_own(one):
+                # Inside it would be the sandbox's own; this tool would reach the host's.
+                return Decision(False, "outside-project-root", "Outside project root")
+            if not decision:
+                return decision
+        mask = self._cover_of(real)
+        if mask is not None:
+            return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {mask.rule}")
+        return decision
+
+    def absolute(self, path: str) -> str:
+        """The path as the tool would take it. Relative ones are the call's directory's, not the project's."""
+        if path.lower().startswith("file:"):
+            from urllib.parse import unquote, urlsplit
+
+            path = unquote(urlsplit(path).path)
+        return os.path.normpath(os.path.join(self.cwd, os.path.expanduser(path)))
+
+    def _named(self, tool: str, given: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        known = "__" not in tool
+        reads = tool in READS or (not known and any(word in tool.lower() for word in _READING))
+        for key, value in _texts(given, ""):
+            if known and tool in (*READS, "Write", "Edit", "MultiEdit", "NotebookEdit"):
+                named = key in _KEYS
+            else:
+                parts = any(part in key.lower() for part in _KEY_PARTS)
+                named = self._is_path(value) if not parts else "://" not in value or value.lower().startswith("file:")
+            if named and value:
+                yield value, "read" if reads else "write"
+
+    def _is_path(self, value: str) -> bool:
+        """Whether a text under some other key is a path all the same."""
+        if len(value) > 4096 or "\n" in value or "\0" in value:
+            return False
+        if value.lower().startswith(("/", "~/", "./", "../", "file:")):
+            return " " not in value or os.path.lexists(self.absolute(value))
+        return value not in (".", "") and os.path.lexists(self.absolute(value))
+
+    def _glob(self, given: dict[str, Any]) -> Decision | None:
+        """A pattern leads where its plain beginning says, and up by `..`."""
+        pattern = str(given.get("pattern") or "")
+        names = pattern.split("/")
+        plain = next((at for at, name in enumerate(names) if any(sign in name for sign in "*?[{")), len(names))
+        if ".." in names[plain:]:
+            return Decision(False, "outside-project-root", "Outside project root")
+        base = str(given.get("path") or ".")
+        decision = self.path(
+            os.path.join(base, "/".join(names[:plain]) or ("/" if pattern.startswith("/") else ".")), "read"
+        )
+        return None if decision else decision
+
+    def _grep(self, given: dict[str, Any]) -> Decision | None:
+        """It prints what it finds: refused where a blocked file lies in its reach."""
+        base = os.path.realpath(self.absolute(str(given.get("path") or ".")))
+        glob = str(given.get("glob") or "")
+        for mask in self.covered().values():
+            if (mask.path + "/").startswith(base.rstrip("/") + "/") and self._reaches(glob, base, mask):
+                shown = os.path.relpath(mask.path, self.guard.root)
+                return Decision(
+                    False,
+                    "sensitive-file-pattern",
+                    f"The search would read {shown} (blocked pattern: {mask.rule}); search with grep in Bash instead, "
+                    "where blocked files cannot be read",
+                )
+        return None
+
+    def _reaches(self, glob: str, base: str, mask: Mask) -> bool:
+        if not glob or mask.is_dir or any(sign in glob for sign in "{}!, \\["):
+            return True
+        from sandbox.config.patterns import Patterns
+
+        return Patterns([glob]).match(os.path.relpath(mask.path, base), False) is not None
+
+    def covered(self) -> dict[str, Mask]:
+        """What the walls would cover, looked for once."""
+        if self._covered is None:
+            from sandbox.engines.masks import SOCKET, find
+
+            tops = [self.guard.root, *self.guard.allow_read, *self.guard.allow_write]
+            found = find(self.filesystem, [top for top in map(os.path.realpath, tops) if os.path.exists(top)])
+            self._covered = {path: mask for path, mask in found.masks.items() if mask.rule != SOCKET}
+        return self._covered
+
+    def _cover_of(self, real: str) -> Mask | None:
+        covered = self.covered()
+        while real not in ("/", ""):
+            if real in covered:
+                return covered[real]
+            real = os.path.dirname(real)
+        return None
+
+    def _agents_own(self, path: str) -> bool:
+        """Where Claude Code keeps the output of background commands, for its own tools to read."""
+        return path.startswith(f"/tmp/claude-{os.getuid()}/")
+
+
+def _texts(value: object, key: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Every text in a call's input, with the key it stands under. Raises SandboxError when there is no end of them."""
+    from sandbox.errors import SandboxError
+
+    if depth > 20:
+        raise SandboxError("the tool's input is nested too deeply to be judged")
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _texts(inner, str(name), depth + 1)
+    elif isinstance(value, list):
+        for count, inner in enumerate(value):
+            if count > _MOST:
+                raise SandboxError("the tool's input is too long to be judged")
+            yield from _texts(inner, key, depth + 1)

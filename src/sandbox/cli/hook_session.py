@@ -1,0 +1,274 @@
+"""One sandbox for one session of Claude Code, and the proof that its commands run in there.
+
+    ~/.sandbox/hook/
+        sessions/<key>/vm            the id of the sandbox that the session's commands run in
+        sessions/<key>/calls/<name>  a command that was judged and has not been run yet: its hash
+        sessions/<key>/broken        a command of this session ran outside: no further one is allowed
+        proved/<fingerprint>         this Claude Code, with these settings, was seen to run what the hook answered
+
+The hook's answer replaces the command (`updatedInput`). Claude Code drops that silently in some versions, and when
+another hook answers too; then the command would run on the host, and approved. So nothing but `true` is approved until
+a replaced command was seen to arrive here, and each later one that does not arrive ends the session's commands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+
+from sandbox.config.home import home
+from sandbox.errors import SandboxError
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from sandbox.config.layers import Resolved
+    from sandbox.config.model import Config
+    from sandbox.registry.detach import Background
+
+IDLE = 6 * 3600.0  # seconds without a command after which the sandbox ends; the next command starts another
+_STARTING = 10.0  # seconds
+_SHELL_NAMES = ("sh", "dash", "bash", "zsh", "ksh", "busybox")
+
+
+class Session:
+    """What is kept of one session of Claude Code in one project."""
+
+    def __init__(self, key: str) -> None:
+        if len(key) != 32 or not set(key) <= set("0123456789abcdef"):
+            raise SandboxError("the session's key is not one of ours")
+        self.key = key
+        self.path = f"{home()}/hook/sessions/{key}"
+
+    @classmethod
+    def of(cls, call: dict[str, Any], project: str) -> Session:
+        """The session that a call belongs to. Raises SandboxError when the call does not say."""
+        if not isinstance(call.get("session_id"), str) or not call["session_id"]:
+            raise SandboxError("the hook's input names no session")
+        whole = "\0".join((call["session_id"], os.path.realpath(project)))
+        return cls(hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:32])
+
+    # -- the sandbox
+
+    def ready(self, resolved: Resolved, agent: str | None) -> None:
+        """Returns when the session's sandbox runs. Raises SandboxError with the reason when it cannot be had."""
+        import fcntl
+
+        os.makedirs(f"{self.path}/calls", 0o700, exist_ok=True)
+        lock = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self._runs():
+                from sandbox.registry.detach import start
+
+                watched = agents_process()
+                status, text = start(lambda background: _own(resolved, agent, background, watched, self, lock))
+                if status != 0:
+                    raise SandboxError(f"the sandbox for this session cannot be started: {text}")
+                _write(f"{self.path}/vm", text)
+        finally:
+            os.close(lock)
+
+    def _runs(self) -> bool:
+        from sandbox.errors import NotFound
+        from sandbox.registry.vms import get_vm
+
+        try:
+            return get_vm(self.vm()).running
+        except (NotFound, OSError):
+            return False
+
+    def vm(self) -> str:
+        """The id of the sandbox. Raises OSError when there is none."""
+        with open(f"{self.path}/vm", encoding="ascii") as file:
+            return file.read().strip()
+
+    def end(self) -> None:
+        """Ends the sandbox and forgets the session."""
+        from sandbox.errors import NotFound
+        from sandbox.registry.vms import kill_vm
+
+        try:
+            kill_vm(self.vm())
+        except (NotFound, SandboxError, OSError):
+            pass  # it has ended by itself
+        self.forget()
+
+    def forget(self) -> None:
+        """Deletes what is kept of the session."""
+        from sandbox.config.trees import remove_tree
+
+        try:
+            remove_tree(self.path)
+        except OSError:
+            pass
+
+    # -- calls: judged, then run, each once
+
+    def expect(self, name: str, command: str, proof: str) -> None:
+        """A command was judged; it will be run under this name, which is the proof that it was replaced."""
+        _write(f"{self.path}/proof", os.path.basename(proof))
+        _write(f"{self.path}/calls/{_safe(name)}", _hash(command))
+
+    def take(self, name: str, command: str) -> None:
+        """It is run now. Raises SandboxError when it is not the very command that was judged, or was run already."""
+        file = f"{self.path}/calls/{_safe(name)}"
+        try:
+            with open(file, encoding="ascii") as expected:
+                same = expected.read() == _hash(command)
+            os.unlink(file)
+        except OSError:
+            same = False
+        if not same:
+            raise SandboxError("this command was not judged by the hook: it is not run")
+        os.utime(f"{self.path}/vm")
+        with open(f"{self.path}/proof", encoding="ascii") as proof:
+            prove(proof.read())
+
+    def missed(self, name: str, ran: dict[str, Any]) -> bool:
+        """Whether a command that Claude Code says it ran, with this input, was never run here."""
+        import time
+
+        if f" hook exec {self.key} " in str(ran.get("command")):
+            return False  # ours, though it may have been stopped before it arrived
+        until = time.monotonic() + (_STARTING if ran.get("run_in_background") else 0)
+        while os.path.exists(f"{self.path}/calls/{_safe(name)}"):
+            if time.monotonic() >= until:
+                return True
+            time.sleep(0.05)  # a background command is reported before it has started
+        return False
+
+    @property
+    def broken(self) -> bool:
+        return os.path.exists(f"{self.path}/broken")
+
+    def spoil(self) -> None:
+        """A command ran outside."""
+        _write(f"{self.path}/broken", "")
+
+
+def proof(call: dict[str, Any], project: str) -> str:
+    """The file that says that this Claude Code, with these settings, runs what the hook answers."""
+    from sandbox.cli.hook_settings import claude_settings
+
+    seen: list[object] = [os.environ.get("AI_AGENT") or call.get("session_id"), sys.executable]
+    for settings in claude_settings(project):
+        seen += [settings[key] for key in ("hooks", "enabledPlugins", "disableAllHooks") if key in settings]
+    return f"{proofs()}/{_hash(json.dumps(seen, sort_keys=True))[:32]}"
+
+
+def proofs() -> str:
+    return f"{home()}/hook/proved"
+
+
+def prove(name: str) -> None:
+    os.makedirs(proofs(), 0o700, exist_ok=True)
+    _write(f"{proofs()}/{os.path.basename(name)}", "")
+
+
+def agents_process() -> int:
+    """Claude Code itself: the nearest process above us that is no shell."""
+    pid = os.getppid()
+    for _step in range(4):
+        try:
+            name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            return pid
+        if name not in _SHELL_NAMES or parent <= 1:
+            return pid
+        pid = parent
+    return pid
+
+
+def _own(
+    resolved: Resolved, agent: str | None, background: Background, watched: int, session: Session, lock: int
+) -> int:
+    """The owner's life: until Claude Code ends, the sandbox is killed, or nothing was run for long."""
+    from sandbox.cli.run import tell_ignored
+    from sandbox.sandbox import Sandbox
+
+    os.close(lock)
+    pidfd = os.pidfd_open(watched)
+    _with_agent(resolved.config, agent, resolved.config.filesystem.root)
+    with Sandbox(resolved.config, command=["claude-code"]) as sandbox:
+        background.print_to(sandbox.log)
+        tell_ignored(resolved, sandbox.record)
+        sandbox.record.agent = agent or "claude-code"
+        ended, tell = os.pipe()
+        sandbox.on_event(lambda event: os.write(tell, b".") if _stopped(event) else None)
+        background.started(sandbox.id)
+        _wait(pidfd, ended, session)
+    if _ready(pidfd):
+        session.forget()  # Claude Code has ended, perhaps without saying so
+    return 0
+
+
+def _stopped(event: dict[str, Any]) -> bool:
+    details = event.get("lifecycle")
+    return isinstance(details, dict) and details.get("state") == "stopped"
+
+
+def _wait(agent: int, ended: int, session: Session) -> None:
+    import select
+    import time
+
+    poll = select.poll()
+    poll.register(agent, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    left = IDLE
+    while left > 0 and not poll.poll(min(left, 600) * 1000):
+        try:
+            left = os.stat(f"{session.path}/vm").st_mtime + IDLE - time.time()
+        except OSError:
+            return  # the session was ended
+
+
+def _ready(descriptor: int) -> bool:
+    import select
+
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def _with_agent(config: Config, agent: str | None, project: str) -> None:
+    if agent is not None:
+        from sandbox.cli.agent import guard, project_onto_walls
+        from sandbox.config.agents import find
+
+        project_onto_walls(config, guard(find(project, agent), config))
+
+
+def _safe(name: str) -> str:
+    return _hash(name)[:32]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def execute(key: str, name: str, command: str) -> int:
+    """Runs a judged command in its session's sandbox, on our own streams; returns its exit status."""
+    from sandbox.cli.remote import piped
+    from sandbox.client import attach
+    from sandbox.errors import NotFound
+
+    session = Session(key)
+    session.take(name, command)
+    try:
+        client = attach(session.vm())
+    except (NotFound, OSError) as problem:
+        raise SandboxError(_("the session's sandbox has ended; try again")) from problem
+    with client:
+        shell = "bash" if os.path.exists("/bin/bash") else "sh"
+        return piped(client, [shell, "-c", command], os.getcwd(), {})

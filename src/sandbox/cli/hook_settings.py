@@ -1,0 +1,220 @@
+"""Claude Code's settings: where the hook is written, and what they say about commands.
+
+The command that is written runs the same program whatever the project, the directory and PATH are: an absolute
+interpreter, isolated (`-I`: no current directory, no PYTHON variables, no user's packages). Claude Code takes only exit
+status 2 for "blocked", and goes on after any other, so everything but success becomes 2, a missing interpreter too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+
+from sandbox.config.whole import write_whole
+from sandbox.errors import SandboxError
+from sandbox.words import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+MANAGED = "/etc/claude-code/managed-settings.json"
+TIMEOUT = 60  # seconds; the hook itself gives up, and blocks, before that
+# Event of Claude Code -> our action and the tools it is for.
+EVENTS = {
+    "PreToolUse": ("pre-tool-use", "*"),
+    "PostToolUse": ("post-tool-use", "Bash|Monitor"),
+    "PostToolUseFailure": ("post-tool-use", "Bash|Monitor"),
+    "SessionEnd": ("session-end", None),
+}
+
+
+def settings_file(everywhere: bool) -> str:
+    return os.path.expanduser("~/.claude/settings.json") if everywhere else os.path.abspath(".claude/settings.json")
+
+
+def claude_settings(project: str) -> list[dict[str, Any]]:
+    """Every settings file that counts in `project`, as far as it exists. Raises SandboxError."""
+    user = os.path.expanduser("~/.claude/settings.json")
+    names = (MANAGED, user, f"{project}/.claude/settings.json", f"{project}/.claude/settings.local.json")
+    return [read(name) for name in names if os.path.exists(name)]
+
+
+def read(file: str) -> dict[str, Any]:
+    """One settings file. Raises SandboxError."""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            settings = json.load(opened)
+    except (ValueError, RecursionError) as problem:
+        raise SandboxError(f"{file} is not JSON: {problem}") from None
+    if not isinstance(settings, dict):
+        raise SandboxError(f"{file} is not JSON: no object")
+    return settings
+
+
+def shell_rules(project: str, kind: str) -> list[str]:
+    """Claude Code's own rules about commands (`permissions.deny`, `permissions.ask`).
+
+    It compares them with the command that the hook answered, where none of them would match, so the hook holds them.
+    """
+    found: list[str] = []
+    for settings in claude_settings(project):
+        permissions = settings.get("permissions")
+        listed = permissions.get(kind) if isinstance(permissions, dict) else None
+        found += [one for one in listed or () if isinstance(one, str) and one.partition("(")[0] == "Bash"]
+    return found
+
+
+# -- the program
+
+
+def program() -> list[str]:
+    """The words that start this very `sandbox`, from anywhere."""
+    interpreter = os.path.abspath(sys.executable)
+    if sys.flags.isolated and sys.orig_argv[1:4] == ["-I", "-m", "sandbox"]:
+        return [interpreter, "-I", "-m", "sandbox"]  # as we were started ourselves
+    if _isolated_works(interpreter):
+        return [interpreter, "-I", "-m", "sandbox"]
+    import sandbox
+
+    place = os.path.dirname(os.path.dirname(os.path.abspath(sandbox.__file__)))
+    code = f"import site; site.addsitedir({place!r}); from sandbox.cli.main import main; main()"
+    return [interpreter, "-I", "-c", code]
+
+
+def _isolated_works(interpreter: str) -> bool:
+    """Whether an isolated interpreter finds the package: not one that is installed for the user only."""
+    import subprocess
+
+    import sandbox
+
+    code = "import sandbox; print(sandbox.__file__)"
+    done = subprocess.run([interpreter, "-I", "-c", code], cwd="/", capture_output=True, text=True, check=False)
+    return done.stdout.strip() == sandbox.__file__
+
+
+def written_by_tenants(tops: Sequence[str]) -> str | None:
+    """The part of our own program that lies in one of `tops`, where a tenant could change it; None when none does."""
+    import sandbox
+
+    parts = (
+        os.path.abspath(sys.executable),
+        os.path.realpath(sys.executable),
+        sys.prefix,
+        os.path.abspath(sandbox.__file__),
+    )
+    for part in (*parts, *map(os.path.realpath, parts)):
+        for top in tops:
+            if f"{part}/".startswith(os.path.realpath(top).rstrip("/") + "/"):
+                return part
+    return None
+
+
+# -- writing
+
+
+def install(everywhere: bool, options: Sequence[str]) -> int:
+    """Writes the hook, in place of any earlier form of it. Raises SandboxError."""
+    own = written_by_tenants([os.getcwd()])
+    if own is not None:
+        raise SandboxError(
+            f"{own} lies in this project, where commands of the agent can change it; install sandbox elsewhere "
+            "(pipx, or a venv outside), then run `sandbox hook install` with that one"
+        )
+    file = settings_file(everywhere)
+    before = read(file) if os.path.exists(file) else {}
+    after = _without_ours(before)
+    hooks = after.setdefault("hooks", {})
+    started = shlex.join(program())
+    for event, (action, matcher) in EVENTS.items():
+        words = shlex.join([action, *(options if action == "pre-tool-use" else ())])
+        one: dict[str, Any] = {"matcher": matcher} if matcher else {}
+        command = f"{started} hook {words}" + (" || exit 2" if event != "SessionEnd" else "")
+        one["hooks"] = [{"type": "command", "command": command, "timeout": TIMEOUT}]
+        hooks.setdefault(event, []).append(one)
+    if after == before:
+        print(_("the hook is in {file} already").format(file=file))
+        return 0
+    _save(file, after)
+    print(_("the hook is in {file} now").format(file=file))
+    if "--judge-only" in options:
+        print(_("it only reads what is asked: advice, not a wall; without --judge-only commands run in a sandbox"))
+    return 0
+
+
+def uninstall(everywhere: bool) -> int:
+    """Takes every form of the hook out."""
+    file = settings_file(everywhere)
+    before = read(file) if os.path.exists(file) else {}
+    after = _without_ours(before)
+    if after == before:
+        print(_("there is no hook in {file}").format(file=file))
+        return 0
+    _save(file, after)
+    print(_("the hook is no longer in {file}").format(file=file))
+    return 0
+
+
+def status() -> int:
+    """Says where the hook is, and whether it is of an earlier form. Exit status 1 when none is sound."""
+    well = False
+    for everywhere in (False, True):
+        file = settings_file(everywhere)
+        found = [
+            command for event, command in _ours(read(file) if os.path.exists(file) else {}) if event == "PreToolUse"
+        ]
+        for command in found:
+            sound = command.endswith("|| exit 2") and command.startswith(("/", "'/"))
+            well = well or sound
+            print(f"{file}: {command}")
+            if not sound:
+                print(_("  an earlier form, which lets calls pass when it fails: run `sandbox hook install` again"))
+    if not well:
+        print(_("no hook is installed here"), file=sys.stderr)
+    return 0 if well else 1
+
+
+def _save(file: str, settings: dict[str, Any]) -> None:
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    write_whole(file, json.dumps(settings, indent=2, ensure_ascii=False) + "\n", mode=0o644)
+
+
+def _is_ours(command: object) -> bool:
+    return isinstance(command, str) and any(
+        "sandbox" in before and marked
+        for action, _matcher in EVENTS.values()
+        for before, marked, _after in [command.partition(f" hook {action}")]
+    )
+
+
+def _ours(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (event, hook["command"])
+        for event, groups in (settings.get("hooks") or {}).items()
+        for group in groups or ()
+        for hook in group.get("hooks") or ()
+        if _is_ours(hook.get("command"))
+    ]
+
+
+def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
+    """A copy without any form of our hook, and without what was only there for it. Raises SandboxError."""
+    copy: dict[str, Any] = json.loads(json.dumps(settings))
+    hooks = copy.get("hooks", {})
+    try:
+        for event in list(hooks):
+            if not any(where == event for where, _command in _ours(copy)):
+                continue
+            for group in hooks[event]:
+                group["hooks"] = [one for one in group["hooks"] if not _is_ours(one.get("command"))]
+            hooks[event] = [group for group in hooks[event] if group["hooks"]]
+            if not hooks[event]:
+                del hooks[event]
+    except (AttributeError, TypeError, KeyError):
+        raise SandboxError("the hooks in the settings are not in the form that Claude Code reads") from None
+    if not hooks:
+        copy.pop("hooks", None)
+    return copy

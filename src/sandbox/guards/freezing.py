@@ -1,0 +1,123 @@
+"""Which further paths are frozen at the start because of git, and what is written down as trusted."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from sandbox.guards.git_directories import Examination, Trusted, beneath, common_directory, is_repository
+from sandbox.guards.git_marker import Baseline, identity
+from sandbox.guards.in_place import open_in_place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Protocol
+
+    from sandbox.guards.repositories import Repositories
+
+    class Covers(Protocol):
+        """What the walk at the start found (`engines/masks.py`)."""
+
+        frozen: dict[str, None]
+        pinned: dict[str, None]
+        heads: list[str]
+        git_files: list[str]
+        directories: list[str]
+
+
+def freeze_repositories(
+    covers: Covers, visible: Sequence[str], repositories: Repositories | None, protected: dict[str, None]
+) -> None:
+    """Freezes what git of the host trusts in `visible`, and tells `repositories` (where tenants write) what it is."""
+    found = [one for one in covers.heads if is_repository(one)]
+    trusted = Trusted()
+    if found or covers.git_files:
+        if repositories is not None:
+            _make_hooks([one for one in found if beneath(one, repositories.roots)])
+        examination = Examination(visible, trusted)
+        for directory in found:
+            examination.repository(directory)
+        for path in covers.git_files:
+            examination.git_file(path)
+    for path in trusted.frozen:
+        covers.frozen[path] = None
+    for path in (*trusted.frozen, *covers.git_files):
+        _pin(covers, os.path.dirname(path), visible)
+    for path in further_names(covers.frozen, covers.directories):
+        covers.frozen[path] = None
+    if repositories is not None:
+
+        def baseline(root: str) -> Baseline:
+            made = Baseline(root)
+            inside = [root]
+            made.repositories = {one: identity(one) for one in found if beneath(one, inside)}
+            made.git_files = {one: None for one in covers.git_files if beneath(one, inside)}
+            made.protected = {one: None for one in protected if beneath(one, inside)}
+            made.trusted.absent = {one: None for one in trusted.absent if beneath(one, inside)}
+            made.trusted.links = {one: target for one, target in trusted.links.items() if beneath(one, inside)}
+            made.trusted.commands = trusted.commands
+            return made
+
+        repositories.trust(baseline, covers.directories, found)
+
+
+def _pin(covers: Covers, directory: str, visible: Sequence[str]) -> None:
+    """Keeps a directory and all above it in place: else one is renamed, and another made under its name."""
+    while directory not in visible and beneath(directory, visible):
+        covers.pinned[directory] = None
+        directory = os.path.dirname(directory)
+
+
+def further_names(frozen: Iterable[str], directories: Iterable[str]) -> list[str]:
+    """Other names (hard links) of frozen files: through one of them a tenant would change the file."""
+    wanted: set[tuple[int, int]] = set()
+    for path in _files(frozen):
+        info = os.lstat(path)
+        if stat.S_ISREG(info.st_mode) and info.st_nlink > 1:
+            wanted.add((info.st_dev, info.st_ino))
+    if not wanted:
+        return []
+    numbers = {number for _, number in wanted}
+    found = []
+    for directory in directories:
+        try:
+            with os.scandir(directory) as entries:
+                candidates = [one.path for one in entries if one.inode() in numbers]
+            for path in candidates:
+                info = os.lstat(path)
+                if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) in wanted:
+                    found.append(path)
+        except OSError:
+            continue  # gone since
+    return found
+
+
+def _files(frozen: Iterable[str]) -> Iterable[str]:
+    for path in list(frozen):
+        if os.path.islink(path) or not os.path.isdir(path):
+            if os.path.lexists(path):
+                yield path
+            continue
+        for directory, _, names in os.walk(path):
+            yield from (one for name in names if os.path.lexists(one := f"{directory}/{name}"))
+
+
+def _make_hooks(repositories: Iterable[str]) -> None:
+    """An empty `hooks` where a repository has none: else a tenant makes it, and what git of the host then runs."""
+    for repository in repositories:
+        if os.path.lexists(f"{repository}/hooks") or common_directory(repository) != repository:
+            continue
+        try:
+            place = open_in_place(repository)
+        except OSError:
+            continue  # gone, or another's
+        try:
+            os.mkdir("hooks", 0o755, dir_fd=place)
+            if os.geteuid() == 0:
+                owner = os.stat(place)
+                os.chown("hooks", owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
+        except OSError:
+            continue  # then it is not a tenant's to make either
+        finally:
+            os.close(place)

@@ -1,0 +1,121 @@
+"""Which changes of an overlay would make git of the host run something, once they are carried over.
+
+Decided by what would be there afterwards: the host's files with the layer over them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.guards.git_config import harmless
+from sandbox.guards.git_directories import (
+    CONFIGS,
+    TODO,
+    Examination,
+    Trusted,
+    beneath,
+    content,
+    is_command,
+    is_repository,
+    read_config,
+)
+from sandbox.guards.repositories import is_git_file, walk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+READ = (*CONFIGS, "commondir")
+
+
+def risky(layer: str, root: str, paths: Iterable[str]) -> set[str]:
+    """Those of `paths` (relative to the project) that git would run, obey or be led by.
+
+    `layer` and `root` are directories; a tenant wrote the first, so nothing below it is followed or waited for.
+    """
+    merged = _Merged(layer, root)
+    examination = Examination([root], Trusted())
+    trusted = _trusted(root, examination)
+    # Relative in the person's own settings: it leads into any repository, also into one that is new.
+    hooks = [f"/{value.strip('/')}/" for name, value in examination.personal if name == "core.hookspath" and value]
+    return {
+        path
+        for path in paths
+        if merged.is_risky(path) or beneath(f"{root}/{path}", trusted) or any(one in f"/{path}/" for one in hooks)
+    }
+
+
+class _Merged:
+    def __init__(self, layer: str, root: str) -> None:
+        self._layer = layer
+        self._root = root
+        self._repositories: dict[str, bool] = {}
+        self._unsafe: dict[str, bool] = {}
+
+    def is_risky(self, path: str) -> bool:
+        name = path.rpartition("/")[2]
+        if name == ".git" and is_git_file(self._where(path)):
+            return True
+        parts = path.split("/")
+        for end in range(len(parts)):
+            repository = "/".join(parts[: end + 1])
+            inside = "/".join(parts[end + 1 :])
+            if self.is_repository(repository) and self._matters(repository, inside):
+                return True
+        return False
+
+    def is_repository(self, directory: str) -> bool:
+        """Whether git would take it for one afterwards."""
+        known = self._repositories.get(directory)
+        if known is None:
+            has = [self._has(f"{directory}/{name}") for name in ("HEAD", "commondir", "objects", "refs")]
+            known = self._repositories[directory] = has[0] and (has[1] or (has[2] and has[3]))
+        return known
+
+    def _matters(self, repository: str, inside: str) -> bool:
+        if is_repository(f"{self._root}/{repository}"):  # the host's own: none of its settings are a tenant's
+            hook = inside.startswith("hooks/") and not inside.endswith(".sample")
+            return inside in READ or hook or (inside == TODO and self._commands(repository))
+        return self._is_unsafe(repository)
+
+    def _is_unsafe(self, repository: str) -> bool:
+        """Whether a new repository has anything but harmless settings: then no part of it is carried over."""
+        known = self._unsafe.get(repository)
+        if known is None:
+            known = self._has(f"{repository}/commondir") or self._commands(repository)
+            for name in CONFIGS:
+                path = self._where(f"{repository}/{name}")
+                if os.path.lexists(path):
+                    entries = None if os.path.islink(path) else read_config(path)
+                    known = known or entries is None or not all(harmless(one) for one in entries)
+            hooks = self._where(f"{repository}/hooks")
+            known = known or os.path.islink(hooks) or any(not one.endswith(".sample") for one in _names(hooks))
+            self._unsafe[repository] = known
+        return known
+
+    def _commands(self, repository: str) -> bool:
+        text = (content(self._where(f"{repository}/{TODO}")) or b"").decode("latin-1")
+        return any(is_command(line) for line in text.split("\n"))
+
+    def _has(self, path: str) -> bool:
+        return os.path.lexists(f"{self._layer}/{path}") or os.path.lexists(f"{self._root}/{path}")
+
+    def _where(self, path: str) -> str:
+        in_layer = f"{self._layer}/{path}"
+        return in_layer if os.path.lexists(in_layer) else f"{self._root}/{path}"
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def _trusted(root: str, examination: Examination) -> list[str]:
+    """What the host's own repositories look at beside their directories: hooks, included files, programs."""
+    for place, names in walk(root, lambda *_: None):
+        if "HEAD" in names and is_repository(place):
+            examination.repository(place)
+    found = examination.trusted
+    return [*found.frozen, *found.absent, *found.links]

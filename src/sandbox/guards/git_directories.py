@@ -1,0 +1,260 @@
+"""Repositories of git in the trees that tenants write: what git of the host reads of one, and would run because of it.
+
+A repository's directory is what git takes for one, whatever it is called: `HEAD`, and `objects` and `refs` or a
+`commondir` that leads to them. What its configuration leads to is looked up as git would, but without asking git,
+and with every condition (`includeIf`) taken for true.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, split
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sandbox.guards.git_config import Entry
+
+CONFIGS = ("config", "config.worktree")
+READ = (*CONFIGS, "commondir", "hooks")  # in a repository's directory: settings and programs
+DEEP = 10  # as git: files that include files
+TODO = "rebase-merge/git-rebase-todo"
+
+
+class Trusted:
+    """What git of the host obeyed before a tenant ran, and which therefore must stay as it is."""
+
+    __slots__ = ("frozen", "absent", "links", "commands")
+
+    def __init__(self) -> None:
+        self.frozen: dict[str, None] = {}  # files and directories that are there
+        self.absent: dict[str, None] = {}  # names that git would look at, and where nothing is
+        self.links: dict[str, str] = {}  # symbolic links on the way to what is trusted, and where they lead
+        self.commands: dict[str, None] = {}  # `exec` lines of rebases that are under way
+
+
+def is_repository(directory: str) -> bool:
+    """Whether git would take the directory for a repository's own."""
+    if not os.path.lexists(f"{directory}/HEAD"):
+        return False
+    if os.path.lexists(f"{directory}/commondir"):
+        return True
+    return os.path.lexists(f"{directory}/objects") and os.path.lexists(f"{directory}/refs")
+
+
+def beneath(path: str, tops: Sequence[str]) -> bool:
+    """Whether `path` is one of `tops` or lies in one."""
+    return any(path == top or path.startswith(f"{top.rstrip('/')}/") for top in tops)
+
+
+def content(path: str, most: int = MOST) -> bytes | None:
+    """The beginning of a regular file; None for anything else. (Never waits: a tenant can put a pipe anywhere.)"""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, most) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def read_config(path: str) -> list[Entry] | None:
+    """The settings in a file; None where git could not read it either, or there is none."""
+    data = content(path, MOST + 1)
+    try:
+        return None if data is None else parse(data)
+    except Unreadable:
+        return None
+
+
+def first_line(path: str) -> str:
+    """What `commondir`, `gitdir` and a `.git` file hold."""
+    return os.fsdecode(content(path, 8192) or b"").rstrip("\r\n")
+
+
+def as_path(value: str, base: str) -> str:
+    """A setting's value (latin-1) as a path, from `base` where it is relative."""
+    path = os.path.expanduser(os.fsdecode(value.encode("latin-1")))
+    return os.path.normpath(os.path.join(base, path.removeprefix("%(prefix)/")))
+
+
+def common_directory(repository: str) -> str:
+    """Where the configuration and hooks of a repository's directory are."""
+    said = first_line(f"{repository}/commondir")
+    return os.path.normpath(os.path.join(repository, said)) if said else repository
+
+
+def work_trees(repository: str, entries: Sequence[Entry]) -> list[str]:
+    """From where git runs programs of this repository: its work tree, or itself where it has none."""
+    found = [repository]
+    if repository.endswith("/.git"):
+        found.append(os.path.dirname(repository))
+    if said := first_line(f"{repository}/gitdir"):  # of a further work tree: the `.git` file there
+        found.append(os.path.dirname(os.path.join(repository, said)))
+    found += [as_path(value, repository) for name, value in entries if name == "core.worktree" and value]
+    return [os.path.normpath(one) for one in found]
+
+
+def personal_files() -> list[str]:
+    """The person's own configuration files and the system's, weakest first."""
+    chosen = os.environ.get("GIT_CONFIG_GLOBAL")
+    home = os.path.expanduser("~")
+    own = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    return ["/etc/gitconfig", *([chosen] if chosen else [f"{own}/git/config", f"{home}/.gitconfig"])]
+
+
+class Examination:
+    """Follows what git would, from the repositories that are there, and collects it in `trusted`."""
+
+    def __init__(self, roots: Sequence[str], found: Trusted) -> None:
+        self.roots = roots
+        self.trusted = found
+        self._seen: set[str] = set()
+        self.personal: list[Entry] = []
+        for path in personal_files():
+            self.personal += self.configuration(path, 0)
+
+    def repository(self, directory: str) -> None:
+        """All that git reads of one repository's directory."""
+        entries = [*self.personal]
+        for name in CONFIGS:
+            entries += self.configuration(f"{directory}/{name}", 0)
+        self.place(f"{directory}/commondir")
+        trees = work_trees(directory, entries)
+        if common_directory(directory) == directory:
+            self.directory(f"{directory}/hooks", trees)
+        else:
+            self.place(os.path.join(directory, first_line(f"{directory}/commondir")), freeze=False)
+        for name, value in entries:
+            if value and not harmless((name, value)):
+                self.setting(name, value, trees)
+        self.trusted.commands.update(dict.fromkeys(commands_in(directory)))
+
+    def git_file(self, path: str) -> None:
+        """A `.git` that is a file or a link: it names the repository."""
+        self.place(path)
+        said = first_line(path)
+        if said.startswith("gitdir:"):
+            self.place(os.path.join(os.path.dirname(path), said[7:].strip()), freeze=False)
+
+    def configuration(self, path: str, depth: int) -> list[Entry]:
+        """The settings of a file and of those that it includes."""
+        self.place(path)
+        entries: list[Entry] = []
+        for name, value in read_config(path) or ():
+            entries.append((name, value))
+            section, _, key = split(name)
+            if section in ("include", "includeif") and key == "path" and value and depth < DEEP:
+                entries += self.configuration(as_path(value, os.path.dirname(path)), depth + 1)
+        return entries
+
+    def setting(self, name: str, value: str, trees: Sequence[str]) -> None:
+        """Files of the project that a setting names: programs, or what they are told to read."""
+        section, _, key = split(name)
+        if name == "core.hookspath":
+            for tree in trees:
+                self.directory(as_path(value, tree), trees)
+            return
+        if section in ("include", "includeif", "remote", "url", "branch") or name == "core.worktree":
+            return
+        if section == "alias" and not value.startswith("!"):
+            return  # words for git itself
+        for at, word in enumerate(words(value)):
+            for tree in trees:
+                path = as_path(word, tree)
+                if os.path.isfile(path):
+                    self.place(path)
+                elif at == 0 and "/" in word:
+                    self.place(path, freeze=False)  # the program itself, where there is none
+
+    def directory(self, path: str, trees: Sequence[str]) -> None:
+        """A directory of hooks, and the files that links in it and their texts lead to."""
+        self.place(path)
+        try:
+            names = os.listdir(path)
+        except OSError:
+            return
+        outer = os.path.dirname(path)
+        if path.endswith("/_") and beneath(outer, self.roots) and outer not in self.roots:
+            self.directory(outer, trees)  # husky's: what is in `_` runs what lies beside it
+        for name in names:
+            hook = f"{path}/{name}"
+            if name.endswith(".sample"):
+                continue
+            if os.path.islink(hook):
+                self.place(hook)
+            for word in words_of(hook):
+                for tree in trees:
+                    named = as_path(word, tree)
+                    if os.path.isfile(named):
+                        self.place(named)
+
+    def place(self, path: str, freeze: bool = True) -> None:
+        """One path that git looks at: frozen where something is, and every link on the way remembered."""
+        path = os.path.normpath(path)
+        if path in self._seen:
+            return
+        self._seen.add(path)
+        real = path
+        for link, target, rest in links_on(path):
+            if beneath(link, self.roots):
+                self.trusted.links[link] = target
+            real = rest
+        if not beneath(real, self.roots) or real in self.roots:
+            return
+        if not os.path.lexists(real):
+            self.trusted.absent[real] = None
+        elif freeze:
+            self.trusted.frozen[real] = None
+
+
+def links_on(path: str) -> Iterator[tuple[str, str, str]]:
+    """The symbolic links on a path: each with its target, and the whole path after it was followed."""
+    if os.path.realpath(path) == path:
+        return
+    for _ in range(40):
+        names = path.split("/")
+        for end in range(2, len(names) + 1):
+            place = "/".join(names[:end])
+            try:
+                target = os.readlink(place)
+            except OSError:
+                continue
+            path = os.path.normpath(os.path.join(os.path.dirname(place), target, *names[end:]))
+            yield place, target, path
+            break
+        else:
+            return
+
+
+def words(command: str) -> list[str]:
+    """The words of a command that could be files, roughly as a shell takes them apart."""
+    for sign in "!\"'()`;|&<>=,{}$\n\t":
+        command = command.replace(sign, " ")
+    return [word for word in command.split(" ") if word and not word.startswith("-")]
+
+
+def words_of(script: str) -> list[str]:
+    """The words of a hook that could be files."""
+    text = (content(script, 1 << 16) or b"").decode("latin-1")
+    lines = (line for line in text.split("\n") if not line.lstrip().startswith("#"))
+    found = dict.fromkeys(word for line in lines for word in words(line))
+    # With a slash, or a hidden file's: `package.json` is a word of many hooks, and people's to change.
+    return [word for word in found if "/" in word or word.startswith(".")][:1000]
+
+
+def commands_in(repository: str) -> list[str]:
+    """The `exec` lines of a rebase that is under way in a repository."""
+    lines = (content(f"{repository}/{TODO}") or b"").decode("latin-1").split("\n")
+    return [line for line in lines if is_command(line)]
+
+
+def is_command(line: str) -> bool:
+    """Whether a line of a rebase's list runs a command."""
+    return line.lstrip(" \t").split(" ")[0].split("\t")[0] in ("exec", "x")

@@ -1,0 +1,143 @@
+"""What git of the host trusted in one tree before tenants came, kept outside of it for as long as one may write there.
+
+Several sandboxes share a tree: the first to come writes down what it finds, the others take its word, since what
+they find may be the first one's tenants'. The last to go takes it away. A marker that nobody holds is one whose
+sandboxes were killed: whoever comes next knows from it what to undo.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from sandbox.guards.git_directories import Trusted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Baseline:
+    """What was there: repositories by path, with device and inode, and all that belongs to them."""
+
+    __slots__ = ("root", "repositories", "git_files", "trusted", "protected")
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.repositories: dict[str, str] = {}  # path -> its identity
+        self.git_files: dict[str, None] = {}  # `.git` files and links
+        self.protected: dict[str, None] = {}  # what programs on the host act on
+        self.trusted = Trusted()
+
+    def encode(self) -> bytes:
+        trusted = self.trusted
+        records = [("R", self.root), *(("G", *one) for one in self.repositories.items())]
+        records += [("F", path) for path in self.git_files] + [("A", path) for path in trusted.absent]
+        records += [("L", *one) for one in trusted.links.items()] + [("C", line) for line in trusted.commands]
+        records += [("P", path) for path in self.protected]
+        return b"".join(b"\0".join(map(os.fsencode, one)) + b"\0\0" for one in records)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Baseline | None:
+        made = cls("")
+        for record in data.split(b"\0\0")[:-1]:
+            kind, first, *rest = map(os.fsdecode, record.split(b"\0"))
+            if kind == "R":
+                made.root = first
+            elif kind == "G":
+                made.repositories[first] = rest[0]
+            elif kind == "L":
+                made.trusted.links[first] = rest[0]
+            else:
+                into = {"F": made.git_files, "A": made.trusted.absent, "C": made.trusted.commands, "P": made.protected}
+                into[kind][first] = None
+        return made if made.root else None
+
+
+def identity(path: str) -> str:
+    """Which directory is at a path; empty where none is."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return ""
+    return f"{info.st_dev:x}:{info.st_ino:x}"
+
+
+class Marker:
+    """One tree's, held."""
+
+    def __init__(self, path: str) -> None:
+        """Waits while another one begins. `left` is what killed sandboxes left behind, `shared` what a living one wrote."""
+        self.path = path
+        self.left: Baseline | None = None
+        self.shared: Baseline | None = None
+        while True:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            alone = _lock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not alone:
+                _lock(self._fd, fcntl.LOCK_SH)
+            if _is_at(self._fd, path):
+                break
+            os.close(self._fd)  # its last holder took it away meanwhile
+        known = Baseline.decode(_whole(self._fd))
+        if alone:
+            self.left = known
+        else:
+            self.shared = known
+
+    def write(self, baseline: Baseline) -> None:
+        """Notes what is there, for those who come while we are."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, baseline.encode(), 0)
+        _lock(self._fd, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        """The last one takes it away. Idempotent."""
+        if self._fd < 0:
+            return
+        if _lock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            try:
+                os.unlink(self.path)
+            except OSError:
+                pass
+        os.close(self._fd)
+        self._fd = -1
+
+    def let_go(self) -> None:
+        """Gives it up and leaves it where it is."""
+        os.close(self._fd)
+        self._fd = -1
+
+
+def markers_of(home: str, root: str) -> str:
+    """Where the marker of a tree is."""
+    return f"{home}/git/{identity(root).replace(':', '-')}"
+
+
+def all_markers(home: str) -> Iterator[str]:
+    """Every marker there is."""
+    try:
+        names = os.listdir(f"{home}/git")
+    except OSError:
+        return
+    yield from (f"{home}/git/{name}" for name in sorted(names))
+
+
+def _whole(fd: int) -> bytes:
+    size = os.fstat(fd).st_size
+    return os.pread(fd, size, 0) if size else b""
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False
+
+
+def _lock(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how)
+    except OSError:
+        return False
+    return True

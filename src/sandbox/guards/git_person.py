@@ -1,0 +1,57 @@
+"""Who the person is, for `git commit` inside: `user.name` and `user.email` of their own settings, and nothing else of
+them. Included files count where git would include them for this project; a condition that is not about the
+repository's place does not."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.guards.git_config import split, written
+from sandbox.guards.git_directories import DEEP, as_path, personal_files, read_config
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.guards.git_config import Entry
+
+WANTED = ("user.name", "user.email")
+
+
+def settings_for(project: str) -> bytes:
+    """A configuration with the person's name and address; empty when they have said neither."""
+    found: dict[str, str] = {}
+    for path in personal_files():
+        _read(path, project, found, 0)
+    entries: list[Entry] = [(name, found[name]) for name in WANTED if name in found]
+    return written(entries)
+
+
+def _read(path: str, project: str, found: dict[str, str], depth: int) -> None:
+    for name, value in read_config(path) or ():
+        if name in WANTED and value:
+            found[name] = value
+            continue
+        section, condition, key = split(name)
+        if section in ("include", "includeif") and key == "path" and value and depth < DEEP:
+            if condition is None or _holds(condition, path, project):
+                _read(as_path(value, os.path.dirname(path)), project, found, depth + 1)
+
+
+def _holds(condition: str, file: str, project: str) -> bool:
+    kind, _, pattern = condition.partition(":")
+    if kind not in ("gitdir", "gitdir/i") or not pattern:
+        return False
+    place = f"{project}/.git/"
+    if pattern.startswith("./"):
+        pattern = as_path(pattern, os.path.dirname(file)) + ("/" if pattern.endswith("/") else "")
+    elif pattern.startswith("~/"):
+        pattern = os.path.expanduser("~") + pattern[1:]
+    if kind.endswith("i"):
+        place, pattern = place.lower(), pattern.lower()
+    if any(sign in pattern for sign in "*?["):
+        import fnmatch
+
+        anywhere = pattern if pattern.startswith(("/", "*")) else f"*/{pattern}"
+        return fnmatch.fnmatchcase(place.rstrip("/"), anywhere + ("*" if pattern.endswith("/") else ""))
+    if not pattern.startswith("/"):
+        return f"/{pattern.rstrip('/')}/" in place
+    return place.startswith(f"{pattern.rstrip('/')}/")

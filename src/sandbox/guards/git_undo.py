@@ -1,0 +1,271 @@
+"""Taking from a repository that a tenant made, or from a trusted one, whatever git of the host would run.
+
+Nothing is destroyed: what is taken away stays beside where it was, under a name that git does not read
+(`config.from-sandbox`). Every step is done in an open directory, so that no link put there meanwhile leads elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, written
+from sandbox.guards.git_directories import (
+    CONFIGS,
+    TODO,
+    beneath,
+    commands_in,
+    common_directory,
+    content,
+    first_line,
+    is_command,
+    work_trees,
+)
+from sandbox.guards.in_place import open_in_place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from sandbox.guards.git_config import Entry
+
+    Tell = Callable[[str, str], object]  # path, and what it is called now; "" where it could not be undone
+
+SAVED = ".from-sandbox"
+EMPTY = b"[core]\n\trepositoryformatversion = 0\n"
+
+
+class Neutralise:
+    """Makes repositories harmless. `known(directory)` says whether a repository is trusted or looked at as well."""
+
+    def __init__(self, roots: Sequence[str], tell: Tell, personal: Sequence[Entry] = ()) -> None:
+        self.roots = roots
+        self.tell = tell
+        # A relative path that the person's own settings name leads into any repository.
+        self.hooks = [value for name, value in personal if name == "core.hookspath" and value]
+        self.waiting: list[str] = []  # directories that a harmless-looking file leads to
+
+    def repository(self, directory: str) -> None:
+        """Everything in one repository's directory that is not harmless."""
+        try:
+            place = open_in_place(directory)
+        except OSError:
+            return  # gone, or another's
+        try:
+            entries: list[Entry] = []
+            for name in CONFIGS:
+                entries += self._config(place, directory, name)
+            self._hooks(place, directory, entries)
+            self._common(place, directory)
+            self._todo(place, directory, ())
+        finally:
+            os.close(place)
+
+    def _config(self, place: int, directory: str, name: str) -> list[Entry]:
+        try:
+            info = os.lstat(name, dir_fd=place)
+        except OSError:
+            return []
+        path = f"{directory}/{name}"
+        entries: list[Entry] | None = None
+        if stat.S_ISREG(info.st_mode):
+            try:
+                entries = parse(content(f"/proc/self/fd/{place}/{name}", MOST + 1) or b"")
+            except Unreadable:
+                entries = None
+        elif stat.S_ISDIR(info.st_mode):
+            return []  # git cannot read it
+        kept = [one for one in entries or () if harmless(one) or self._own_tree(one, directory)]
+        if entries is None or len(kept) != len(entries):
+            self._replace(place, directory, name, written(kept) or EMPTY)
+        elif info.st_nlink > 1:  # by its other name it could be changed later
+            self._write(place, name, content(path) or b"")
+        return kept
+
+    def _own_tree(self, entry: Entry, directory: str) -> bool:
+        """`core.worktree` of a submodule: a directory of the project whose `.git` leads back here."""
+        name, value = entry
+        if name != "core.worktree" or not value:
+            return False
+        (tree,) = work_trees(directory, [entry])[-1:]
+        if os.path.realpath(tree) != tree or not beneath(tree, self.roots):
+            return False
+        return leads_to(f"{tree}/.git") == directory
+
+    def _hooks(self, place: int, directory: str, entries: list[Entry]) -> None:
+        try:
+            info = os.lstat("hooks", dir_fd=place)
+        except OSError:
+            pass
+        else:
+            if stat.S_ISDIR(info.st_mode):
+                self.programs(f"{directory}/hooks")
+            else:
+                self._aside(place, directory, "hooks")
+        for value in self.hooks:
+            if not value.startswith(("/", "~")):
+                for tree in work_trees(directory, entries):
+                    self.programs(os.path.normpath(f"{tree}/{value}"))
+
+    def programs(self, directory: str) -> None:
+        """A directory in which git looks for hooks: none is left."""
+        try:
+            place = open_in_place(directory)
+        except OSError:
+            return
+        try:
+            with os.scandir(f"/proc/self/fd/{place}") as entries:
+                names = [one.name for one in entries if not one.name.endswith(".sample") and SAVED not in one.name]
+            for name in names:
+                if not stat.S_ISDIR(os.lstat(name, dir_fd=place).st_mode):
+                    self._aside(place, directory, name)
+        except OSError:
+            self.tell(directory, "")
+        finally:
+            os.close(place)
+
+    def _common(self, place: int, directory: str) -> None:
+        """`commondir`: only to a repository of the project, by a path without links; that one is looked at too."""
+        try:
+            info = os.lstat("commondir", dir_fd=place)
+        except OSError:
+            return
+        if stat.S_ISREG(info.st_mode) and info.st_size == 0:
+            return  # being written; git refuses an empty one
+        target = common_directory(directory)
+        plain = stat.S_ISREG(info.st_mode)
+        if plain and target != directory and os.path.realpath(target) == target and beneath(target, self.roots):
+            self.waiting.append(target)
+        else:
+            self._aside(place, directory, "commondir")
+
+    def git_file(self, path: str) -> None:
+        """A `.git` that is a file or a link: it may lead only to a repository of the project."""
+        if not os.path.islink(path) and not first_line(path).startswith("gitdir:"):
+            return  # being written; git refuses it as it is
+        target = leads_to(path)
+        if target is not None and beneath(target, self.roots):
+            self.waiting.append(target)
+            return
+        try:
+            place = open_in_place(os.path.dirname(path))
+        except OSError:
+            return
+        try:
+            self._aside(place, os.path.dirname(path), os.path.basename(path))
+        finally:
+            os.close(place)
+
+    def rebase(self, directory: str, before: Collection[str]) -> None:
+        """Commands in a trusted repository's rebase that were not there before."""
+        if any(line not in before for line in commands_in(directory)):
+            try:
+                place = open_in_place(directory)
+            except OSError:
+                return
+            try:
+                self._todo(place, directory, before)
+            finally:
+                os.close(place)
+
+    def _todo(self, place: int, directory: str, before: Collection[str]) -> None:
+        lines = (content(f"/proc/self/fd/{place}/{TODO}") or b"").decode("latin-1").split("\n")
+        kept = [line for line in lines if not is_command(line) or line in before]
+        if len(kept) != len(lines):
+            inner, name = TODO.split("/")
+            below = os.open(inner, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+            try:
+                self._replace(below, f"{directory}/{inner}", name, "\n".join(kept).encode("latin-1"))
+            finally:
+                os.close(below)
+
+    def aside(self, path: str) -> None:
+        """Puts away whatever is at a path where nothing may be."""
+        try:
+            place = open_in_place(os.path.dirname(path))
+        except OSError:
+            return
+        try:
+            if os.path.lexists(f"/proc/self/fd/{place}/{os.path.basename(path)}"):
+                self._aside(place, os.path.dirname(path), os.path.basename(path))
+        finally:
+            os.close(place)
+
+    def relink(self, path: str, target: str) -> None:
+        """Puts a link back that led to something trusted."""
+        try:
+            if os.readlink(path) == target:
+                return
+        except OSError:
+            pass
+        self.aside(path)
+        try:
+            place = open_in_place(os.path.dirname(path))
+        except OSError:
+            return
+        try:
+            os.symlink(target, os.path.basename(path), dir_fd=place)
+        except OSError:
+            self.tell(path, "")
+        finally:
+            os.close(place)
+
+    def _aside(self, place: int, directory: str, name: str) -> None:
+        saved = _free_name(place, name)
+        try:
+            _writable(place)
+            os.rename(name, saved, src_dir_fd=place, dst_dir_fd=place)
+        except OSError:
+            self.tell(f"{directory}/{name}", "")
+            return
+        self.tell(f"{directory}/{name}", f"{directory}/{saved}")
+
+    def _replace(self, place: int, directory: str, name: str, data: bytes) -> None:
+        self._aside(place, directory, name)
+        self._write(place, name, data)
+
+    def _write(self, place: int, name: str, data: bytes) -> None:
+        fresh = f".{name}{SAVED}-{os.getpid()}"
+        try:
+            _writable(place)
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=place)
+            with open(fd, "wb") as file:
+                file.write(data)
+                if os.geteuid() == 0:
+                    owner = os.stat(place)
+                    os.fchown(fd, owner.st_uid, owner.st_gid)
+            os.rename(fresh, name, src_dir_fd=place, dst_dir_fd=place)
+        except OSError:
+            pass  # git does without
+
+
+def leads_to(path: str) -> str | None:
+    """The repository that a `.git` file or link names, by a path without links; None when it is not that plain."""
+    if os.path.islink(path):
+        target = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    else:
+        said = first_line(path)
+        if not said.startswith("gitdir:"):
+            return None
+        target = os.path.normpath(os.path.join(os.path.dirname(path), said[7:].strip()))
+    return target if os.path.realpath(target) == target else None
+
+
+def _free_name(place: int, name: str) -> str:
+    for number in range(1, 1000):
+        saved = f"{name}{SAVED}" + (f"-{number}" if number > 1 else "")
+        try:
+            os.lstat(saved, dir_fd=place)
+        except OSError:
+            return saved
+    return f"{name}{SAVED}"
+
+
+def _writable(place: int) -> None:
+    """A tenant may have taken our own right to change the directory away."""
+    mode = stat.S_IMODE(os.stat(place).st_mode)
+    if mode & 0o700 != 0o700:
+        try:
+            os.chmod(f"/proc/self/fd/{place}", mode | 0o700)
+        except OSError:
+            pass

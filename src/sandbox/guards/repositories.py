@@ -1,0 +1,294 @@
+"""git in the trees that tenants of one sandbox write: trusted as it was at the start, looked at again while it runs
+and when it has ended, and undone where git of the host would run something that was not trusted.
+
+A repository that a tenant makes keeps what it needs to be one; a trusted one is frozen by mounts (`engines/layout.py`),
+and what no mount can hold (names that are not there yet, links) is put right here.
+
+The look at the end visits only directories that changed since the start. That is told by their time of change, which
+nobody can set, where the file system's clock is this machine's; elsewhere every directory is visited.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from sandbox.config.patterns import fold
+from sandbox.guards.git_directories import beneath, is_repository
+from sandbox.guards.git_marker import Baseline, Marker, all_markers, identity, markers_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from sandbox.config.patterns import Patterns
+    from sandbox.guards.git_undo import Neutralise
+
+    Tell = Callable[[str, str], object]
+
+MARGIN = 100_000_000  # ns: the clock that file systems read is a tick behind
+HEAD = "/head/"  # in the folded names of a directory that may be a repository's
+LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "bcachefs"))
+# In a repository's directory, or beside one: names whose coming is a reason to look.
+TELLING = frozenset(("HEAD", "config", "config.worktree", "commondir", "hooks", "objects", "refs", ".git"))
+
+
+class Repositories:
+    """One sandbox's. `tell(path, saved)` hears what was undone; `saved` is empty where it could not be."""
+
+    def __init__(self, home: str, roots: Sequence[str], tell: Tell) -> None:
+        """Repairs what killed sandboxes left, before anything is trusted. Raises OSError where `home` is read-only."""
+        self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
+        self._tell = tell
+        self.made: list[str] = []
+        self._since = time.time_ns() - MARGIN
+        self._clock = time.time() - time.monotonic()
+        self._directories: list[str] = []
+        self._suspects: list[str] = []
+        self._known: list[Baseline] = []
+        self._markers: list[tuple[str, Marker]] = []
+        self._neutralise: Neutralise | None = None
+        os.makedirs(f"{home}/git", 0o700, exist_ok=True)
+        for root in self.roots:
+            above = root
+            while (above := os.path.dirname(above)) != "/":
+                if os.path.exists(path := markers_of(home, above)):
+                    repair(path, tell)
+            marker = Marker(markers_of(home, root))
+            self._markers.append((root, marker))
+            if marker.left is not None:
+                undo(marker.left, tell)
+
+    def trust(self, baseline: Callable[[str], Baseline], directories: list[str], heads: Sequence[str]) -> None:
+        """Takes what is there now for trusted, but for what a living sandbox's tenants may have made."""
+        self._directories = directories
+        for root, marker in self._markers:
+            known = marker.shared
+            if known is None:
+                known = baseline(root)
+                marker.write(known)
+            self._known.append(known)
+        self._suspects = [one for one in heads if not self._is_trusted(one)]
+
+    def appeared(self, heads: Iterable[str], git_files: Iterable[str]) -> None:
+        """While it runs: repositories that were found in what has just appeared."""
+        for path in git_files:
+            self._git_file(path)
+        for directory in heads:
+            self._repository(directory)
+
+    def look_again(self) -> None:
+        """While it runs: at everything, because some of what appeared was not seen."""
+        self._at_end(self._changed(), None)
+
+    def look(self, path: str) -> bool:
+        """While it runs: at one path that has just appeared or been written. True when it is a new repository's."""
+        name = os.path.basename(path)
+        parent = os.path.dirname(path)
+        for known in self._known:
+            if path in known.trusted.absent:
+                self._undo().aside(path)
+            elif path in known.trusted.links:
+                self._undo().relink(path, known.trusted.links[path])
+        if name == ".git" and is_git_file(path):
+            self._git_file(path)
+        if name not in TELLING and not parent.endswith("/hooks"):
+            return False
+        repository = os.path.dirname(parent) if parent.endswith("/hooks") else parent
+        return beneath(repository, self.roots) and self._repository(repository)
+
+    def finish(self, protected: Patterns | None = None) -> None:
+        """When every tenant is gone: undoes the rest, and gives the trees free. Idempotent."""
+        if self._known:
+            if time.time() - time.monotonic() < self._clock - 0.05:
+                self._since = 0  # somebody set the clock back
+            self._at_end(self._changed(), protected)
+            self._known = []
+        for _, marker in self._markers:
+            marker.close()
+        self._markers = []
+
+    def abandon(self) -> None:
+        """Nothing ran: nothing is looked at."""
+        self._known = []
+        self.finish()
+
+    # -- looking
+
+    def _at_end(self, changed: Iterable[tuple[str, list[str]]], protected: Patterns | None) -> None:
+        for directory, names in changed:
+            folded = fold(f"/{'/'.join(names)}/")
+            if HEAD in folded:
+                self._repository(directory)
+            if "/.git/" in folded and is_git_file(f"{directory}/.git"):
+                self._git_file(f"{directory}/.git")
+            if protected is not None and any(needle in folded for needle in protected.needles):
+                self._note_made(directory, names, protected)
+        for directory in self._suspects:
+            self._repository(directory)
+        for known in self._known:
+            restore(known, self._undo)
+
+    def _repository(self, directory: str) -> bool:
+        if self._is_trusted(directory) or not is_repository(directory):
+            return False
+        work = self._undo()
+        work.repository(directory)
+        self._follow(work)
+        return True
+
+    def _git_file(self, path: str) -> None:
+        if not os.path.lexists(path) or any(path in known.git_files for known in self._known):
+            return
+        work = self._undo()
+        work.git_file(path)
+        self._follow(work)
+
+    def _follow(self, work: Neutralise) -> None:
+        """What the files that were left alone lead to."""
+        for _ in range(100):
+            if not work.waiting:
+                return
+            directory = work.waiting.pop()
+            if not self._is_trusted(directory):
+                work.repository(directory)
+
+    def _is_trusted(self, directory: str) -> bool:
+        expected = next((one.repositories[directory] for one in self._known if directory in one.repositories), "")
+        return bool(expected) and identity(directory) == expected
+
+    def _undo(self) -> Neutralise:
+        """Made when it is first needed: most runs make no repository."""
+        if self._neutralise is None:
+            self._neutralise = neutraliser(self.roots, self._tell)
+        return self._neutralise
+
+    def _note_made(self, directory: str, names: list[str], protected: Patterns) -> None:
+        top = next((root for root in self.roots if beneath(directory, [root])), directory)
+        cut = len(top.rstrip("/")) + 1
+        if "/.git/" in f"{directory}/":
+            return  # looked at by itself
+        if "/node_modules/" in f"{directory}/" or "/site-packages/" in f"{directory}/":
+            return  # installed packages come with their authors' editor settings; nobody opens them as projects
+        for name in names:
+            path = f"{directory}/{name}"
+            if protected.match(path[cut:], True) and len(self.made) < 1000:
+                known = any(beneath(path, list(one.protected)) for one in self._known)
+                if not known and not (os.path.isdir(path) and not os.listdir(path)):
+                    self.made.append(path)
+
+    def _changed(self) -> Iterator[tuple[str, list[str]]]:
+        """Directories in which something was made or moved since the start, and the names in them."""
+        local = _local_devices()
+        known = set(self._directories)
+        for directory in self._directories:
+            try:
+                info = os.lstat(directory)
+            except OSError:
+                continue
+            if info.st_ctime_ns < self._since and info.st_dev in local:
+                continue
+            yield from walk(directory, self._tell, known)
+
+
+def walk(top: str, tell: Tell, known: set[str] | frozenset[str] = frozenset()) -> Iterator[tuple[str, list[str]]]:
+    """A directory and all below it that are not `known`, with the names in each."""
+    waiting = [top]
+    while waiting:
+        directory = waiting.pop()
+        names: list[str] = []
+        try:
+            entries = _entries(directory)
+        except OSError:
+            if os.path.lexists(directory):
+                tell(directory, "")  # a tenant can hide from us what git of the host would still find by name
+            continue
+        for entry in entries:
+            names.append(entry.name)
+            if entry.is_dir(follow_symlinks=False) and entry.path not in known:
+                waiting.append(entry.path)
+        yield directory, names
+
+
+def is_git_file(path: str) -> bool:
+    """Whether `.git` here is something that names a repository elsewhere."""
+    return os.path.islink(path) or not os.path.isdir(path)
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except PermissionError:
+        from sandbox.guards.in_place import open_in_place
+
+        place = open_in_place(directory)
+        try:
+            os.chmod(f"/proc/self/fd/{place}", (os.stat(place).st_mode & 0o777) | 0o700)
+        finally:
+            os.close(place)
+        with os.scandir(directory) as entries:
+            return list(entries)
+
+
+def _local_devices() -> set[int]:
+    """File systems whose clock is this machine's."""
+    found = set()
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            before, _, after = line.partition(b" - ")
+            if after.split(b" ", 1)[0].decode("ascii", "replace") in LOCAL:
+                major, minor = before.split(b" ", 3)[2].split(b":")
+                found.add(os.makedev(int(major), int(minor)))
+    return found
+
+
+def neutraliser(roots: Sequence[str], tell: Tell) -> Neutralise:
+    """With the person's own settings, which count in every repository."""
+    from sandbox.guards.git_directories import Examination, Trusted
+    from sandbox.guards.git_undo import Neutralise
+
+    return Neutralise(roots, tell, Examination([], Trusted()).personal)
+
+
+def restore(known: Baseline, undo: Callable[[], Neutralise]) -> None:
+    """What was trusted and could not be frozen."""
+    for link, target in known.trusted.links.items():
+        if not os.path.islink(link) or os.readlink(link) != target:
+            undo().relink(link, target)
+    for path in known.trusted.absent:
+        if os.path.lexists(path):
+            undo().aside(path)
+    for directory in known.repositories:
+        if os.path.lexists(f"{directory}/rebase-merge"):
+            undo().rebase(directory, known.trusted.commands)
+
+
+def undo(left: Baseline, tell: Tell) -> None:
+    """Looks at a whole tree whose sandboxes were killed."""
+    if not os.path.isdir(left.root):
+        return
+    work = object.__new__(Repositories)
+    work.roots, work._tell, work._known, work._suspects = [left.root], tell, [left], []
+    work._neutralise, work.made = None, []
+    work._at_end(walk(left.root, tell), None)
+
+
+def repair(path: str, tell: Tell) -> None:
+    """Undoes what sandboxes that were killed left behind in the tree of one marker, unless one still lives there."""
+    try:
+        marker = Marker(path)
+    except OSError:
+        return
+    if marker.shared is not None:
+        marker.let_go()
+        return
+    if marker.left is not None:
+        undo(marker.left, tell)
+    marker.close()
+
+
+def repair_all(home: str, tell: Tell) -> None:
+    """The same everywhere: `sandbox prune`."""
+    for path in all_markers(home):
+        repair(path, tell)

@@ -1,0 +1,243 @@
+"""Which programs a command would run in turn, as far as its text says: `sudo rm`, `env -i sh -c 'rm x'`, `xargs rm`.
+
+Closed by default. A program is one of
+- a wrapper or a shell whose options we know: what it runs is read exactly;
+- one that is known to run none of its words (`DATA`): nothing further is looked at;
+- anything else: it may run any of its words, so each of them counts as the beginning of a command.
+What cannot be determined positively raises `Unclear`. That something is refused exactly when it would be without its
+wrappers is a property that the tests hold over wrappers, shells and quoting.
+"""
+
+from __future__ import annotations
+
+from sandbox.policy.shell import Command, Unclear, commands
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Words = list[str | None]
+
+_DEEPEST = 20
+
+SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash"))
+
+
+class _Options:
+    """What a wrapper takes before its command: letters and long names of options, and words that are not options."""
+
+    __slots__ = ("flags", "values", "long_flags", "long_values", "words", "assigns", "digits")
+
+    def __init__(
+        self,
+        flags: str = "",
+        values: str = "",
+        long_flags: str = "",
+        long_values: str = "",
+        *,
+        words: int = 0,
+        assigns: bool = False,
+        digits: bool = False,
+    ) -> None:
+        self.flags, self.values = flags, values
+        self.long_flags, self.long_values = long_flags.split(), long_values.split()
+        self.words = words
+        self.assigns = assigns  # NAME=value words stand before the command
+        self.digits = digits  # `nice -5`
+
+
+# fmt: off
+WRAPPERS = {
+    "sudo": _Options("AbEHnPSksiK", "CDghpRrtTUu", "askpass background preserve-env set-home non-interactive stdin "
+                     "login shell", "close-from chdir group host prompt chroot role type user other-user preserve-env",
+                     assigns=True),
+    "doas": _Options("Lns", "Cu"),
+    "env": _Options("i0v", "uC", "ignore-environment null debug",
+                    "unset chdir block-signal default-signal ignore-signal", assigns=True),
+    "command": _Options("p"),
+    "builtin": _Options(),
+    "exec": _Options("cl", "a"),
+    "nohup": _Options(),
+    "nice": _Options("", "n", "", "adjustment", digits=True),
+    "ionice": _Options("t", "cn", "ignore", "class classdata"),
+    "time": _Options("pvaq", "fo", "portability verbose append quiet", "format output"),
+    "timeout": _Options("v", "ks", "foreground preserve-status verbose", "kill-after signal", words=1),
+    "setsid": _Options("cfw", "", "ctty fork wait"),
+    "stdbuf": _Options("", "ioe", "", "input output error"),
+    "unbuffer": _Options("p"),
+    "chrt": _Options("abfiorRv", "TPD", words=1),
+    "taskset": _Options("ac", words=1),
+    "busybox": _Options(),
+    "xargs": _Options("0rtpxo", "adEILnPs", "null no-run-if-empty verbose interactive exit open-tty",
+                      "arg-file delimiter max-args max-procs max-lines replace max-chars eof process-slot-var"),
+}
+
+# Programs that run none of their words. Being on this list means that a disallowed name among the words is only a word.
+DATA = frozenset((
+    ":", "[", "basename", "bg", "cat", "cd", "chgrp", "chmod", "chown", "cksum", "clear", "cmp", "comm", "cp", "cut",
+    "date", "df", "diff", "dirname", "du", "echo", "egrep", "exit", "export", "false", "fgrep", "file", "fold",
+    "grep", "groups", "head", "hostname", "id", "jobs", "jq", "kill", "ln", "ls", "md5sum", "mkdir", "mktemp", "mv",
+    "nl", "od", "paste", "popd", "printenv", "printf", "pushd", "pwd", "read", "readlink", "realpath", "return",
+    "rev", "rm", "rmdir", "seq", "set", "sha1sum", "sha256sum", "shift", "sleep", "stat", "tail", "tac", "tee",
+    "test", "touch", "tr", "tree", "true", "type", "umask", "uname", "uniq", "unset", "wait", "wc", "which",
+    "whoami", "yes",
+))
+# git's own commands that run no word of theirs; its options before them, and all other commands of it, may.
+_GIT_DATA = frozenset((
+    "add", "blame", "branch", "cat-file", "checkout", "cherry-pick", "clean", "commit", "describe", "diff", "fetch",
+    "init", "log", "ls-files", "merge", "mv", "pull", "push", "reset", "restore", "rev-list", "rev-parse", "revert",
+    "rm", "show", "stash", "status", "switch", "tag",
+))
+# fmt: on
+
+
+def programs(command: Command) -> Iterator[Words]:
+    """The command itself and every command it runs or may run in turn, as words. Raises Unclear."""
+    yield from _programs(command.words, command, 0)
+
+
+def _programs(words: Words, command: Command, depth: int) -> Iterator[Words]:
+    if depth > _DEEPEST:
+        raise Unclear("nested too deeply")
+    if not words:
+        return
+    if words[0] is None:
+        raise Unclear("the program's name is computed")
+    yield words
+    name = words[0].rsplit("/", 1)[-1]
+    rest = words[1:]
+    if name in SHELLS:
+        yield from _shell(name, rest, depth)
+    elif name == "eval":
+        yield from _script(" ".join(_text(word) for word in rest), depth)
+    elif name == "command" and rest[:1] and (rest[0] or "") in ("-v", "-V", "-pv", "-pV"):
+        return  # only looks it up
+    elif name == "env" and any(word is not None and word.startswith(("-S", "--split-string")) for word in rest):
+        raise Unclear("env -S")
+    elif name in WRAPPERS:
+        inner = _after_options(name, rest, WRAPPERS[name])
+        yield from _programs([*inner, None] if name == "xargs" and inner else inner, command, depth + 1)
+    elif name == "find":
+        yield from _find(rest, command, depth)
+    elif name in DATA or (name == "git" and rest[:1] and rest[0] in _GIT_DATA and not _git_runs(rest)):
+        return
+    else:
+        yield from _anything(rest)
+
+
+def _shell(name: str, words: Words, depth: int) -> Iterator[Words]:
+    """A shell: its `-c` script is read; one from a file is as any program; one from its input cannot be read."""
+    at, script = 0, False
+    while at < len(words):
+        word = words[at]
+        if word is None:
+            raise Unclear(f"{name} with computed options")
+        if word in ("-", "--"):
+            at += 1
+            break
+        if word[:1] not in "-+" or not word:
+            break
+        at += 1
+        if word in ("--norc", "--noprofile", "--posix", "--login", "--verbose", "--restricted"):
+            continue
+        if word.startswith("--") or not word[1:].isalpha() or word[0] == "+":
+            raise Unclear(f"{name} {word}")
+        script = script or "c" in word
+        if "s" in word[1:]:
+            raise Unclear(f"{name} reads what it runs from its input")
+        if word[-1] in "oO":
+            at += 1
+    if at >= len(words):
+        raise Unclear(f"{name} reads what it runs from its input")
+    if script:
+        yield from _script(_text(words[at]), depth)
+
+
+def _script(text: str, depth: int) -> Iterator[Words]:
+    for inner in commands(text):
+        yield from _programs(inner.words, inner, depth + 1)
+
+
+def _after_options(name: str, words: Words, options: _Options) -> Words:
+    """The words of the command that a wrapper runs. Raises Unclear for an option that we do not know."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word is None:
+            raise Unclear(f"{name} with computed words")
+        if word == "--":
+            at += 1
+            break
+        if not word.startswith("-") or word == "-":
+            break
+        at += _option(name, word, options)
+    at += options.words
+    while options.assigns and at < len(words) and "=" in (words[at] or ""):
+        at += 1
+    if None in words[:at]:
+        raise Unclear(f"{name} with computed words")
+    return words[at:]
+
+
+def _option(name: str, word: str, options: _Options) -> int:
+    """How many words this option takes up."""
+    if word.startswith("--"):
+        long, equals, _ = word[2:].partition("=")
+        if long in options.long_flags and not equals:
+            return 1
+        if long in options.long_values:
+            return 1 if equals else 2
+        raise Unclear(f"{name} {word}")
+    if options.digits and word[1:].lstrip("-").isdigit():
+        return 1
+    for place, letter in enumerate(word[1:], 2):
+        if letter in options.values:
+            return 1 if word[place:] else 2
+        if letter not in options.flags:
+            raise Unclear(f"{name} {word}")
+    return 1
+
+
+def _find(words: Words, command: Command, depth: int) -> Iterator[Words]:
+    """`find … -exec command ;`: each of them."""
+    at = 0
+    while at < len(words):
+        if words[at] in ("-exec", "-execdir", "-ok", "-okdir"):
+            end = at + 1
+            while end < len(words) and words[end] not in (";", "+"):
+                end += 1
+            # What is found is put in, also where the command's name stands.
+            inner = [None if word is None or "{}" in word else word for word in words[at + 1 : end]]
+            yield from _programs(inner, command, depth + 1)
+            at = end
+        at += 1
+
+
+def _git_runs(words: Words) -> bool:
+    """Whether some option of a git command names a program (`--exec`, `--upload-pack`, `-x`) or is computed."""
+    return any(word is not None and word.startswith(("--exec", "--upload-pack", "--receive-pack")) for word in words)
+
+
+def _anything(words: Words) -> Iterator[Words]:
+    """A program that we do not know: it may run any of its words, or what stands in one of them."""
+    for at, word in enumerate(words):
+        if word is None:
+            continue
+        yield words[at:]
+        pieces = tokens(word)
+        if pieces != [word]:
+            for start in range(len(pieces)):
+                yield [*pieces[start:]]
+
+
+def tokens(text: str) -> list[str]:
+    """The names in a text of whatever language: what stands between white space, quotes, brackets and operators."""
+    for sign in "\t\r\n'\"`()[]{}<>|&;,=!$@\\":
+        text = text.replace(sign, " ")
+    return text.split()[:1000]
+
+
+def _text(word: str | None) -> str:
+    if word is None:
+        raise Unclear("a computed script")
+    return word

@@ -1,0 +1,131 @@
+"""A value is found however it is written, and what is held back says nothing about it."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sandbox.network.message import Headers
+from sandbox.network.scrubbing import Scrubber, messages_of
+from sandbox.network.spellings import Values
+
+VALUE, HIDDEN = b'sk-Live_4f8e+/"9&7', b"PLACEHOLDER-0123456789"
+
+escapes = st.sampled_from(
+    [
+        lambda byte: bytes((byte,)),
+        lambda byte: b"%%%02x" % byte,
+        lambda byte: b"%%%02X" % byte,
+        lambda byte: b"%%25%02X" % byte,
+        lambda byte: b"\\u%04x" % byte,
+        lambda byte: b"\\u%04X" % byte,
+        lambda byte: b"\\\\u%04X" % byte,
+        lambda byte: b"\\x%02x" % byte,
+        lambda byte: b"%%5Cu%04x" % byte,
+        lambda byte: b"&#%d;" % byte,
+        lambda byte: b"&#x%x;" % byte,
+        lambda byte: (b"\\" if byte in b'"/\\' else b"") + bytes((byte,)),
+    ]
+)
+# What may stand around it: also the beginning of an escape, which must not swallow the value's own beginning.
+around = st.one_of(st.binary(max_size=9), st.sampled_from([b"%", b"\\u00", b"\\", b"&#", b"%2", b"user:"]))
+
+
+def known(*values: bytes) -> Values:
+    found = Values()
+    for value in values or (VALUE,):
+        found.add("KEY", value, HIDDEN)
+    return found
+
+
+@given(around, st.lists(escapes, min_size=len(VALUE), max_size=len(VALUE)), st.binary(max_size=9))
+def test_any_mix_of_escaped_and_plain_characters_is_found(before: bytes, ways: list, after: bytes) -> None:  # type: ignore[type-arg]
+    spelled = b"".join(way(byte) for way, byte in zip(ways, VALUE, strict=True))
+    assert HIDDEN in known().scrubbed(before + spelled + after)
+
+
+@given(st.binary(max_size=7), st.binary(max_size=7), st.booleans(), st.booleans())
+@example(b"user:", b"", True, True)
+def test_base64_is_found_at_every_alignment_in_either_alphabet(
+    before: bytes, after: bytes, url: bool, padded: bool
+) -> None:
+    encode = base64.urlsafe_b64encode if url else base64.b64encode
+    spelled = encode(before + VALUE + after)
+    if not padded:
+        spelled = spelled.rstrip(b"=")
+    for text in (spelled, spelled.replace(b"/", b"\\/"), spelled.replace(b"+", b"%2b").replace(b"/", b"%2F")):
+        left = known().scrubbed(text)
+        assert HIDDEN in left
+        assert base64.b64encode(VALUE)[4:16] not in left
+
+
+@pytest.mark.parametrize("spelled", [VALUE.hex(), VALUE.hex().upper()])
+def test_hexadecimal_is_found(spelled: str) -> None:
+    assert known().scrubbed(b"<" + spelled.encode() + b">") == b"<" + HIDDEN + b">"
+
+
+@given(st.binary(max_size=200))
+def test_nothing_is_found_where_nothing_is(data: bytes) -> None:
+    assert known().scrubbed(data) == data
+
+
+def test_a_value_that_begins_another_hides_none_of_it() -> None:
+    values = known(b"sk-live-0123", b"sk-live-0123-and-more", b"more-of-another")
+    assert values.scrubbed(b"<sk-live-0123-and-more>") == b"<" + HIDDEN + b">"
+    assert values.scrubbed(b"<sk-live-0123-and-more-of-another>") == b"<" + HIDDEN + b">"
+
+
+def test_hostile_text_is_searched_in_bounded_time() -> None:
+    for piece in (b"\\" * 65536, b"%25" * 21845, b"&#0" * 21845, VALUE[:-1] * 3640, VALUE * 3640):
+        known().scrubbed(piece)  # quadratic, it would take hours
+
+
+# Streams
+
+
+def pieces(data: bytes, at: list[int]) -> list[bytes]:
+    edges = sorted({0, len(data), *(one for one in at if one < len(data))})
+    return [data[a:b] for a, b in itertools.pairwise(edges)]
+
+
+parts = st.lists(st.sampled_from([VALUE, VALUE[:-1], VALUE[:3], b"\n", b"x" * 30, b"\r\n", b"\xc3\xbc"]), max_size=12)
+cuts = st.lists(st.integers(0, 300), max_size=12)
+
+
+@given(parts, cuts, st.sampled_from([0, 20_000]))
+def test_a_stream_is_cleaned_however_it_is_cut(some: list[bytes], at: list[int], filler: int) -> None:
+    data = b"y" * filler + b"".join(some)
+    scrubber = Scrubber(known())
+    at = [filler + one for one in at]
+    out = b"".join(scrubber.feed(piece) for piece in pieces(data, at)) + scrubber.flush()
+    assert out == data.replace(VALUE, HIDDEN)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(VALUE) - 1), st.sampled_from([b"", b"\n", b"z" * 700])), max_size=20))
+def test_when_pieces_come_and_how_long_they_are_says_nothing_about_a_value(guesses: list[tuple[int, bytes]]) -> None:
+    right, wrong = Scrubber(known()), Scrubber(known())
+    for size, after in guesses:
+        # A part of the value, and what is nothing like it.
+        assert len(right.feed(VALUE[:size] + after)) == len(wrong.feed(b"~" * size + after))
+    assert len(right.flush()) == len(wrong.flush())
+
+
+def test_half_a_value_is_never_released() -> None:
+    scrubber = Scrubber(known())
+    assert b"".join(scrubber.feed(VALUE[at : at + 1]) for at in range(len(VALUE))) == b""
+    assert scrubber.feed(b"\n") == HIDDEN + b"\n"
+
+
+def test_a_line_a_grpc_message_and_an_event_come_when_they_are_complete() -> None:
+    assert Scrubber(known()).feed(b"data: 1\n\nda") == b"data: 1\n\n"
+    messages = messages_of(Headers([(b"Content-Type", b"application/grpc+proto")]))
+    scrubber = Scrubber(known(), messages, same_length=True)
+    first, second = b"\0\0\0\0\x04abcd", b"\0" + len(VALUE).to_bytes(4, "big") + VALUE
+    assert scrubber.feed(first + second[:9]) == first
+    assert scrubber.feed(second[9:] + first) == second[:5] + HIDDEN[: len(VALUE)] + first
+    amazon = messages_of(Headers([(b"Content-Type", b"application/vnd.amazon.eventstream")]))
+    assert Scrubber(known(), amazon).feed(b"\0\0\0\x08abcd\0\0") == b"\0\0\0\x08abcd"

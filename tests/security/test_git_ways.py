@@ -1,0 +1,333 @@
+"""The ways by which git of the host would run what a tenant wrote, each against the git that is installed.
+
+Every way is first tried without a sandbox, which shows that it is one; then a tenant plants it, in one run or over
+several, and a person does on the host what people do. Nothing of the tenant's may run, and the person is told.
+"""
+
+# ruff: noqa: E501 - a table of scripts
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sandbox import Sandbox
+
+# `$RAN` is a program that leaves a mark outside the project. A tenant cannot: the place is not there inside.
+NEW = "git init -q lib && cd lib && git commit -q --allow-empty -m x && cd .. &&"
+GITLINK = "git add lib 2>/dev/null;"
+CONFIG = "cat >> lib/.git/config"
+
+
+@dataclass
+class Way:
+    name: str
+    plant: str
+    """What the tenant does. `---` begins another run."""
+    before: str = ""
+    """What the person had, and trusted."""
+    after: str = ""
+    """What the person does on the host, beside the usual."""
+    personal: str = ""
+    """In the person's own configuration."""
+    silent: bool = False
+    """It comes to nothing: there is nothing to tell."""
+
+
+def setting(name: str, text: str, after: str = "", also: str = "") -> Way:
+    """In a nested repository that is part of the project as a gitlink."""
+    return Way(name, f"{NEW} {also} printf '%s\\n' '{text}' >> lib/.git/config; {GITLINK} true", after=after)
+
+
+ATTRIBUTES = "echo '* filter=x diff=x merge=x' > lib/.gitattributes; echo a > lib/f; git -C lib add f .gitattributes;"
+CHANGED = "cd lib; echo b >> f; git add f; echo c >> f; git diff; git diff HEAD; git commit -qam x"
+
+WAYS = [
+    setting("fsmonitor of a gitlink", "[core]\n\tfsmonitor = $RAN;false"),
+    setting("fsmonitor on the section's line", "[core] fsmonitor = $RAN;false"),
+    setting("fsmonitor in odd letters", "[CoRe]\n\tfsMONITOR = \"$RAN;false\""),
+    setting("hooksPath", "[core]\n\thooksPath = h", "cd lib; git commit -q --allow-empty -m y",
+            "mkdir lib/h; printf '#!/bin/sh\\n$RAN\\n' > lib/h/pre-commit; chmod +x lib/h/pre-commit;"),
+    setting("include.path", "[include]\n\tpath = ../../extra", also="printf '[core]\\n\\tfsmonitor=$RAN;false\\n' > extra;"),
+    setting("includeIf", "[includeIf \"gitdir:**\"]\n\tpath = ../../extra",
+            also="printf '[core]\\n\\tfsmonitor=$RAN;false\\n' > extra;"),
+    setting("filter.clean", "[filter \"x\"]\n\tclean = $RAN;cat", CHANGED, ATTRIBUTES),
+    setting("filter.process", "[filter \"x\"]\n\tprocess = $RAN;cat", CHANGED, ATTRIBUTES),
+    setting("textconv", "[diff \"x\"]\n\ttextconv = $RAN;cat", CHANGED, ATTRIBUTES),
+    setting("diff.command", "[diff \"x\"]\n\tcommand = $RAN;true", CHANGED, ATTRIBUTES),
+    setting("diff.external", "[diff]\n\texternal = $RAN;true", CHANGED, ATTRIBUTES),
+    setting("sshCommand", "[core]\n\tsshCommand = $RAN;false\n[remote \"origin\"]\n\turl = ssh://127.0.0.1/x", "cd lib; git fetch"),
+    setting("gitProxy", "[core]\n\tgitProxy = $RANFILE\n[remote \"origin\"]\n\turl = git://127.0.0.1:1/x", "cd lib; git fetch"),
+    setting("ext::", "[protocol \"ext\"]\n\tallow = always\n[remote \"origin\"]\n\turl = \"ext::$RAN\"", "cd lib; git fetch"),
+    setting("insteadOf", "[protocol \"ext\"]\n\tallow = always\n[url \"ext::$RAN \"]\n\tinsteadOf = https://\n[remote \"origin\"]\n\turl = https://127.0.0.1:1/x",
+            "cd lib; git fetch"),
+    setting("uploadpack", "[remote \"origin\"]\n\turl = .\n\tuploadpack = $RAN;false", "cd lib; git fetch"),
+    setting("credential.helper", "[credential]\n\thelper = !$RAN;false",
+            "cd lib; printf 'protocol=https\\nhost=x\\n\\n' | GIT_TERMINAL_PROMPT=0 git credential fill"),
+    setting("core.editor", "[core]\n\teditor = $RAN;true", "cd lib; git commit --allow-empty"),
+    setting("gpg.program", "[commit]\n\tgpgsign = true\n[gpg]\n\tprogram = $RANFILE", "cd lib; git commit -q --allow-empty -m z"),
+    setting("alias", "[alias]\n\tst = !$RAN", "cd lib; git st"),
+    setting("pager", "[core]\n\tpager = $RAN;cat", "cd lib; script -qec 'git log' /dev/null"),
+    setting("trailer", "[trailer \"x\"]\n\tcmd = $RAN;echo", "cd lib; echo a | git interpret-trailers --trailer x=1"),
+    setting("submodule update", "[submodule \"s\"]\n\turl = ./s\n\tupdate = !$RAN",
+            "cd lib; git submodule update",
+            "git init -q lib/s; git -C lib/s commit -q --allow-empty -m x;"
+            "printf '[submodule \"s\"]\\n\\tpath = s\\n\\turl = ./s\\n' > lib/.gitmodules; git -C lib add s .gitmodules 2>/dev/null;"
+            "git -C lib/s commit -q --allow-empty -m y;"),
+    setting("worktreeConfig", "[extensions]\n\tworktreeConfig = true",
+            also="printf '[core]\\n\\tfsmonitor=$RAN;false\\n' > lib/.git/config.worktree;"),
+    *(
+        Way(f"hooks/{hook}", f"{NEW} printf '#!/bin/sh\\n$RAN\\n' > lib/.git/hooks/{hook}; chmod +x lib/.git/hooks/{hook}",
+            after="cd lib; echo a > f; git add f; git commit -qm x; git checkout -q -b other")
+        for hook in ("pre-commit", "post-checkout", "post-index-change", "reference-transaction", "commit-msg")
+    ),
+    Way("hooks as a link", f"{NEW} rm -r lib/.git/hooks; mkdir h; printf '#!/bin/sh\\n$RAN\\n' > h/pre-commit;"
+        "chmod +x h/pre-commit; ln -s ../../h lib/.git/hooks", after="cd lib; git commit -q --allow-empty -m x"),
+    Way("separate git directory", "git init -q --separate-git-dir=gd sub; git -C sub commit -q --allow-empty -m x;"
+        "git -C sub config core.worktree ..; git -C sub config core.fsmonitor '$RAN;false'; true", after="cd gd && git status"),
+    Way("separate git directory as a gitlink", "git init -q --separate-git-dir=gd sub; git -C sub commit -q --allow-empty -m x;"
+        "git add sub 2>/dev/null; git -C sub config core.fsmonitor '$RAN;false'; true"),
+    Way("bare repository", "git init -q --bare docs; git -C docs config core.bare false;"
+        "git -C docs config core.worktree .; git -C docs config core.fsmonitor '$RAN;false'; true", after="cd docs && git status"),
+    Way("config as a link", f"{NEW} cp lib/.git/config c; printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> c;"
+        "ln -sf ../../c lib/.git/config; git add lib 2>/dev/null; true"),
+    Way("a directory that cannot be listed", f"{NEW} printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> lib/.git/config;"
+        f"{GITLINK} chmod 0311 lib/.git"),
+    Way("a directory that cannot be written", f"{NEW} printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> lib/.git/config;"
+        f"{GITLINK} chmod 0555 lib/.git"),
+    Way(".git as a link", f"{NEW} mv lib/.git lib/other; ln -s other lib/.git;"
+        f"printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> lib/other/config; {GITLINK} true"),
+    Way("common directory without HEAD", f"{NEW} mkdir e; cp -r lib/.git/objects lib/.git/refs lib/.git/config e/;"
+        "printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> e/config; echo ../../e > lib/.git/commondir; git add lib 2>/dev/null; true"),
+    Way("a further work tree's", "mkdir -p e .git/worktrees/w; cp -r .git/objects .git/refs .git/config e/;"
+        "printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> e/config; cp .git/HEAD .git/worktrees/w/;"
+        "echo ../../../e > .git/worktrees/w/commondir; mkdir w; echo \"gitdir: ../.git/worktrees/w\" > w/.git;"
+        "echo \"$PWD/w/.git\" > .git/worktrees/w/gitdir", after="cd w && git status"),
+    Way("redirection of the project's own", "mkdir e; cp -r .git/objects .git/refs .git/HEAD .git/config e/;"
+        "printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> e/config; echo ../e > .git/commondir"),
+    Way("a rebase under way", "mkdir .git/rebase-merge; echo refs/heads/main > .git/rebase-merge/head-name;"
+        "git rev-parse HEAD | tee .git/rebase-merge/onto > .git/rebase-merge/orig-head; : > .git/rebase-merge/interactive;"
+        "echo 1 > .git/rebase-merge/msgnum; echo 1 > .git/rebase-merge/end; : > .git/rebase-merge/done;"
+        "printf 'exec $RAN\\n' > .git/rebase-merge/git-rebase-todo", after="git rebase --continue"),
+    # Over two runs
+    Way("made complete later", f"{NEW} printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> lib/.git/config; {GITLINK}"
+        "mv lib/.git/HEAD lib/.git/H\n---\nmv lib/.git/H lib/.git/HEAD"),
+    Way("through another name", f"{NEW} {GITLINK} ln lib/.git/config lib/alias\n---\n"
+        "printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> lib/alias", silent=True),
+    Way("through a link that is turned", f"{NEW} {GITLINK} mv lib/.git good; cp -r good bad; ln -s good link;"
+        "echo 'gitdir: ../link' > lib/.git; printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> bad/config;"
+        "mv bad/HEAD bad/H\n---\nmv bad/H bad/HEAD; ln -sfn bad link"),
+    # What the person had
+    Way("config.worktree of a trusted one", "printf '[core]\\n\\tfsmonitor=$RAN;false\\n' > .git/config.worktree",
+        "git config extensions.worktreeConfig true"),
+    Way("an edited hook", "printf '#!/bin/sh\\n$RAN\\n' > .husky/pre-commit",
+        "mkdir .husky; printf '#!/bin/sh\\ntrue\\n' > .husky/pre-commit; chmod +x .husky/pre-commit; git config core.hooksPath .husky"),
+    Way("husky's, beside its directory", "printf '#!/bin/sh\\n$RAN\\n' > .husky/pre-commit",
+        "mkdir -p .husky/_; printf '#!/bin/sh\\nsh .husky/pre-commit\\n' > .husky/_/pre-commit; chmod +x .husky/_/pre-commit;"
+        "echo true > .husky/pre-commit; git config core.hooksPath .husky/_"),
+    Way("a hooks directory that was not there",
+        "mkdir -p tools/h; printf '#!/bin/sh\\n$RAN\\n' > tools/h/pre-commit; chmod +x tools/h/pre-commit",
+        "git config core.hooksPath tools/h"),
+    Way("a script that a hook calls", "printf '$RAN\\n' > scripts/check",
+        "mkdir scripts; echo true > scripts/check; printf '#!/bin/sh\\nsh ./scripts/check\\n' > .git/hooks/pre-commit;"
+        "chmod +x .git/hooks/pre-commit"),
+    Way("an included file", "printf '[core]\\n\\tfsmonitor=$RAN;false\\n' > extra.cfg", "touch extra.cfg; git config include.path ../extra.cfg"),
+    Way("an included file that was not there", "printf '[core]\\n\\tfsmonitor=$RAN;false\\n' > extra.cfg", "git config include.path ../extra.cfg"),
+    Way("a conditionally included file", "printf '[core]\\n\\tfsmonitor=$RAN;false\\n' > extra.cfg",
+        "touch extra.cfg; git config includeIf.gitdir:**.path ../extra.cfg"),
+    Way("a filter of the project's", "echo '* filter=x' > .gitattributes; printf '$RAN; cat\\n' > tools/clean",
+        "mkdir tools; echo cat > tools/clean; git config filter.x.clean 'sh tools/clean'"),
+    Way("a filter that was not there", "echo '* filter=x' > .gitattributes; mkdir tools;"
+        "printf '#!/bin/sh\\n$RAN; cat\\n' > tools/clean; chmod +x tools/clean", "git config filter.x.clean ./tools/clean"),
+    Way("a textconv of the project's", "echo '* diff=x' > .gitattributes; printf '$RAN; cat\\n' > tools/conv",
+        "mkdir tools; echo cat > tools/conv; git config diff.x.textconv 'sh tools/conv'"),
+    Way("a link to hooks that is turned", "mkdir evil; printf '#!/bin/sh\\n$RAN\\n' > evil/pre-commit; chmod +x evil/pre-commit;"
+        "ln -sfn ../evil .git/hooks", "mkdir tools; rm -r .git/hooks; ln -s ../tools .git/hooks"),
+    Way("hooks that the person's own settings look for",
+        "mkdir .githooks; printf '#!/bin/sh\\n$RAN\\n' > .githooks/pre-commit; chmod +x .githooks/pre-commit",
+        personal="[core]\n\thooksPath = .githooks\n"),
+    Way("and in a new repository",
+        f"{NEW} mkdir lib/.githooks; printf '#!/bin/sh\\n$RAN\\n' > lib/.githooks/pre-commit; chmod +x lib/.githooks/pre-commit",
+        after="cd lib; git commit -q --allow-empty -m y", personal="[core]\n\thooksPath = .githooks\n"),
+]  # fmt: skip
+
+USUAL = """
+git status; git rev-parse --abbrev-ref HEAD; git branch; git log -1; echo more >> file; git diff; git stash list
+git add -A; git commit -qm change; git fetch --all; git stash; git submodule update; git status
+cd lib 2>/dev/null && { git status; git rev-parse --abbrev-ref HEAD; }
+"""
+
+
+class Person:
+    """Somebody with a home, a repository and the mark that nothing of a tenant's may leave."""
+
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+        self.project, self.mark, self.home = place / "project", place / "ran", place / "person"
+        self.home.mkdir()
+        self.program = place / "leave-mark"
+        self.program.write_text(f"#!/bin/sh\ntouch {self.mark}\n")
+        self.program.chmod(0o755)
+        identity = "[user]\n\tname = P\n\temail = p@example.org\n[init]\n\tdefaultBranch = main\n"
+        (self.home / ".gitconfig").write_text(identity + way.personal)
+        monkeypatch.setenv("HOME", str(self.home))
+        monkeypatch.setenv("EDITOR", "true")
+        self.project.mkdir(exist_ok=True)
+        self.does("git init -q; echo a > file; git add file; git commit -qm first")
+        self.does(way.before)
+
+    def filled(self, text: str) -> str:
+        return text.replace("$RANFILE", str(self.program)).replace("$RAN", f"touch {self.mark}")
+
+    def does(self, script: str) -> None:
+        words = ["sh", "-c", script]
+        subprocess.run(words, cwd=self.project, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)
+
+    def does_the_usual(self, way: Way) -> None:
+        self.does(way.after or "true")
+        self.does(USUAL)
+
+
+@pytest.fixture
+def person(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
+    return Person(tmp_path, monkeypatch, way)
+
+
+def every_way(ways: list[Way] = WAYS) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("way", ways, ids=[way.name for way in ways])
+
+
+@every_way()
+def test_it_is_a_way(way: Way, person: Person) -> None:
+    for plant in way.plant.split("\n---\n"):
+        person.does(person.filled(plant))
+    person.does_the_usual(way)
+    assert person.mark.exists()
+
+
+@every_way()
+def test_git_of_the_host_runs_nothing_of_a_tenants(way: Way, person: Person) -> None:
+    told = refused = False
+    for plant in way.plant.split("\n---\n"):
+        with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+            told_how = sandbox.exec(["sh", "-c", person.filled(plant)])
+            refused = refused or "busy" in told_how.stderr or "Read-only" in told_how.stderr
+        told = told or bool(sandbox.undone)
+    person.does_the_usual(way)
+    assert not person.mark.exists()
+    assert told or refused or way.silent
+    assert os.path.isdir(person.project / ".git")
+
+
+# -- changes that are carried over from an overlay
+
+
+OVERLAID = [way for way in WAYS if "\n---\n" not in way.plant and "cannot be" not in way.name]
+
+
+@every_way(OVERLAID)
+def test_apply_carries_nothing_over_that_git_would_run(way: Way, person: Person) -> None:
+    config = {"filesystem": {"root": str(person.project), "overlay": True}}
+    with Sandbox(config) as sandbox:
+        refused = sandbox.exec(["sh", "-c", person.filled(way.plant)]).stderr
+    done = sandbox.apply()
+    person.does_the_usual(way)
+    assert not person.mark.exists()
+    assert done.refused or "busy" in refused or "Read-only" in refused
+
+
+# -- what people and tenants do with git works on
+
+
+def test_a_tenants_clone_is_whole_and_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        done = sandbox.exec("git clone -q . copy && cd copy && git checkout -q -b other && git worktree add -q ../tree")
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert sandbox.exec("git worktree add -q second && cd second && git status").exit_code == 0
+    assert sandbox.undone == []
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        assert sandbox.exec("git -C copy log -1 && git -C tree status && git -C second status").exit_code == 0
+    assert sandbox.undone == []
+
+
+def test_what_is_harmless_stays_and_the_rest_is_kept_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        sandbox.exec("git clone -q . copy; git -C copy config core.fsmonitor evil")
+    config = person.project / "copy" / ".git" / "config"
+    assert sandbox.undone == [(str(config), f"{config}.from-sandbox")]
+    assert "evil" in Path(f"{config}.from-sandbox").read_text()
+    listed = subprocess.run(["git", "config", "-f", config, "-l"], capture_output=True, text=True, check=True).stdout
+    assert "remote.origin.url" in listed and "branch.main.merge" in listed and "fsmonitor" not in listed
+
+
+def test_while_the_sandbox_runs_it_is_undone_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        sandbox.vigil.watching.wait()
+        gone = "while grep -q fsmonitor lib/.git/config; do :; done"
+        assert sandbox.exec(f"git init -q lib; git -C lib config core.fsmonitor x; {gone}", timeout=60).exit_code == 0
+        again = f"printf '[core]\\n\\tfsmonitor=x\\n' >> lib/.git/config; {gone}"
+        assert sandbox.exec(again, timeout=60).exit_code == 0
+
+
+@pytest.mark.parametrize("then", ["run", "prune"])
+def test_after_a_killed_owner_the_next_one_undoes_it(then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "own"))
+    plant = "git init -q lib; git -C lib config core.fsmonitor x; echo planted"
+    script = f"""
+import os, sandbox
+s = sandbox.Sandbox({{"filesystem": {{"root": {str(person.project)!r}}}}})
+s.exec({plant!r})
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False)
+    config = person.project / "lib" / ".git" / "config"
+    assert "fsmonitor" in config.read_text()
+    words = ["run", "--root", str(person.project), "--", "true"] if then == "run" else ["prune"]
+    done = subprocess.run([sys.executable, "-m", "sandbox.cli.main", *words], capture_output=True, text=True, check=True)
+    assert "fsmonitor" not in config.read_text()
+    assert "config.from-sandbox" in done.stderr
+
+
+# -- git inside, where the repository is not
+
+
+def test_git_commit_inside_finds_the_persons_name_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = "[alias]\n\tst = status\n[include]\n\tpath = work\n[credential]\n\thelper = store\n"
+    person = Person(tmp_path, monkeypatch, Way("", "", personal=own))
+    (person.home / "work").write_text("[user]\n\temail = p@work.example\n[http]\n\textraHeader = secret\n")
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        assert sandbox.exec("git commit -q --allow-empty -m x && git log -1 --format='%an %ae'").stdout == "P p@work.example\n"
+        assert sandbox.exec("git config --list --system").stdout == "user.name=P\nuser.email=p@work.example\n"
+
+
+@pytest.mark.parametrize("place", ["tree", "project/part"])
+def test_git_works_in_a_further_work_tree_and_in_a_part_of_a_repository(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    person.does("mkdir part; echo a > part/f; git add part; git commit -qm part; git worktree add -q ../tree")
+    with Sandbox({"filesystem": {"root": str(tmp_path / place)}}) as sandbox:
+        sandbox.exec("echo more >> f; echo more >> file")
+        assert "+more" in sandbox.exec("git diff .").stdout
+        assert "part" in sandbox.exec("git log --format=%s").stdout
+        repository = f"{person.project}/.git"
+        assert sandbox.exec(f"echo x >> {repository}/config || touch {repository}/hooks/x").exit_code != 0
+
+
+def test_a_git_file_shows_no_repository_that_does_not_know_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".git").write_text(f"gitdir: {person.project}/.git\n")
+    with Sandbox({"filesystem": {"root": str(other)}}) as sandbox:
+        assert sandbox.exec(f"ls {person.project}/.git").exit_code != 0
