@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench soak kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo test lint bench soak compat kernels bare setup-run setup-dev setup-bench setup-kernels clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -21,6 +21,9 @@ lint: setup-dev ## ruff, mypy --strict, import-linter
 
 soak: setup-dev $(GUEST) ## the long fuzz and soak runs
 	@.venv/bin/python -m pytest -m soak
+
+compat: setup-dev $(GUEST) ## CPython's and Go's own test suites, outside and inside, as root and as a user
+	@scripts/compat
 
 kernels: setup-kernels $(GUEST) ## the tests about walls on Debian's stock kernels and on aarch64, in QEMU
 	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null

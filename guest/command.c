@@ -24,6 +24,7 @@ struct complaint {
 	char step[16];
 	int error;
 };
+#define GROUP "group" /* no complaint: `error` is the process group of a command on a terminal */
 
 static noreturn void complain(int report, const char *step)
 {
@@ -87,6 +88,51 @@ static void default_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* On a terminal the command is not the leader of its session but the leader's child, in a process group of its own that has
+ * the terminal: the kernel lets Ctrl-Z stop only those whose parent is in their session and could resume them. The leader,
+ * the keeper, ends as its child ends, and stops when it stops, which the guest sees and tells. */
+static noreturn void keep(pid_t child)
+{
+	int status;
+	sigset_t all;
+	syscall(SYS_close_range, 0, ~0u, 0); /* its copies would hold the terminal, and the report pipe, open */
+	for (;;) {
+		if (waitpid(child, &status, WUNTRACED) < 0)
+			_exit(126);
+		if (WIFSTOPPED(status)) {
+			raise(SIGSTOP); /* until the host, or whoever continues it, says so */
+			continue;
+		}
+		if (WIFEXITED(status))
+			_exit(WEXITSTATUS(status));
+		/* The same signal, so that whoever waits for us sees what happened. */
+		signal(WTERMSIG(status), SIG_DFL);
+		sigfillset(&all);
+		sigdelset(&all, WTERMSIG(status));
+		sigprocmask(SIG_SETMASK, &all, NULL);
+		raise(WTERMSIG(status));
+		_exit(128 + WTERMSIG(status));
+	}
+}
+
+static void with_keeper(int report)
+{
+	sigset_t all;
+	sigfillset(&all); /* the keeper obeys nothing that a terminal says; the child has its mask emptied later */
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	pid_t child = fork();
+	if (child < 0)
+		complain(report, "fork");
+	if (child)
+		keep(child);
+	/* SIGTTOU is blocked here: a group that has not the terminal may take it. */
+	if (setpgid(0, 0) || tcsetpgrp(0, getpid()))
+		complain(report, "terminal");
+	struct complaint said = {.step = GROUP, .error = (int)getpid()};
+	if (write(report, &said, sizeof said) != sizeof said)
+		_exit(126);
+}
+
 static noreturn void become(struct cbor request, const int stdio[3], bool terminal, int report)
 {
 	uint64_t mode;
@@ -100,6 +146,8 @@ static noreturn void become(struct cbor request, const int stdio[3], bool termin
 	/* All of ours are close-on-exec already; this is so that one forgotten could not matter. */
 	if (syscall(SYS_close_range, 3, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */))
 		complain(report, "stdio");
+	if (terminal)
+		with_keeper(report);
 	default_signals();
 	char **argv = strings(request, "argv", true), **env = argv ? strings(request, "env", false) : NULL;
 	char *cwd = env ? cbor_get_cstring(request, "cwd") : NULL;
@@ -136,7 +184,7 @@ static void say_started(struct job *job)
 	struct out out;
 	bool with_terminal = job->master >= 0 && !place.framed;
 	job_frame(job, &out, "started", 2);
-	put_key_uint(&out, "pid", (uint64_t)job->pid);
+	put_key_uint(&out, "pid", (uint64_t)job->group);
 	put_key_uint(&out, "fds", with_terminal);
 	job_say(job, &out, &job->master, with_terminal);
 }
@@ -147,7 +195,9 @@ static void report_ready(struct watch *w, uint32_t events)
 	struct job *job = w->job;
 	struct complaint c;
 	(void)events;
-	ssize_t n = read(w->fd, &c, sizeof c);
+	ssize_t n;
+	while ((n = read(w->fd, &c, sizeof c)) == sizeof c && job->terminal && !strcmp(c.step, GROUP))
+		job->group = (pid_t)c.error;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR) && !job->reaped)
 		return;
 	watch_close(w);
@@ -185,6 +235,8 @@ static void launch(struct job *job, struct cbor request, int stdio[3], bool term
 		job_refuse(job, "fork", error);
 		return;
 	}
+	job->group = job->pid;
+	job->terminal = terminal;
 	if (timeout)
 		job->deadline = job->began + (int64_t)timeout * 1000;
 	job->report = (struct watch){.fd = report[0], .ready = report_ready, .job = job};
@@ -238,8 +290,10 @@ void command_frame(struct job *job, struct cbor frame)
 	bool good = cbor_get(frame, "t", &t);
 	if (good && cbor_is(t, "signal")) {
 		good = cbor_get_uint(frame, "sig", NSIG - 1, 0, &sig) && sig;
-		if (good && job->command && !job->reaped && job->report.fd < 0 && kill(-job->pid, (int)sig))
-			kill(job->pid, (int)sig);
+		if (good && job->command && !job->reaped && job->report.fd < 0 && kill(-job->group, (int)sig))
+			kill(job->group, (int)sig);
+		if (good && sig == SIGCONT && job->terminal && !job->reaped)
+			kill(job->pid, SIGCONT); /* the keeper stopped with it */
 	} else if (good && cbor_is(t, "resize")) {
 		resize(job, frame);
 	} else if (good && place.framed && cbor_is(t, "in")) {
@@ -251,6 +305,13 @@ void command_frame(struct job *job, struct cbor frame)
 	}
 	if (!good)
 		job_cancel(job);
+}
+
+void command_stopped(struct job *job)
+{
+	struct out out;
+	job_frame(job, &out, "stopped", 0);
+	job_say(job, &out, NULL, 0);
 }
 
 static uint64_t microseconds(struct timeval t)

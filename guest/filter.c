@@ -284,6 +284,26 @@ static void check_arguments(void)
 	check_socket();
 }
 
+/* Where no control group counts memory, none may be had that is neither mapped (RLIMIT_AS) nor a file of a bounded tmpfs:
+ * a memfd, or a System V segment that nobody is attached to. ENOSYS: libraries then take a file. A page is enough for
+ * what databases use a segment for, a lock, and the kernel makes at most 4096 of them. */
+static void count_memory(void)
+{
+	static const int anonymous[] = {__NR_memfd_create, 447 /* memfd_secret */};
+	for (unsigned i = 0; i < 2; i++) {
+		if_equal((uint32_t)anonymous[i]);
+		refuse(ENOSYS);
+	}
+	unsigned short start = begin(__NR_shmget);
+	load((uint32_t)(__builtin_offsetof(struct seccomp_data, args) + 8 + 4));
+	unless_equal(0);
+	refuse(ENOSYS);
+	load_argument(1);
+	emit((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 4096, 0, 1));
+	refuse(ENOSYS);
+	end(start);
+}
+
 void install_filter(void)
 {
 	check_machine();
@@ -296,6 +316,8 @@ void install_filter(void)
 		if_equal((uint32_t)tracing[i]);
 		refuse(EPERM);
 	}
+	if (place.count_memory)
+		count_memory();
 	check_arguments();
 	check_owners();
 	answer(SECCOMP_RET_ALLOW);

@@ -150,14 +150,25 @@ static bool operate(struct cbor op, char *path)
 	return done;
 }
 
+/* A mask of something the host has seen there: that it is gone, the host must know. */
+static bool of_a_file(struct cbor op)
+{
+	struct cbor inode;
+	return cbor_get(op, "inode", &inode);
+}
+
 static void do_mount(struct cbor op)
 {
 	bool optional;
 	char *path = cbor_get_cstring(op, "path");
 	if (!path || !cbor_get_bool(op, "optional", false, &optional))
 		fail("mounts", path);
-	if (!operate(op, path) && !(optional && (errno == ENOENT || errno == ENOTDIR)))
-		fail("mounts", path);
+	if (!operate(op, path)) {
+		bool other = errno == ELOOP || errno == EISDIR; /* than what the host saw there */
+		if (!optional || !(errno == ENOENT || errno == ENOTDIR || (other && of_a_file(op))))
+			fail("mounts", path);
+		place.missed += of_a_file(op);
+	}
 	free(path);
 }
 

@@ -16,7 +16,7 @@ struct limit {
 
 /* What the set-up asked for and found; written before the first tenant, only read afterwards. */
 struct place {
-	bool walls, framed, network, allow_ptrace;
+	bool walls, framed, network, allow_ptrace, count_memory;
 	uint64_t uid, gid;
 	uint32_t set_id; /* the mode bits that nobody may set */
 	struct cbor setup;
@@ -32,6 +32,7 @@ struct place {
 	size_t nsockets;
 	bool have_nft, have_keyring, have_low_ports;
 	int landlock;
+	uint64_t missed; /* masks of something that was not there, or not the very thing */
 };
 
 extern struct place place;

@@ -122,6 +122,8 @@ void job_cancel(struct job *job)
 		return;
 	kill(job->pid, SIGKILL);
 	kill(-job->pid, SIGKILL);
+	if (job->group > 0 && job->group != job->pid)
+		kill(-job->group, SIGKILL);
 	/* The others of its session, which only /proc can list. */
 	job->killing = true;
 	kill_pause = KILL_FIRST_US;
@@ -168,13 +170,16 @@ void job_settle(struct job *job)
 }
 
 /* A helper, or a child that is not its command yet, is still one of us: stopped by a tenant, who is the same user, it would
- * keep the host waiting for ever. A command's own stop is its own affair. */
+ * keep the host waiting for ever. A command's own stop is its own affair, but for one on a terminal: that is how somebody
+ * there says Ctrl-Z, and the host goes to sleep with it. */
 static void stopped(struct job *job)
 {
 	if (job->command && job->report.fd >= 0)
 		job->report.ready(&job->report, EPOLLIN); /* has it become the command meanwhile? */
 	if (!job->command || job->report.fd >= 0)
 		kill(job->pid, SIGKILL);
+	else if (job->terminal && !job->killing)
+		command_stopped(job);
 }
 
 void jobs_reap(void)

@@ -35,6 +35,8 @@ struct job {
 	struct job *next;
 	bool command;        /* or a helper */
 	pid_t pid;
+	pid_t group;         /* the command's process group: its own pid, or on a terminal that of the keeper's child */
+	bool terminal;
 	int64_t began, deadline, ended, quiet; /* quiet: since the last output, after the end */
 	/* the line: a channel of its own, or `id` on the main stream */
 	struct channel own;
@@ -78,6 +80,7 @@ void kill_descendants(void);
 void command_start(struct cbor request);                   /* command.c */
 void command_frame(struct job *job, struct cbor frame);
 void command_exit(struct job *job);
+void command_stopped(struct job *job);
 void helper_start(struct cbor request);                    /* helper.c */
 void helper_exit(struct job *job);
 

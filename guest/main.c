@@ -80,6 +80,7 @@ static struct cbor wait_for_setup(void)
 	    !cbor_get_bool(setup, "walls", true, &place.walls) ||
 	    !cbor_get_bool(setup, "network", false, &place.network) ||
 	    !cbor_get_bool(setup, "allow_ptrace", false, &place.allow_ptrace) ||
+	    !cbor_get_bool(setup, "count_memory", false, &place.count_memory) ||
 	    !cbor_get_uint(setup, "uid", 0xfffffffe, 0, &place.uid) || !cbor_get_uint(setup, "gid", 0xfffffffe, 0, &place.gid))
 		fail("setup", NULL);
 	if (host.nfds)
@@ -142,16 +143,27 @@ static void say_ready(void)
 	for (size_t i = 0; i < place.nsockets; i++)
 		put_text(&out, place.names[i]);
 	put_text(&out, "have");
-	put_map(&out, 5);
+	put_map(&out, 6);
 	put_key_bool(&out, "nft", place.have_nft);
 	put_key_uint(&out, "landlock", (uint64_t)place.landlock);
 	put_key_bool(&out, "keyring", place.have_keyring);
 	put_key_bool(&out, "low_ports", place.have_low_ports);
 	put_key_uint(&out, "tripwires", tripwires_count());
+	put_key_uint(&out, "missed", place.missed);
 	put_key_uint(&out, "fds", place.nsockets);
 	send_now(&out, place.sockets, place.nsockets);
 	for (size_t i = 0; i < place.nsockets; i++)
 		close(place.sockets[i]); /* the host's alone now */
+}
+
+/* What `ps` shows of us: a name, not the descriptor or path of the host's by which we were started. */
+static void take_name(char *started_as)
+{
+	size_t room = strlen(started_as);
+	memset(started_as, 0, room);
+	if (room >= sizeof "guest" - 1)
+		memcpy(started_as, "guest", sizeof "guest" - 1);
+	prctl(PR_SET_NAME, "guest", 0, 0, 0);
 }
 
 int main(int argc, char **argv)
@@ -165,6 +177,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	place.framed = (argc > 1 && !strcmp(argv[1], "--framed")) ||
 		       getsockopt(CONTROL, SOL_SOCKET, SO_DOMAIN, &domain, &size) || domain != AF_UNIX;
+	if (argc > 0)
+		take_name(argv[0]);
 	channel_open(&host, CONTROL, !place.framed);
 	say_hello();
 	struct cbor setup = wait_for_setup();

@@ -36,8 +36,11 @@ void drop_covers(void)
 bool mount_mask(struct cbor op, int target, const char *path, bool directory)
 {
 	struct stat st;
-	if (fstat(target, &st))
+	uint64_t inode;
+	if (fstat(target, &st) || !cbor_get_uint(op, "inode", UINT64_MAX, 0, &inode))
 		return false;
+	/* Another thing has this name by now. It is covered, and the host told: what was meant may be somewhere else. */
+	place.missed += inode && inode != st.st_ino;
 	if (S_ISLNK(st.st_mode) || directory != S_ISDIR(st.st_mode)) {
 		errno = S_ISLNK(st.st_mode) ? ELOOP : directory ? ENOTDIR : EISDIR;
 		return false;

@@ -35,7 +35,7 @@ config = {
 
 with Sandbox(config, hooks=Hooks()) as sb:
     sb.write_file("/workspace/agent.py", AGENT_CODE)
-    result = sb.exec("cd /workspace && python agent.py")
+    result = sb.exec("cd /workspace && python3 agent.py")
     print("Exit code:", result.exit_code)
     print("Output:", result.stdout)
     print("Result:", sb.read_file("/workspace/output.json").decode())

@@ -28,7 +28,7 @@ with Sandbox({
 
     # Write and execute
     sb.write_file('/workspace/hello.py', 'print("Hello from sandbox!")')
-    result = sb.exec('python /workspace/hello.py')
+    result = sb.exec('python3 /workspace/hello.py')
     print(result['stdout'])  # "Hello from sandbox!"
 
     # Read output
@@ -37,6 +37,6 @@ import json
 with open('/workspace/output.json', 'w') as f:
     json.dump({"status": "ok"}, f)
 ''')
-    sb.exec('python /workspace/script.py')
+    sb.exec('python3 /workspace/script.py')
     output = sb.read_file('/workspace/output.json')
     print(output)  # b'{"status": "ok"}'

@@ -12,6 +12,7 @@ from threading import Semaphore
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox.commands import OUTPUT_LIMIT
+from sandbox.config.section import owned
 from sandbox.result import Chunk, Collector, ExecResult
 from sandbox.sandbox import Sandbox
 
@@ -34,7 +35,7 @@ class AsyncSandbox:
     """`async with AsyncSandbox(config) as sb: await sb.exec(...)`. The walls are built on entering, or by `start()`."""
 
     def __init__(self, config: Config | Mapping[str, Any] | None = None, **more: Any) -> None:
-        self._config = config
+        self._config = owned(config)  # now: what the caller does to it before `start()` is not for us
         self._more = more
         self._sandbox: Sandbox | None = None
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="sandbox")

@@ -171,10 +171,13 @@ class Client:
         """Changes the network rules of the living sandbox."""
         self._connection.call("update_network", dict(changes))
 
-    def close(self) -> None:
-        """Ends the sandbox that this client started; only leaves one that it attached to. Idempotent."""
+    def close(self, grace: float = 0.0) -> None:
+        """Ends the sandbox that this client started; only leaves one that it attached to. Idempotent.
+
+        What still runs has `grace` seconds to end by itself; without, it is killed, as by `Sandbox.close`.
+        """
         if self._owns and not self._connection.ended:
-            self._connection.call("close", {})
+            self._connection.call("close", {"grace": grace})
         self._connection.close()
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.errors import SandboxClosed, SandboxError
+from sandbox.errors import CommandError, SandboxClosed, SandboxError
 from sandbox.events import Events, event
 from sandbox.result import Chunk, Collector, ExecResult
 
@@ -126,6 +126,7 @@ class Commands:
         else:
             process = self._with_pipes(request, argv[0], (stdin, stdout, stderr))
         process.judge = lambda result: self._judge(argv, result)
+        process.explain = lambda problem: self._explain(argv[0], problem)
         return process
 
     def _with_pipes(
@@ -159,6 +160,15 @@ class Commands:
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
         return self._place.guest.start(request, os.fsdecode(name), stdio)
+
+    def _explain(self, name: bytes, problem: CommandError) -> CommandError:
+        """A command that is there outside: why not inside, and what would show it."""
+        if problem.exit_code != 127 or not self._plan.walls:
+            return problem
+        from sandbox.engines.toolchains import hidden_program
+
+        found = hidden_program(os.fsdecode(name), os.environ.get("PATH", ""), self._plan)
+        return problem if found is None else CommandError(found, exit_code=127)
 
     def _judge(self, argv: list[bytes], result: ExecResult) -> None:
         """What only the outside knows of how a command ended."""

@@ -16,9 +16,11 @@ from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
 from sandbox.engines.layout import layout, project_root, without_walls, writable_trees
+from sandbox.engines.looking import secret_files
 from sandbox.engines.stand_ins import StandIns
 from sandbox.engines.tripwire import Reports
 from sandbox.engines.vigil import Vigil
+from sandbox.errors import WallError
 from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.guards.repositories import Repositories
@@ -31,7 +33,7 @@ from sandbox.rpc.listen import Listener
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, Self
 
     from sandbox.client import Client
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from sandbox.events import Handler
     from sandbox.vfs.changes import Change
     from sandbox.vfs.mounts import Mounts
-    from sandbox.vfs.provider import Provider
+    from sandbox.vfs.provider import Guard, Provider
     from sandbox.vfs.workspace import Applied, Workspace
 
     Asked = Config | Mapping[str, Any] | None
@@ -56,7 +58,7 @@ class Sandbox(Commands, Files):
         command: Sequence[str] | None = None,
         resolve: Callable[[str, int], Sequence[str]] | None = None,
     ) -> None:
-        """Builds the walls at once.
+        """Builds the walls at once. The sandbox owns a copy of `config`: nothing done to either is seen in the other.
 
         `hooks` see and change requests (docs/hooks.md) and file operations (docs/vfs.md); `command` is what
         `sandbox list` shows; `resolve(host, port)` gives the addresses of allowed hosts in place of the system's
@@ -79,6 +81,7 @@ class Sandbox(Commands, Files):
         self._at_exit = partial(close_forgotten, ref(self))
         self._registration: Registration | None = None
         self._stand_ins: StandIns | None = None
+        self.notices: list[str] = []  # what a person should know of this place, a line each
         self._repositories: Repositories | None = None
         # After close(): what git of the host would have run, and where it is now ("": it could not be undone).
         self.undone: list[tuple[str, str]] = []
@@ -102,6 +105,8 @@ class Sandbox(Commands, Files):
         self._place = engine.open(self._arrange)
         self._endings.append(self._place.close)
         self._guest = self._place.guest
+        self._tell_notices()
+        self._settle()
         self._keep_watch()
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._register().beside("socket"), self).close)
@@ -113,15 +118,22 @@ class Sandbox(Commands, Files):
         if walls and not (filesystem.read_only or filesystem.overlay):
             self._stand_ins = StandIns(project_root(filesystem))
             self._endings.append(self._stand_ins.remove)
+        self._mounts = self._own_directories() if has_mounts(self.config) else None
         if walls and (trees := writable_trees(filesystem)):
             undone = partial(tell_undone, self.record, self.undone)
             self._repositories = Repositories(home(), trees, undone)
             # Before the place's own ending, so after its end: no tenant is there any more to do it again.
             self._endings.append(partial(self._repositories.finish, protected_patterns()))
-        self._plan = (layout if walls else without_walls)(self.config, self.id, os.environ, self._repositories)
+        if walls:
+            shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
+            self._plan = layout(self.config, self.id, os.environ, self._repositories, shown, hiding)
+        else:
+            self._plan = without_walls(self.config, self.id, os.environ)
         self._plan.pids = default_pids(self.config)
         self._register()
-        self._mounts = self._own_directories() if has_mounts(self.config) else None
+        if self._mounts is not None:
+            self._mounts.furnish(self._plan, self._layer())
+            self._register().note("mounts.json", self._mounts.ways)
         self._watch = self._gate()
         return self._plan
 
@@ -134,6 +146,29 @@ class Sandbox(Commands, Files):
             shown = EnvFilter(self.config.environment).redacted(self._command, os.environ, more)
             self._registration = Registration(home(), self.id, self.config.plain(), shown)
         return self._registration
+
+    def _tell_notices(self) -> None:
+        """What is hidden, and what of a limit cannot be held here."""
+        self.notices = [*self._plan.notices, *([self._place.unheld] if self._place.unheld is not None else [])]
+        for notice in self.notices:
+            self.record.write("policy_decision", notice, severity="warn")
+
+    def _settle(self) -> None:
+        """Makes sure that what is blocked now is covered, whatever moved while the covers were put on."""
+        if self._plan.search is not None:
+            from sandbox.engines.settle import settle
+
+            settle(self._plan.search, self._cover, int(self._guest.have.get("missed", 0)))
+
+    def _cover(self, paths: Iterable[str]) -> list[tuple[str, str | None]]:
+        """Covers paths of the host in the place that stands."""
+        from sandbox.engines.entering import cover
+
+        namespace = os.open(f"/proc/{self._place.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return list(cover(namespace, sorted({one for path in paths for one in self._plan.views.inside(path)})))
+        finally:
+            os.close(namespace)
 
     def _keep_watch(self) -> None:
         """Everything that serves and looks after the place while it stands."""
@@ -149,26 +184,33 @@ class Sandbox(Commands, Files):
             self._report_changes()
         if self.engine != "none":
             told = partial(access.covered, self.record)
-            pid, seen = self._place.pid, self._plan.visible
-            self.vigil = Vigil(pid, self.config.filesystem, seen, told, self._repositories)
-            self._endings.append(self.vigil.close)
+            if self._plan.search is not None and self._plan.search.looker is not None:
+                looker = self._plan.search.looker
+                self.vigil = Vigil(self._place.pid, looker, told, self._repositories)
+                self._endings.append(self.vigil.close)
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/plan.py`."""
         from sandbox.vfs.mounts import Mounts
 
-        entry = self._register()  # what an overlay keeps lies in it
-        state = None
-        if self.config.filesystem.overlay:
-            from sandbox.vfs.workspace import Workspace
-
-            state = Workspace.begin(home(), self.id, self._plan.directory).directory
         tell = partial(tell_of_file, self._events)
-        mounts = Mounts(self.config, self._providers, hooks=self._hooks, emit=tell, state=state)
+        mounts = Mounts(self.config, self._providers, hooks=self._hooks, emit=tell, guard=self._guard_tree)
         self._endings.append(mounts.close)
-        mounts.furnish(self._plan)
-        entry.note("mounts.json", mounts.ways)
         return mounts
+
+    def _guard_tree(self, directory: str) -> Guard:
+        """The rules for a directory of the host that is served from here."""
+        from sandbox.engines.served import Served
+
+        return Served(self.config, directory)
+
+    def _layer(self) -> str | None:
+        """The directory that keeps an overlay project's changes."""
+        if not self.config.filesystem.overlay:
+            return None
+        from sandbox.vfs.workspace import Workspace
+
+        return Workspace.begin(home(), self.id, self._plan.directory).directory
 
     def _gate(self) -> Watch:
         """What will answer every connection, with the secrets' placeholders where tenants look for them."""
@@ -213,7 +255,18 @@ class Sandbox(Commands, Files):
         network = self.config.network.changed(changes)
         self._watch.update(network)
         self.config.network = network
+        self._cover_secret_files()
         self.record.write("policy_decision", "network configuration changed", metadata={"keys": ", ".join(changes)})
+
+    def _cover_secret_files(self) -> None:
+        """A file that a secret is read from is nobody's inside, from now on. Raises WallError."""
+        looker = self._plan.search.looker if self._plan.search is not None else None
+        if looker is None or not secret_files(self.config).items() - looker.secrets.items():
+            return
+        looker.secrets.update(secret_files(self.config))
+        for path, problem in self._cover(looker.look().found.masks):
+            if problem:
+                raise WallError(f"{path!r} is blocked and could not be covered: {problem}")
 
     def dial(self, address: str, port: int) -> socket.socket:
         """A connection to a TCP port that a tenant listens on. Raises OSError."""
@@ -238,7 +291,7 @@ class Sandbox(Commands, Files):
     def _workspace(self) -> Workspace:
         from sandbox.vfs.workspace import Workspace
 
-        return Workspace.find(home(), self.id)
+        return Workspace.find(home(), self.id, ended=self._closed)
 
     # -- telling
 
@@ -354,9 +407,9 @@ def has_mounts(config: Config) -> bool:
 
 
 def read_config(config: Asked) -> Config:
-    """The configuration as one model. Raises ConfigError."""
+    """The configuration as one model, the caller's own left as it is. Raises ConfigError."""
     if isinstance(config, Config):
-        return config
+        return config.copy()
     given = dict(config or {})
     if "resources" in given or "env" in given:
         from sandbox.config.dialects.create import translate

@@ -63,13 +63,46 @@ def test_the_seeds_spelling_and_comments_survive(project: Path) -> None:
         (["limits.memory", "lots"], "limits.memory: must be a size such as 512m"),
         (["mode", "strong"], "mode: must be one of off, light, standard, max"),
         (["filesystem.blocked_patterns", "['!x']"], "exceptions go into allowed_patterns"),
+        (["network.allowed_hosts", "['http://x.org/']"], "network.allowed_hosts[0]: "),
+        (["network.http.deny", "[everything]"], "network.http.deny[0]: 'everything': write method, host and path"),
+        (["network.publish", "[door]"], "network.publish: 'door': write address:port:inside"),
+        (["network.upstream_proxy", "ftp://x"], "network.upstream_proxy: must be http://host:port"),
+        (["network.localhost_ports", "[70000]"], "network.localhost_ports: 70000 is not a port"),
+        (["filesystem.allow_read", "[/nowhere/at/all]"], "filesystem.allow_read: '/nowhere/at/all' does not exist"),
+        (["filesystem.root", "nowhere"], "filesystem.root: 'nowhere' is not a directory"),
+        (["tools.allowed", "['Bash(']"], "Bash("),
+        (["engine", "docker"], "the docker engine is not part of this release"),
+        (["limits.memory", "1k"], "the least that works is 8m"),
+        (["vfs.mounts", "{x: {type: memory}}"], "must be an absolute path"),
     ],
 )
 def test_a_wrong_setting_is_not_written(project: Path, words: list[str], message: str) -> None:
     done = sandbox("config", "set", *words, cwd=project)
     assert done.returncode != 0
     assert message in done.stderr
+    assert "nothing was written" in done.stderr or "did you mean" in done.stderr
     assert not (project / ".sandbox").exists()
+    if words[1].startswith("["):
+        assert message in sandbox("config", "add", *words, cwd=project).stderr
+        assert not (project / ".sandbox").exists()
+
+
+def test_unset_takes_one_setting_out_and_leaves_the_rest(project: Path) -> None:
+    file = project.parent / "home" / "config.yaml"
+    file.parent.mkdir()
+    file.write_text(
+        "# mine\nmode: light  # for now\nlimits:\n  memory: 1g\n  # few\n  pids: 5\nnetwork: {intercept: true}\n"
+    )
+    assert sandbox("config", "--global", "unset", "limits.memory", cwd=project).returncode == 0
+    assert (
+        file.read_text() == "# mine\nmode: light  # for now\nlimits:\n  # few\n  pids: 5\nnetwork: {intercept: true}\n"
+    )
+    assert sandbox("config", "get", "limits.memory", cwd=project).stdout == "null\n"
+    sandbox("config", "unset", "network.intercept", "--global", cwd=project)
+    assert file.read_text() == "# mine\nmode: light  # for now\nlimits:\n  # few\n  pids: 5\n"
+    again = sandbox("config", "--global", "unset", "network.intercept", cwd=project)
+    assert (again.returncode != 0, "is not set there" in again.stderr) == (True, True)
+    assert "did you mean 'mode'" in sandbox("config", "unset", "mod", cwd=project).stderr
 
 
 def test_off_is_a_mode_in_a_file_and_on_the_command_line(project: Path) -> None:

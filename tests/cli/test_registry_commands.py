@@ -33,7 +33,7 @@ def test_a_detached_sandbox_prints_its_id_and_lives_on(cli: Command, detached: s
     heading, row = cli("list").stdout.splitlines()
     assert heading == "ID           STATUS    IMAGE      CREATED         PID     COMMAND"
     assert row.startswith(f"{detached}  running   -          ")
-    assert row.endswith("sh -c echo up; exec sleep 1000")
+    assert row.endswith("sh -c 'echo up; exec sleep 1000'")
 
 
 def test_a_detached_sandbox_that_cannot_start_says_why_in_front(cli: Command) -> None:
@@ -207,3 +207,78 @@ def test_the_shell_completes_commands_options_actions_and_ids(cli: Command, deta
             ["bash", "-c", ask % ours, "bash", script, *words], capture_output=True, text=True, check=False
         )
         assert done.stdout.strip() == expected, done.stderr
+
+
+def test_logs_on_a_terminal_show_direction_controls_as_diff_does(cli: Command) -> None:
+    text = "a\u202egnp.exe\u2066 b\u200b"
+    id = cli("run", "-d", "--", "printf", "%s\\n", text).stdout.strip()
+    cli("logs", "--follow", id)
+    with Person("logs", id) as person:
+        assert person.status() == 0
+        assert r"a\u202egnp.exe\u2066 b\u200b" in person.seen
+        assert "\u202e" not in person.seen
+
+
+def test_list_shows_a_script_of_several_lines_as_one_readable_line(cli: Command) -> None:
+    cli("run", "--", "sh", "-c", "\necho one\n\n  echo 'two'\x1b[31m\n")
+    _heading, row = cli("list").stdout.splitlines()
+    assert row.endswith(r"sh -c 'echo one; echo '\''two'\''\x1b[31m'")
+
+
+def test_diff_apply_and_discard_without_an_id_mean_this_projects_last_overlay(cli: Command, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for text in ("first", "second"):
+        cli("run", "--overlay", "--", "sh", "-c", f"echo {text} > file")
+    cli("run", "--overlay", "--", "sh", "-c", "echo elsewhere > file", cwd=other)
+    assert "+second" in cli("diff").stdout
+    assert cli("apply").stdout == "A file (7 bytes)\n"
+    assert Path("file").read_text() == "second\n"
+    assert "elsewhere" in cli("diff", cwd=other).stdout
+    assert cli("discard").returncode == 0  # the first one
+    nothing = cli("discard")
+    assert (nothing.returncode, "keeps changes" in nothing.stderr) == (125, True)
+    assert cli("discard", cwd=other).returncode == 0
+
+
+def test_apply_without_an_id_takes_paths(cli: Command) -> None:
+    cli("run", "--overlay", "--", "sh", "-c", "mkdir src; echo a > src/a; echo b > b")
+    assert cli("apply", "src").returncode == 0
+    assert (Path("src/a").exists(), Path("b").exists()) == (True, False)
+
+
+def test_apply_on_a_terminal_shows_what_it_will_do_and_asks(cli: Command) -> None:
+    cli("run", "--overlay", "--", "sh", "-c", "echo inside > made")
+    with Person("apply") as person:
+        assert person.sees("[y/N]")
+        assert "A made (7 bytes)" in person.seen
+        assert not Path("made").exists()
+        person.types("n\n")
+        assert person.status() == 125
+    assert not Path("made").exists()
+    with Person("apply") as person:
+        assert person.sees("[y/N]")
+        person.types("y\n")
+        assert person.status() == 0
+    assert Path("made").read_text() == "inside\n"
+
+
+def test_apply_with_yes_asks_nothing(cli: Command) -> None:
+    cli("run", "--overlay", "--", "sh", "-c", "echo inside > made")
+    with Person("apply", "--yes") as person:
+        assert person.status() == 0
+        assert "[y/N]" not in person.seen
+    assert Path("made").exists()
+
+
+def test_apply_carries_nothing_over_that_was_not_shown(cli: Command) -> None:
+    id = cli("run", "-d", "--overlay", "--", "sh", "-c", "echo shown > made; echo up; exec sleep 1000").stdout.strip()
+    while cli("logs", id).stdout != "up\n":
+        pass
+    with Person("apply") as person:
+        assert person.sees("[y/N]")
+        cli("exec", id, "--", "sh", "-c", "echo hidden > made")
+        person.types("y\n")
+        assert person.status() == 125
+        assert "look again" in person.seen
+    assert not Path("made").exists()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.person import Person
+from tests.sandboxes import Command
 
 pytestmark = pytest.mark.walls
 
@@ -128,6 +129,27 @@ def test_a_published_port_leads_inside_and_a_lent_one_out(tmp_path: Path) -> Non
                 assert outward.recv(100) == b"from inside"
 
 
+def test_what_a_tenant_sent_before_it_ended_reaches_whoever_called_a_published_port(tmp_path: Path) -> None:
+    """More than the kernel's buffers between hold is still on its way when the command has ended."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        published = free.getsockname()[1]
+    serve = (
+        "import socket, os; server = socket.create_server(('127.0.0.1', 7000)); print('up', flush=True);"
+        "socket.socket.sendall(server.accept()[0], b'x' * 1_000_000); os._exit(0)"
+    )
+    words = ["run", "--publish", f"{published}:7000", "python3", "-c", serve]
+    with subprocess.Popen([*SANDBOX, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        with socket.create_connection(("127.0.0.1", published)) as inward:
+            inward.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            assert process.stdout.readline() == ""  # the command has ended, and nothing was read so far
+            received = b""
+            while data := inward.recv(65536):
+                received += data
+    assert len(received) == 1_000_000
+
+
 def test_json_and_detach_do_not_go_together(tmp_path: Path) -> None:
     assert run("--json", "--detach", "true", cwd=tmp_path).returncode == 125
 
@@ -163,6 +185,45 @@ def test_out_of_memory_is_said(tmp_path: Path) -> None:
 def test_json_holds_the_whole_result(tmp_path: Path) -> None:
     result = json.loads(run("--json", "sh", "-c", "echo hi; exit 3", cwd=tmp_path).stdout)
     assert (result["stdout"], result["exit_code"], result["timed_out"]) == ("hi\n", 3, False)
+
+
+def test_json_tells_who_ran_what_it_used_and_what_was_refused(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=1")
+    script = "cat .env; echo x > made; curl -s blocked.example || curl -sm5 http://blocked.example; exit 0"
+    done = run("--json", "--overlay", "sh", "-c", script, cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert result["id"].startswith("vm-")
+    assert (result["overlay"], result["changed"]) == (result["id"], 1)
+    assert any("blocked.example" in one["reason"] for one in result["refused"]["hosts"])
+    assert isinstance(result["refused"]["files"], list)
+    assert all(result[name] >= 0 for name in ("duration_ms", "user_ms", "system_ms"))
+    assert result["max_rss_kb"] > 0
+    assert result["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--json", "--timeout", "100ms", "sleep", "1000"], 124),
+        (["--json", "no-such-program"], 127),
+        (["--json", "/etc/passwd"], 126),
+        (["--json", "sh", "-c", "kill -KILL $$"], 137),
+        (["--json", "--root", "/nowhere", "true"], 125),
+        (["--json", "--memroy", "5m", "--", "true"], 125),
+        (["--json"], 125),
+    ],
+    ids=["timeout", "no such command", "no program", "signal", "no such project", "mistyped", "no command"],
+)
+def test_json_always_comes_and_its_status_is_the_process_s(tmp_path: Path, words: list[str], status: int) -> None:
+    done = run(*words, cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["exit_code"]) == (status, status)
+    assert (result["error"] is None) == (status in (124, 137))
+
+
+def test_json_of_a_run_without_changes_leaves_no_overlay(tmp_path: Path) -> None:
+    result = json.loads(run("--json", "--overlay", "true", cwd=tmp_path).stdout)
+    assert (result["overlay"], result["changed"]) == (None, 0)
 
 
 def test_input_comes_through_pipes_and_files(tmp_path: Path) -> None:
@@ -259,3 +320,19 @@ def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
              "yaml", "pathlib", "json", "shutil", "h11", "h2", "cbor2", "hashlib", "logging"}  # fmt: skip
     assert imported & heavy == set()
     assert "sandbox.engines.bubblewrap" in imported
+
+
+def test_a_program_that_is_not_shown_says_why_and_what_shows_it(cli: Command, tmp_path: Path) -> None:
+    tool = tmp_path / "elsewhere" / "bin" / "mytool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\necho it works\n")
+    tool.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"}
+    done = cli("run", "--", "mytool", env=environment)
+    assert done.returncode == 127
+    assert f"mytool: no such command inside the sandbox: {tool} lies outside of what is shown" in done.stderr
+    assert f"`--ro {tool.parent}`" in done.stderr
+    assert cli("run", "--ro", str(tool.parent), "--", "mytool", env=environment).stdout == "it works\n"
+    assert cli("run", "--", "nothing-at-all", env=environment).stderr == (
+        "sandbox: nothing-at-all: no such command inside the sandbox\n"
+    )

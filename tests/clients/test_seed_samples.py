@@ -21,11 +21,17 @@ def run(argv: list[str], at: Path) -> str:
 
 
 @pytest.fixture
-def place(home: Path, tmp_path: Path) -> Path:
-    """A directory with the samples; `sandbox`, which they call by that name, is on the PATH."""
+def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the samples; `sandbox` and `python`, which they call by those names, are on the PATH.
+
+    `python` inside, too: the machine's own may be none, or lie in a home that is not shown.
+    """
     assert shutil.which("sandbox") is not None
     directory = tmp_path / "samples"
-    directory.mkdir()
+    (directory / "bin").mkdir(parents=True)
+    (directory / "bin" / "python").write_text('#!/bin/sh\nexec /usr/bin/python3 "$@"\n')
+    (directory / "bin" / "python").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}/bin:{os.environ['PATH']}")
     return directory
 
 

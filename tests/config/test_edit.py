@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.config.edit import set_value
+from sandbox.config.edit import set_value, unset_value
 from sandbox.errors import ConfigError
 
 FILE = """\
@@ -87,3 +87,24 @@ def test_any_edit_is_right_or_refused(data: dict[str, object], path: list[str], 
         assert isinstance(expected, dict)
         expected = expected[name]
     assert expected == value
+
+
+@given(
+    st.dictionaries(st.text("abc", min_size=1, max_size=3), VALUES, max_size=4),
+    st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_any_unset_is_right_or_refused(data: dict[str, object], path: list[str], flow: bool) -> None:
+    text = yaml.safe_dump(data, default_flow_style=flow, allow_unicode=True) if data else ""
+    try:
+        changed = unset_value(text, path)
+    except ConfigError:
+        return
+    if changed is None:
+        return
+    left: object = yaml.safe_load(changed) or {}
+    for name in path:
+        if not isinstance(left, dict) or name not in left:
+            return
+        left = left[name]
+    raise AssertionError(f"{path} is still in {changed!r}")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from sandbox import LimitUnavailable, Sandbox
+from sandbox import Config, ConfigError, LimitUnavailable, Sandbox
+from sandbox.audit.reading import entries
+from sandbox.config.home import record_directory
 
 EAT = "x = bytearray()\nwhile True: x += bytes(2**20); x[-1] = 1"
 
@@ -57,6 +61,74 @@ def test_processors_are_shared_out(tmp_path: Path) -> None:
 def test_memory_without_a_control_group_is_held_per_process(tmp_path: Path) -> None:
     with limited(tmp_path, memory="200m") as sandbox:
         assert "MemoryError" in sandbox.exec(["/usr/bin/python3", "-c", EAT]).stderr
+
+
+FILL = """
+import os, sys
+total = 0
+for place in ("/tmp", "/dev/shm", "/run", os.environ["HOME"], "/mem"):
+    try:
+        with open(f"{place}/big", "wb", buffering=0) as file:
+            while total < 10**9: total += file.write(bytes(2**16))
+    except OSError:
+        pass
+print(total)
+"""
+HIDE = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+try: print(os.memfd_create("x"))
+except OSError as problem: print(problem.strerror)
+print(libc.shmget(0, ctypes.c_size_t(2**20), 0o1600), libc.shmget(0, ctypes.c_size_t(2**32), 0o1600))
+print(libc.shmget(0, ctypes.c_size_t(56), 0o1600) >= 0)
+"""
+
+
+@without_groups
+def test_without_a_control_group_all_files_in_memory_share_the_limit(tmp_path: Path) -> None:
+    asked = {"filesystem": {"root": str(tmp_path)}, "limits": {"memory": "64m"}}
+    mounts = {"vfs": {"mounts": {"/mem": {"type": "memory", "size": "1g"}}}}
+    with Sandbox({**asked, **mounts}) as sandbox:
+        filled = int(sandbox.exec(["/usr/bin/python3", "-c", FILL]).stdout)
+    assert 32 * 2**20 < filled <= 64 * 2**20
+
+
+@without_groups
+def test_without_a_control_group_no_memory_is_had_that_nothing_counts(tmp_path: Path) -> None:
+    with limited(tmp_path, memory="200m") as sandbox:
+        seen = sandbox.exec(["/usr/bin/python3", "-c", HIDE])
+    assert seen.stdout == "Function not implemented\n-1 -1\nTrue\n"
+    with limited(tmp_path) as sandbox:
+        assert "Function not implemented" not in sandbox.exec(["/usr/bin/python3", "-c", HIDE]).stdout
+
+
+@without_groups
+def test_what_cannot_be_held_of_a_memory_limit_is_said_at_the_start_and_recorded(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "sandbox", "run", "--memory", "64m", "--", "echo", "ran"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "ran\n"
+    assert (
+        "limits.memory: no control group can be made here, so the limit holds for each process by itself" in done.stderr
+    )
+    with limited(tmp_path, memory="64m") as sandbox:
+        assert len(sandbox.notices) == 1
+        identity = sandbox.id
+    told = [str(one) for one in entries(record_directory(Config())) if identity in str(one)]
+    assert any("no control group" in one for one in told), told
+
+
+@with_groups
+def test_a_memory_limit_that_is_held_says_nothing(tmp_path: Path) -> None:
+    with limited(tmp_path, memory="64m") as sandbox:
+        assert sandbox.notices == []
+        assert int(sandbox.exec(["/usr/bin/python3", "-c", "import os; print(os.memfd_create('x'))"]).stdout) >= 0
+
+
+def test_memory_in_which_nothing_can_start_is_refused_with_the_least_that_works(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"limits\.memory: 1024 bytes are too few .* the least that works is 8m"):
+        limited(tmp_path, memory="1k")
+    with limited(tmp_path, memory="8m") as sandbox:
+        assert sandbox.exec("echo ok").stdout == "ok\n"
 
 
 @without_groups

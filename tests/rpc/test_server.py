@@ -241,7 +241,7 @@ def test_an_id_in_use_cannot_be_used_again_until_it_is_answered(made: Raw) -> No
 def test_a_line_over_the_limit_is_refused_and_the_next_one_heard(raw: Raw) -> None:
     raw.send(b'{"jsonrpc": "2.0", "method": "write_file", "params": {"content": "')
     piece = b"A" * 2**20
-    for _ in range(257):
+    for _ in range(65):
         raw.send(piece)
     raw.send(b'"}}\n')
     assert raw.error() == faults.LINE_TOO_LONG

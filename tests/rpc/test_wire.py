@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.rpc.wire import TooLong, Writer, lines
+from sandbox.rpc.wire import NoRoom, TooLong, Writer, lines
 
 
 def received(pieces: list[bytes], limit: int) -> list[bytes | None]:
@@ -26,7 +26,7 @@ def received(pieces: list[bytes], limit: int) -> list[bytes | None]:
     writer = Thread(target=write)
     writer.start()
     try:
-        return [None if isinstance(line, TooLong) else bytes(line) for line in lines(source, limit)]
+        return [None if isinstance(line, TooLong | NoRoom) else bytes(line) for line in lines(source, limit)]
     finally:
         writer.join()
         os.close(source)

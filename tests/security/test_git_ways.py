@@ -277,7 +277,9 @@ def test_while_the_sandbox_runs_it_is_undone_at_once(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("then", ["run", "prune"])
-def test_after_a_killed_owner_the_next_one_undoes_it(then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_killed_owner_the_next_one_undoes_it(
+    then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     person = Person(tmp_path, monkeypatch, Way("", ""))
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "own"))
     plant = "git init -q lib; git -C lib config core.fsmonitor x; echo planted"
@@ -291,7 +293,9 @@ os.kill(os.getpid(), 9)
     config = person.project / "lib" / ".git" / "config"
     assert "fsmonitor" in config.read_text()
     words = ["run", "--root", str(person.project), "--", "true"] if then == "run" else ["prune"]
-    done = subprocess.run([sys.executable, "-m", "sandbox.cli.main", *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox.cli.main", *words], capture_output=True, text=True, check=True
+    )
     assert "fsmonitor" not in config.read_text()
     assert "config.from-sandbox" in done.stderr
 
@@ -299,12 +303,17 @@ os.kill(os.getpid(), 9)
 # -- git inside, where the repository is not
 
 
-def test_git_commit_inside_finds_the_persons_name_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_commit_inside_finds_the_persons_name_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = "[alias]\n\tst = status\n[include]\n\tpath = work\n[credential]\n\thelper = store\n"
     person = Person(tmp_path, monkeypatch, Way("", "", personal=own))
     (person.home / "work").write_text("[user]\n\temail = p@work.example\n[http]\n\textraHeader = secret\n")
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
-        assert sandbox.exec("git commit -q --allow-empty -m x && git log -1 --format='%an %ae'").stdout == "P p@work.example\n"
+        assert (
+            sandbox.exec("git commit -q --allow-empty -m x && git log -1 --format='%an %ae'").stdout
+            == "P p@work.example\n"
+        )
         assert sandbox.exec("git config --list --system").stdout == "user.name=P\nuser.email=p@work.example\n"
 
 

@@ -45,7 +45,9 @@ def test_pythons_tarfile_keeps_times_and_modes(sandbox: Sandbox, project: Path) 
 
 
 def test_copies_that_keep_everything_are_made(sandbox: Sandbox) -> None:
-    copied = sandbox.exec("mkdir -p a/b && touch -d 2001-01-01 a/b/c && cp -a a copy && cp -a /usr/share/doc/tar /tmp/t")
+    copied = sandbox.exec(
+        "mkdir -p a/b && touch -d 2001-01-01 a/b/c && cp -a a copy && cp -a /usr/share/doc/tar /tmp/t"
+    )
     assert (copied.exit_code, copied.stderr) == (0, "")
 
 
@@ -72,8 +74,8 @@ def test_a_tenant_can_be_root_by_name_and_has_no_more_power(project: Path) -> No
 GIVING_AWAY = """
 import os
 open("f", "w").close()
-for act in (lambda: os.chown("f", 0 if os.getuid() else 5, -1), lambda: os.chown("f", -1, 4321), lambda: os.setuid(4321),
-            lambda: os.setresgid(-1, -1, 4321)):
+for act in (lambda: os.chown("f", 0 if os.getuid() else 5, -1), lambda: os.chown("f", -1, 4321),
+            lambda: os.setuid(4321), lambda: os.setresgid(-1, -1, 4321)):
     try:
         act()
     except PermissionError:

@@ -281,3 +281,53 @@ def test_no_answer_breaks_the_client(answer: dict[str, Any]) -> None:
                 attempt()
             except (BrokenFrame, OSError):
                 pass
+
+
+SIGNS = st.characters(exclude_categories=()) | st.sampled_from("\0\udcff\ud800/.")
+ODD = st.text(SIGNS, max_size=30) | st.just("x" * 9000)
+
+
+@given(st.lists(ODD, min_size=1, max_size=4))
+def test_no_path_ends_the_connection(paths: list[str]) -> None:
+    """Whatever a tenant names, only that operation fails."""
+    below = MemoryProvider()
+    below.write_file("/a", "kept")
+    with talking(below) as client:
+        for path in paths:
+            for attempt in (
+                lambda path=path: client.stat(path),
+                lambda path=path: client.mkdir(path, 0o755),
+                lambda path=path: client.rename("/a", path),
+                lambda path=path: client.symlink(path, "/link"),
+                lambda path=path: client.getxattr("/a", path),
+            ):
+                try:
+                    attempt()
+                except OSError:
+                    pass
+            below.write_file("/a", "kept")
+        assert client.open("/a", os.O_RDONLY).read(9, 0) == b"kept"
+
+
+def test_a_nul_from_a_client_in_another_language_fails_that_request_alone() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        thread = Thread(target=serve, args=(MemoryProvider(), theirs))
+        thread.start()
+        for request in (
+            {"op": Op.HELLO.value, "fh": 1},
+            {"op": Op.LOOKUP.value, "path": "/a\0b"},
+            {"op": Op.MKDIR.value, "path": b"/\0"},
+            {"op": Op.RENAME.value, "path": "/x", "to": "/\0"},
+            {"op": Op.LOOKUP.value, "path": 5},
+        ):
+            wire.send(ours, request)
+            answer = wire.receive(ours)
+            assert answer is not None
+            assert answer["err"] == (0 if request["op"] == Op.HELLO.value else -errno.EINVAL)
+        wire.send(ours, {"op": Op.LOOKUP.value, "path": "/"})
+        answer = wire.receive(ours)
+        assert answer is not None
+        assert answer["err"] == 0
+        ours.close()
+        thread.join()

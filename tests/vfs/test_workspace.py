@@ -333,3 +333,99 @@ def test_the_same_for_asyncio(project: Path) -> None:
     assert asyncio.run(life()) == (["a", "b"], ["a"])
     assert (project / "a").read_text() == "one\nmore\n"
     assert (project / "b").exists()
+
+
+def test_a_renamed_file_and_its_second_name_are_carried_over(sandbox: Sandbox, project: Path) -> None:
+    found = do(sandbox, "mv a new; mkdir m; mv b m/b; ln sub/x sub/hard; echo more >> m/b")
+    assert found["new"].source == "a"
+    assert sandbox.apply().refused == []
+    assert sorted(os.listdir(project)) == ["link", "m", "new", "sub"]
+    assert ((project / "new").read_text(), (project / "m/b").read_text()) == ("one\n", "two\nmore\n")
+    assert (project / "sub/x").samefile(project / "sub/hard")
+    assert sandbox.changes() == []
+
+
+def test_a_moved_directory_is_carried_over(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "mv sub other; mv other other2")
+    assert sandbox.apply().refused == []
+    assert sorted(os.listdir(project)) == ["a", "b", "link", "other2"]
+    assert (project / "other2/x").read_text() == "x\n"
+
+
+def test_a_rename_is_refused_at_both_ends_or_at_none(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "mv a .bashrc; mv b new; echo more >> new; mv sub .vscode")
+    (project / "new").write_text("the host's")
+    done = sandbox.apply()
+    assert done.applied == []
+    assert (project / "a").read_text() == "one\n"
+    assert (project / "b").read_text() == "two\n"
+    assert (project / "sub/x").read_text() == "x\n"
+    # Naming one end is not enough either.
+    assert [path for path, _ in sandbox.apply(["a"]).refused] == ["a"]
+    assert (project / "a").exists()
+    assert sandbox.apply(["a", ".bashrc"]).refused == []
+    assert ((project / ".bashrc").read_text(), (project / "a").exists()) == ("one\n", False)
+
+
+def test_a_file_that_the_host_changed_meanwhile_and_a_tenant_moved_stays_and_so_does_its_copy(
+    sandbox: Sandbox, project: Path
+) -> None:
+    do(sandbox, "mv a new; echo more >> new")
+    (project / "a").write_text("the host's\n")
+    assert sorted(path for path, _ in sandbox.apply().refused) == ["a", "new"]
+    assert (project / "a").read_text() == "the host's\n"
+
+
+def test_a_tree_deeper_than_a_path_can_be_long_is_shown_and_carried_over(project: Path) -> None:
+    nest = "import os\nfor _ in range(30):\n os.mkdir('d' * 200); os.chdir('d' * 200)\nopen('end', 'w').write('deep')"
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        assert sandbox.exec(["python3", "-c", nest]).exit_code == 0
+        assert len(sandbox.changes()) == 31
+        done = sandbox.apply()
+    assert (done.refused, len(done.applied)) == ([], 31)
+    fd = os.open(project, os.O_RDONLY)
+    for _ in range(30):
+        fd, above = os.open("d" * 200, os.O_RDONLY, dir_fd=fd), fd
+        os.close(above)
+    with open(os.open("end", os.O_RDONLY, dir_fd=fd)) as file:
+        assert file.read() == "deep"
+    os.close(fd)
+
+
+@pytest.mark.parametrize("ending", ["apply", "discard", "prune"])
+def test_nothing_of_an_apply_that_was_killed_stays_in_the_project(project: Path, ending: str) -> None:
+    from tests.vfs.test_apply_property import killed
+
+    script = "mv a new; rm -r sub; echo more >> b; mkdir .sandbox-apply-0123456789abcdef"
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        assert sandbox.exec(script).exit_code == 0
+    before = sorted(os.listdir(project))
+    for after in range(0, 4000, 40):
+        killed(os.environ["SANDBOX_HOME"], sandbox.id, after)
+        if any(name.startswith(".sandbox-apply-") for name in os.listdir(project)):
+            break
+    else:
+        raise AssertionError("never caught in the middle")
+    done = command(ending, *([] if ending == "prune" else [sandbox.id]), project=project)
+    assert done.returncode == 0, done.stderr
+    left = sorted(os.listdir(project))
+    if ending == "apply":
+        # What a tenant has named so is a tenant's.
+        assert left == [".sandbox-apply-0123456789abcdef", "b", "link", "new"]
+        assert (project / "b").read_text() == "two\nmore\n"
+    else:
+        assert left == before
+        assert ((project / "a").read_text(), (project / "b").read_text()) == ("one\n", "two\n")
+
+
+def test_a_file_system_that_is_mounted_on_the_host_is_never_deleted(sandbox: Sandbox) -> None:
+    """A tenant does not see it, so what it does at that place is not about it."""
+    workspace = sandbox._workspace()
+    do(sandbox, "echo x > p")
+    Path(workspace.directory, "upper", "p").unlink()
+    workspace.root = "/"
+    os.mkdir(Path(workspace.directory, "upper", "proc"))
+    Path(workspace.directory, "upper", "proc", "x").write_text("x")
+    assert [(change.path, change.impossible) for change in workspace.changes()] == [
+        ("proc/x", "another file system is mounted there on the host")
+    ]

@@ -137,7 +137,7 @@ export class Sandbox {
 
   /** Ends the sandbox (or only leaves one that was attached to); resolves when it is gone. */
   async close(): Promise<void> {
-    if (this.owned && !this.connection.closed) await this.connection.call('close').catch(() => {});
+    if (this.owned && !this.connection.closed) await this.connection.call('close', { grace: 0 }).catch(() => {});
     await this.connection.close();
   }
 }

@@ -75,7 +75,7 @@ func main() {
 	vm.WriteFile("/workspace/agent.py", agentCode)
 
 	// Run agent
-	result, err := vm.Exec(ctx, "cd /workspace && python agent.py")
+	result, err := vm.Exec(ctx, "cd /workspace && python3 agent.py")
 	if err != nil {
 		log.Fatal(err)
 	}

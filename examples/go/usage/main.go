@@ -46,6 +46,6 @@ func main() {
 
 	// Write and execute
 	sb.WriteFile("/workspace/hello.py", []byte(`print("Hello from sandbox!")`))
-	result, _ := sb.Exec("python /workspace/hello.py")
+	result, _ := sb.Exec("python3 /workspace/hello.py")
 	fmt.Println(result.Stdout) // "Hello from sandbox!"
 }

@@ -34,7 +34,7 @@ const sb = await Sandbox.create(
 );
 try {
   await sb.writeFile('/workspace/agent.py', agentCode);
-  const result = await sb.exec('cd /workspace && python agent.py');
+  const result = await sb.exec('cd /workspace && python3 agent.py');
   console.log('Exit code:', result.exit_code);
   console.log('Output:', result.stdout);
   console.log('Result:', (await sb.readFile('/workspace/output.json')).toString());

@@ -24,7 +24,7 @@ async function main() {
   });
 
   await sb.writeFile('/workspace/hello.py', 'print("Hello from sandbox!")');
-  const result = await sb.exec('python /workspace/hello.py');
+  const result = await sb.exec('python3 /workspace/hello.py');
   console.log(result.stdout); // "Hello from sandbox!"
 
   await sb.close();

@@ -27,13 +27,23 @@ class Refusals:
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self._reasons: dict[str, None] = {}
+        self._reasons: dict[str, dict[str, object]] = {}
+        self._files: dict[tuple[object, object], None] = {}
         sandbox.on_event(self._hear)
 
     def _hear(self, event: dict[str, object]) -> None:
         details = event.get("network")
         if isinstance(details, dict) and details.get("blocked") and len(self._reasons) < 1000:
-            self._reasons[str(details["reason"])] = None
+            named = {name: details[name] for name in ("method", "url") if details.get(name)}
+            self._reasons.setdefault(str(details["reason"]), {**named, "reason": details["reason"]})
+        touched = event.get("file")
+        if isinstance(touched, dict) and touched.get("blocked") and len(self._files) < 1000:
+            self._files[touched["path"], touched["op"]] = None
+
+    def plain(self) -> dict[str, list[dict[str, object]]]:
+        """For programs: hosts with the reason, and blocked files that something tried to open."""
+        files: list[dict[str, object]] = [{"path": path, "op": op} for path, op in self._files]
+        return {"hosts": list(self._reasons.values()), "files": files}
 
     def tell(self, sandbox: Sandbox) -> None:
         """One line each, and where the rest is."""
@@ -67,7 +77,9 @@ def tell_undone(undone: list[tuple[str, str]]) -> None:
         if saved:
             told = _("{path} would make git on the host run something; it is now {saved}: look at it, then put it back")
         else:
-            told = _("{path} may make git on the host run something, and could not be changed: look at it before git does")
+            told = _(
+                "{path} may make git on the host run something, and could not be changed: look at it before git does"
+            )
         print(f"sandbox: {told.format(path=shown(path), saved=shown(saved))}", file=sys.stderr)
     if len(undone) > MOST_UNDONE:
         more = _("{count} more of that kind; `sandbox log` lists them").format(count=len(undone) - MOST_UNDONE)

@@ -7,7 +7,8 @@ import sys
 
 from sandbox.cli.output import print_json, shown, table
 from sandbox.config.agents import Agent, find, look
-from sandbox.config.layers import USER, Resolved, resolve
+from sandbox.config.layers import USER, Resolved, leave_to_the_user, resolve
+from sandbox.config.modes import without_walls
 from sandbox.errors import ConfigError, Denied
 from sandbox.policy.tools import ToolGuard, project
 from sandbox.words import _
@@ -124,9 +125,10 @@ def _run(arguments: Namespace) -> int:
         project_onto_walls(config, guard(agent, config))
     else:
         config.mode = "off"
+        leave_to_the_user(resolved)
     from sandbox.cli.afterwards import Refusals, tell
     from sandbox.cli.foreground import foreground
-    from sandbox.cli.run import tell_ignored
+    from sandbox.cli.run import tell_ignored, tell_notices
     from sandbox.sandbox import Sandbox
 
     config.environment.set = {
@@ -137,10 +139,11 @@ def _run(arguments: Namespace) -> int:
     with Sandbox(config) as sandbox:
         sandbox.record.agent = agent.name
         tell_ignored(resolved, sandbox.record)
+        tell_notices(sandbox)
         if not walls:
             sandbox.record.write(
                 "sandbox_mode_transition",
-                f"agent {agent.name} runs on the host (--no-sandbox)",
+                f"agent {agent.name} runs on the host ({'--no-sandbox' if arguments.no_sandbox else 'mode off'})",
                 severity="warn",
                 sync=True,
             )
@@ -164,7 +167,7 @@ def _walls_wanted(arguments: Namespace, resolved: Resolved) -> bool:
         resolved.config.enabled = True
         resolved.config.mode = "standard" if resolved.config.mode == "off" else resolved.config.mode
         resolved.config.engine = "auto" if resolved.config.engine == "none" else resolved.config.engine
-    return True
+    return not without_walls(resolved.config)
 
 
 def _command(agent: Agent, config: Config, extra: list[str], walls: bool) -> list[str]:

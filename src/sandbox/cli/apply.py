@@ -1,29 +1,40 @@
-"""`sandbox apply`: carries a sandbox's changes over to the project."""
+"""`sandbox apply`: shows what it will do, asks on a terminal, and carries a sandbox's changes over to the project."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 from sandbox.cli.diff import find
+from sandbox.errors import NotFound, SandboxError
 from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from sandbox.registry.registry import Entry
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.workspace import Workspace
+
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
-    parser.add_argument("paths", nargs="*", metavar="path", help=_("only these files and directories"))
+    parser.usage = "sandbox apply [--yes] [--overwrite] [id] [path…]"
+    told = _("the sandbox; only these files and directories")
+    parser.add_argument("words", nargs="*", metavar="[id] path", help=told)
     parser.add_argument("--overwrite", action="store_true", help=_("also where the host's file changed meanwhile"))
+    parser.add_argument("--yes", "-y", action="store_true", help=_("do not ask, also on a terminal"))
 
 
 def run(arguments: Namespace) -> int:
     from sandbox.vfs.review import printable, summary, unified
 
-    entry, workspace = find(arguments.id)
-    found = {change.path: change for change in workspace.changes()}
-    done = workspace.apply(arguments.paths or None, overwrite=arguments.overwrite)
+    entry, workspace, paths = _meant(arguments.words)
+    changes = workspace.changes()
+    if os.isatty(0) and os.isatty(1) and not arguments.yes and changes:
+        _ask(workspace, changes, paths)
+    found = {change.path: change for change in changes}
+    done = workspace.apply(paths or None, overwrite=arguments.overwrite)
     for path in done.applied:
         print(summary(found[path]) if path in found else printable(path))
     for path, reason in done.refused:
@@ -36,3 +47,40 @@ def run(arguments: Namespace) -> int:
     if not entry.running and not workspace.changes():
         workspace.discard()  # all of it is the project's now
     return 1 if done.refused else 0
+
+
+def _meant(words: list[str]) -> tuple[Entry, Workspace, list[str]]:
+    """Whose changes, and which. The first word is an id when there is such a sandbox; else all are paths."""
+    if not words:
+        return *find(None), []
+    try:
+        entry, workspace = find(words[0])
+    except NotFound:
+        if words[0].startswith("vm-"):
+            raise
+        return *find(None), words
+    if not words[0].startswith("vm-") and os.path.lexists(words[0]):
+        said = f"{words[0]!r} is a path here and could be {entry.id}; write ./{words[0]} or {entry.id}"
+        raise SandboxError(said)
+    return entry, workspace, words[1:]
+
+
+def _ask(workspace: Workspace, changes: list[Change], paths: list[str]) -> None:
+    """Shows what would be done and waits for a yes. Raises SandboxError: refused, or no longer what was shown."""
+    from sandbox.vfs.review import printable, summary
+
+    tops = [os.path.relpath(path, workspace.root) if os.path.isabs(path) else os.path.normpath(path) for path in paths]
+    for change in changes:
+        if not tops or any(top == "." or change.path == top or change.path.startswith(top + "/") for top in tops):
+            print(summary(change))
+    question = _("Carry this over to {root}? [y/N] ").format(root=printable(workspace.root))
+    print(question, end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise SandboxError("nothing was applied")
+    if [_identity(change) for change in workspace.changes()] != [_identity(change) for change in changes]:
+        raise SandboxError("the sandbox runs and has changed more meanwhile; nothing was applied: look again")
+
+
+def _identity(change: Change) -> tuple[object, ...]:
+    sides = tuple(side and (side.kind, side.mode, side.size, side.identity) for side in (change.before, change.after))
+    return change.path, change.kind, *sides

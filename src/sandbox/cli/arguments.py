@@ -1,7 +1,7 @@
 """Taking values out of our own argument list, which everybody on the machine can read while we live.
 
-Programs that are given a password as an argument (curl, mysql) do the same. It cannot undo the moment before we could; the
-form that is never there at all is `--env NAME`, which takes the value from our environment.
+Programs that are given a password as an argument (curl, mysql) do the same. It cannot undo the moment before we could;
+the form that is never there at all is `--env NAME`, which takes the value from our environment.
 """
 
 from __future__ import annotations

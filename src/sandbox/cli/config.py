@@ -10,7 +10,7 @@ from sandbox.config.home import user_config_file
 from sandbox.config.layers import Resolved, present, resolve
 from sandbox.config.model import Config
 from sandbox.config.section import Field, Section, unknown_key
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, SandboxError
 from sandbox.words import _
 
 TYPE_CHECKING = False
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox config [--global] [--json] get KEY | set KEY VALUE | add KEY VALUE… | list | show | schema"
+    parser.usage = (
+        "sandbox config [--global] [--json] get KEY | set KEY VALUE | add KEY VALUE… | unset KEY | list | show | schema"
+    )
     parser.add_argument("--global", dest="everywhere", action="store_true", help=_("the user's own file"))
     parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
@@ -33,10 +35,12 @@ def add(parser: ArgumentParser) -> None:
     more = actions.add_parser("add", help=_("add to a list; what it holds so far stays"))
     more.add_argument("key")
     more.add_argument("values", nargs="+", metavar="value", help=_("one entry"))
+    less = actions.add_parser("unset", help=_("take one setting out of the file; comments stay"))
+    less.add_argument("key")
     actions.add_parser("list", help=_("settings that are not built in"))
     actions.add_parser("show", help=_("every setting, and the layer it came from"))
     actions.add_parser("schema", help=_("the JSON Schema of config files"))
-    for one in (get, change, more, *(actions.choices[name] for name in ("list", "show"))):
+    for one in (get, change, more, less, *(actions.choices[name] for name in ("list", "show"))):
         # After the action too, as `git config` allows.
         one.add_argument("--global", dest="everywhere_too", action="store_true", help=_("the user's own file"))
         one.add_argument("--json", dest="json_too", action="store_true", help=_("print JSON"))
@@ -53,6 +57,8 @@ def run(arguments: Namespace) -> int:
     if arguments.action == "set":
         path = setting(arguments.key)
         return _set(path, _value(path, arguments.value), arguments.everywhere)
+    if arguments.action == "unset":
+        return _unset(setting(arguments.key), arguments.everywhere)
     resolved = _resolved(arguments)
     if arguments.action == "add":
         return _add(resolved, setting(arguments.key), arguments.values, arguments.everywhere)
@@ -130,13 +136,10 @@ def _add(resolved: Resolved, path: str, values: list[str], everywhere: bool) -> 
 
 def _set(path: str, value: object, everywhere: bool) -> int:
     from sandbox.config import files
-    from sandbox.config.edit import set_in_file, set_value
+    from sandbox.config.edit import set_value
 
-    file = user_config_file() if everywhere else os.path.abspath(".sandbox/config.yaml")
-    # Checked as a whole before a byte is written: a file with a mistake would stop every later command.
-    changed = set_value(files.read_text(file) or "", path.split("."), value, file)
-    checked = Config.read(files.parse(file, changed).data)
-    set_in_file(file, path.split("."), value)
+    file = _file(everywhere)
+    checked = _write(file, set_value(files.read_text(file) or "", path.split("."), value, file), everywhere)
     shown_value = written(_plain_at(checked.plain(), path))  # as it may be shown
     print(_("{key} = {value} in {file}").format(key=path, value=shown_value, file=file))
     if not everywhere:
@@ -145,6 +148,40 @@ def _set(path: str, value: object, everywhere: bool) -> int:
                 print(f"sandbox: {shown(ignored)}", file=sys.stderr)
                 print(_("`sandbox config --global set` changes the user's own file"), file=sys.stderr)
     return 0
+
+
+def _unset(path: str, everywhere: bool) -> int:
+    from sandbox.config import files
+    from sandbox.config.edit import unset_value
+
+    file = _file(everywhere)
+    text = files.read_text(file) or ""
+    changed = unset_value(text, path.split("."), file)
+    if changed is None:
+        raise ConfigError("is not set there", path=path, file=file)
+    _write(file, changed, everywhere)
+    print(_("{key} is no longer set in {file}").format(key=path, file=file))
+    return 0
+
+
+def _file(everywhere: bool) -> str:
+    return user_config_file() if everywhere else os.path.abspath(".sandbox/config.yaml")
+
+
+def _write(file: str, text: str, everywhere: bool) -> Config:
+    """Checked as a whole before a byte is written: a file with a mistake would stop every later command."""
+    from sandbox.cli.check import check
+    from sandbox.config import files
+    from sandbox.config.edit import write_file
+
+    try:
+        config = Config.read(files.parse(file, text).data)
+        check(config, everywhere=everywhere)
+    except SandboxError:
+        print(_("nothing was written to {file}").format(file=file), file=sys.stderr)
+        raise
+    write_file(file, text)
+    return config
 
 
 def _field(path: str) -> Field | None:

@@ -11,14 +11,21 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from sandbox.registry.registry import Entry
-    from sandbox.vfs.changes import Change, State
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.states import State
     from sandbox.vfs.workspace import Workspace
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
+    add_id(parser)
     parser.add_argument("--summary", action="store_true", help=_("only one line a file"))
     parser.add_argument("--json", action="store_true", help=_("as JSON"))
+
+
+def add_id(parser: ArgumentParser) -> None:
+    """The argument that says whose changes are meant."""
+    told = _("the sandbox, or the beginning of its id; without: this project's last")
+    parser.add_argument("id", nargs="?", help=told)
 
 
 def run(arguments: Namespace) -> int:
@@ -45,14 +52,47 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def find(wanted: str) -> tuple[Entry, Workspace]:
-    """The sandbox whose id is or begins with `wanted`, and its changes. Raises NotFound."""
+def find(wanted: str | None) -> tuple[Entry, Workspace]:
+    """The sandbox whose id is or begins with `wanted`, and its changes; without, the last one of this project.
+
+    Raises NotFound.
+    """
     from sandbox.config.home import home
     from sandbox.registry import registry
     from sandbox.vfs.workspace import Workspace
 
+    if wanted is None:
+        return _last()
     entry = registry.find(home(), wanted)
-    return entry, Workspace.find(home(), entry.id)
+    return entry, Workspace.find(home(), entry.id, ended=not entry.running)
+
+
+def _last() -> tuple[Entry, Workspace]:
+    """Of the project that is the current directory, or else of the nearest one above it. Says which, to the person."""
+    import os
+
+    from sandbox.config.home import home
+    from sandbox.errors import NotFound
+    from sandbox.registry import registry
+    from sandbox.vfs.workspace import Workspace
+
+    here = os.path.realpath(".")
+    kept: list[tuple[int, int, Entry, Workspace]] = []
+    for entry in registry.entries(home()):
+        try:
+            workspace = Workspace.find(home(), entry.id)
+        except NotFound:
+            continue
+        root = os.path.realpath(workspace.root)
+        if here == root or here.startswith(root.rstrip("/") + "/"):
+            # The registry counts in seconds; when the layer was made is known exactly.
+            kept.append((len(root), workspace.started_ns, entry, workspace))
+    if not kept:
+        raise NotFound(f"no sandbox keeps changes of {here}; `sandbox run --overlay` makes some")
+    _depth, _when, entry, workspace = max(kept, key=lambda one: one[:2])
+    if len(kept) > 1:
+        print(f"sandbox: {entry.id}", file=sys.stderr)
+    return entry, workspace
 
 
 def plain(change: Change) -> dict[str, object]:
@@ -66,6 +106,7 @@ def plain(change: Change) -> dict[str, object]:
         "conflict": change.conflict,
         "impossible": change.impossible,
         "notes": change.notes,
+        "source": change.source,
     }
 
 

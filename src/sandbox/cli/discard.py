@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox.cli.diff import find
+from sandbox.cli.diff import add_id, find
 from sandbox.errors import SandboxError
-from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
+    add_id(parser)
 
 
 def run(arguments: Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox.cli.output import shown
 from sandbox.config.home import home
 from sandbox.registry.registry import entries
 from sandbox.words import _
@@ -23,13 +24,13 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    shown = [entry for entry in entries(home()) if entry.running or not arguments.running]
+    found = [entry for entry in entries(home()) if entry.running or not arguments.running]
     if arguments.json:
         import json
 
-        print(json.dumps([entry.plain() for entry in shown], indent=2))
+        print(json.dumps([entry.plain() for entry in found], indent=2))
         return 0
-    return _table(shown)
+    return _table(found)
 
 
 def run_plain() -> int:
@@ -37,23 +38,23 @@ def run_plain() -> int:
     return _table(entries(home()))
 
 
-def _table(shown: list[Entry]) -> int:
+def _table(found: list[Entry]) -> int:
     import time
 
     now = time.time()
-    print("\n".join((_row(*_HEADINGS), *(_line(entry, now) for entry in shown))))
+    print("\n".join((_row(*_HEADINGS), *(_line(entry, now) for entry in found))))
     return 0
 
 
 def _line(entry: Entry, now: float) -> str:
-    words = " ".join(entry.command) or "-"
+    words = shown(" ".join(map(_quoted, entry.command))) or "-"
     return _row(
         entry.id,
         entry.status,
-        _clean(entry.image or "-"),
+        shown(entry.image or "-"),
         ago(now - entry.created_at),
         str(entry.pid or "-"),
-        _clean(words if len(words) <= 60 else f"{words[:59]}…"),
+        words if len(words) <= 60 else f"{words[:59]}…",
     )
 
 
@@ -62,9 +63,13 @@ def _row(*cells: str) -> str:
     return "".join(padded) + cells[-1]
 
 
-def _clean(text: str) -> str:
-    """Printable: what was started may hold anything, and a terminal obeys some of it."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+def _quoted(word: str) -> str:
+    """As it would be typed: a script of several lines stays one word of one line, its line ends written as `; `."""
+    lines = [line.strip() for line in word.strip().split("\n")]
+    one = "; ".join(line for line in lines if line)
+    if one and all(char.isalnum() or char in "-_./=:,@%+" for char in one):
+        return one
+    return "'" + one.replace("'", "'\\''") + "'"
 
 
 def ago(seconds: float) -> str:

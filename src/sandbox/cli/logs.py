@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox.cli.output import shown
 from sandbox.config.home import home
 from sandbox.registry.registry import find
 from sandbox.words import _
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 _EVERY = 0.2  # seconds between looks at a log that is followed
-
-# Line ends, tabs and everything printable pass; what a terminal would obey (escapes above all) is shown instead.
-_SHOWN = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 
 
 def add(parser: ArgumentParser) -> None:
@@ -83,5 +81,7 @@ def _raw(data: bytes) -> None:
 
 
 def _safely(data: bytes) -> None:
-    sys.stdout.write(data.decode("utf-8", "replace").translate(_SHOWN))
+    # Line ends, tabs and everything printable pass. What a terminal would obey (escapes), or what would make a line
+    # read otherwise than it is (direction controls, invisible signs), is shown instead, as `diff` shows it.
+    sys.stdout.write(shown(data.decode("utf-8", "replace"), keep="\n\t"))
     sys.stdout.flush()

@@ -80,9 +80,20 @@ def _run(words: list[str]) -> int:
         # An OSError here is about our own machine (no descriptors, no memory, no disk left): one line, like the rest.
         from sandbox.cli.output import shown
 
+        if words[:1] == ["run"] and not isinstance(problem, OSError) and getattr(problem, "usage", False):
+            _usage_as_json(words, problem)
         # A name from the project may be part of it.
         print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
         return getattr(problem, "exit_code", HOOK_ERROR if words[:1] == ["hook"] else OUR_ERROR)
+
+
+def _usage_as_json(words: list[str], problem: SandboxError) -> None:
+    """A mistake in the options of `run --json` is told as JSON too. Only what stands before the command counts."""
+    options = words[1 : words.index("--")] if "--" in words else words[1:]
+    if "--json" in options:
+        from sandbox.cli.as_json import failed
+
+        failed(problem)
 
 
 def fill_standard_streams() -> None:

@@ -31,6 +31,12 @@ class Formatter(HelpFormatter):
         return self.__dict__[name]
 
 
+class UsageError(SandboxError):
+    """A command line that makes no sense; nothing was done."""
+
+    usage = True
+
+
 class Parser(ArgumentParser):
     """The parser of one command."""
 
@@ -55,5 +61,5 @@ class Parser(ArgumentParser):
                 import difflib
 
                 for near in difflib.get_close_matches(name[2:], known, n=1):
-                    raise SandboxError(f"there is no option {name}; did you mean {known[near]}?")
-        raise SandboxError(message + _("; `{command} --help` tells more").format(command=self.prog))
+                    raise UsageError(f"there is no option {name}; did you mean {known[near]}?")
+        raise UsageError(message + _("; `{command} --help` tells more").format(command=self.prog))

@@ -22,6 +22,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
+    put_right()
     removed, kept = ends.prune(home(), changes_too=arguments.changes_too)
     cgroup_tree.sweep()  # what owners that were killed left on the machine
     undone: list[tuple[str, str]] = []
@@ -38,3 +39,16 @@ def run(arguments: Namespace) -> int:
         said = _("{id} is kept: its overlay holds changes (`sandbox rm {id}` drops them)").format(id=id)
         print(said, file=sys.stderr)
     return 0
+
+
+def put_right() -> None:
+    """What an `apply` that was killed has left in a project: its journal lies in the entry that goes."""
+    import os
+
+    from sandbox.registry.registry import entries
+
+    for entry in entries(home()):
+        if not entry.running and os.path.exists(f"{entry.path}/overlay/journal.json"):
+            from sandbox.vfs.workspace import Workspace
+
+            Workspace.find(home(), entry.id, ended=True).recover()

@@ -25,6 +25,9 @@ def run(arguments: Namespace) -> int:
         chosen = [entry for entry in entries(home()) if entry.status == "stopped"]
     else:
         chosen = [find(home(), id) for id in arguments.id]
+    from sandbox.cli.prune import put_right
+
+    put_right()
     for entry in chosen:
         ends.remove(entry)
         print(entry.id)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sandbox.audit.record import Record
     from sandbox.config.layers import Resolved
     from sandbox.registry.detach import Background
-    from sandbox.result import ExecResult
+    from sandbox.sandbox import Sandbox
 
 
 def add(parser: ArgumentParser) -> None:
@@ -47,6 +47,25 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
+    if not arguments.json:
+        return _run(arguments)
+    from sandbox.cli import as_json
+
+    try:
+        resolved, command = _asked(arguments)
+        from sandbox.sandbox import Sandbox
+
+        made = Sandbox(resolved.config, command=command)
+    except (SandboxError, OSError) as problem:
+        as_json.failed(problem)
+        raise
+    with made as sandbox:
+        tell_ignored(resolved, sandbox.record)
+        return as_json.run(sandbox, command)
+
+
+def _asked(arguments: Namespace) -> tuple[Resolved, list[str]]:
+    """The configuration and the command."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SandboxError("no command; try `sandbox run -- ls`")
@@ -57,11 +76,16 @@ def run(arguments: Namespace) -> int:
     if resolved.config.filesystem.root == os.path.realpath(os.path.expanduser("~")) and os.isatty(2):
         told = _("all of your home directory is the project here; `--root DIR`, or another directory, shows less")
         print(f"sandbox: {told}", file=sys.stderr)
+    return resolved, command
+
+
+def _run(arguments: Namespace) -> int:
+    resolved, command = _asked(arguments)
     if arguments.detach:
         from sandbox.registry.detach import detach
 
         return detach(lambda background: _in_background(resolved, command, background))
-    if engine_name(resolved.config) == "seatbelt" and not arguments.json:
+    if engine_name(resolved.config) == "seatbelt":
         from sandbox.cli import seatbelt
 
         return seatbelt.run(resolved.config, command)
@@ -69,8 +93,7 @@ def run(arguments: Namespace) -> int:
 
     with Sandbox(resolved.config, command=command) as sandbox:
         tell_ignored(resolved, sandbox.record)
-        if arguments.json:
-            return _as_json(sandbox.exec(command))
+        tell_notices(sandbox)
         from sandbox.cli.foreground import foreground
 
         refusals = Refusals(sandbox)
@@ -98,6 +121,7 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
 
     with Sandbox(resolved.config, command=command) as sandbox:
         tell_ignored(resolved, sandbox.record)
+        tell_notices(sandbox)
         background.print_to(sandbox.log)
         try:
             return status(foreground(sandbox, command, started=lambda: background.started(sandbox.id)))
@@ -130,6 +154,12 @@ def tell_ignored(resolved: Resolved, record: Record) -> None:
             reason=ignored.reason,
             sync=True,
         )
+
+
+def tell_notices(sandbox: Sandbox) -> None:
+    """What the person should know before the command runs: what is hidden, and what cannot be held here in full."""
+    for notice in sandbox.notices:
+        print(f"sandbox: {_.said(notice)}", file=sys.stderr)
 
 
 def flags(arguments: Namespace) -> dict[str, object]:
@@ -172,21 +202,3 @@ def _variables(given: list[str]) -> dict[str, str]:
         if equals or name in os.environ:
             chosen[name] = value if equals else os.environ[name]
     return chosen
-
-
-def _as_json(result: ExecResult) -> int:
-    import json
-
-    names = (
-        "exit_code",
-        "signal",
-        "timed_out",
-        "out_of_memory",
-        "truncated",
-        "stdout",
-        "stderr",
-        "duration_ms",
-        "note",
-    )
-    print(json.dumps({name: result[name] for name in names}, ensure_ascii=True))
-    return status(result)

@@ -12,6 +12,7 @@ from sandbox.cli.relay import PIECE, Relay
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from sandbox.guest.process import Process
     from sandbox.result import ExecResult
@@ -24,6 +25,7 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
     variables = {"TERM": os.environ.get("TERM", "xterm-256color")}
     with sandbox.spawn(command, env=variables, pty=(size.lines, size.columns)) as process:
         before = termios.tcgetattr(0)
+        process.stopped = lambda: _sleep(process, before)
         wakes, waking = os.pipe()
         os.set_blocking(waking, False)
         resized = signal.signal(signal.SIGWINCH, lambda *_: os.write(waking, b"."))
@@ -54,3 +56,17 @@ def _relay(process: Process, wakes: int) -> ExecResult:
     with os.fdopen(os.dup(process.terminal), "wb", buffering=0) as terminal:
         relay.feed(0, terminal.fileno())
         return relay.run()
+
+
+def _sleep(process: Process, before: list[Any]) -> None:
+    """Ctrl-Z stopped the command: our shell gets its terminal and its prompt back, and with `fg` all goes on.
+
+    Without a shell that could resume us the kernel does not stop us, and the command goes on at once.
+    """
+    raw = termios.tcgetattr(0)
+    termios.tcsetattr(0, termios.TCSADRAIN, before)
+    os.kill(0, signal.SIGTSTP)  # everybody in our process group, as the terminal would have done
+    termios.tcsetattr(0, termios.TCSADRAIN, raw)
+    size = os.get_terminal_size(1)
+    process.resize(size.lines, size.columns)
+    process.resume()

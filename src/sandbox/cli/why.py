@@ -6,6 +6,7 @@ import os
 
 from sandbox.cli.output import print_json, shown
 from sandbox.config.layers import Resolved, resolve
+from sandbox.config.modes import without_walls
 from sandbox.errors import SandboxError
 from sandbox.policy.decision import Decision
 from sandbox.words import _
@@ -13,6 +14,9 @@ from sandbox.words import _
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+
+    from sandbox.config.model import Filesystem
+    from sandbox.policy.files import FileGuard
 
 # Rule -> the setting that decided, and the one to change for another answer.
 SETTINGS = {
@@ -25,6 +29,7 @@ SETTINGS = {
     "allow-read": ("filesystem.allow_read", ""),
     "allow-write": ("filesystem.allow_write", ""),
     "within-project-root": ("filesystem.root", ""),
+    "own-scratch": ("filesystem.allow_read", "filesystem.allow_read"),
     "environment.block": ("environment.block", "environment.block"),
     "environment.allow": ("environment.allow", ""),
     "environment.filter_secrets": ("environment.filter_secrets", "environment.allow"),
@@ -34,6 +39,9 @@ SETTINGS = {
     "tools.disallowed": ("tools.disallowed", "tools.disallowed"),
     "tools.shell": ("tools.allowed", "tools.allowed"),
 }
+
+SCRATCH = ("/tmp", "/var/tmp", "/run", "/dev/shm")
+HOST_SCRATCH = "The sandbox has a directory of its own there; the host's files are not in it"
 
 # Lists that an entry more opens.
 GIVES = ("filesystem.allowed_patterns", "filesystem.allow_read", "filesystem.allow_write", "environment.allow",
@@ -104,17 +112,45 @@ def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:
 
 
 def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
-    """By the name, and by what the name leads to: the stricter of both."""
+    """What exists is judged by what the walls would cover and freeze, what does not by its name."""
     from sandbox.policy.files import FileGuard
 
-    home = os.path.expanduser("~")
-    guard = FileGuard(resolved.config.filesystem, home=home)
-    decision = guard.check(path, operation)
-    if not decision:
-        return decision
-    place = os.path.join(resolved.config.filesystem.root, os.path.expanduser(path))
+    filesystem = resolved.config.filesystem
+    if without_walls(resolved.config):
+        return Decision(True, "mode", "There are no walls: the mode is off")
+    guard = FileGuard(filesystem, home=os.path.expanduser("~"))
+    place = os.path.join(filesystem.root, os.path.expanduser(path))
     real = os.path.realpath(place)
-    return guard.check(real, operation) if real != os.path.normpath(place) else decision
+    if os.path.lexists(real):
+        return _by_the_walls(filesystem, guard, real, operation)
+    decision = guard.check(path, operation)
+    return guard.check(real, operation) if decision and real != os.path.normpath(place) else decision
+
+
+def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation: str) -> Decision:
+    """By the search that the walls are built from: links, hard links and directories above are in its answer."""
+    from sandbox.config.home import home
+    from sandbox.engines.masks import find
+    from sandbox.policy.files import narrowest
+
+    tops = [os.path.realpath(one) for one in (guard.root, *guard.allow_read, *guard.allow_write)]
+    decision = guard.place(real, operation)
+    if decision.rule == "own-scratch" and operation == "read" and narrowest(real, SCRATCH) not in (None, real):
+        return Decision(False, "own-scratch", HOST_SCRATCH)
+    if decision.rule in ("system", "own-scratch", "outside-project-root"):
+        return decision
+    covers = find(filesystem, [one for one in tops if os.path.lexists(one)], [os.path.realpath(home())])
+    mask = covers.masks.get(narrowest(real, list(covers.masks)) or "")
+    if mask is not None and mask.rule == "deny_read":
+        return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {mask.path}")
+    if mask is not None:
+        return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {mask.rule}")
+    frozen = narrowest(real, list(covers.frozen)) if operation == "write" else None
+    if frozen is not None:
+        refused = guard.check(frozen, "write")  # the rule in words, where the name says it
+        named = refused.rule in ("protected-file", "deny-write")
+        return refused if named else Decision(False, "protected-file", f"Programs on the host act on it: {frozen}")
+    return decision
 
 
 def tool_decision(resolved: Resolved, text: str, agent_name: str | None) -> Decision:

@@ -15,12 +15,10 @@ from sandbox.config.whole import write_whole
 from sandbox.errors import ConfigError
 
 
-def set_in_file(file: str, path: list[str], value: object) -> None:
-    """Sets `path` in the file, making it and its directory (0700) when they do not exist. Raises ConfigError."""
-    text = files.read_text(file) or ""
-    changed = set_value(text, path, value, file)
+def write_file(file: str, text: str) -> None:
+    """Writes the file, making its directory (0700) when it does not exist."""
     os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
-    write_whole(file, changed)
+    write_whole(file, text)
 
 
 def set_value(text: str, path: list[str], value: object, file: str = "config.yaml") -> str:
@@ -30,6 +28,67 @@ def set_value(text: str, path: list[str], value: object, file: str = "config.yam
     if files.parse(file, changed).data != _with(before, path, value):
         raise ConfigError("cannot be edited without disturbing the rest; please edit it by hand", file=file)
     return changed
+
+
+def unset_value(text: str, path: list[str], file: str = "config.yaml") -> str | None:
+    """The text without `path`, and without sections that hold nothing else; None when it is not there.
+
+    Raises ConfigError when the text is not a mapping of settings.
+    """
+    before = files.parse(file, text).data if text.strip() else {}
+    expected = _without(before, path)
+    if expected == before:
+        return None
+    changed = _cut(text, path, file)
+    if files.parse(file, changed).data != expected:
+        raise ConfigError("cannot be edited without disturbing the rest; please edit it by hand", file=file)
+    return changed
+
+
+def _without(data: Any, path: list[str]) -> Any:
+    if not isinstance(data, dict) or path[0] not in data:
+        return data
+    inner = _without(data[path[0]], path[1:]) if len(path) > 1 else {}
+    rest = {key: value for key, value in data.items() if key != path[0]}
+    if len(path) > 1 and (inner or inner == data[path[0]]):
+        return {key: inner if key == path[0] else value for key, value in data.items()}
+    return rest
+
+
+def _cut(text: str, path: list[str], file: str) -> str:
+    _, node = files.compose(file, text)
+    place = _offsets(text)
+    around = [node]
+    for name in path:
+        around.append(next(inner for key, inner in around[-1].value if key.value == name))
+    depth = len(path) - 1
+    while depth and len(around[depth].value) == 1:
+        depth -= 1  # a section that would hold nothing goes as a whole
+    mapping = around[depth]
+    at = next(at for at, (key, _) in enumerate(mapping.value) if key.value == path[depth])
+    key, value = mapping.value[at]
+    start, end = place(key.start_mark), max(place(_last(value).end_mark), place(key.end_mark))
+    if mapping.flow_style:
+        if at + 1 < len(mapping.value):
+            end = place(mapping.value[at + 1][0].start_mark)
+        elif at:
+            start = place(_last(mapping.value[at - 1][1]).end_mark)
+        return text[:start] + text[end:]
+    line = text.rfind("\n", 0, start) + 1
+    stop = text.find("\n", end)
+    return text[:line] + (text[stop + 1 :] if stop != -1 else "")
+
+
+def _offsets(text: str) -> Any:
+    """Where in the text a mark of the parser's is."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def offset(mark: Any) -> int:
+        return min(starts[min(int(mark.line), len(starts) - 1)] + int(mark.column), len(text))
+
+    return offset
 
 
 def _with(data: Any, path: list[str], value: object) -> dict[str, Any]:
@@ -42,14 +101,7 @@ def _edited(text: str, path: list[str], value: object, file: str) -> str:
     _, node = files.compose(file, text)
     if node is None:
         return _ended(text) + _block(path, value, 0)
-    lines = text.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-
-    def offset(mark: Any) -> int:
-        return min(starts[min(int(mark.line), len(starts) - 1)] + int(mark.column), len(text))
-
+    offset = _offsets(text)
     at = 0
     while True:
         if node.id != "mapping":

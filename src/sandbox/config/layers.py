@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 
 from sandbox.config.home import user_config_file
-from sandbox.config.model import Config
+from sandbox.config.model import Config, Limits
+from sandbox.config.modes import default_limit, without_walls
 from sandbox.config.section import Section
 from sandbox.errors import ConfigError, SandboxError
 
@@ -64,14 +65,19 @@ class Widening:
 
 
 class Resolved:
-    """The effective config, the origin of every value that is not built in, and what was ignored."""
+    """The effective config, the origin of every value that is not built in, and what was ignored.
 
-    __slots__ = ("config", "sources", "warnings")
+    `users` is the config as it would be without the project's files, `asked` where those named a setting.
+    """
+
+    __slots__ = ("config", "sources", "warnings", "users", "asked")
 
     def __init__(self, config: Config, sources: dict[str, Origin], warnings: list[Widening]) -> None:
         self.config = config
         self.sources = sources
         self.warnings = warnings
+        self.users = config
+        self.asked: dict[str, Origin] = {}
 
     def origin(self, path: str) -> Origin:
         """The layer that decided `path` ("network.allowed_hosts")."""
@@ -96,9 +102,13 @@ def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None =
         _apply_file(resolved, FILE, config_file)
     for file in project_files(project):
         _apply_project(resolved, file, project)
-    if flags:
-        _apply(resolved, FLAGS, None, Config.read(dict(flags)), flags)
-    resolved.config.filesystem.root = absolute(resolved.config.filesystem.root, project)
+    said = Config.read(dict(flags)) if flags else None
+    for config in {id(one): one for one in (resolved.config, resolved.users)}.values():
+        if said is not None:
+            _apply(resolved, FLAGS, None, said, flags, into=config)
+        config.filesystem.root = absolute(config.filesystem.root, project)
+    if resolved.asked:
+        _hold_project(resolved)
     return resolved
 
 
@@ -161,8 +171,47 @@ def _apply_project(resolved: Resolved, file: str, project: str) -> None:
             resolved.warnings.append(Widening(path, _origin(PROJECT, source, path), widened))
         return value
 
-    resolved.config = _copy(before)
+    resolved.config = before.copy()
     _apply(resolved, PROJECT, source, checked, data, only_tighter)
+
+
+def _hold_project(resolved: Resolved) -> None:
+    """What of a project's wishes can be judged only when all layers are known: whether there are walls, and which
+    mode's defaults would hold without the project's say.
+    """
+    users = resolved.users
+    for name in Limits.fields:
+        before, now = getattr(users.limits, name), getattr(resolved.config.limits, name)
+        most = default_limit(users.mode, name) if before is None else before
+        if now != before and most is not None and now > most:
+            _take_back(resolved, f"limits.{name}", f"the limit is {most} already")
+    if without_walls(resolved.config):
+        leave_to_the_user(resolved)
+
+
+# What decides which program runs on the host, and with what: without walls none of it is a project's to say.
+ON_THE_HOST = ("environment.set", "filesystem.root")
+
+
+def leave_to_the_user(resolved: Resolved) -> None:
+    """Without walls a project sets no variable and chooses no directory: any of either makes some program run what the
+    project holds. For whoever takes the walls away after the layers were read.
+    """
+    for path in ON_THE_HOST:
+        _take_back(resolved, path, "without walls it would act on the host")
+
+
+def _take_back(resolved: Resolved, path: str, reason: str) -> None:
+    """Gives one setting back to the other layers, and tells, if the project had a say in it."""
+    name = path.rpartition(".")[2]
+    section, users = _section(resolved.config, path), _section(resolved.users, path)
+    if getattr(section, name) == getattr(users, name):
+        return
+    setattr(section, name, getattr(users, name))
+    origin = resolved.asked[path]
+    if resolved.origin(path) == origin:
+        resolved.sources.pop(path)
+    resolved.warnings.append(Widening(path, origin, reason))
 
 
 def _apply(
@@ -172,9 +221,12 @@ def _apply(
     checked: Config,
     data: Mapping[str, Any],
     restrict: Callable[[str, Any, Any], Any] | None = None,
+    into: Config | None = None,
 ) -> None:
     for path, one, value in present(checked, data):
-        section = _section(resolved.config, path)
+        if restrict:
+            resolved.asked[path] = _origin(layer, source, path)
+        section = _section(into or resolved.config, path)
         current = getattr(section, one.name)
         wanted = {**current, **value} if isinstance(current, dict) and isinstance(value, dict) else value
         taken = restrict(path, current, wanted) if restrict else wanted
@@ -197,9 +249,3 @@ def _origin(layer: str, source: Source | None, path: str) -> Origin:
     from sandbox.config import dialects
 
     return Origin(layer, source.file, source.line(dialects.spelled(source, path)))
-
-
-def _copy(section: Any) -> Any:
-    """A copy whose sections are its own. Values are replaced, never changed, so they can be shared."""
-    values = {one.name: getattr(section, one.name) for one in section.fields.values()}
-    return type(section)(**{name: _copy(v) if isinstance(v, Section) else v for name, v in values.items()})

@@ -85,7 +85,7 @@ class Environment(Section):
 class Limits(Section):
     """What a sandbox may use up. A limit that was asked for and cannot be held is an error."""
 
-    memory: int | None = field(None, "Most memory, all processes together.", parse=units.size, example="512m")
+    memory: int | None = field(None, "Most memory, all processes together.", parse=units.memory, example="512m")
     cpus: float | None = field(None, "Most processors, fractions allowed.", parse=units.cpus, example=1.5)
     pids: int | None = field(None, "Most processes and threads at a time.", parse=units.count)
     file_size: int | None = field(None, "Largest file that can be written.", parse=units.size)
@@ -216,7 +216,7 @@ class Config(Section):
     engine: str = field("auto", "What builds the walls.", choices=ENGINES)
     user: str = field(
         "user",
-        "Who tenants are inside: an ordinary user (you; or uid 1000 where you are root), or root, as far as the engine allows.",
+        "Who tenants are inside: an ordinary user (uid 1000 where you are root), or root as far as the engine allows.",
         choices=USERS,
     )
     image: str | None = field(None, "For container and microVM engines: the image.")

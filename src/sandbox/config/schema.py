@@ -18,6 +18,7 @@ _NAMES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 # What a user may write where a number is kept.
 _SPELLINGS: dict[object, list[str]] = {
     units.size: ["string", "integer"],
+    units.memory: ["string", "integer"],
     units.seconds: ["string", "number"],
     units.cpus: ["number", "string"],
 }

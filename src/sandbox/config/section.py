@@ -106,6 +106,10 @@ class Section:
             values[one.name] = _checked(one, value, _join(path, key))
         return cls(**values)
 
+    def copy(self) -> "Self":
+        """The same settings in sections, lists and mappings of its own: nothing done to one is seen in the other."""
+        return owned(self)  # type: ignore[no-any-return]
+
     def changed(self, changes: "Mapping[str, object]", path: str = "") -> "Self":
         """A copy with `changes` made: mappings are merged (None takes an entry out), everything else is replaced.
 
@@ -141,6 +145,18 @@ class Section:
 
 def _visible(one: Field, value: object) -> object:
     return value if one.shown is None else one.shown(value)
+
+
+def owned(value: "Any") -> "Any":
+    """`value` with every section, mapping and list in it copied. What is none of them (a provider) stays the same."""
+    if isinstance(value, Section):
+        copy = object.__new__(type(value))
+        for name, inner in value.__dict__.items():
+            setattr(copy, name, owned(inner))
+        return copy
+    if isinstance(value, dict):
+        return {key: owned(item) for key, item in value.items()}
+    return [owned(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _said(changes: "Mapping[str, object]") -> "dict[str, object]":
@@ -205,9 +221,9 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
                 raise ConfigError("keys must be text: write them in quotes", path=path)
         return {key: _fitting(kind.__args__[1], item, _join(path, key)) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Section):
-        return value if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
+        return value.copy() if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
     if kind is object:
-        return value  # checked by whoever knows what it is
+        return owned(value)  # checked by whoever knows what it is
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

@@ -18,12 +18,15 @@ from __future__ import annotations
 import os
 
 from sandbox.config.model import MODES, Config
+from sandbox.config.patterns import Pattern, Patterns
 from sandbox.config.variables import Names, host_pointer, launch_hook, secret_value, secret_word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from sandbox.config.model import Filesystem
 
     # (current, wanted, config beneath, project directory) -> (value to use, why something was left out)
     Rule = Callable[[Any, Any, Config, str], tuple[Any, str | None]]
@@ -78,7 +81,11 @@ def _listed(item: Any, current: Any, config: Config, project: str) -> bool:
 
 def _host_covered(item: str, current: list[str], config: Config, project: str) -> bool:
     """`api.x.org` by itself, by `*.x.org` or by `*`; with a port also by the same without one, except ssh's."""
+    if item in current:
+        return True
     raw, (host, port) = item.startswith("tcp:"), _host_and_port(item.removeprefix("tcp:"))
+    if ":" in host and not host.endswith("]"):
+        return False  # a spelling of its own (a bare IPv6 address) gives what no wildcard gave
     for allowed in current:
         if raw and not allowed.startswith("tcp:"):
             continue  # `tcp:` takes a port out of the gate's sight
@@ -98,11 +105,36 @@ def _host_and_port(entry: str) -> tuple[str, str]:
 
 
 def _path_covered(item: str, current: list[str], config: Config, project: str) -> bool:
+    """A listed path, or one below it on the way to which nothing is hidden: what is named itself is shown."""
     from sandbox.config.layers import absolute
 
     path = absolute(item, project)
-    tops = (absolute(top, project) for top in current)
-    return any(path == top or path.startswith(top.rstrip("/") + "/") for top in tops)
+    tops = [absolute(top, project) for top in current]
+    return path in tops or any(_open_way(top, path, config.filesystem, project) for top in tops)
+
+
+def _open_way(top: str, path: str, filesystem: Filesystem, project: str) -> bool:
+    """Whether all rules about `path`, below `top`, hold as well when `path` stands for itself.
+
+    Patterns are about what lies below the path that was named, so none may be about a directory between the two; rules
+    with a slash and relative paths would mean other files; and a hidden directory is where programs keep secrets.
+    """
+    from sandbox.config.layers import absolute
+
+    if not path.startswith(top.rstrip("/") + "/"):
+        return False
+    names = path[len(top.rstrip("/")) + 1 :].split("/")
+    rules = [Pattern(text) for text in (*filesystem.blocked_patterns, *filesystem.allowed_patterns)]
+    if any(rule.by_path and not rule.anywhere for rule in rules):
+        return False
+    denied = (*filesystem.deny_read, *filesystem.deny_write)
+    if any(sign in entry for entry in denied for sign in "*?["):
+        return False
+    if any(f"{path}/".startswith(absolute(entry, project).rstrip("/") + "/") for entry in denied):
+        return False
+    blocked = Patterns(filesystem.blocked_patterns)
+    steps = ("/".join(names[:end]) for end in range(1, len(names) + 1))
+    return not any(step.rpartition("/")[2].startswith(".") or blocked.match(step, True) for step in steps)
 
 
 def _readable_path_covered(item: str, current: list[str], config: Config, project: str) -> bool:
@@ -116,10 +148,29 @@ def _tool_covered(item: str, current: list[str], config: Config, project: str) -
 
 def _variable_covered(item: str, current: list[str], config: Config, project: str) -> bool:
     """A plain name that would be passed anyway. A pattern could cover names that would not."""
-    if item in current:
-        return True
     special = secret_word(item) if config.environment.filter_secrets else None
     return not ("*" in item or "?" in item or special or host_pointer(item) or launch_hook(item))
+
+
+def _variables_allowed(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    """Of the current list some. What would be passed anyway needs no entry, which would pass it with any value."""
+    extra = [name for name in wanted if name not in current and not _variable_covered(name, current, config, project)]
+    return [name for name in wanted if name in current], f"not allowed so far: {', '.join(extra)}" if extra else None
+
+
+def _fewer_requests(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    """Of the current rules some, but of each host one at least: a host that no rule is about may be asked anything."""
+    kept = [rule for rule in wanted if rule in current]
+    hosts = {_host_of(rule) for rule in kept}
+    needed = [rule for rule in current if _host_of(rule) not in hosts]
+    extra = [rule for rule in wanted if rule not in kept]
+    why = [f"not allowed so far: {', '.join(extra)}"] if extra else []
+    why += [f"the only rules about their hosts: {', '.join(needed)}"] if needed else []
+    return [*kept, *needed], "; ".join(why) or None
+
+
+def _host_of(rule: str) -> str:
+    return rule.split()[-1].partition("/")[0].lower() if rule.split() else ""
 
 
 def _variables_set(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
@@ -156,9 +207,14 @@ def _ordinary_user(current: Any, wanted: Any, config: Config, project: str) -> t
 def _narrower_root(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
     from sandbox.config.layers import absolute
 
-    if _path_covered(wanted, [current], config, project) and os.path.isdir(absolute(wanted, project)):
-        return wanted, None
-    return current, f"{wanted} is not a directory within {current}"
+    filesystem = config.filesystem
+    lists = (filesystem.allow_read, filesystem.allow_write, filesystem.deny_read, filesystem.deny_write)
+    # Relative to the root: with another one they would mean other files.
+    relative = any(not path.startswith(("/", "~")) for paths in lists for path in paths)
+    top, path = absolute(current, project), absolute(wanted, project)
+    if path != top and (relative or not _open_way(top, path, filesystem, project) or not os.path.isdir(path)):
+        return current, f"{wanted} is not a directory within {current}, or other rules would mean other files there"
+    return wanted, None
 
 
 RULES: dict[str, Rule] = {
@@ -179,7 +235,7 @@ RULES: dict[str, Rule] = {
     "filesystem.toolchains": safe(False),
     "filesystem.scratch_size": least,
     "environment.filter_secrets": safe(True),
-    "environment.allow": fewer(_variable_covered),
+    "environment.allow": _variables_allowed,
     "environment.block": more,
     "environment.set": _variables_set,
     "network.allowed_hosts": fewer(_host_covered),
@@ -189,7 +245,7 @@ RULES: dict[str, Rule] = {
     "network.localhost_ports": fewer(_listed),
     "network.publish": fewer(_listed),
     "network.allow_git": safe(False),
-    "network.http.allow": fewer(_listed),
+    "network.http.allow": _fewer_requests,
     "network.http.deny": more,
     "network.secrets": user_only,
     "network.policy_script": user_only,

@@ -62,3 +62,14 @@ def _positive(number: "N", value: object) -> "N":
     if number <= 0:
         raise ValueError(f"must be more than zero, not {value!r}")
     return number
+
+
+LEAST_MEMORY = 8 * 2**20
+
+
+def memory(value: object) -> int:
+    """A size that some program can start in. Raises ValueError with the least that works."""
+    given = size(value)
+    if given < LEAST_MEMORY:
+        raise ValueError(f"{given} bytes are too few for any program to start; the least that works is 8m")
+    return given

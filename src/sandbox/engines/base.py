@@ -9,11 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from sandbox.config.model import Limits
+from sandbox.guards.views import Views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox.engines.masks import Search
     from sandbox.guest.client import Guest
 
 
@@ -55,13 +57,17 @@ class Plan:
         self.rules: dict[str, str] = {}  # covered path -> the rule that says so
         self.masked = 0  # how many paths are covered, and how many frozen; for the record
         self.frozen = 0
-        self.visible: list[str] = []  # the host's trees that tenants see: the project and further paths
+        self.views = Views(())  # the host's trees that tenants see: the project and further paths
+        self.hidden: list[str] = []  # directories in them that they do not see
+        self.search: Search | None = None  # what was looked at in them, and found
+        self.notices: list[str] = []  # what the person is told at the start
         self.writable: list[str] = []  # Landlock's view of where tenants may write
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
         self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
+        self.count_memory = False  # memory that is no file and not mapped cannot be made
 
     def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
         """Makes a path of the host's seen inside."""
@@ -86,6 +92,7 @@ class Plan:
             "files": [[path.encode(), mode, content] for path, mode, content in self.files],
             "mounts": self.operations,
             "writable": [path.encode() for path in self.writable],
+            "count_memory": self.count_memory,
         }
 
 
@@ -107,6 +114,7 @@ class Place(ABC):
 
     guest: Guest
     pid: int  # the guest's, as the host sees it
+    unheld: str | None = None  # what of a limit that was asked for cannot be held here, in words
 
     @abstractmethod
     def out_of_memory(self) -> str | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ARGUMENTS = 4  # where bwrap reads its arguments: off the command line, so that no `ps` shows them
+GUEST = 5  # the guest program itself: by its path, /proc/1/cmdline would tell tenants where we are installed
 STAGE = "/.host"  # where the guest, and it alone, sees the host's files while it furnishes the place
 
 # The same for every sandbox, so bwrap is at work before anybody has decided what the place is to look like.
@@ -82,16 +83,17 @@ def find_bwrap() -> str | None:
 
 
 def _start(bwrap: str) -> Launch:
-    arguments = os.memfd_create("arguments")
+    guest, arguments = os.open(guest_binary(), os.O_RDONLY | os.O_CLOEXEC), os.memfd_create("arguments")
     try:
         os.write(arguments, b"".join(one.encode() + b"\0" for one in NAMESPACES))
         os.lseek(arguments, 0, os.SEEK_SET)
         return Launch(
-            [bwrap, "--args", str(ARGUMENTS), "--", STAGE + os.path.realpath(guest_binary())],
-            fds=[(arguments, ARGUMENTS)],
+            [bwrap, "--args", str(ARGUMENTS), "--", f"/proc/self/fd/{GUEST}"],
+            fds=[(arguments, ARGUMENTS), (guest, GUEST)],
         )
     finally:
         os.close(arguments)
+        os.close(guest)
 
 
 def operations(plan: Plan) -> list[dict[str, object]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
+from sandbox.config.modes import MAX_LIMITS, default_limit, without_walls
 from sandbox.errors import EngineUnavailable
 
 TYPE_CHECKING = False
@@ -12,14 +12,10 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config
     from sandbox.engines.base import Engine
 
-# What `standard` and `max` hold tenants to when nothing was asked for. A fork bomb must not take the machine.
-STANDARD_PIDS = 4096
-MAX_LIMITS = {"memory": 2**30, "cpus": 1.0, "pids": 512, "open_files": 1024, "file_size": 2**30}
-
 
 def engine_name(config: Config) -> str:
     """Which engine this configuration means on this platform."""
-    if not config.enabled or config.mode == "off":
+    if without_walls(config):
         return "none"
     if config.engine == "auto":
         return "seatbelt" if sys.platform == "darwin" else "bubblewrap"
@@ -43,20 +39,16 @@ def choose(config: Config) -> Engine:
 
 
 def default_pids(config: Config) -> int | None:
-    """The limit on processes: what was asked for, else the mode's own.
-
-    Root's processes escape RLIMIT_NPROC and moving them into a control group costs as much as all the other walls
-    together, so for root the limit of `standard` must be asked for (docs/limits.md).
-    """
-    if config.limits.pids is not None:
-        return config.limits.pids
-    return STANDARD_PIDS if config.mode == "standard" and os.geteuid() != 0 else None
+    """The limit on processes: what was asked for, else the mode's own."""
+    asked = config.limits.pids
+    return asked if asked is not None else default_limit(config.mode, "pids")  # type: ignore[return-value]
 
 
 def tightened(config: Config) -> Config:
-    """`max`: changes to the project stay in a layer of their own, and what was not limited is."""
+    """`max`: changes to the project stay in a layer of their own, and what was not limited is. In a copy."""
     if config.mode != "max":
         return config
+    config = config.copy()
     config.filesystem.overlay = True
     for name, most in MAX_LIMITS.items():
         if getattr(config.limits, name) is None:

@@ -9,16 +9,19 @@ import os
 
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import authority_directory, record_directory
+from sandbox.engines import homes
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, tenant
-from sandbox.engines.masks import find
+from sandbox.engines.homes import hidden_in_home
+from sandbox.engines.looking import Looker, secret_files
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
+from sandbox.guards.views import Views
 from sandbox.policy.environment import EnvFilter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sandbox.config.model import Config, Filesystem, Network
     from sandbox.guards.repositories import Repositories
@@ -70,12 +73,23 @@ NO_PROJECT = (
     "/var/tmp",
 )
 KERNEL = ("/dev", "/proc", "/sys")
+HOME_HIDDEN = "what begins with a dot in your home directory is hidden; `filesystem.allow_read` shows what is needed"
+TOO_MANY = "there are too many blocked files to remember all: one that is moved may be readable in a later run"
 
 
 def layout(
-    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None = None
+    config: Config,
+    identity: str,
+    environment: Mapping[str, str],
+    repositories: Repositories | None = None,
+    shown: Sequence[tuple[str, str, bool]] = (),
+    hiding: Sequence[str] = (),
 ) -> Plan:
-    """The plan for one sandbox. Raises ConfigError for a root or path that cannot be used."""
+    """The plan for one sandbox. Raises ConfigError for a root or path that cannot be used.
+
+    `shown`: further directories of the host, where tenants will see them, and whether they can change them; the caller
+    has them mounted. `hiding`: inside paths at which it has something else mounted.
+    """
     plan = Plan()
     plan.id = identity
     plan.user, plan.uid, plan.gid = tenant(config.user)
@@ -87,12 +101,17 @@ def layout(
     _own(plan, home, config.filesystem)
     etc(plan, home)
     _project(plan, config.filesystem, home)
-    visible = [plan.directory, *_paths(plan, config.filesystem), *_repository(plan, home)]
+    visible = [plan.directory, *further_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
     own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config), authority_directory())]
-    _not_our_own(plan, own)
-    _guards(plan, config.filesystem, visible, own, repositories)
+    _not_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
+    if home not in visible and any(_beneath(home, one) for one in visible):
+        hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
+        plan.hidden = [home]
+    plan.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
+    _home(plan, config.filesystem, home, visible)
+    _guards(plan, config, own, repositories)
     _proc(plan)
     _writable(plan)
     _environment(plan, home)
@@ -193,8 +212,8 @@ def _seen(plan: Plan, path: str) -> bool:
     return any(_beneath(path, bind.target) for bind in plan.binds)
 
 
-def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
-    """The further paths; returns them as tenants see them."""
+def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
+    """The further paths; returns them as tenants see them. Raises ConfigError for one that cannot be shown."""
     shown: list[str] = []
     for key, paths, writable in (
         ("allow_read", filesystem.allow_read, False),
@@ -214,34 +233,71 @@ def _paths(plan: Plan, filesystem: Filesystem) -> list[str]:
     return shown
 
 
-def _not_our_own(plan: Plan, own: list[str]) -> None:
+def _home(plan: Plan, filesystem: Filesystem, home: str, visible: list[str]) -> None:
+    """Where the project holds the home directory: its dot entries are not the project's."""
+    directories: list[str] = []
+    files: list[str] = []
+    if home in visible:
+        directories, files = hidden_in_home(home, visible)
+    elif plan.hidden and filesystem.overlay:
+        directories = [home]  # the overlay's mount lies above that of the inside's own home
+    if not (directories or files):
+        return
+    plan.hidden = [*directories, *files]
+    path = os.environ.get("PATH", "") if filesystem.toolchains else ""
+    writable = [bind.target for bind in plan.binds if bind.writable]
+    wanted = dict.fromkeys((*toolchain_roots(path, home, os.devnull), *visible))
+    ours = os.path.realpath(sandbox_home())
+    kept = [one for one in wanted if any(_beneath(one, top) for top in directories) and not _beneath(one, ours)]
+    for number, one in enumerate(kept):
+        plan.binds.append(Bind(one, f"{homes.STAGE}-{number}", one in writable))
+    for operation in homes.operations(directories, kept, plan.scratch_size):
+        operation["ro"] = operation.get("ro", False) and os.fsdecode(operation["path"]) not in writable  # type: ignore[arg-type]
+        plan.operations.append(operation)
+    for one in files:
+        for shown in plan.views.inside(one):
+            plan.rules[shown] = "a dot file of the home directory"
+            plan.operations.append({"kind": "mask", "path": os.fsencode(shown), "dir": False, "optional": True})
+    if home in visible:
+        plan.notices.append(HOME_HIDDEN)
+
+
+def _not_our_own(sources: list[str], own: list[str]) -> None:
     """Config, record and registry are never a tenant's. Raises ConfigError. (What merely holds them, masks cover.)"""
-    for bind in plan.binds:
-        if any(_beneath(bind.source, place) for place in own):
-            raise ConfigError(f"{bind.source!r} holds the sandbox's own config, record or registry", path="filesystem")
+    for source in sources:
+        if any(_beneath(source, place) for place in own):
+            raise ConfigError(f"{source!r} holds the sandbox's own config, record or registry", path="filesystem")
 
 
-def _guards(
-    plan: Plan, filesystem: Filesystem, visible: list[str], own: list[str], repositories: Repositories | None
-) -> None:
+def _guards(plan: Plan, config: Config, own: list[str], repositories: Repositories | None) -> None:
     """Blocked files are covered, and what programs of the host would run is read-only.
 
-    Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover.
+    Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover: when
+    something else changed meanwhile, `settle` looks again before any tenant runs.
     """
-    covers = find(filesystem, visible, own)
+    filesystem, inside = config.filesystem, plan.views.inside
+    plan.search = Looker(filesystem, plan.views, own, secret_files(config), hidden=plan.hidden).look()
+    covers = plan.search.found
+    if not plan.search.kept:
+        plan.notices.append(TOO_MANY)
     if covers.heads or covers.git_files or repositories is not None:
         from sandbox.guards.freezing import freeze_repositories
 
-        freeze_repositories(covers, visible, repositories, protected=dict(covers.frozen))
-    for path in map(os.fsencode, sorted(covers.pinned)):
+        freeze_repositories(covers, plan.views.roots, repositories, protected=dict(covers.frozen))
+    for path in (os.fsencode(one) for host in sorted(covers.pinned) for one in inside(host)):
         # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
         plan.operations.append({"kind": "bind", "path": path, "from": path, "optional": True})
-    for path in map(os.fsencode, sorted(covers.frozen)):
+    for path in (os.fsencode(one) for host in sorted(covers.frozen) for one in inside(host)):
         plan.operations.append({"kind": "bind", "path": path, "from": path, "ro": True, "optional": True})
-    for name, mask in sorted(covers.masks.items()):
-        plan.rules[name] = mask.rule
-        plan.operations.append({"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "optional": True})
-    plan.masked, plan.frozen, plan.visible = len(covers.masks), len(covers.frozen), visible
+    for host, mask in sorted(covers.masks.items()):
+        for name in inside(host):
+            plan.rules[name] = mask.rule
+            # An overlay may have numbers of its own.
+            inode = mask.inode if name == host and not filesystem.overlay else 0
+            plan.operations.append(
+                {"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "inode": inode, "optional": True}
+            )
+    plan.masked, plan.frozen = len(covers.masks), len(covers.frozen)
 
 
 def _proc(plan: Plan) -> None:

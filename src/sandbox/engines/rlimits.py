@@ -7,6 +7,7 @@ import resource
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Limits
+    from sandbox.engines.base import Plan
     from sandbox.engines.cgroup_limits import Group
 
 
@@ -24,6 +25,30 @@ def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[
     # Counted for all processes of our user: a tenant that took all would leave none to the host's programs.
     wanted += [(kind, _half(kind)) for kind in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE)]
     return [[kind, most, most] for kind, value in wanted if value is not None for most in (_allowed(kind, value),)]
+
+
+UNHELD = (
+    "limits.memory: no control group can be made here, so the limit holds for each process by itself, and once more "
+    "for all files in the sandbox's own places; `sandbox doctor` tells how to get one"
+)
+
+
+def without_group(plan: Plan, group: Group | None) -> str | None:
+    """Where no control group counts memory: bounds what RLIMIT_AS does not count, and says what nothing holds.
+
+    Files in memory share the limit, and what is memory without being a file or mapped (memfd, System V segments) cannot
+    be made: programs then take a file in /tmp or /dev/shm, which is counted.
+    """
+    memory = plan.limits.memory
+    if memory is None or (group is not None and group.holds("memory")):
+        return None
+    places = sum(one["kind"] == "tmpfs" for one in plan.operations)
+    share = memory // max(places, 1) // 4096 * 4096
+    for one in plan.operations:
+        if one["kind"] == "tmpfs" or "size" in one:  # a remount that gives one of them another size
+            one["size"] = min(int(one.get("size") or share), share)  # type: ignore[call-overload]
+    plan.count_memory = plan.walls
+    return UNHELD
 
 
 def _half(kind: int) -> int | None:

@@ -6,7 +6,7 @@ import os
 
 from sandbox.engines.base import Place, Plan
 from sandbox.engines.cgroup import hold
-from sandbox.engines.rlimits import rlimits
+from sandbox.engines.rlimits import rlimits, without_group
 from sandbox.errors import SandboxClosed, WallError
 
 TYPE_CHECKING = False
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Room(Place):
     """A started, furnished guest and its control group."""
 
-    def __init__(self, launch: Launch, group: Group | None) -> None:
+    def __init__(self, launch: Launch, group: Group | None, unheld: str | None = None) -> None:
+        self.unheld = unheld
         self._launch = launch
         self._group = group
         self._closed = False
@@ -50,8 +51,9 @@ def stand(start: Callable[[], Launch], arrange: Callable[[], Plan], explain: Cal
     try:
         plan = arrange()
         group = hold(plan.limits, plan.pids, plan.id)
+        unheld = without_group(plan, group)
         _furnish(launch, plan, group, explain)
-        return Room(launch, group)
+        return Room(launch, group, unheld)
     except BaseException:
         launch.abandon()
         if group is not None:

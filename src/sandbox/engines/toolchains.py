@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from sandbox.engines.base import Plan
+
 # A directory on PATH that lies beneath the first column makes the second column visible. Relative to the home.
 KNOWN = (
     (".pyenv", (".pyenv",)),
@@ -50,6 +52,25 @@ def toolchain_roots(path: str, home: str, project: str) -> list[str]:
         for root in _pythons_of(entry, home) if inside else _roots_of(entry, home):
             roots[root] = None
     return _outermost(root for root in roots if not _beneath(root, project) and os.path.exists(root))
+
+
+def hidden_program(name: str, path: str, plan: Plan) -> str | None:
+    """Why a command that the owner has is not there for tenants, and what to add; None when the owner has none."""
+    import shutil
+
+    found = shutil.which(name, path=path)
+    if found is None:
+        return None
+    seen = [bind.target for bind in plan.binds] + [link for link, _ in plan.links]
+    real = os.path.realpath(found)
+    hidden = next((one for one in (found, real) if not any(_beneath(one, place) for place in seen)), None)
+    if hidden is None:
+        return None
+    show = next(_installation(os.path.dirname(hidden), os.path.realpath(os.path.expanduser("~"))))
+    return (
+        f"{name}: no such command inside the sandbox: {hidden} lies outside of what is shown (the system, /opt and "
+        f"programs under your home directory); `--ro {show}` or filesystem.allow_read shows it"
+    )
 
 
 def _roots_of(entry: str, home: str) -> Iterator[str]:

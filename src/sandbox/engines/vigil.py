@@ -14,14 +14,14 @@ from __future__ import annotations
 import os
 from threading import Event, Thread
 
-from sandbox.engines.masks import SOCKET, Covers, Mask, Search, find, inside_one, is_socket
+from sandbox.engines.masks import SOCKET, Covers, Mask, Search, inside_one, is_socket
 from sandbox.engines.sockets import sockets_of_the_host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sandbox.config.model import Filesystem
+    from sandbox.engines.looking import Looker
     from sandbox.guards.repositories import Repositories
 
 DELAY = 0.25  # seconds of life before the watch begins
@@ -38,14 +38,14 @@ class Vigil:
     def __init__(
         self,
         pid: int,
-        filesystem: Filesystem,
-        roots: list[str],
+        looker: Looker,
         tell: Callable[[str, str, str], object],
         repositories: Repositories | None = None,
     ) -> None:
         self._pid = pid
-        self._filesystem = filesystem
-        self._roots = roots
+        self._looker = looker
+        self._views = looker.views
+        self._roots = looker.views.roots
         self._tell = tell
         self._count = 0
         self._repositories = repositories
@@ -88,7 +88,7 @@ class Vigil:
         # Watch first, look then: what appears in between is seen by one of the two.
         for root in self._roots:
             self._add(watches, root)
-        covered = self._of_the_host(find(self._filesystem, self._roots).masks)
+        covered = self._of_the_host(self._looker.look().found.masks)
         self._cover(namespace, set(covered), quietly=True)
         if self._repositories is not None:
             self._repositories.look_again()
@@ -96,7 +96,7 @@ class Vigil:
         poller.register(watches.fd, select.POLLIN)
         poller.register(self._wake[0], select.POLLIN)
         self.watching.set()
-        search = Search(self._filesystem, self._roots, Covers())
+        search = self._looker.again()
         while True:
             if any(fd == self._wake[0] for fd, _ in poller.poll()):
                 return
@@ -105,7 +105,7 @@ class Vigil:
             if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
                 for root in self._roots:
                     self._add(watches, root)
-                found = find(self._filesystem, self._roots).masks
+                found = self._looker.look().found.masks
                 self._closing.wait(DELAY)  # a tenant that floods the queue must not keep us busy with nothing else
             for path, is_dir in appeared:
                 if path is None:
@@ -115,7 +115,7 @@ class Vigil:
                 if is_dir:
                     self._add(watches, path)
                 self._look_at_git(watches, path)
-                if is_dir or search.could_match(os.path.basename(path)):
+                if is_dir or search.could_match(os.path.basename(path)) or self._known(search, path):
                     found.update(self._blocked(search, path, is_dir))
                 elif is_socket(path):
                     found[path] = Mask(path, False, SOCKET)
@@ -126,10 +126,19 @@ class Vigil:
                 covered.update(found)
                 self._cover(namespace, set(found), rules=found)
 
+    def _known(self, search: Search, path: str) -> bool:
+        """Whether it may have been blocked under another name."""
+        try:
+            return os.lstat(path).st_ino in search.known
+        except OSError:
+            return False
+
     def _add(self, watches: Watches, root: str) -> None:
         waiting = [root]
         while waiting:
             directory = waiting.pop()
+            if directory in self._looker.hidden:
+                continue
             if not watches.add(directory):
                 self._tell("too many directories to watch; some later files are not covered", directory, "vigil")
                 return
@@ -151,6 +160,8 @@ class Vigil:
         if self._repositories is not None:
             self._repositories.appeared(search.found.heads, search.found.git_files)
         search.cover_links()
+        if search.remembered is not None:
+            search.remembered.save()
         return search.found.masks
 
     def _look_at_git(self, watches: Watches, path: str) -> None:
@@ -175,7 +186,9 @@ class Vigil:
     ) -> None:
         from sandbox.engines.entering import cover
 
-        for path, problem in cover(namespace, sorted(paths)):
+        inside = {shown: path for path in paths for shown in self._views.inside(path)}
+        for shown, problem in cover(namespace, sorted(inside)):
+            path = inside[shown]
             if problem is None and not quietly:
                 self._count += 1
                 # A tenant can make such names by the thousand: neither record nor mount table are theirs to fill.

@@ -22,8 +22,7 @@ KEY = ALPHA | frozenset("0123456789-")
 ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "\\": "\\", '"': '"'}
 
 # Values are flags, numbers, names of branches and of ways to do things: none is a program, a path or an address.
-HARMLESS = frozenset(
-    """
+_FLAGS = """
     core.repositoryformatversion core.filemode core.bare core.logallrefupdates core.ignorecase core.precomposeunicode
     core.symlinks core.sharedrepository core.autocrlf core.eol core.safecrlf core.sparsecheckout core.sparsecheckoutcone
     core.quotepath core.abbrev core.compression core.bigfilethreshold core.untrackedcache core.preloadindex
@@ -38,15 +37,16 @@ HARMLESS = frozenset(
     status.showuntrackedfiles log.date gc.auto gc.autopacklimit gc.autodetach submodule.active submodule.recurse
     checkout.defaultremote branch.autosetupmerge branch.autosetuprebase branch.sort tag.sort versionsort.suffix
     remote.pushdefault lfs.repositoryformatversion index.version index.threads pack.threads feature.manyfiles
-    """.split()
-)
+"""
+HARMLESS = frozenset(_FLAGS.split())
 HARMLESS_BELOW = {  # by section and key; what is between is a name
-    "remote": frozenset(
-        "fetch push prune prunetags tagopt mirror promisor partialclonefilter skipdefaultupdate".split()
+    "remote": (
+        *("fetch", "push", "prune", "prunetags", "tagopt", "mirror", "promisor"),
+        *("partialclonefilter", "skipdefaultupdate"),
     ),
-    "branch": frozenset("remote merge rebase pushremote description".split()),
-    "submodule": frozenset("active branch ignore shallow fetchrecursesubmodules".split()),
-    "advice": frozenset(),
+    "branch": ("remote", "merge", "rebase", "pushremote", "description"),
+    "submodule": ("active", "branch", "ignore", "shallow", "fetchrecursesubmodules"),
+    "advice": (),
 }
 ADDRESSES = frozenset(("remote.url", "remote.pushurl", "submodule.url"))
 SCHEMES = ("https://", "http://", "ssh://", "git://", "file://")

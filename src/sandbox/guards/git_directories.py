@@ -156,7 +156,7 @@ class Examination:
 
     def setting(self, name: str, value: str, trees: Sequence[str]) -> None:
         """Files of the project that a setting names: programs, or what they are told to read."""
-        section, _, key = split(name)
+        section, _, _key = split(name)
         if name == "core.hookspath":
             for tree in trees:
                 self.directory(as_path(value, tree), trees)

@@ -67,7 +67,7 @@ class Marker:
     """One tree's, held."""
 
     def __init__(self, path: str) -> None:
-        """Waits while another one begins. `left` is what killed sandboxes left behind, `shared` what a living one wrote."""
+        """Waits while another one begins. `left`: what killed sandboxes left; `shared`: what a living one wrote."""
         self.path = path
         self.left: Baseline | None = None
         self.shared: Baseline | None = None

@@ -31,9 +31,9 @@ def _read(path: str, project: str, found: dict[str, str], depth: int) -> None:
             found[name] = value
             continue
         section, condition, key = split(name)
-        if section in ("include", "includeif") and key == "path" and value and depth < DEEP:
-            if condition is None or _holds(condition, path, project):
-                _read(as_path(value, os.path.dirname(path)), project, found, depth + 1)
+        includes = section in ("include", "includeif") and key == "path" and depth < DEEP
+        if includes and value and (condition is None or _holds(condition, path, project)):
+            _read(as_path(value, os.path.dirname(path)), project, found, depth + 1)
 
 
 def _holds(condition: str, file: str, project: str) -> bool:

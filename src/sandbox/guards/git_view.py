@@ -1,5 +1,5 @@
-"""The repository's own directory where it lies outside the project: of a further work tree, of a submodule, of a project
-that is a directory in a repository. It is shown read-only, so that git works inside, and only where the repository
+"""The repository's own directory where it lies outside the project: of a further work tree, of a submodule, of a
+project that is a directory in a repository. It is shown read-only, so that git works inside, only where the repository
 itself knows the project: a `.git` file alone could name any repository of the person's."""
 
 from __future__ import annotations

@@ -61,14 +61,15 @@ class Repositories:
 
     def trust(self, baseline: Callable[[str], Baseline], directories: list[str], heads: Sequence[str]) -> None:
         """Takes what is there now for trusted, but for what a living sandbox's tenants may have made."""
-        self._directories = directories
+        # What is only shown (the repository of a further work tree) nobody inside can write: it is not looked at again.
+        self._directories = [one for one in directories if beneath(one, self.roots)]
         for root, marker in self._markers:
             known = marker.shared
             if known is None:
                 known = baseline(root)
                 marker.write(known)
             self._known.append(known)
-        self._suspects = [one for one in heads if not self._is_trusted(one)]
+        self._suspects = [one for one in heads if beneath(one, self.roots) and not self._is_trusted(one)]
 
     def appeared(self, heads: Iterable[str], git_files: Iterable[str]) -> None:
         """While it runs: repositories that were found in what has just appeared."""
@@ -130,7 +131,7 @@ class Repositories:
             restore(known, self._undo)
 
     def _repository(self, directory: str) -> bool:
-        if self._is_trusted(directory) or not is_repository(directory):
+        if not beneath(directory, self.roots) or self._is_trusted(directory) or not is_repository(directory):
             return False
         work = self._undo()
         work.repository(directory)

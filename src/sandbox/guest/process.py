@@ -33,7 +33,9 @@ class Process:
     def __init__(self, line: socket.socket, name: str) -> None:
         self.line = line
         self.name = name
+        self.explain: Callable[[CommandError], CommandError] | None = None  # and on why it never ran
         self.judge: Callable[[ExecResult], None] | None = None  # the sandbox's last word on the result
+        self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; it is to be continued
         self.pid: int | None = None
         self.stdin: int | None = None
         self.stdout: int | None = None
@@ -63,9 +65,13 @@ class Process:
             self.result = _result(message)
             if self.judge is not None:
                 self.judge(self.result)
+        elif kind == "stopped":
+            wire.close_all(fds)
+            (self.stopped or self.resume)()
         elif kind == "failed":
             wire.close_all(fds)
-            raise never_ran(self.name, message)
+            problem = never_ran(self.name, message)
+            raise problem if self.explain is None else self.explain(problem)
         else:
             wire.close_all(fds)
             raise GuestError(f"the guest said {kind!r} about a command")
@@ -75,6 +81,10 @@ class Process:
     def signal(self, number: int) -> None:
         """Sends a signal to the command's process group; nothing happens when it has ended."""
         self._tell({"t": "signal", "sig": number})
+
+    def resume(self) -> None:
+        """Has a command that was stopped go on."""
+        self.signal(18)  # SIGCONT, as Linux numbers it everywhere we run
 
     def kill(self) -> None:
         """Kills every process of the command's session."""

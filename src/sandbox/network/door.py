@@ -18,6 +18,7 @@ _DESCRIPTORS = 65536  # for all sandboxes of a process
 IDLE = 3600.0  # a connection over which nothing went for so long is closed
 _EVICTABLE = 60.0  # at the limit, one that was silent for so long makes room
 _AT_ONCE = 64
+_LAST_BYTES = 2.0  # for whoever is to receive what tenants sent before they ended
 
 
 class Door:
@@ -29,10 +30,16 @@ class Door:
         self._broke = broke
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], Relay | None] = {}
+        self._listeners: dict[socket.socket, None] = {}
+        self._expected: set[asyncio.Task[None]] = set()  # will carry a relay
+        self._closing = False
         self._sweeper = self._loop.create_task(self._sweep())
 
     def open(self, listener: socket.socket, serve: Serve) -> None:
         """Accepts on `listener` from now on."""
+        if self._closing:
+            return
+        self._listeners[listener] = None
         listener.setblocking(False)
         self._loop.add_reader(listener, self._accept, listener, serve)
 
@@ -41,9 +48,25 @@ class Door:
         task = asyncio.current_task()
         if task in self._tasks:
             self._tasks[task] = relay
+            if self._closing:
+                relay.wind_up()
+
+    def expects_relay(self) -> None:
+        """The current task's connection is about to be carried: it has a while to become so, also at the end."""
+        task = asyncio.current_task()
+        if task in self._tasks:
+            self._expected.add(task)
 
     async def close(self) -> None:
-        """Ends every connection."""
+        """Ends every connection, when what tenants sent before they ended has been passed on."""
+        self._closing = True
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+        lasting = [task for task, relay in self._tasks.items() if relay is not None or task in self._expected]
+        for relay in [one for one in self._tasks.values() if one is not None]:
+            relay.wind_up()
+        if lasting:
+            await asyncio.wait(lasting, timeout=_LAST_BYTES)
         tasks = (self._sweeper, *self._tasks)
         for task in tasks:
             task.cancel()
@@ -70,6 +93,7 @@ class Door:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
+        self._expected.discard(task)
 
     async def _guarded(self, client: socket.socket, serve: Serve) -> None:
         try:

@@ -1,6 +1,6 @@
 """Putting a value into a body, as the body's kind writes text; refused where that is not known.
 
-A value with a quotation mark in it would otherwise end a JSON string, and one with an `&` begin another field of a form.
+A value with a quotation mark would otherwise end a JSON string, and one with an `&` begin another field of a form.
 """
 
 from __future__ import annotations

@@ -79,6 +79,14 @@ class Gate:
     def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._reporter.broke(context.get("exception") or RuntimeError(str(context.get("message"))))
 
+    def expects_relay(self) -> None:
+        """See `Door`."""
+        self._door.expects_relay()
+
+    def carries(self, relay: Relay) -> None:
+        """See `Door`."""
+        self._door.carries(relay)
+
     # -- accepting ----------------------------------------------------------------------------------------------
 
     def _server(self, name: str) -> Serve:

@@ -49,10 +49,14 @@ async def serve_published(client: socket.socket, rule: Published, gate: Gate) ->
     """Joins a connection from the host with the tenant's listening port; an unanswered one is reset."""
     from sandbox.network.relay import Relay, reset
 
+    gate.expects_relay()
     try:
         inside = await gate.dial_inside(rule.inside)
     except OSError:
         return reset(client)
     with inside:
         inside.setblocking(False)
-        await Relay(client, inside).run()
+        relay = Relay(client, inside)
+        relay.tenants = relay.received
+        gate.carries(relay)
+        await relay.run()

@@ -34,6 +34,9 @@ class Relay:
         self.last_moved = 0.0
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
+        self.tenants = self.sent
+        """The direction in which the tenant speaks."""
+        self._winding_up = False
 
     async def run(self) -> bool:
         """Moves until the end. False when a side broke off; the other is then reset, as it would have been."""
@@ -49,7 +52,7 @@ class Relay:
         finally:
             for flow in (self.sent, self.received):
                 flow.stop()
-            if not orderly:
+            if not orderly and not self._winding_up:  # a reset would take back what is still on its way
                 reset(self.client)
                 reset(self.upstream)
         return orderly
@@ -62,10 +65,18 @@ class Relay:
         """A direction came to its end, or broke."""
         if self._over.done():
             return
-        if problem is not None:
+        if self._winding_up:
+            if self.tenants.finished or self.tenants.broken:
+                self._over.set_result(None)
+        elif problem is not None:
             self._over.set_exception(problem)
         elif self.sent.finished and self.received.finished:
             self._over.set_result(None)
+
+    def wind_up(self) -> None:
+        """The tenants have ended: what they sent before is still delivered, then it is over."""
+        self._winding_up = True
+        self.ended()
 
     def abort(self) -> None:
         """Ends it now, as a reset."""
@@ -78,6 +89,7 @@ class _Flow:
     def __init__(self, relay: Relay, source: socket.socket, sink: socket.socket) -> None:
         self.total = 0
         self.finished = False
+        self.broken = False
         self._relay = relay
         self._source = source
         self._sink = sink
@@ -107,7 +119,7 @@ class _Flow:
         except BlockingIOError:
             pass
         except OSError as problem:
-            self._relay.ended(problem)
+            self._break(problem)
         self._relay.moved()
 
     def _writable(self) -> None:
@@ -116,8 +128,14 @@ class _Flow:
                 self._loop.remove_writer(self._out)
                 self._loop.add_reader(self._in, self._readable)
         except OSError as problem:
-            self._relay.ended(problem)
+            self._break(problem)
         self._relay.moved()
+
+    def _break(self, problem: OSError) -> None:
+        self.broken = True
+        self._loop.remove_reader(self._in)
+        self._loop.remove_writer(self._out)
+        self._relay.ended(problem)
 
     def _wait_for_sink(self) -> bool:
         self._loop.remove_reader(self._in)

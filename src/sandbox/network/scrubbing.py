@@ -41,10 +41,7 @@ class Scrubber:
     def feed(self, data: bytes) -> bytes:
         """What can be passed on now."""
         self._held += data
-        if self._messages is not None:
-            cut = self._messages.end(self._held)
-        else:
-            cut = len(self._held.rstrip(_PRINTABLE))
+        cut = self._messages.end(self._held) if self._messages is not None else len(self._held.rstrip(_PRINTABLE))
         longest = self._values.longest
         if len(self._held) - cut <= longest + max(longest, _BLOCK):
             return self._release(cut, cut)

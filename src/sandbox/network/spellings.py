@@ -10,7 +10,6 @@ end of each value. The second is exact, and needed only where the first has foun
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import TYPE_CHECKING, NamedTuple
 

@@ -79,6 +79,17 @@ class FileGuard:
                 return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {denied}")
         if operation != "read":
             return self._write(absolute, top)
+        return self._readable(top)
+
+    def place(self, path: str, operation: str = "read") -> Decision:
+        """As `check`, by where the path lies alone: whoever asks knows by itself what the walls cover and freeze."""
+        absolute = self._absolute(path)
+        top = self._visible_under(absolute)
+        if top is None:
+            return self._elsewhere(absolute, operation)
+        return self._readable(top) if operation == "read" else self._writable(absolute, top)
+
+    def _readable(self, top: str) -> Decision:
         inside = top == self.root
         return Decision(True, "within-project-root" if inside else "allow-read", f"Within {top}")
 
@@ -100,6 +111,9 @@ class FileGuard:
         denied = narrowest(absolute, self.deny_write)
         if denied is not None:
             return Decision(False, "deny-write", f"Denied by filesystem.deny_write: {denied}")
+        return self._writable(absolute, top)
+
+    def _writable(self, absolute: str, top: str) -> Decision:
         if narrowest(absolute, self.allow_write) is not None:
             return Decision(True, "allow-write", f"Within {narrowest(absolute, self.allow_write)}")
         if top != self.root:

@@ -87,7 +87,7 @@ def _asked_to_close(entry: Entry, patience: float) -> bool:
                 line.connect(f"/proc/self/fd/{directory}/socket")
             finally:
                 os.close(directory)
-            line.sendall(b'{"jsonrpc": "2.0", "method": "close", "id": 1}\n')
+            line.sendall(b'{"jsonrpc": "2.0", "method": "close", "params": {"grace": 0}, "id": 1}\n')
             received = b""
             while b'"id":1' not in received:  # events may come before the answer
                 more = line.recv(65536)

@@ -45,6 +45,11 @@ class Asking:
             raise Denied(name, "the client that has the hook failed")
         return answer.result
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a question of ours is unanswered."""
+        return bool(self._waiting)
+
     def answered(self, message: Message) -> None:
         """Hands an answer to whoever waits for it; an answer to nothing we asked is dropped."""
         with self._lock:

@@ -1,35 +1,81 @@
-"""How much one connection may have under way at a time."""
+"""How much the connections of one sandbox may have in memory: lines that are being read, requests, answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Lock
 
 from sandbox.rpc import faults
 from sandbox.rpc.faults import Fault
 
-REQUESTS = 2048
-BYTES = 512 * 2**20
+REQUESTS = 2048  # of one connection
+BYTES = 128 * 2**20  # of one connection
+ALL_BYTES = 512 * 2**20  # of all of them together
+NO_ROOM = "too much data under way; wait for answers first"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class Budget:
-    """Bytes held for requests and answers. What does not fit is refused, not queued: waiting for room could wait
-    for a command that itself waits to be cancelled."""
+    """Bytes, some of which are taken. What does not fit is refused, not queued: waiting for room could wait for a
+    command that itself waits to be cancelled."""
 
-    def __init__(self, limit: int = BYTES) -> None:
+    def __init__(self, limit: int = BYTES, shared: Budget | None = None) -> None:
+        """With `shared`, whatever is taken here is taken there as well."""
         self._left = limit
+        self._shared = shared
         self._lock = Lock()
 
-    @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
-        """Raises Fault(BUSY) when there is no room."""
+    def hold(self, size: int = 0) -> Hold:
+        """Takes `size` bytes, to be given back. Raises Fault(BUSY) when there is no room."""
+        hold = Hold(self)
+        if not hold.grow(size):
+            raise Fault(faults.BUSY, NO_ROOM)
+        return hold
+
+    def take(self, size: int) -> bool:
+        """False, and nothing taken, when there is no room."""
         with self._lock:
             if size > self._left:
-                raise Fault(faults.BUSY, "too much data under way on this connection; wait for answers first")
+                return False
             self._left -= size
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._left += size
+        if self._shared is None or self._shared.take(size):
+            return True
+        self._left_again(size)
+        return False
+
+    def give_back(self, size: int) -> None:
+        self._left_again(size)
+        if self._shared is not None:
+            self._shared.give_back(size)
+
+    def _left_again(self, size: int) -> None:
+        with self._lock:
+            self._left += size
+
+
+class Hold:
+    """Bytes that somebody has taken."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._size = 0
+
+    def grow(self, size: int) -> bool:
+        """Takes more; False when there is no room, and then what was held before is held on."""
+        if not self._budget.take(size):
+            return False
+        self._size += size
+        return True
+
+    def release(self) -> None:
+        """Gives all of it back. Idempotent."""
+        size, self._size = self._size, 0
+        self._budget.give_back(size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -12,19 +12,24 @@ from msgspec import UNSET, UnsetType
 
 from sandbox.rpc import faults
 from sandbox.rpc.faults import Fault
+from sandbox.rpc.turns import Turn
 from sandbox.rpc.wire import Writer
 
 if TYPE_CHECKING:
     from sandbox.guest.process import Process
 
+COMMANDS = ("exec", "exec_stream", "exec_pipe", "exec_tty")
 _WAITING_INPUT = 16 * 2**20  # bytes that a command has been sent and has not read
 
 
 class Call:
     """A request: where its answers go, and the command it runs, if it runs one."""
 
-    def __init__(self, writer: Writer, id: int | str | UnsetType, method: str, free: Callable[[Call], None]) -> None:
+    def __init__(
+        self, writer: Writer, id: int | str | UnsetType, method: str, turn: Turn, free: Callable[[Call], None]
+    ) -> None:
         self.id = id
+        self.turn = turn
         self.method = method
         self.cancelled = False
         self.inputs = Inputs()
@@ -62,10 +67,14 @@ class Call:
         return self._writer.broken
 
     def runs(self, process: Process, on_cancel: Callable[[], None] | None = None) -> None:
-        """From now on `cancel`, `signal`, `resize` and `input` reach `process`; cancelling kills it, or `on_cancel`."""
+        """From now on `cancel`, `signal`, `resize` and `input` reach `process`; cancelling kills it, or `on_cancel`.
+
+        It runs: the next request may begin.
+        """
         self._process = process
         self._on_cancel = on_cancel or process.kill
         self._started.set()
+        self.turn.over()
         if self.cancelled:
             self._on_cancel()
 
@@ -77,8 +86,10 @@ class Call:
         return self._process
 
     def cancel(self) -> None:
-        """Kills the command, now or as soon as it runs."""
+        """Kills the command, now or as soon as it runs. What runs none is only waited for no longer."""
         self.cancelled = True
+        if self._on_cancel is None and self.method not in COMMANDS:
+            self.turn.over()
         if self._on_cancel is not None:
             self._on_cancel()
 

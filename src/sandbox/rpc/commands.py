@@ -37,12 +37,7 @@ def stream(call: Call, sandbox: Sandbox, asked: Exec) -> dict[str, Any]:
 
 def pipe(call: Call, sandbox: Sandbox, asked: ExecPipe) -> dict[str, Any]:
     """`exec_pipe`: as `exec_stream`, with a first answer that it runs, and its stdin from `input`."""
-    process = sandbox.spawn(asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout)
-    try:
-        process.wait_started()
-    except BaseException:
-        process.close()
-        raise
+    process = _running(sandbox.spawn(asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout))
     # The feeder owns stdin from here on: a command that does not read must not hold up its own output.
     stdin, process.stdin = process.stdin, None
     Thread(target=call.inputs.feed, args=(stdin,), daemon=True).start()
@@ -51,7 +46,19 @@ def pipe(call: Call, sandbox: Sandbox, asked: ExecPipe) -> dict[str, Any]:
 
 
 def _begun(sandbox: Sandbox, asked: Exec) -> Process:
-    return sandbox.begin(asked.command, asked.working_dir, env=asked.env, stdin=asked.stdin, timeout=asked.timeout)
+    return _running(
+        sandbox.begin(asked.command, asked.working_dir, env=asked.env, stdin=asked.stdin, timeout=asked.timeout)
+    )
+
+
+def _running(process: Process) -> Process:
+    """The same once it runs: only then may the request behind it begin. Raises CommandError."""
+    try:
+        process.wait_started()
+    except BaseException:
+        process.close()
+        raise
+    return process
 
 
 def terminal(call: Call, sandbox: Sandbox, asked: ExecTty, terminals: Terminals) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 from sandbox.errors import SandboxClosed, SandboxError
 from sandbox.events import Events
 from sandbox.rpc.raised import raised
-from sandbox.rpc.wire import TooLong, Writer, lines
+from sandbox.rpc.wire import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
 
 if TYPE_CHECKING:
     from typing import Self
@@ -179,8 +179,8 @@ class Connection:
 
     def _read(self) -> None:
         decoder = msgspec.json.Decoder(_Answer)
-        for line in lines(self._source):
-            if isinstance(line, TooLong):
+        for line in lines(self._source, ANSWER_LIMIT):
+            if isinstance(line, TooLong | NoRoom):
                 break
             try:
                 if len(line) > _LARGE and self._sort_large(line):
@@ -194,7 +194,7 @@ class Connection:
         for answers in waiting.values():
             answers.put(None)
 
-    def _sort_large(self, line: bytes) -> bool:
+    def _sort_large(self, line: Line) -> bool:
         try:
             large = msgspec.json.decode(line, type=_Large)
         except msgspec.ValidationError:

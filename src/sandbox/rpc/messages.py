@@ -24,8 +24,10 @@ class Message(Struct):
     error: Any = UNSET
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
-    """No parameters."""
+class Close(Struct, forbid_unknown_fields=True):
+    """`close`: how long what was sent before it may take to be answered."""
+
+    grace: Annotated[float, Meta(ge=0, le=10**9)] = 5.0
 
 
 class Exec(Struct, forbid_unknown_fields=True):
@@ -127,7 +129,7 @@ _decode = msgspec.json.Decoder(Message).decode
 _decode_large = msgspec.json.Decoder(_LargeWrite).decode
 
 
-def read_message(line: bytes) -> tuple[Message, WriteFile | None]:
+def read_message(line: bytes | bytearray) -> tuple[Message, WriteFile | None]:
     """One line as a message; its parameters are read when the method is known, unless they came along already.
 
     Raises msgspec.DecodeError.

@@ -28,11 +28,15 @@ Run = Callable[["Session", Call, Any], Answer]
 
 
 class Method:
-    """How a method's parameters are read, and what it does. `inline`: in the reading thread, so it must not block."""
+    """How a method's parameters are read, and what it does.
 
-    def __init__(self, params: Any, run: Run, *, inline: bool = False) -> None:
+    `inline`: in the reading thread, so it must not block. `unordered`: it waits for no other request's turn.
+    """
+
+    def __init__(self, params: Any, run: Run, *, inline: bool = False, unordered: bool = False) -> None:
         self.run = run
         self.inline = inline
+        self.unordered = inline or unordered
         self._decoder = msgspec.json.Decoder(params)
 
     def read(self, params: Raw) -> Any:
@@ -53,10 +57,9 @@ def _create(session: Session, call: Call, config: dict[str, Any]) -> Answer:
     return {"id": sandbox.id, "env": sandbox.environment}
 
 
-def _close(session: Session, call: Call, _: m.Nothing) -> Answer:
-    session.place.close()
-    session.closing()
-    return {}
+def _close(session: Session, call: Call, asked: m.Close) -> Answer:
+    session.finish(call, asked.grace)
+    return None
 
 
 def _input(session: Session, call: Call, asked: m.Input) -> Answer:
@@ -107,11 +110,12 @@ def _read_file(session: Session, call: Call, asked: m.ReadFile) -> Answer:
                 " with offset and length",
                 {"size": size, "limit": CONTENT_LIMIT},
             )
-        with session.budget.holding(length):
+        with session.budget.hold(length):
             if descriptor is None:
                 content = b"".join(sandbox.read_pieces(asked.path, asked.offset, length))
             else:
                 content = _read(descriptor, asked.offset, length)
+            call.turn.over()  # whoever takes long to hear the answer holds up nobody
             call.reply_content(content, {"size": size})
     return None
 
@@ -207,5 +211,5 @@ METHODS = {
     "remove": Method(m.Remove, _remove),
     "rename": Method(m.Rename, _rename),
     "update_network": Method(m.Anything, _update_network),
-    "close": Method(m.Nothing, _close, inline=True),  # nothing is heard after it
+    "close": Method(m.Close, _close, unordered=True),
 }

@@ -7,6 +7,7 @@ from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any
 
 from sandbox.rpc import faults
+from sandbox.rpc.budget import ALL_BYTES, Budget
 from sandbox.rpc.faults import Fault
 from sandbox.rpc.terminals import Terminals
 
@@ -22,6 +23,7 @@ class Place:
     ) -> None:
         """`file` and `flags` are the command line's, for the sandbox that `create` makes."""
         self.terminals: Terminals = Terminals()
+        self.budget: Budget = Budget(ALL_BYTES)
         self._sandbox = sandbox
         self._file = file
         self._flags = dict(flags or {})

@@ -1,11 +1,12 @@
 """One connection: requests in, answers and events out.
 
-Every request runs in a thread of its own, so that a slow one holds up nobody; what only passes something on to a
-running request (`input`, `cancel`) is done by the reading thread itself, in the order it was sent.
+Every request has a thread of its own and begins when those before it have taken effect (see `turns`); what only passes
+something on to a running request (`input`, `cancel`) is done by the reading thread itself, in the order it was sent.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from threading import Condition, Thread
 from typing import Any
@@ -15,15 +16,17 @@ from msgspec import UNSET, UnsetType
 
 from sandbox.rpc import faults, methods
 from sandbox.rpc.asking import Asking
-from sandbox.rpc.budget import REQUESTS, Budget
+from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
 from sandbox.rpc.call import Call
 from sandbox.rpc.events import EventQueue
 from sandbox.rpc.faults import Fault
 from sandbox.rpc.messages import Id, Message, read_message
 from sandbox.rpc.place import Place
-from sandbox.rpc.wire import LINE_LIMIT, TooLong, Writer, lines
+from sandbox.rpc.turns import Turns
+from sandbox.rpc.wire import LINE_LIMIT, Line, NoRoom, TooLong, Writer, lines
 
 _GRACE = 5.0  # seconds
+_LAST_WORDS = 1.0  # seconds that requests have to tell that the sandbox was closed under them
 
 
 class Session:
@@ -31,7 +34,7 @@ class Session:
 
     def __init__(self, source: int, sink: int, place: Place, *, limit: int = LINE_LIMIT) -> None:
         self.place: Place = place
-        self.budget = Budget()
+        self.budget = Budget(BYTES, place.budget)
         self.writer = Writer(sink)
         self.events = EventQueue(self.writer)
         self.asking = Asking(self.writer)
@@ -40,7 +43,10 @@ class Session:
         self._calls: dict[Id, Call] = {}
         self._running = 0
         self._idle = Condition()
-        self._closing = False
+        self._turns = Turns()
+        self._closing: Call | None = None  # the `close` that is under way
+        self._closed = False
+        self._wakes, self._waking = os.pipe2(os.O_CLOEXEC)
 
     def run(self) -> None:
         """Until the other side closes its end, or `close` was asked for and answered.
@@ -49,13 +55,15 @@ class Session:
         `sandbox --rpc < requests > answers` works; when nobody hears their answers any more, not even that.
         """
         try:
-            for line in lines(self._source, self._limit):
-                if not isinstance(line, TooLong):
-                    self._take(line)
-                else:
-                    self._refuse(Fault(faults.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
-                if self._closing:
+            for line in lines(self._source, self._limit, self.budget.hold(), self._wakes):
+                if self._closed:
                     break
+                if isinstance(line, TooLong):
+                    self._refuse(Fault(faults.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
+                elif isinstance(line, NoRoom):
+                    self._refuse(Fault(faults.BUSY, NO_ROOM), None)
+                else:
+                    self._take(line)
             self.asking.close()
             self._await_running()
         finally:
@@ -63,6 +71,10 @@ class Session:
             for call in self.calls():
                 call.cancel()
             self.events.close()
+            with self._idle:
+                self._closed = True
+                os.close(self._waking)
+                os.close(self._wakes)
 
     def calls(self) -> list[Call]:
         """The requests that run."""
@@ -77,14 +89,30 @@ class Session:
             raise Fault(faults.NO_SUCH_REQUEST, f"no request {id!r} is running")
         return found
 
-    def closing(self) -> None:
-        """The sandbox was closed by this connection: nothing more will be asked of it."""
-        self._closing = True
+    def finish(self, call: Call, grace: float) -> None:
+        """Ends the sandbox when what was sent before `call` is answered, or the grace is over; then this connection.
+
+        Meanwhile no further request is taken, but what a running one needs (`input`, `signal`, a hook's answer).
+        """
+        self._await_others(grace)
+        self.place.close()
+        self._await_others(_LAST_WORDS)
+        call.reply({})
+        with self._idle:
+            if not self._closed:
+                self._closed = True
+                os.write(self._waking, b".")
+
+    def _await_others(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        with self._idle:
+            while self._running > 1 and not self.writer.hung_up() and (left := until - time.monotonic()) > 0:
+                self._idle.wait(timeout=min(0.1, left))  # a hang-up wakes nobody
 
     # -- taking requests
 
-    def _take(self, line: bytes) -> None:
-        if not line.strip(b" \t\r"):
+    def _take(self, line: Line) -> None:
+        if bytes(line[:1]) in b" \t\r" and not line.strip(b" \t\r"):
             return
         try:
             message, params = read_message(line)
@@ -104,27 +132,47 @@ class Session:
             return
         try:
             asked = method.read(message.params) if params is None else params
-            call = self._admitted(message)
+            held = self.budget.hold(len(line))
         except Fault as refused:
+            self._answer(message, refused)
+            return
+        try:
+            call = self._admitted(message, method)
+        except Fault as refused:
+            held.release()
             self._answer(message, refused)
             return
         if message.method == "create":
             self.place.expect()
         if method.inline:
-            self._work(method, call, asked, len(line))
+            self._work(method, call, asked, held)
         else:
-            self._start(method, call, asked, len(line))
+            self._start(method, call, asked, held)
 
-    def _start(self, method: methods.Method, call: Call, asked: Any, size: int) -> None:
+    def _start(self, method: methods.Method, call: Call, asked: Any, held: Hold) -> None:
         try:
-            Thread(target=self._work, args=(method, call, asked, size), daemon=True).start()
+            Thread(target=self._work, args=(method, call, asked, held), daemon=True).start()
         except RuntimeError:  # the machine has no thread left for it
+            held.release()
             self._ended(call, Fault(faults.BUSY, "no further request can be run at the moment"))
 
-    def _admitted(self, message: Message) -> Call:
+    def _admitted(self, message: Message, method: methods.Method) -> Call:
         assert not isinstance(message.method, UnsetType)
-        call = Call(self.writer, message.id, message.method, self._free)
+        # A hook of the client's may itself ask the sandbox: it must not wait for the request that waits for the hook.
+        at_once = method.unordered or self.asking.waiting
+        turn = self._turns.at_once() if at_once else self._turns.behind_all()
+        call = Call(self.writer, message.id, message.method, turn, self._free)
+        try:
+            self._register(call, message, method)
+        except Fault:
+            turn.over()
+            raise
+        return call
+
+    def _register(self, call: Call, message: Message, method: methods.Method) -> None:
         with self._idle:
+            if self._closing is not None and message.method not in ("input", "signal", "cancel", "resize"):
+                raise Fault(faults.CLOSED, "the sandbox is being closed")
             if self._running >= REQUESTS:
                 raise Fault(faults.BUSY, f"{REQUESTS} requests are running; wait for answers first")
             if not isinstance(message.id, UnsetType):
@@ -132,20 +180,24 @@ class Session:
                     raise Fault(faults.INVALID_REQUEST, f"id {message.id!r} is still in use")
                 self._calls[message.id] = call
             self._running += 1
-        return call
+            if message.method == "close":
+                self._closing = call
 
-    def _work(self, method: methods.Method, call: Call, asked: Any, size: int) -> None:
+    def _work(self, method: methods.Method, call: Call, asked: Any, held: Hold) -> None:
         problem: BaseException | None = None
         try:
-            with self.budget.holding(size):
+            with held:
+                call.turn.wait()
                 answered = method.run(self, call, asked)
                 if answered is not None:
+                    call.turn.over()
                     call.reply(answered)
         except BaseException as raised:  # noqa: BLE001 - whatever it was, the client hears of it and we live on
             problem = raised
         self._ended(call, problem)
 
     def _ended(self, call: Call, problem: BaseException | None) -> None:
+        call.turn.over()
         if problem is not None:
             call.fail(problem)
         if call.method == "create":
@@ -170,7 +222,8 @@ class Session:
     def _await_running(self) -> None:
         until = time.monotonic() + _GRACE
         with self._idle:
-            while self._running and not self.writer.hung_up() and time.monotonic() < until:
+            # A `close` has named its own grace.
+            while self._running and not self.writer.hung_up() and (self._closing or time.monotonic() < until):
                 self._idle.wait(timeout=0.1)  # a hang-up wakes nobody
 
 
@@ -180,7 +233,7 @@ class _Loose(msgspec.Struct):
     id: Id | None = None
 
 
-def _unreadable(line: bytes, problem: Exception) -> tuple[Fault, Id | None]:
+def _unreadable(line: Line, problem: Exception) -> tuple[Fault, Id | None]:
     if not isinstance(problem, msgspec.ValidationError):
         return Fault(faults.PARSE, f"not a line of JSON: {problem}"), None
     try:

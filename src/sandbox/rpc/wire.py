@@ -1,7 +1,7 @@
 """Lines in, lines out: the only place that touches the two descriptors of a connection.
 
 A line is at most `LINE_LIMIT` bytes. Whoever sends a longer one gets an error for it and is heard again from the next
-line on; nothing beyond the limit is ever held in memory.
+line on; nothing beyond the limit is ever held in memory, nor anything for which the budget has no room.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import os
 import select
 from collections.abc import Iterator
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-LINE_LIMIT = 256 * 2**20
+if TYPE_CHECKING:
+    from sandbox.rpc.budget import Hold
+
+LINE_LIMIT = 64 * 2**20  # of a request
+ANSWER_LIMIT = 256 * 2**20  # of an answer: `exec` may have asked for 64 MiB of output twice, and base64 adds a third
 CONTENT_LIMIT = LINE_LIMIT // 4 * 3 - 2**20  # bytes that fit a line as base64, with room for the rest of the message
 
 _READ = 2**20
@@ -26,32 +30,63 @@ class TooLong:
     """Stands in for a line that was over the limit."""
 
 
-def lines(descriptor: int, limit: int = LINE_LIMIT) -> Iterator[bytes | TooLong]:
-    """Every line that comes, without its end, until the other side closes. A last line without an end counts."""
-    held: list[bytes] = []
-    size = 0  # of what is held; over the limit nothing is held any more, but still counted
-    while piece := _read(descriptor):
+class NoRoom:
+    """Stands in for a line that came while too much else was held."""
+
+
+Line = bytes | bytearray
+
+
+def lines(
+    descriptor: int, limit: int = LINE_LIMIT, hold: Hold | None = None, wake: int | None = None
+) -> Iterator[Line | TooLong | NoRoom]:
+    """Every line that comes, without its end, until the other side closes or `wake` is readable. A last line without
+    an end counts.
+
+    What has to be collected from several reads is taken from `hold`'s budget as it grows, and given back when the next
+    line is asked for.
+    """
+    line, size, refused = bytearray(), 0, False  # of a refused line nothing is held any more, but still counted
+    while piece := _read(descriptor, wake):
         # To look first saves a copy: of a large file most pieces have no end in them.
         *ends, rest = piece.split(b"\n") if b"\n" in piece else (piece,)
         for end in ends:
             size += len(end)
-            yield TooLong() if size > limit else b"".join((*held, end)) if held else end
-            held, size = [], 0
+            if size > limit:
+                yield TooLong()
+            elif refused or (line and not _held(hold, len(end))):
+                yield NoRoom()
+            elif line:
+                line += end
+                yield line
+            else:
+                yield end
+            line, size, refused = bytearray(), 0, False
+            if hold is not None:
+                hold.release()
         size += len(rest)
-        if size > limit:
-            held = []
-        elif rest:
-            held.append(rest)
+        if size <= limit and not refused and (not rest or _held(hold, len(rest))):
+            line += rest
+        else:
+            line, refused = bytearray(), True
+            if hold is not None:
+                hold.release()
     if size:
-        yield TooLong() if size > limit else b"".join(held)
+        yield TooLong() if size > limit else NoRoom() if refused else line
 
 
-def _read(descriptor: int) -> bytes:
+def _held(hold: Hold | None, size: int) -> bool:
+    return hold is None or hold.grow(size)
+
+
+def _read(descriptor: int, wake: int | None) -> bytes:
     try:
+        if wake is not None and _wait(descriptor, select.POLLIN, wake):
+            return b""
         return os.read(descriptor, _READ)
     except BlockingIOError:
         _wait(descriptor, select.POLLIN)
-        return _read(descriptor)
+        return _read(descriptor, wake)
     except OSError:
         return b""  # a connection that was cut has ended
 
@@ -130,7 +165,10 @@ def widen(descriptor: int) -> None:
         pass
 
 
-def _wait(descriptor: int, what: int) -> None:
+def _wait(descriptor: int, what: int, wake: int | None = None) -> bool:
+    """Until the descriptor is ready, or `wake` readable: True."""
     poll = select.poll()
     poll.register(descriptor, what)
-    poll.poll()
+    if wake is not None:
+        poll.register(wake, select.POLLIN)
+    return any(ready == wake for ready, _ in poll.poll())

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _OPENAT2 = 437  # the same on every architecture
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
+_AT_ONCE = 4000  # bytes of a path that the kernel takes in one call, with room for its end: a tree may be deeper
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
@@ -28,14 +29,30 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def open_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
+def open_beneath(root: int, path: str, flags: int, mode: int = 0, *, same_mount: bool = False) -> int:
     """A descriptor of `path` (as providers spell it) below the directory `root`, no symbolic link followed.
 
-    With O_PATH and O_NOFOLLOW the last part may itself be a link. Raises OSError: ELOOP for a link on the way, EXDEV
-    for a way out, and what open(2) raises.
+    The path may be longer than PATH_MAX. With O_PATH and O_NOFOLLOW the last part may itself be a link. Raises OSError:
+    ELOOP for a link on the way, EXDEV for a way out (or, with `same_mount`, into another file system), and what open(2)
+    raises.
     """
-    how = _OpenHow(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    resolve = _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS | (_NO_XDEV if same_mount else 0)
     name = os.fsencode(path[1:] or ".")
+    above = root
+    try:
+        while len(name) > _AT_ONCE and (cut := name.rfind(b"/", 0, _AT_ONCE)) > 0:
+            below = _openat2(above, name[:cut], os.O_PATH | os.O_DIRECTORY, 0, resolve, path)
+            if above != root:
+                os.close(above)
+            above, name = below, name[cut + 1 :]
+        return _openat2(above, name, flags, mode, resolve, path)
+    finally:
+        if above != root:
+            os.close(above)
+
+
+def _openat2(root: int, name: bytes, flags: int, mode: int, resolve: int, path: str) -> int:
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
     while True:
         fd: int = _syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how))
         if fd >= 0:
@@ -47,9 +64,9 @@ def open_beneath(root: int, path: str, flags: int, mode: int = 0) -> int:
 
 
 @contextmanager
-def opened(root: int, path: str, flags: int = os.O_PATH | os.O_NOFOLLOW) -> Iterator[int]:
+def opened(root: int, path: str, flags: int = os.O_PATH | os.O_NOFOLLOW, *, same_mount: bool = False) -> Iterator[int]:
     """As `open_beneath`, closed at the end. By default a reference to whatever is there, not opened for I/O."""
-    fd = open_beneath(root, path, flags)
+    fd = open_beneath(root, path, flags, same_mount=same_mount)
     try:
         yield fd
     finally:
@@ -57,12 +74,12 @@ def opened(root: int, path: str, flags: int = os.O_PATH | os.O_NOFOLLOW) -> Iter
 
 
 @contextmanager
-def parent_of(root: int, path: str) -> Iterator[tuple[int, str]]:
+def parent_of(root: int, path: str, *, same_mount: bool = False) -> Iterator[tuple[int, str]]:
     """The open parent directory and the last name, for the *at family of calls (never given a link to follow)."""
     parent, name = split(path)
     if not name:
         raise failure(errno.EBUSY, path)
-    with opened(root, parent, os.O_PATH | os.O_DIRECTORY) as fd:
+    with opened(root, parent, os.O_PATH | os.O_DIRECTORY, same_mount=same_mount) as fd:
         yield fd, name
 
 

@@ -1,162 +1,278 @@
-"""Carrying one change over to the host: a file appears whole or not at all, where the one that was compared is.
-
-Both sides are open directories; every path is resolved beneath them and no link is followed.
-"""
+"""Carrying chosen changes over: everything is staged first, then put in its place, and deletions come last."""
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.beneath import opened, parent_of
-from sandbox.vfs.changes import Change, State, open_regular, state_of
-from sandbox.vfs.provider import join, split
+from sandbox.vfs.beneath import parent_of
+from sandbox.vfs.journal import DONE, SWITCHING
+from sandbox.vfs.provider import split
+from sandbox.vfs.related import Sets
+from sandbox.vfs.stage import Mark, MovedOn, Stage, mark_of
+from sandbox.vfs.states import State, open_regular, state_of
+from sandbox.vfs.switch import Step, do, undo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
-COPY = 1 << 24
-
-
-class MovedOn(Exception):
-    """The host's file is no longer the one that was compared."""
+    from sandbox.vfs.changes import Change, Layer
+    from sandbox.vfs.journal import Journal
 
 
-def check_unmoved(project: int, path: str, before: State | None) -> None:
-    now = state_of(project, path)
-    if (now and now.identity) != (before and before.identity):
-        raise MovedOn("the file was changed on the host just now")
+@dataclass(slots=True)
+class Sides:
+    """The two trees, and what is known of the host's."""
+
+    upper: int
+    project: int
+    is_clean: Callable[[State], bool]
+    joins: Callable[[str], bool]
+    """Whether an unchanged name of a file with several may be joined with the others."""
 
 
-def make_parents(upper: int, project: int, path: str) -> None:
-    """Directories that only the sandbox has, when a single file in them is carried over."""
-    if path == "/" or state_of(project, path) is not None:
-        return
-    make_parents(upper, project, split(path)[0])
-    state = state_of(upper, path)
-    make_directory(project, path, state.mode if state else 0o755)
+class Carry:
+    """One `apply` of `chosen` (indices of `layer.changes`), of which none is refused."""
 
+    def __init__(self, sides: Sides, layer: Layer, chosen: list[int], sets: Sets, journal: Journal) -> None:
+        self._sides = sides
+        self._layer = layer
+        self._chosen = chosen
+        self._journal = journal
+        self._units = Sets(len(layer.changes))
+        self._failed: dict[int, str] = {}  # by unit
+        self._opens: dict[str, Step] = {}
+        self._steps: list[Step] = []
+        self._deletions: list[Step] = []
+        self._seals: dict[str, Step] = {}
+        self._new_directories: set[str] = set()
+        self._staged_links: dict[int, str] = {}
+        self._unit_by_path: dict[str, int] = {}
+        first: dict[int, int] = {}
+        for index in chosen:
+            self._units.join(index, first.setdefault(sets.of(index), index))
+        self._join_with_parents()
 
-def make_directory(project: int, path: str, mode: int) -> None:
-    with parent_of(project, path) as (parent, name):
+    def _join_with_parents(self) -> None:
+        by_path: dict[str, int] = {}
+        for index in self._chosen:
+            path = self._layer.changes[index].path
+            above = split("/" + path)[0][1:]
+            if above in by_path and self._layer.changes[by_path[above]].kind == "added":
+                self._units.join(index, by_path[above])
+            by_path[path] = index
+
+    def run(self) -> dict[int, str]:
+        """Does it. Returns why not, by the index of the change, for those that could not be."""
+        stage = Stage.make(self._sides.project, self._journal.name)
         try:
-            os.mkdir(name, 0o700, dir_fd=parent)
-        except FileExistsError:
-            if state_of(project, path) is None:
-                raise
-        with opened(project, path, os.O_RDONLY | os.O_DIRECTORY) as fd:
-            _take_over(fd, None, parent)
-            os.fchmod(fd, mode & 0o777)
+            self._stage_all(stage)
+            steps = [*self._opens.values(), *self._steps, *self._deletions, *reversed(self._seals.values())]
+            self._journal.steps = [step for step in steps if self._units.of(step.unit) not in self._failed]
+            self._journal.touched = self._touched()
+            if self._journal.steps:
+                stage.sync()
+                self._journal.write(SWITCHING)
+                self._switch(stage)
+            self._journal.write(DONE)
+        finally:
+            stage.close()
+        return {index: self._failed[unit] for index in self._chosen if (unit := self._units.of(index)) in self._failed}
 
+    # -- staging
 
-def set_mode(project: int, path: str, mode: int) -> None:
-    with opened(project, path) as fd:
-        if stat.S_ISLNK(os.fstat(fd).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        os.chmod(f"/proc/self/fd/{fd}", mode & 0o777)
-
-
-def put_link(project: int, path: str, change: Change) -> None:
-    assert change.after is not None and change.after.target is not None
-    with parent_of(project, path) as (parent, name):
-        fresh = _fresh_name()
-        os.symlink(change.after.target, fresh, dir_fd=parent)
-        _put(project, path, parent, fresh, name, change.before)
-
-
-def put_file(upper: int, project: int, path: str, change: Change) -> None:
-    assert change.after is not None
-    source = open_regular(upper, path)
-    try:
-        with parent_of(project, path) as (parent, name):
-            fresh = _fresh_name()
-            target = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
+    def _stage_all(self, stage: Stage) -> None:
+        replaced = {self._layer.changes[index].path for index in self._chosen if self._layer.changes[index].after}
+        befores = {
+            self._layer.changes[index].path: self._layer.changes[index].before
+            for index in self._chosen
+            if self._layer.changes[index].kind == "deleted"
+        }
+        for index in self._chosen:
+            change = self._layer.changes[index]
+            unit = self._units.of(index)
+            if unit in self._failed:
+                continue
             try:
-                _copy(source, target)
-                _take_over(target, _owner(project, path) if change.before else None, parent)
-                os.fchmod(target, change.after.mode & 0o777)
-                os.fsync(target)
-            except BaseException:
-                os.unlink(fresh, dir_fd=parent)
-                raise
-            finally:
-                os.close(target)
-            _put(project, path, parent, fresh, name, change.before)
-    finally:
-        os.close(source)
+                if change.kind != "deleted":
+                    before = change.before or befores.get(change.path)
+                    self._stage(stage, index, change, before)
+                elif change.path not in replaced:
+                    assert change.before is not None
+                    step = self._step("delete", index, "/" + change.path, change.before)
+                    self._deletions.append(step)
+            except MovedOn as problem:
+                self._failed[unit] = str(problem)
+            except OSError as problem:
+                self._failed[unit] = _reason(problem)
 
-
-def _copy(source: int, target: int) -> None:
-    """Holes stay holes: a tenant can make one larger than the disk."""
-    size, start = os.fstat(source).st_size, 0
-    os.ftruncate(target, size)
-    while start < size:
-        try:
-            start = os.lseek(source, start, os.SEEK_DATA)
-        except OSError as problem:
-            if problem.errno != errno.ENXIO:
-                raise
-            return  # nothing but a hole is left
-        end = os.lseek(source, start, os.SEEK_HOLE)
-        os.lseek(target, start, os.SEEK_SET)
-        while start < end and (sent := os.sendfile(target, source, start, min(COPY, end - start))):
-            start += sent
-        if start < end:
-            return  # it became shorter meanwhile
-
-
-def _put(project: int, path: str, parent: int, fresh: str, name: str, before: State | None) -> None:
-    """The last step, which makes a finished file appear under its name in one go."""
-    try:
-        check_unmoved(project, path, before)
-        if before is None:
-            # Never over something that has appeared since: a second name fails where a rename would replace.
-            os.link(fresh, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
-            os.unlink(fresh, dir_fd=parent)
+    def _stage(self, stage: Stage, index: int, change: Change, before: State | None) -> None:
+        after = change.after
+        assert after is not None
+        path = "/" + change.path
+        if after.kind == "directory":
+            if before is not None and before.kind == "directory":
+                self._seals[path] = Step("seal", path, index, mode=after.mode, mode_before=before.mode)
+            elif path not in self._new_directories:
+                self._stage_directory(stage, index, path, after.mode, before)
+            return
+        self._stage_parents(stage, index, path)
+        links = self._layer.links.get(after.identity[0], [])
+        if change.kind == "mode" and before is not None and before.names == 1 and len(links) < 2:
+            step = Step("mode", path, index, mode=after.mode, mode_before=before.mode, before=_mark(before))
+            step.clean = self._sides.is_clean(before)
+            self._steps.append(step)
+            return
+        step = self._step("put", index, path, before)
+        if after.kind == "link":
+            assert after.target is not None
+            stage.add_link(step.slot, after.target)
         else:
-            os.rename(fresh, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except BaseException:
-        os.unlink(fresh, dir_fd=parent)
-        raise
+            self._stage_file(stage, index, step, path, after, links)
+        step.new = mark_of(stage.fd, step.slot)
+        self._steps.append(step)
+
+    def _stage_file(self, stage: Stage, index: int, step: Step, path: str, after: State, links: list[str]) -> None:
+        inode = after.identity[0]
+        if len(links) > 1 and inode in self._staged_links:
+            stage.add_name(step.slot, stage.fd, self._staged_links[inode])
+            return
+        joined = self._unchanged(links)
+        if joined and self._stage_name_of(stage, step, joined):
+            self._staged_links[inode] = step.slot
+            return
+        source = open_regular(self._sides.upper, path)
+        try:
+            stage.add_file(step.slot, source, after.mode, self._owner(path))
+        finally:
+            os.close(source)
+        self._staged_links[inode] = step.slot
+        for name, found in joined.items():
+            if self._sides.joins(name):
+                self._stage_parents(stage, index, "/" + name)
+                further = self._step("put", index, "/" + name, found)
+                stage.add_name(further.slot, stage.fd, step.slot)
+                further.new = mark_of(stage.fd, further.slot)
+                self._steps.append(further)
+
+    def _unchanged(self, links: list[str]) -> dict[str, State]:
+        """The names of a file with several that the host has already, as they are."""
+        changed = {change.path for change in self._layer.changes} if len(links) > 1 else set()
+        found = {name: state_of(self._sides.project, "/" + name) for name in links if name not in changed}
+        return {name: one for name, one in found.items() if one is not None and one.kind == "file"}
+
+    def _stage_name_of(self, stage: Stage, step: Step, joined: dict[str, State]) -> bool:
+        """A further name for the host's own file, if no name but those of this group leads to it."""
+        inodes = {found.identity[0] for found in joined.values()}
+        name, found = next(iter(joined.items()))
+        if len(inodes) != 1 or found.names != len(joined):
+            return False
+        try:
+            with parent_of(self._sides.project, "/" + name, same_mount=True) as (parent, last):
+                stage.add_name(step.slot, parent, last)
+        except OSError:
+            return False
+        further = Step("name", "/" + name, step.unit, before=_mark(found), clean=self._sides.is_clean(found))
+        self._steps.append(further)  # does nothing; its time of change is ours now
+        return True
+
+    def _stage_directory(self, stage: Stage, index: int, path: str, mode: int, before: State | None) -> None:
+        self._stage_parents(stage, index, path)
+        step = self._step("put", index, path, before)
+        stage.add_directory(step.slot, self._owner(path))
+        step.new = mark_of(stage.fd, step.slot)
+        self._steps.append(step)
+        self._new_directories.add(path)
+        self._seals[path] = Step("seal", path, index, mode=mode)
+
+    def _stage_parents(self, stage: Stage, index: int, path: str) -> None:
+        """Directories that only the sandbox has, when a single file in them is carried over."""
+        missing = []
+        above = split(path)[0]
+        while above != "/" and above not in self._new_directories:
+            found = state_of(self._sides.project, above)
+            if found is not None:
+                if found.kind != "directory":
+                    raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), above)
+                break
+            missing.append(above)
+            above = split(above)[0]
+        for directory in reversed(missing):
+            made = state_of(self._sides.upper, directory)
+            self._stage_directory(stage, index, directory, made.mode if made else 0o755, None)
+
+    def _step(self, kind: str, index: int, path: str, before: State | None) -> Step:
+        clean = before is None or before.kind == "directory" or self._sides.is_clean(before)
+        slot = str(len(self._steps) + len(self._deletions))
+        slot = f"{kind[0]}{slot}"
+        self._open(index, split(path)[0], 0o300)
+        if before is not None and before.kind == "directory":
+            self._open(index, path, 0o200, seal=False)
+        return Step(kind, path, index, slot, _mark(before) if before is not None else None, clean=clean)
+
+    def _open(self, index: int, path: str, wanted: int, *, seal: bool = True) -> None:
+        """A directory of the host whose owner may not write in it, as a tenant could make its own."""
+        if os.geteuid() == 0 or path in self._opens or path in self._new_directories or path == "/":
+            return
+        found = state_of(self._sides.project, path)
+        if found is None or found.kind != "directory" or found.mode & wanted == wanted:
+            return
+        self._opens[path] = Step("open", path, index, mode_before=found.mode)
+        if seal and path not in self._seals:
+            self._seals[path] = Step("seal", path, index, mode=found.mode, mode_before=found.mode)
+
+    def _owner(self, path: str) -> tuple[int, int]:
+        """Of the file that is replaced, or of the directory that it goes to."""
+        while True:
+            if path == "/":
+                told = os.fstat(self._sides.project)
+                return told.st_uid, told.st_gid
+            try:
+                with parent_of(self._sides.project, path, same_mount=True) as (parent, name):
+                    told = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                    return told.st_uid, told.st_gid
+            except OSError:
+                path = split(path)[0]
+
+    def _touched(self) -> list[str]:
+        places = {split(step.path)[0] for step in self._journal.steps} | {"/"}
+        places |= {step.path for step in self._journal.steps if step.kind in ("open", "seal")}
+        found = {place: state_of(self._sides.project, place) for place in places}
+        return sorted(place for place, one in found.items() if one is None or self._sides.is_clean(one))
+
+    # -- switching
+
+    def _switch(self, stage: Stage) -> None:
+        taken: list[Step] = []
+        for step in self._journal.steps:
+            unit = self._units.of(step.unit)
+            # Directories are given their modes whatever became of what was to be put in them.
+            if unit in self._failed and not (step.kind == "seal" and step.path in self._opens):
+                continue
+            try:
+                if step.kind != "name":
+                    do(step, self._sides.project, stage)
+                taken.append(step)
+            except MovedOn as problem:
+                self._fail(unit, str(problem), taken, stage)
+            except OSError as problem:
+                self._fail(unit, _reason(problem), taken, stage)
+
+    def _fail(self, unit: int, reason: str, taken: list[Step], stage: Stage) -> None:
+        self._failed[unit] = reason
+        mine = [step for step in taken if self._units.of(step.unit) == unit and step.kind != "open"]
+        undo(mine, self._sides.project, stage)
 
 
-def _fresh_name() -> str:
-    return f".sandbox-apply-{os.urandom(8).hex()}"
+def _mark(found: State) -> Mark:
+    if found.kind == "directory":
+        return found.identity[0], 0, 0
+    return found.identity[0], found.modified_ns, found.size
 
 
-def _owner(project: int, path: str) -> tuple[int, int]:
-    with opened(project, path) as fd:
-        told = os.fstat(fd)
-        return told.st_uid, told.st_gid
-
-
-def _take_over(fd: int, owner: tuple[int, int] | None, parent: int) -> None:
-    """Root carries changes over into somebody's project: the files stay, or become, that person's."""
-    if os.geteuid() == 0:
-        told = os.fstat(parent)
-        os.fchown(fd, *(owner or (told.st_uid, told.st_gid)))
-
-
-def tree(root: int, path: str) -> Iterator[tuple[str, State]]:
-    """Everything below a host directory, children before parents."""
-    with opened(root, path, os.O_RDONLY | os.O_DIRECTORY) as fd:
-        names = os.listdir(fd)
-    for name in names:
-        place = join(path, name)
-        state = state_of(root, place)
-        if state is None:
-            continue
-        if state.kind == "directory":
-            yield from tree(root, place)
-        yield place, state
-
-
-def remove(root: int, path: str) -> None:
-    for place, state in [*tree(root, path), (path, State("directory", 0, 0))]:
-        with parent_of(root, place) as (parent, name):
-            if state.kind == "directory":
-                os.rmdir(name, dir_fd=parent)
-            else:
-                os.unlink(name, dir_fd=parent)
+def _reason(problem: OSError) -> str:
+    if problem.errno in (errno.ELOOP, errno.EXDEV):
+        return "a link on the host stands in the way"
+    return (problem.strerror or str(problem)).lower()

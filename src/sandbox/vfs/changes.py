@@ -2,13 +2,14 @@
 
 The upper layer is hostile: names, types, links and depth are a tenant's choice. It is walked by descriptors, nothing is
 followed, nothing but regular files is opened. Deletions are character devices 0:0 or files with a mark, depending on
-the kernel; a directory that hides the one beneath carries the mark `opaque`. Tenants cannot write either mark: the
-kernel keeps its own names apart from theirs.
+the kernel; a directory that hides the one beneath carries the mark `opaque`; what was copied up from the host's files
+carries the mark `origin`, also under another name. Tenants cannot write any mark: the kernel keeps its own names apart
+from theirs. In a user namespace the kernel neither redirects directories (a rename of one that exists beneath is EXDEV,
+and programs copy) nor copies up a file without its content; a layer with those marks is refused.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
 import stat
@@ -16,29 +17,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandbox.policy.files import protected_patterns
-from sandbox.vfs.beneath import open_beneath, opened, reopen
-from sandbox.vfs.provider import join
+from sandbox.vfs.beneath import opened
+from sandbox.vfs.provider import join, split
+from sandbox.vfs.states import MOST_LONG, UNSEEN, State, names_in, open_regular, state, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-MOST_DEEP = 128
 CHUNK = 1 << 20
 _OBEYED = protected_patterns()
 OPAQUE, WHITEOUT, ORIGIN = "user.overlay.opaque", "user.overlay.whiteout", "user.overlay.origin"
-
-
-@dataclass(slots=True)
-class State:
-    """One side of a change."""
-
-    kind: str
-    """file, directory, link, fifo, socket or device"""
-    mode: int
-    size: int
-    target: str | None = None
-    identity: tuple[int, int] = (0, 0)
-    """Inode and time of the last change: the same means untouched."""
+REDIRECT, METACOPY = "user.overlay.redirect", "user.overlay.metacopy"
+CLOSED = "cannot be looked into (its mode forbids it)"
 
 
 @dataclass(slots=True)
@@ -57,90 +47,149 @@ class Change:
     impossible: str | None = None
     """Why it cannot be carried over at all."""
     notes: list[str] = field(default_factory=list)
+    source: str | None = None
+    """Where on the host the file was that it was moved or copied from, if that is known."""
+    from_host: bool = False
+    """Whether the kernel brought it up from some file of the host, perhaps one of another name."""
 
 
-def changes(upper: int, project: int) -> Iterator[Change]:
+@dataclass(slots=True)
+class Layer:
+    """All that a walk found."""
+
+    changes: list[Change] = field(default_factory=list)
+    links: dict[int, list[str]] = field(default_factory=dict)
+    """The names, changed or not, of each file of the layer that has several, by its inode."""
+    moved_in: set[str] = field(default_factory=set)
+    """Files from the host in a directory that the host never had: they were certainly moved there."""
+
+
+def walk(upper: int, project: int, closed: Closed) -> Layer:
     """Compares the layer with the project, both open directories; parents come before what is in them."""
-    yield from _Walk(upper, project).directory("/", 0)
+    layer = Layer()
+    layer.changes.extend(_Walk(upper, project, closed, layer).all())
+    _join_links(layer, project)
+    return layer
 
 
-def state_of(root: int, path: str) -> State | None:
-    """What is at `path` below `root`, or None. A link on the way means that nothing of ours is there."""
-    try:
-        with opened(root, path) as fd:
-            return _state(fd)
-    except OSError as problem:
-        if problem.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV):
-            return None
-        raise
+class Closed:
+    """What a tenant has left unreadable for its owner. While the sandbox lives it stays so; `open_up`, once it has
+    ended, makes it readable and remembers the mode that the tenant gave it."""
+
+    def __init__(self, modes: dict[str, int], open_up: Callable[[str, int], None] | None) -> None:
+        self._modes = modes
+        self._open_up = open_up
+
+    def look(self, path: str, fd: int, found: State) -> bool:
+        """Whether it can be read now. Sets the mode that counts."""
+        if path in self._modes:
+            found.mode = self._modes[path]
+            return True
+        wanted = {"directory": 0o500, "file": 0o400}.get(found.kind, 0)
+        if found.mode & wanted == wanted or os.geteuid() == 0:
+            return True
+        if self._open_up is None or os.fstat(fd).st_uid != os.geteuid():
+            return False
+        self._open_up(path, found.mode)
+        self._modes[path] = found.mode
+        os.chmod(f"/proc/self/fd/{fd}", found.mode | wanted)
+        return True
 
 
-def open_regular(root: int, path: str) -> int:
-    """A regular file below `root`, open for reading; OSError for anything else, which is never opened."""
-    with opened(root, path) as fd:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        return reopen(fd, os.O_RDONLY)
+@dataclass(slots=True)
+class _Directory:
+    """One that is to be looked into."""
+
+    path: str
+    hides: bool = False  # nothing of the host's directory shows through
+    obeyed: bool = False
+    merged: bool = True  # the host had one here
 
 
 class _Walk:
-    def __init__(self, upper: int, project: int) -> None:
+    def __init__(self, upper: int, project: int, closed: Closed, layer: Layer) -> None:
         self._upper = upper
         self._project = project
+        self._closed = closed
+        self._layer = layer
+        self._waiting = [_Directory("/")]
 
-    def directory(self, path: str, depth: int, *, hides: bool = False) -> Iterator[Change]:
-        fd = open_beneath(self._upper, path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            names = sorted(os.listdir(fd))
-            hides = hides or _marked(fd, OPAQUE)
-        finally:
-            os.close(fd)
-        if hides:
-            yield from self._hidden(path, set(names))
-        for name in names:
-            yield from self._entry(join(path, name), depth, hides)
+    def all(self) -> Iterator[Change]:
+        # By a list of our own: how deep the tree is, is a tenant's choice.
+        while self._waiting:
+            directory = self._waiting.pop()
+            found: list[_Directory] = []
+            with opened(self._upper, directory.path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+                names = sorted(os.listdir(fd))
+                directory.hides = directory.hides or _marked(fd, OPAQUE)
+            if directory.hides:
+                yield from self._hidden(directory, set(names))
+            for name in names:
+                yield from self._entry(directory, join(directory.path, name), found)
+            self._waiting += reversed(found)
 
-    def _hidden(self, path: str, kept: set[str]) -> Iterator[Change]:
+    def _hidden(self, directory: _Directory, kept: set[str]) -> Iterator[Change]:
         try:
-            fd = open_beneath(self._project, path, os.O_RDONLY | os.O_DIRECTORY)
+            gone = sorted(set(names_in(self._project, directory.path)) - kept)
         except OSError:
             return
-        try:
-            gone = sorted(set(os.listdir(fd)) - kept)
-        finally:
-            os.close(fd)
         for name in gone:
-            yield from self._deleted(join(path, name))
+            yield from self._deleted(directory, join(directory.path, name))
 
-    def _entry(self, path: str, depth: int, hides: bool) -> Iterator[Change]:
+    def _entry(self, directory: _Directory, path: str, found: list[_Directory]) -> Iterator[Change]:
         with opened(self._upper, path) as fd:
             told = os.fstat(fd)
             if _is_whiteout(fd, told):
-                yield from self._deleted(path)
+                yield from self._deleted(directory, path)
                 return
-            after = _state(fd)
-            copied = stat.S_ISREG(told.st_mode) and _marked(fd, ORIGIN)
+            after = state(fd)
+            readable = self._closed.look(path, fd, after)
+            copied = _marked(fd, ORIGIN)
+            partial = _marked(fd, REDIRECT) or _marked(fd, METACOPY)
+        obeyed = directory.obeyed or _is_obeyed(path)
         before = state_of(self._project, path)
+        if before is not None and before.kind in UNSEEN:
+            if after.kind != "directory":
+                yield Change(path[1:], "added", None, after, impossible=UNSEEN[before.kind], from_host=copied)
+                return
+            before = None if before.kind == "closed" else after
         if before is not None and before.kind != after.kind:
-            yield from self._deleted(path)
+            yield from self._deleted(directory, path)
             before = None
         change = self._compared(path, before, after)
-        if change is not None:
-            if before is None and copied:
-                change.conflict = "the file was removed on the host"
-            yield _judged(change)
         if after.kind == "directory":
-            if depth >= MOST_DEEP:
-                yield Change(path[1:], "added", None, after, impossible="lies too deep")
-            elif after.mode & 0o500 != 0o500 and os.geteuid() != 0:
-                yield Change(path[1:], "mode", before, after, impossible="cannot be looked into (its mode forbids it)")
+            below = _Directory(path, directory.hides, obeyed, copied)
+            stuck = self._cannot_enter(path, readable, partial)
+            if stuck is None:
+                found.append(below)
             else:
-                yield from self.directory(path, depth + 1, hides=hides)
+                change = change or Change(path[1:], "mode", before, after)
+                change.impossible, change.from_host = stuck, True
+        elif partial or not readable:
+            change = Change(path[1:], "modified" if before else "added", before, after, from_host=True)
+            change.impossible = "is kept in part only" if partial else CLOSED
+        if after.kind == "file" and after.names > 1:
+            self._layer.links.setdefault(after.identity[0], []).append(path[1:])
+        if change is None:
+            return
+        change.from_host = change.from_host or (copied and after.kind == "file")
+        if change.from_host and not directory.merged:
+            self._layer.moved_in.add(change.path)
+        yield _judged(change, obeyed)
 
-    def _deleted(self, path: str) -> Iterator[Change]:
+    def _cannot_enter(self, path: str, readable: bool, partial: bool) -> str | None:
+        if partial:
+            return "is kept in part only"
+        if len(path) > MOST_LONG:
+            return "lies too deep"
+        return None if readable else CLOSED
+
+    def _deleted(self, directory: _Directory, path: str) -> Iterator[Change]:
         before = state_of(self._project, path)
-        if before is not None:
-            yield _judged(Change(path[1:], "deleted", before, None))
+        if before is None:
+            return
+        change = Change(path[1:], "deleted", before, None, impossible=UNSEEN.get(before.kind))
+        yield _judged(change, directory.obeyed or _is_obeyed(path))
 
     def _compared(self, path: str, before: State | None, after: State) -> Change | None:
         if before is None:
@@ -169,20 +218,21 @@ class _Walk:
         return True
 
 
-_KINDS = {
-    stat.S_IFREG: "file",
-    stat.S_IFDIR: "directory",
-    stat.S_IFLNK: "link",
-    stat.S_IFIFO: "fifo",
-    stat.S_IFSOCK: "socket",
-}
+def _join_links(layer: Layer, project: int) -> None:
+    """Two names of one file are a change also where the host has the same content twice."""
+    changed = {change.path for change in layer.changes}
+    for names in layer.links.values():
+        same = [(name, found) for name in names if name not in changed and (found := state_of(project, "/" + name))]
+        for name, found in same[1:]:
+            if found.identity[0] != same[0][1].identity[0]:
+                change = Change(name, "modified", found, found, notes=[f"becomes a hard link to {same[0][0]}"])
+                layer.changes.append(_judged(change, any(_is_obeyed("/" + one) for one in _above(name))))
 
 
-def _state(fd: int) -> State:
-    told = os.fstat(fd)
-    kind = _KINDS.get(stat.S_IFMT(told.st_mode), "device")
-    target = os.readlink("", dir_fd=fd) if kind == "link" else None
-    return State(kind, stat.S_IMODE(told.st_mode), told.st_size, target, (told.st_ino, told.st_ctime_ns))
+def _above(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = split("/" + path)[0][1:]
 
 
 def _is_whiteout(fd: int, told: os.stat_result) -> bool:
@@ -199,10 +249,10 @@ def _marked(fd: int, name: str) -> bool:
     return True
 
 
-def _judged(change: Change) -> Change:
+def _judged(change: Change, obeyed: bool) -> Change:
     """Adds what a reviewer must know."""
     after = change.after
-    if _is_obeyed(change.path):
+    if obeyed:
         change.risk = "tools on the host obey this file"
     if after is None:
         return change
@@ -216,9 +266,8 @@ def _judged(change: Change) -> Change:
 
 
 def _is_obeyed(path: str) -> bool:
-    """Whether it, or a directory that it lies in, is what no tenant may write: the host runs or obeys it later."""
-    parts = path.split("/")
-    return any(_OBEYED.match("/".join(parts[:end]), True) for end in range(1, len(parts) + 1))
+    """Whether it is what no tenant may write, for the host runs or obeys it later. So is all below such a directory."""
+    return _OBEYED.match(path[1:], True) is not None
 
 
 def _leads_out(path: str, target: str) -> bool:

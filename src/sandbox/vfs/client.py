@@ -130,6 +130,8 @@ class RemoteProvider(Provider):
         return wire.data(self._ask(Op.GETXATTR, path, name=wire.packed_name(name)))
 
     def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
+        if len(value) > wire.MOST_DATA:
+            raise failure(errno.E2BIG, path)
         self._ask(Op.SETXATTR, path, name=wire.packed_name(name), data=value, flags=flags)
 
     def listxattr(self, path: str) -> list[str]:
@@ -154,6 +156,9 @@ class RemoteProvider(Provider):
                 answer = wire.receive(self._stream)
             except OSError as problem:
                 raise failure(errno.ENOTCONN) from problem
+            except BrokenFrame:
+                self._stream.close()  # where the next answer begins is anybody's guess
+                raise
         if answer is None:
             raise failure(errno.ENOTCONN)
         number = answer.get("err", 0)

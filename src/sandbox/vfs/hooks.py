@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Unpack
 
+    from sandbox.vfs.provider import Guard
 T = TypeVar("T")
 
 OPERATIONS = (
@@ -131,6 +132,9 @@ class HookedProvider(Provider):
 
     def removexattr(self, path: str, name: str) -> None:
         self._run("removexattr", (path,), lambda: self._provider.removexattr(path, name), name)
+
+    def guard(self, rules: Callable[[str], Guard]) -> None:
+        self._provider.guard(rules)
 
     def close(self) -> None:
         self._provider.close()

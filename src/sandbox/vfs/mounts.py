@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sandbox.config.model import Config
     from sandbox.vfs.fuse.session import Session
-    from sandbox.vfs.provider import Provider
+    from sandbox.vfs.provider import Guard, Provider
 
     class Place(Protocol):
         """As much of an engine's plan as is changed here."""
@@ -39,11 +39,10 @@ class Mounts:
         hooks: object | None = None,
         emit: Callable[[str, str, int], None] | None = None,
         report: Callable[[str], None] | None = None,
-        state: str | None = None,
+        guard: Callable[[str], Guard] | None = None,
     ) -> None:
-        """`state` is the directory that keeps an overlay project's changes. Raises ConfigError, WallError."""
-        self._arrangement = arrange(config.vfs, own, hooks=hooks, emit=emit)
-        self._state = state
+        """`guard(directory)` gives the rules for a host's directory. Raises ConfigError, WallError."""
+        self._arrangement = arrange(config.vfs, own, hooks=hooks, emit=emit, guard=guard)
         self._report = report
         self._sessions: list[Session] = []
 
@@ -52,14 +51,25 @@ class Mounts:
         """How each directory is made, by its inside path."""
         return self._arrangement.ways
 
-    def furnish(self, plan: Place) -> None:
-        """Adds to the plan what these directories need. Raises ConfigError where there are no walls to put them in."""
+    @property
+    def shown(self) -> list[tuple[str, str, bool]]:
+        """The host's directories that the kernel shows: source, inside path, and whether tenants can change them."""
+        return self._arrangement.shown
+
+    @property
+    def hiding(self) -> list[str]:
+        """The inside paths at which something else is."""
+        return [path for path, _ in self._arrangement.scratch]
+
+    def furnish(self, plan: Place, state: str | None = None) -> None:
+        """Adds to the plan what these directories need; `state` is the directory that keeps an overlay project's
+        changes. Raises ConfigError where there are no walls to put them in."""
         result = self._arrangement
         if not plan.walls:
-            key = "filesystem.overlay" if self._state is not None else "vfs"
+            key = "filesystem.overlay" if state is not None else "vfs"
             raise ConfigError("needs walls, and mode off has none", path=key)
-        if self._state is not None:
-            overlay_project(result, plan.directory, self._state)
+        if state is not None:
+            overlay_project(result, plan.directory, state)
             plan.freeze(plan.directory)  # the layer is above it; what is beneath stays as it is
         for source, target, writable in result.binds:
             plan.show(source, target, writable)

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING
 from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, join, split
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Unpack
+
+    from sandbox.vfs.provider import Guard
 
 MARK = ".wh."
 CHUNK = 1 << 20
@@ -79,6 +82,10 @@ class OverlayProvider(Provider):
         self.flushes = upper.flushes
         self.cache_seconds = min(upper.cache_seconds, lower.cache_seconds)
         self._find_marks("/")
+
+    def guard(self, rules: Callable[[str], Guard]) -> None:
+        self._upper.guard(rules)
+        self._lower.guard(rules)
 
     # Reading
 

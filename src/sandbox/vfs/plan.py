@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.config.model import Vfs
-    from sandbox.vfs.provider import Provider
+    from sandbox.vfs.provider import Guard, Provider
 
     Emit = Callable[[str, str, int], None]
 
@@ -45,6 +45,7 @@ class Arrangement:
         self.writable: list[str] = []
         self.served: dict[str, Provider] = {}  # name of the guest's device -> what is behind it
         self.device: tuple[str, str] | None = None  # host and inside path of the FUSE device
+        self.shown: list[tuple[str, str, bool]] = []  # the host's directories among them: source, target, writable
         self.ways: dict[str, str] = {}  # inside path -> how it is made, for people
 
 
@@ -64,8 +65,12 @@ def arrange(
     *,
     hooks: object | None = None,
     emit: Emit | None = None,
+    guard: Callable[[str], Guard] | None = None,
 ) -> Arrangement:
-    """Decides how every directory of `vfs` is made. Raises ConfigError. Opens host directories only for FUSE."""
+    """Decides how every directory of `vfs` is made. Raises ConfigError. Opens host directories only for FUSE.
+
+    `guard(directory)`: the rules about files of the host, which hold in what is served from here too.
+    """
     result = Arrangement()
     own = {_place(path): one for path, one in (own or {}).items()}
     wanted: dict[str, Mount] = {}
@@ -91,6 +96,9 @@ def arrange(
         elif top == place:
             group = {one: wanted[one] for one in wanted if one == top or _inside(one, top)}
             _by_fuse(result, top, group, own, hooks if hooked else None, emit)
+    if guard is not None:
+        for provider in result.served.values():
+            provider.guard(guard)
     if result.served:
         result.last.append({"kind": "umount", "path": DEVICE.encode(), "remove": True})
     return result
@@ -121,6 +129,7 @@ def _by_kernel(result: Arrangement, place: str, mount: Mount, wanted: Mapping[st
         result.ways[place] = "tmpfs"
     elif mount.type in ("real_fs", "readonly"):
         result.binds.append((_host_path(mount, place), place, writable))
+        result.shown.append(result.binds[-1])
         result.ways[place] = "bind" if writable else "read-only bind"
     else:
         _overlay(result, place, mount)
@@ -133,12 +142,16 @@ def _overlay(result: Arrangement, place: str, mount: Mount) -> None:
     number = len(result.ways)
     below, above = f"{STAGING}-{number}l", f"{STAGING}-{number}u"
     result.binds.append((_host_path(lower, f"{place}.lower"), below, False))
+    result.shown.append((result.binds[-1][0], place, False))
     if upper.type == "memory":
         result.scratch.append((above, 0o755))
         if upper.size:
             result.first.append({"kind": "remount", "path": above.encode(), "size": upper.size})
     else:
         result.binds.append((_host_path(upper, f"{place}.upper"), above, True))
+        changes = os.path.join(result.binds[-1][0], "upper")
+        if os.path.isdir(changes):
+            result.shown.append((changes, place, False))
     _kernel_overlay(result, place, below, above)
     if mount.readonly:
         result.first.append({"kind": "remount", "path": os.fsencode(place), "ro": True})

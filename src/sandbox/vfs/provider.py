@@ -18,8 +18,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Unpack
+    from collections.abc import Callable, Iterable
+    from typing import Protocol, Unpack
+
+    class Guard(Protocol):
+        """The rules about one directory of the host. Paths are a provider's."""
+
+        def blocked(self, path: str, info: os.stat_result) -> bool:
+            """Whether nobody inside may read or change this very file."""
+
+        def closed(self, path: str) -> bool:
+            """Whether a rule about names blocks the path, or a directory above it."""
+
+        def frozen(self, path: str) -> bool:
+            """Whether programs on the host act on it, or on what is below: it must stay as it is."""
+
+        def moved(self) -> None:
+            """A directory is about to be renamed: what is blocked in it is to be known by what it is."""
 
 NAME_MAX = 255
 PATH_MAX = 4096
@@ -202,6 +217,9 @@ class Provider(ABC):
 
     def removexattr(self, path: str, name: str) -> None:
         raise failure(errno.ENOTSUP, path)
+
+    def guard(self, rules: Callable[[str], Guard]) -> None:  # noqa: B027 - optional
+        """Rules for whoever shows files of the host: `rules(directory)` gives those of one directory."""
 
     def close(self) -> None:  # noqa: B027 - optional
         """The mount is gone. Called once."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from sandbox.vfs.provider import FileInfo, Handle, Provider, failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from sandbox.vfs.provider import DirEntry, Space
+    from sandbox.vfs.provider import DirEntry, Guard, Space
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
 
@@ -83,6 +83,9 @@ class ReadonlyProvider(Provider):
 
     def mknod(self, path: str, mode: int) -> None:
         raise failure(errno.EROFS, path)
+
+    def guard(self, rules: Callable[[str], Guard]) -> None:
+        self._provider.guard(rules)
 
     def close(self) -> None:
         self._provider.close()

@@ -8,15 +8,18 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.beneath import open_beneath, opened, parent_of, reopen
-from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure
+from sandbox.vfs.beneath import opened, parent_of, reopen
+from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, join, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Unpack
+
+    from sandbox.vfs.provider import Guard
 
 SOMEBODY_ELSE = 65534
 XATTRS = "user."
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 SET_ID = stat.S_ISUID | stat.S_ISGID
 
 
@@ -60,28 +63,36 @@ class RealFSProvider(Provider):
     xattrs = True
 
     def __init__(self, host_path: str) -> None:
+        self._host_path = host_path
+        self._rules: Guard | None = None
         self._root = os.open(host_path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._uid, self._gid = os.geteuid(), os.getegid()
         self._device = os.fstat(self._root).st_dev
 
+    def guard(self, rules: Callable[[str], Guard]) -> None:
+        self._rules = rules(self._host_path)
+
     def stat(self, path: str) -> FileInfo:
+        self._reach(path)
         with opened(self._root, path) as fd:
-            return self._info(os.fstat(fd))
+            return self._shown(path, os.fstat(fd))
 
     def readdir(self, path: str) -> Iterator[DirEntry]:
-        fd = open_beneath(self._root, path, os.O_RDONLY | os.O_DIRECTORY)
+        with self._place(path) as place:
+            fd = reopen(place, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with os.scandir(fd) as entries:
                 for entry in entries:
                     try:
-                        yield DirEntry(entry.name, self._info(entry.stat(follow_symlinks=False)))
+                        info = entry.stat(follow_symlinks=False)
+                        yield DirEntry(entry.name, self._shown(join(path, entry.name), info))
                     except FileNotFoundError:  # removed on the host while we looked
                         continue
         finally:
             os.close(fd)
 
     def open(self, path: str, flags: int, mode: int = 0) -> Handle:
-        with opened(self._root, path) as place:
+        with self._place(path, changing=bool(flags & WRITING)) as place:
             kind = os.fstat(place).st_mode
             # Looked at before it is opened for I/O: opening a device or a fifo can already do something.
             if not stat.S_ISREG(kind):
@@ -90,6 +101,7 @@ class RealFSProvider(Provider):
             return _RealHandle(self, reopen(place, flags & (os.O_ACCMODE | os.O_TRUNC)))
 
     def create(self, path: str, mode: int) -> Handle:
+        self._may_change(path)
         with parent_of(self._root, path) as (parent, name):
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(name, flags, 0o600, dir_fd=parent)
@@ -98,6 +110,7 @@ class RealFSProvider(Provider):
         return _RealHandle(self, fd)
 
     def mkdir(self, path: str, mode: int) -> None:
+        self._may_change(path)
         with parent_of(self._root, path) as (parent, name):
             os.mkdir(name, 0o700, dir_fd=parent)
             fd = os.open(name, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
@@ -107,6 +120,7 @@ class RealFSProvider(Provider):
             os.close(fd)
 
     def remove(self, path: str) -> None:
+        self._may_move(path)
         with parent_of(self._root, path) as (parent, name):
             try:
                 os.unlink(name, dir_fd=parent)
@@ -114,10 +128,13 @@ class RealFSProvider(Provider):
                 os.rmdir(name, dir_fd=parent)
 
     def rename(self, old: str, new: str) -> None:
+        self._may_move(old)
+        self._may_move(new)
         with parent_of(self._root, old) as (source, old_name), parent_of(self._root, new) as (target, new_name):
             os.rename(old_name, new_name, src_dir_fd=source, dst_dir_fd=target)
 
     def symlink(self, target: str, link: str) -> None:
+        self._may_change(link)
         with parent_of(self._root, link) as (parent, name):
             os.symlink(target, name, dir_fd=parent)
 
@@ -126,17 +143,20 @@ class RealFSProvider(Provider):
             return os.readlink(name, dir_fd=parent)
 
     def link(self, path: str, new: str) -> None:
+        self._may_move(path)
+        self._may_change(new)
         with parent_of(self._root, path) as (source, old_name), parent_of(self._root, new) as (target, new_name):
             os.link(old_name, new_name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
     def mknod(self, path: str, mode: int) -> None:
+        self._may_change(path)
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
             raise failure(errno.EPERM, path)
         with parent_of(self._root, path) as (parent, name):
             os.mknod(name, stat.S_IFMT(mode) | (mode & 0o777), dir_fd=parent)
 
     def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
-        with opened(self._root, path) as place:
+        with self._place(path, changing=True) as place:
             if stat.S_ISLNK(os.fstat(place).st_mode):
                 self._change_link(path, changes)
             elif "size" in changes:
@@ -153,16 +173,18 @@ class RealFSProvider(Provider):
             return os.getxattr(place, name)
 
     def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
+        self._may_change(path)
         with self._users_own(path, name) as place:
             os.setxattr(place, name, value, flags)
 
     def listxattr(self, path: str) -> list[str]:
-        with opened(self._root, path) as fd:
+        with self._place(path) as fd:
             if stat.S_ISLNK(os.fstat(fd).st_mode):
                 return []
             return [name for name in os.listxattr(f"/proc/self/fd/{fd}") if name.startswith(XATTRS)]
 
     def removexattr(self, path: str, name: str) -> None:
+        self._may_change(path)
         with self._users_own(path, name) as place:
             os.removexattr(place, name)
 
@@ -176,10 +198,66 @@ class RealFSProvider(Provider):
     @contextmanager
     def _users_own(self, path: str, name: str) -> Iterator[str]:
         """A way to the file whose attribute `name` is meant; links have none."""
-        with opened(self._root, path) as fd:
+        with self._place(path) as fd:
             if not name.startswith(XATTRS) or stat.S_ISLNK(os.fstat(fd).st_mode):
                 raise failure(errno.ENOTSUP, path)
             yield f"/proc/self/fd/{fd}"
+
+    # The rules
+
+    @contextmanager
+    def _place(self, path: str, *, changing: bool = False) -> Iterator[int]:
+        """A reference to what is at `path`, if a tenant may use it. Judged by what was opened."""
+        if changing:
+            self._may_change(path)
+        self._reach(path)
+        with opened(self._root, path) as fd:
+            if self._rules is not None and self._rules.blocked(path, os.fstat(fd)):
+                raise failure(errno.EACCES, path)
+            yield fd
+
+    def _reach(self, path: str) -> None:
+        """Nothing is to be found below a blocked directory."""
+        if self._rules is None:
+            return
+        while (path := split(path)[0]) != "/":
+            with opened(self._root, path) as fd:
+                if self._rules.blocked(path, os.fstat(fd)):
+                    raise failure(errno.EACCES, path)
+
+    def _may_change(self, path: str) -> None:
+        """Whether a name may be made here, or what has it be changed."""
+        if self._rules is None:
+            return
+        self._reach(path)
+        if self._rules.closed(path):
+            raise failure(errno.EACCES, path)
+        if self._rules.frozen(path):
+            raise failure(errno.EROFS, path)
+
+    def _may_move(self, path: str) -> None:
+        """Whether a name may be taken away, or given to something else."""
+        self._may_change(path)
+        if self._rules is None:
+            return
+        try:
+            with opened(self._root, path) as fd:
+                info = os.fstat(fd)
+        except FileNotFoundError:
+            return
+        if stat.S_ISDIR(info.st_mode):
+            self._rules.moved()
+            if self._rules.frozen(path):
+                raise failure(errno.EBUSY, path)
+        if self._rules.blocked(path, info):
+            raise failure(errno.EACCES, path)
+
+    def _shown(self, path: str, told: os.stat_result) -> FileInfo:
+        """As the walls' covers show it: that something is there, and nothing of it."""
+        info = self._info(told)
+        if self._rules is not None and not stat.S_ISLNK(told.st_mode) and self._rules.blocked(path, told):
+            return FileInfo(0, stat.S_IFMT(told.st_mode), ino=info.ino)
+        return info
 
     def _info(self, told: os.stat_result) -> FileInfo:
         ino = told.st_ino

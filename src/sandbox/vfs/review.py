@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.vfs.changes import Change, State
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.states import State
     from sandbox.vfs.workspace import Workspace
 
 MOST_TEXT = 256 * 1024  # what is larger is told by its size; a diff of it would take long and be read by nobody
@@ -32,6 +33,8 @@ def summary(change: Change) -> str:
         words.append(f"mode {before.mode:o} -> {after.mode:o}")
     elif after is not None and after.kind == "file" and after.mode & 0o7111:
         words.append(f"mode {after.mode:o}")
+    if change.source is not None:
+        words.append(f"<- {printable(change.source)}")
     sizes = [side.size for side in (before, after) if side is not None and side.kind == "file"]
     if sizes and change.kind != "mode":
         words.append(f"({' -> '.join(map(str, sizes))} bytes)")

@@ -21,8 +21,10 @@ from sandbox.vfs.provider import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Unpack
+
+    from sandbox.vfs.provider import Guard
 
 INO_MASK = (1 << 64) - 1
 
@@ -158,6 +160,10 @@ class MountRouter(Provider):
         _, provider, inside = self._route(path)
         _refuse_readonly(provider, path)
         provider.removexattr(inside, name)
+
+    def guard(self, rules: Callable[[str], Guard]) -> None:
+        for _, provider in self._routes:
+            provider.guard(rules)
 
     def close(self) -> None:
         for _, provider in self._routes:

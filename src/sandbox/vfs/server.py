@@ -1,7 +1,9 @@
 """Serves any provider over a stream: for those who mount it elsewhere, as a microVM does.
 
-The other side is hostile. A frame that breaks the protocol ends its connection and closes what it had open; a
-request that merely cannot be done is answered with an errno. Paths are checked here, before a provider sees them.
+The other side is hostile. A frame that breaks the protocol ends its connection and closes what it had open. A request
+that merely cannot be done, or names what no provider can take (a NUL in a path), is answered with an errno and ends
+nothing: what a tenant asks for must not cost everybody the connection. Paths are checked here, before a provider sees
+them.
 """
 
 from __future__ import annotations
@@ -115,10 +117,11 @@ class _Line:
             return reply
         try:
             doing(request, reply)
-        except BrokenFrame:
-            raise
-        except Exception as problem:  # noqa: BLE001 - a provider's fault is an errno on the other side
-            reply = {**{key: reply[key] for key in ("id",) if key in reply}, "err": wire.failure_number(problem)}
+        except Exception as problem:  # a provider's fault is an errno on the other side
+            if isinstance(problem, BrokenFrame) and not self._greeted:
+                raise
+            wrong = -errno.EINVAL if isinstance(problem, BrokenFrame) else wire.failure_number(problem)
+            reply = {**{key: reply[key] for key in ("id",) if key in reply}, "err": wrong}
         return reply
 
     def close(self) -> None:

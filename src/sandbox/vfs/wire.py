@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import SandboxError
 from sandbox.guest import cbor
-from sandbox.vfs.provider import DirEntry, FileInfo, Space
+from sandbox.vfs.provider import PATH_MAX, DirEntry, FileInfo, Space, failure
 
 if TYPE_CHECKING:
     from typing import Any
@@ -142,11 +142,18 @@ def _text(value: object, key: str) -> str:
 
 
 def packed_name(text: str) -> str | bytes:
-    """Text where it is UTF-8, else the bytes it stands for."""
+    """Text where it is UTF-8, else the bytes it stands for. Raises OSError for what is no name: it is not sent."""
+    if "\0" in text:
+        raise failure(errno.EINVAL)
+    if len(text) > PATH_MAX:
+        raise failure(errno.ENAMETOOLONG)
     try:
         text.encode()
     except UnicodeEncodeError:
-        return os.fsencode(text)
+        try:
+            return os.fsencode(text)
+        except UnicodeEncodeError:
+            raise failure(errno.EILSEQ) from None
     return text
 
 

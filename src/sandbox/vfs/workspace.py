@@ -6,7 +6,7 @@ touched while the sandbox runs, unless somebody calls `apply`.
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import json
 import os
 from contextlib import contextmanager
@@ -17,23 +17,17 @@ from sandbox.config.trees import remove_tree
 from sandbox.config.whole import write_whole
 from sandbox.errors import NotFound, SandboxError
 from sandbox.guards.git_apply import risky
-from sandbox.vfs.beneath import parent_of
-from sandbox.vfs.carry import (
-    MovedOn,
-    check_unmoved,
-    make_directory,
-    make_parents,
-    put_file,
-    put_link,
-    remove,
-    set_mode,
-    tree,
-)
-from sandbox.vfs.changes import Change, changes, open_regular, state_of
+from sandbox.vfs.changes import Change, Closed, Layer, walk
+from sandbox.vfs.choice import Choice, at_or_below
+from sandbox.vfs.journal import Journal, clear
 from sandbox.vfs.provider import split
+from sandbox.vfs.related import related
+from sandbox.vfs.states import UNSEEN, State, below, open_regular, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from sandbox.vfs.switch import Step
 
 CHANGED = "the file was changed on the host since the sandbox started"
 
@@ -47,14 +41,15 @@ class Applied:
 
 
 class Workspace:
-    """The changes of one sandbox, living or ended."""
+    """The changes of one sandbox, living or `ended`."""
 
-    def __init__(self, directory: str, root: str, started_ns: int, applied: dict[str, list[int]]) -> None:
+    def __init__(self, directory: str, root: str, started_ns: int, known: dict[str, int], *, ended: bool) -> None:
         self.directory = directory
         self.root = root
         self._started_ns = started_ns
-        # What we put there ourselves is not somebody else's change: path -> inode and time of change.
-        self._applied = applied
+        # What we did ourselves is not somebody else's change: inode of the project -> time of change.
+        self._known = known
+        self._ended = ended
 
     @classmethod
     def begin(cls, home: str, identity: str, root: str) -> Workspace:
@@ -63,66 +58,120 @@ class Workspace:
         os.makedirs(os.path.dirname(directory), 0o700, exist_ok=True)
         os.mkdir(directory, 0o700)
         # The file system's own clock: what it stamps on a change can be compared with it.
-        made = cls(directory, root, os.stat(directory).st_ctime_ns, {})
+        made = cls(directory, root, os.stat(directory).st_ctime_ns, {}, ended=False)
         made._save()
         return made
 
     @classmethod
-    def find(cls, home: str, identity: str) -> Workspace:
+    def find(cls, home: str, identity: str, *, ended: bool = False) -> Workspace:
         """The changes of that sandbox. Raises NotFound when it has none."""
         directory = os.path.join(home, "vms", identity, "overlay")
         try:
             with open(os.path.join(directory, "overlay.json"), encoding="utf-8") as file:
                 kept = json.load(file)
-            return cls(directory, os.fsdecode(bytes.fromhex(kept["root"])), kept["started_ns"], kept["applied"])
         except FileNotFoundError:
             raise NotFound(f"{identity} keeps no changes: not run with --overlay, or dropped since") from None
+        root = os.fsdecode(bytes.fromhex(kept["root"]))
+        return cls(directory, root, kept["started_ns"], kept.get("known", {}), ended=ended)
+
+    @property
+    def started_ns(self) -> int:
+        """When the sandbox began, by the file system's clock."""
+        return self._started_ns
 
     def changes(self) -> list[Change]:
         """What differs from the host's files as they are now."""
-        with self._layers() as (upper, project):
-            found = list(changes(upper, project)) if upper is not None else []
-        would_run = risky(os.path.join(self.directory, "upper"), self.root, [change.path for change in found])
-        for change in found:
-            if change.risk is None and change.path in would_run:
-                change.risk = "git on the host would run or obey it"
-            if change.conflict is None:
-                change.conflict = self._conflict(change)
-        return found
+        with self._lock(), self._layers() as (upper, project):
+            self._recover(project)
+            if upper is None:
+                return []
+            layer = self._look(upper, project)
+            related(layer, upper, project)
+        return layer.changes
 
     def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> Applied:
         """Carries changes over: all, or those at or below `paths` (relative to the project, or absolute in it).
 
-        Each file appears whole or not at all. Refused: what the host changed meanwhile (unless `overwrite`), what
-        would make the host run or obey something, or leads out of the project (unless it is named itself), and what
-        is no file, directory or link.
+        What belongs together (a rename's two ends, the names of one file) is carried over whole or not at all, and
+        nothing is deleted unless what may replace it was written. Refused: what the host changed meanwhile (unless
+        `overwrite`), what would make the host run or obey something, or leads out of the project (unless it is named
+        itself), and what is no file, directory or link. Interrupted at any point, it leaves nothing that the next call
+        does not put right.
         """
-        done = Applied()
         named = None if paths is None else [self._relative(path) for path in paths]
-        found = self.changes()
-        for name in named or ():
-            if not any(_at_or_below(change.path, name) for change in found):
-                done.refused.append((name, "nothing changed there"))
-        with self._layers() as (upper, project):
-            assert upper is not None or not found
-            chosen = [one for one in found if named is None or any(_at_or_below(one.path, name) for name in named)]
-            done.refused += [(one.path, why) for one in chosen if (why := _refusal(one, named or (), overwrite))]
-            barred = [path for path, _ in done.refused]
-            for change in chosen:
-                # What was to take a file's place is refused: then the file stays, and all that was below it.
-                if any(_at_or_below(change.path, path) for path in barred):
-                    continue
-                reason = self._carry(upper, project, change)  # type: ignore[arg-type]
-                if reason is None:
-                    done.applied.append(change.path)
-                else:
-                    done.refused.append((change.path, reason))
-        self._save()
+        with self._lock(), self._layers() as (upper, project):
+            self._recover(project)
+            layer = self._look(upper, project) if upper is not None else Layer()
+            done = Applied()
+            for name in named or ():
+                if not any(at_or_below(change.path, name) for change in layer.changes):
+                    done.refused.append((name, "nothing changed there"))
+            if upper is not None and layer.changes:
+                self._carry(upper, project, layer, Choice(named, overwrite), done)
         return done
+
+    def _carry(self, upper: int, project: int, layer: Layer, choice: Choice, done: Applied) -> None:
+        from sandbox.vfs.carry import Carry, Sides
+
+        sets = related(layer, upper, project)
+        choice.choose(layer.changes, sets)
+        failed: dict[int, str] = {}
+        if choice.chosen:
+            sides = Sides(upper, project, self._is_clean, choice.covers)
+            journal = Journal.begin(self.directory)
+            try:
+                failed = Carry(sides, layer, choice.chosen, sets, journal).run()
+            finally:
+                self._recover(project, journal)
+        for index, change in enumerate(layer.changes):
+            reason = choice.refused.get(index) or failed.get(index)
+            if reason is not None:
+                done.refused.append((change.path, reason))
+            elif index in choice.taken and change.path not in done.applied[-1:]:
+                done.applied.append(change.path)
 
     def discard(self) -> None:
         """Throws the changes away. The sandbox must have ended."""
+        self.recover()
         remove_tree(self.directory)
+
+    def recover(self) -> None:
+        """Puts right what an interrupted `apply` has left in the project."""
+        if not os.path.exists(os.path.join(self.directory, "journal.json")):
+            return
+        with self._lock():
+            try:
+                project = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError:
+                return  # there is no project any more
+            try:
+                self._recover(project)
+            finally:
+                os.close(project)
+
+    def _recover(self, project: int, journal: Journal | None = None) -> None:
+        journal = journal or Journal.find(self.directory)
+        if journal is None:
+            return
+        clear(journal, project)
+        # The journal goes last: until then whoever comes next does this again.
+        self._remember(project, journal.steps, journal.touched)
+        self._save()
+        journal.end()
+
+    def _remember(self, project: int, steps: Sequence[Step], touched: Sequence[str]) -> None:
+        """Our own doing has changed times of change, of what we put there and of what we moved and moved back."""
+        for step in steps:
+            now = state_of(project, step.path) if step.kind in ("put", "delete", "mode", "name") else None
+            if now is None or now.kind == "directory":
+                continue
+            mark = now.identity[0], now.modified_ns, now.size
+            if mark == step.new or (mark == step.before and step.clean):
+                self._known[str(now.identity[0])] = now.identity[1]
+        for place in touched:
+            now = state_of(project, place)
+            if now is not None and now.kind == "directory":
+                self._known[str(now.identity[0])] = now.identity[1]
 
     @contextmanager
     def open(self, change: Change) -> Iterator[tuple[int | None, int | None]]:
@@ -143,7 +192,7 @@ class Workspace:
     @contextmanager
     def _layers(self) -> Iterator[tuple[int | None, int]]:
         try:
-            project = os.open(self.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            project = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as problem:
             raise SandboxError(f"the project {self.root} cannot be opened: {problem.strerror}") from problem
         try:
@@ -162,14 +211,83 @@ class Workspace:
         finally:
             os.close(project)
 
-    def _conflict(self, change: Change) -> str | None:
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """One at a time, also of several processes; what another has kept meanwhile is read."""
+        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            with open(os.path.join(self.directory, "overlay.json"), encoding="utf-8") as file:
+                self._known = json.load(file).get("known", {})
+            yield
+        finally:
+            os.close(fd)
+
+    # -- looking
+
+    def _look(self, upper: int, project: int) -> Layer:
+        layer = walk(upper, project, self._closed())
+        would_run = risky(os.path.join(self.directory, "upper"), self.root, [change.path for change in layer.changes])
+        for change in layer.changes:
+            if change.risk is None and change.path in would_run:
+                change.risk = "git on the host would run or obey it"
+            if change.conflict is None:
+                change.conflict = self._conflict(project, change)
+        self._find_removed(layer, upper, project)
+        return layer
+
+    def _closed(self) -> Closed:
+        """What a tenant made unreadable: `modes` keeps, a line each, what it was before we changed it."""
+        file = os.path.join(self.directory, "modes")
+        modes: dict[str, int] = {}
+        if os.path.exists(file):
+            with open(file, encoding="ascii") as kept:
+                for line in kept:
+                    mode, _, path = line.strip().partition(" ")
+                    modes[os.fsdecode(bytes.fromhex(path))] = int(mode, 8)
+
+        def note(path: str, mode: int) -> None:
+            with open(file, "a", encoding="ascii") as kept:
+                kept.write(f"{mode:o} {os.fsencode(path).hex()}\n")
+
+        return Closed(modes, note if self._ended else None)
+
+    def _is_clean(self, found: State) -> bool:
+        """Whether nobody but us has changed it since the sandbox started."""
+        inode, changed_ns = found.identity
+        return changed_ns <= self._started_ns or self._known.get(str(inode)) == changed_ns
+
+    def _conflict(self, project: int, change: Change) -> str | None:
         before = change.before
-        if before is None or before.kind == "directory":
+        if before is None or before.kind in UNSEEN:
             return None
-        inode, changed_ns = before.identity
-        if changed_ns <= self._started_ns or self._applied.get(change.path) == [inode, changed_ns]:
+        if before.kind != "directory":
+            return None if self._is_clean(before) else CHANGED
+        if change.kind != "deleted":
             return None
-        return CHANGED
+        for place, found in below(project, "/" + change.path):
+            if found.kind in UNSEEN:
+                return f"{place[1:]} {UNSEEN[found.kind]}"
+            if found.kind != "directory" and not self._is_clean(found):
+                return f"{place[1:]} was changed on the host since the sandbox started"
+        return None
+
+    def _find_removed(self, layer: Layer, upper: int, project: int) -> None:
+        """Which files the host has removed meanwhile. A file that came from the host and is not there any more was
+        either removed there or moved inside: the host's directory tells, unless something else happened in it."""
+        came = [one for one in layer.changes if one.from_host and one.kind == "added" and not one.impossible]
+        doubtful = []
+        for change in came:
+            if change.path in layer.moved_in:
+                continue
+            around = state_of(project, split("/" + change.path)[0])
+            if around is None or around.kind != "directory" or not self._is_clean(around):
+                doubtful.append(change)
+        if doubtful:
+            related(layer, upper, project)
+            for change in doubtful:
+                if change.source is None:
+                    change.conflict = "the file was removed on the host"
 
     def _relative(self, path: str) -> str:
         path = os.path.normpath(path)
@@ -179,73 +297,10 @@ class Workspace:
             raise SandboxError(f"{path} is not in the project {self.root}")
         return "" if path == "." else path
 
-    def _carry(self, upper: int, project: int, change: Change) -> str | None:
-        """Does one change; returns why not when it cannot."""
-        path = "/" + change.path
-        try:
-            if change.kind == "deleted":
-                return self._delete(project, path, change)
-            assert change.after is not None
-            if split(path)[0] != "/":
-                make_parents(upper, project, split(path)[0])
-            if change.kind == "mode":
-                set_mode(project, path, change.after.mode)
-            elif change.after.kind == "directory":
-                make_directory(project, path, change.after.mode)
-            elif change.after.kind == "link":
-                put_link(project, path, change)
-            else:
-                put_file(upper, project, path, change)
-        except MovedOn as problem:
-            return str(problem)
-        except OSError as problem:
-            if problem.errno in (errno.ELOOP, errno.EXDEV):
-                return "a link on the host stands in the way"
-            return (problem.strerror or str(problem)).lower()
-        now = state_of(project, path)
-        if now is not None:
-            self._applied[change.path] = list(now.identity)
-        return None
-
-    def _delete(self, project: int, path: str, change: Change) -> str | None:
-        assert change.before is not None
-        if change.before.kind != "directory":
-            with parent_of(project, path) as (parent, name):
-                check_unmoved(project, path, change.before)
-                os.unlink(name, dir_fd=parent)
-            return None
-        newer = self._newer(project, path)
-        if newer is not None:
-            return f"{newer[1:]} was changed on the host since the sandbox started"
-        remove(project, path)
-        return None
-
-    def _newer(self, project: int, path: str) -> str | None:
-        """The first file below that the host changed since the start."""
-        for place, state in tree(project, path):
-            newer = state.kind != "directory" and state.identity[1] > self._started_ns
-            if newer and self._applied.get(place[1:]) != list(state.identity):
-                return place
-        return None
-
     def _save(self) -> None:
         kept = {
             "root": os.fsencode(self.root).hex(),
             "started_ns": self._started_ns,
-            "applied": self._applied,
+            "known": self._known,
         }
         write_whole(os.path.join(self.directory, "overlay.json"), json.dumps(kept))
-
-
-def _refusal(change: Change, named: Sequence[str], overwrite: bool) -> str | None:
-    if change.impossible:
-        return change.impossible
-    if change.risk and change.path not in named:
-        return f"{change.risk}; name it to carry it over"
-    if change.conflict and not overwrite:
-        return change.conflict
-    return None
-
-
-def _at_or_below(path: str, place: str) -> bool:
-    return not place or path == place or path.startswith(place + "/")

@@ -50,7 +50,7 @@ func (s *Session) Env() map[string]string { return s.Seen }
 func (s *Session) Close() error {
 	if s.owns {
 		s.owns = false
-		_ = s.Conn.Call(context.Background(), "close", nil, nil) // an end of the conversation ends it as well
+		_ = s.Conn.Call(context.Background(), "close", map[string]any{"grace": 0}, nil) // an end of the conversation ends it as well
 	}
 	return s.Conn.Close()
 }

@@ -1,0 +1,74 @@
+"""`sandbox run --json`: one document that tells how a run went, whatever happened."""
+
+from __future__ import annotations
+
+from sandbox.cli.afterwards import Refusals, status
+from sandbox.errors import SandboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandbox.result import ExecResult
+    from sandbox.sandbox import Sandbox
+
+OUR_ERROR = 125
+_RESULT = ("signal", "timed_out", "out_of_memory", "truncated", "stdout", "stderr", "note")
+_USED = ("duration_ms", "user_ms", "system_ms", "max_rss_kb")
+
+
+def run(sandbox: Sandbox, command: Sequence[str]) -> int:
+    """Runs the command, ends the sandbox and prints all there is to know. Raises what kept the command from running,
+    with the same document printed."""
+    refusals = Refusals(sandbox)
+    result: ExecResult | None = None
+    problem: SandboxError | None = None
+    try:
+        result = sandbox.exec(command)
+    except SandboxError as raised:
+        problem = raised
+    sandbox.close()
+    changed = 0
+    if sandbox.config.filesystem.overlay:
+        changed = len(sandbox.changes())
+        if not changed:
+            sandbox.discard()  # nothing is left behind, as without --json
+    told: dict[str, object] = {
+        "id": sandbox.id,
+        "overlay": sandbox.id if changed else None,
+        "changed": changed,
+        "refused": refusals.plain(),
+        "made": sandbox.made,
+    }
+    if result is None:
+        assert problem is not None
+        _print(problem, told)
+        raise problem
+    said = {name: result[name] for name in _RESULT} | {name: result[name] for name in _USED}
+    _dump({**told, "exit_code": status(result), **said, "error": None})
+    return status(result)
+
+
+def failed(problem: Exception) -> None:
+    """The same document when there was no sandbox."""
+    _print(problem, {"id": None, "overlay": None, "changed": 0, "refused": {"hosts": [], "files": []}, "made": []})
+
+
+def _print(problem: Exception, told: dict[str, object]) -> None:
+    nothing: dict[str, object] = dict.fromkeys(_USED, 0) | {
+        "signal": None,
+        "timed_out": False,
+        "out_of_memory": False,
+        "truncated": False,
+        "stdout": "",
+        "stderr": "",
+        "note": "",
+    }
+    error = {"kind": type(problem).__name__, "message": str(problem)}
+    _dump({**told, "exit_code": getattr(problem, "exit_code", OUR_ERROR), **nothing, "error": error})
+
+
+def _dump(document: dict[str, object]) -> None:
+    import json
+
+    print(json.dumps(document, ensure_ascii=True, default=str), flush=True)

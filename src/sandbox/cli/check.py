@@ -1,0 +1,71 @@
+"""Whether a sandbox could start with a configuration: the readers of every part, asked before anything is written.
+
+Reading a file checks spelling and types. What a host, a rule, a path or an engine means is known only to the part that
+uses it, so those parts are asked: the same code, with nothing started.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.config.model import Config, Network
+
+
+def check(config: Config, *, everywhere: bool) -> None:
+    """Raises the error with which a run would end. `everywhere`: for all projects, so relative paths are not known."""
+    from sandbox.engines.choose import choose, engine_name
+    from sandbox.policy.tools import ToolGuard
+    from sandbox.vfs.plan import arrange
+
+    _check_network(config.network)
+    if engine_name(config) != "seatbelt":
+        choose(config)
+    try:
+        ToolGuard(config.tools, root=os.path.abspath(config.filesystem.root))
+    except ValueError as problem:
+        raise ConfigError(str(problem), path="tools") from None
+    for name in config.environment.set:
+        if not name or "=" in name or "\0" in name:
+            raise ConfigError(f"{name!r} is not a variable's name", path="environment.set")
+    arrange(config.vfs)
+    _check_paths(config, everywhere)
+
+
+def _check_network(network: Network) -> None:
+    from sandbox.network.dial import proxy_address
+    from sandbox.network.placeholders import placeholders
+    from sandbox.network.publish import Published
+    from sandbox.policy.network import NetworkPolicy
+
+    NetworkPolicy(network)
+    for entry in network.publish:
+        Published(entry)
+    placeholders(network.secrets)  # not their sources: a secret is written key by key
+    for port in network.localhost_ports:
+        if not 0 < port < 65536:
+            raise ConfigError(f"{port} is not a port", path="network.localhost_ports")
+    if network.upstream_proxy is not None:
+        proxy_address(network.upstream_proxy)
+    files = [("ca_certificates", one) for one in network.ca_certificates]
+    files += [("policy_script", network.policy_script)] if network.policy_script else []
+    for key, file in files:
+        if not os.path.isfile(os.path.expanduser(file)):
+            raise ConfigError(f"{file!r} does not exist", path=f"network.{key}")
+
+
+def _check_paths(config: Config, everywhere: bool) -> None:
+    from sandbox.engines.base import Plan
+    from sandbox.engines.layout import further_paths, project_root
+
+    filesystem = config.copy().filesystem
+    plan = Plan()
+    if not everywhere:
+        plan.directory = project_root(filesystem)
+    else:
+        filesystem.allow_read = [path for path in filesystem.allow_read if path.startswith(("/", "~"))]
+        filesystem.allow_write = [path for path in filesystem.allow_write if path.startswith(("/", "~"))]
+    further_paths(plan, filesystem)

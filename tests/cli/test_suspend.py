@@ -1,0 +1,118 @@
+"""Ctrl-Z at a terminal: the shell that started `sandbox run` gets its prompt back, and `fg` goes on."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sandboxes import program
+
+pytestmark = pytest.mark.walls
+
+
+class Shell:
+    """An interactive bash, with job control, on a terminal."""
+
+    def __init__(self, cwd: Path) -> None:
+        self._master, theirs = pty.openpty()
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", "--wait", "bash", "--norc", "--noprofile", "-i"],
+            cwd=cwd,
+            env={**os.environ, "PS1": "<prompt>", "TERM": "dumb", "HISTFILE": ""},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        self.seen = ""
+        self.sees("<prompt>")
+
+    def types(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def sees(self, text: str) -> str:
+        """Waits for `text`, which was not seen before; what came up to it."""
+        while text not in self.seen:
+            self.seen += os.read(self._master, 65536).decode(errors="replace")
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._master)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def sandboxed(*words: str) -> str:
+    return shlex.join([*program(), "run", "--", *words]) + "\n"
+
+
+def test_ctrl_z_gives_the_shell_its_prompt_and_fg_goes_on(shell: Shell) -> None:
+    shell.types(sandboxed("cat"))
+    shell.types("first\n")
+    shell.sees("first\r\nfirst\r\n")
+    shell.types("\x1a")
+    shell.sees("Stopped")
+    shell.sees("<prompt>")
+    shell.types("echo shell-$((40 + 2))\n")  # the terminal is the shell's again, and echoes
+    shell.sees("shell-42")
+    shell.types("fg\n")
+    shell.sees("\n")
+    shell.types("second\n")
+    shell.sees("second\r\nsecond\r\n")
+    shell.types("\x04")
+    shell.sees("<prompt>")
+    shell.types("echo status-$?\n")
+    shell.sees("status-0")
+
+
+def test_a_program_that_stops_itself_as_editors_do_is_resumed_by_fg(shell: Shell) -> None:
+    script = "import os, signal; print('up', flush=True); os.kill(0, signal.SIGTSTP); print('again', flush=True)"
+    shell.types(sandboxed("python3", "-c", script))
+    shell.sees("up\r\n")
+    shell.sees("Stopped")
+    shell.types("fg\n")
+    shell.sees("again\r\n")
+    shell.sees("<prompt>")
+
+
+def test_a_shell_inside_keeps_its_own_jobs(shell: Shell) -> None:
+    shell.types(sandboxed("bash", "--norc", "--noprofile", "-i"))
+    shell.types("PS1='<in''side>'\n")
+    shell.sees("<inside>")
+    shell.types("sh -c 'echo up; exec cat'\n")
+    shell.sees("up\r\n")
+    shell.types("\x1a")
+    shell.sees("Stopped")
+    shell.sees("<inside>")
+    shell.types("exit\nexit\n")
+    shell.sees("<prompt>")
+
+
+def test_a_signal_that_ends_a_command_on_a_terminal_is_told(shell: Shell) -> None:
+    shell.types(sandboxed("sh", "-c", "kill -TERM $$"))
+    shell.sees("<prompt>")
+    shell.types("echo status-$?\n")
+    shell.sees("status-143")
+
+
+def test_a_stopped_command_without_a_shell_to_resume_it_goes_on(tmp_path: Path) -> None:
+    from tests.cli.person import Person
+
+    script = "import os, signal; os.kill(0, signal.SIGTSTP); print('went on')"
+    with Person("run", "--", "python3", "-c", script, cwd=tmp_path) as person:
+        assert person.status() == 0
+        assert "went on" in person.seen

@@ -1,0 +1,123 @@
+"""Random work of a tenant in an overlay, and what is seen of it from both sides. Runs inside as a program, too."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+
+NAMES = ["a", "b", "d", "d/x", "d/e", "d/e/y", "n", "n/z", "l"]
+
+
+def begin(root: str) -> None:
+    """The host's tree that each sequence starts from."""
+    os.makedirs(f"{root}/d/e")
+    for name in ("a", "b", "d/x", "d/e/y"):
+        with open(f"{root}/{name}", "w") as file:
+            file.write(f"host {name}\n")
+    os.symlink("a", f"{root}/l")
+
+
+def do(root: str, step: list) -> None:  # type: ignore[type-arg]
+    kind, one, other, number = step
+    path, second = f"{root}/{one}", f"{root}/{other}"
+    if kind == "write":
+        with open(path, "a") as file:
+            file.write(f"{number}\n")
+    elif kind == "create":
+        with open(path, "w") as file:
+            file.write(f"new {number}\n")
+    elif kind == "truncate":
+        os.truncate(path, number)
+    elif kind == "mkdir":
+        os.mkdir(path)
+    elif kind == "rename":
+        rename(path, second)
+    elif kind == "link":
+        os.link(path, second, follow_symlinks=False)
+    elif kind == "symlink":
+        os.symlink(one, second)
+    elif kind == "unlink":
+        os.unlink(path)
+    elif kind == "rmtree":
+        remove(path)
+    elif kind == "chmod":
+        os.chmod(path, [0o644, 0o755, 0o700, 0o600, 0o500, 0o400, 0o000, 0o555][number % 8])
+
+
+def rename(path: str, second: str) -> None:
+    try:
+        os.rename(path, second)
+    except OSError as problem:
+        if problem.errno != 18 or os.path.lexists(second):
+            raise
+        import shutil
+
+        shutil.copytree(path, second, symlinks=True)  # as mv does
+        remove(path)
+
+
+def remove(path: str) -> None:
+    import shutil
+
+    shutil.rmtree(path)
+
+
+def view(root: str) -> dict[str, list[object]]:
+    """Kind, mode and content of everything."""
+    seen: dict[str, list[object]] = {}
+    waiting, opened = [root], []
+    while waiting:
+        directory = waiting.pop()
+        for name in sorted(os.listdir(directory)):
+            path = f"{directory}/{name}"
+            told = os.lstat(path)
+            short, mode = path[len(root) + 1 :], stat.S_IMODE(told.st_mode)
+            if not stat.S_ISLNK(told.st_mode) and not _readable(told.st_mode):
+                os.chmod(path, 0o700)
+                opened.append((path, mode))
+            if stat.S_ISLNK(told.st_mode):
+                seen[short] = ["link", 0, os.readlink(path)]
+            elif stat.S_ISDIR(told.st_mode):
+                seen[short] = ["directory", mode, ""]
+                waiting.append(path)
+            else:
+                with open(path) as file:
+                    content = file.read()
+                seen[short] = ["file", mode, content]
+    for path, mode in reversed(opened):
+        os.chmod(path, mode)
+    return seen
+
+
+def groups(root: str) -> list[list[str]]:
+    """The names of each file that has several. Not asked inside: overlayfs may show two numbers for one file."""
+    found: dict[int, list[str]] = {}
+    for directory, _, names in os.walk(root):
+        for name in names:
+            told = os.lstat(f"{directory}/{name}")
+            if stat.S_ISREG(told.st_mode):
+                found.setdefault(told.st_ino, []).append(f"{directory}/{name}"[len(root) + 1 :])
+    return sorted(sorted(names) for names in found.values() if len(names) > 1)
+
+
+def _readable(mode: int) -> bool:
+    wanted = 0o500 if stat.S_ISDIR(mode) else 0o400
+    return mode & wanted == wanted
+
+
+def main() -> None:
+    views = []
+    for number, sequence in enumerate(json.load(sys.stdin)):
+        for step in sequence:
+            try:
+                do(str(number), step)
+            except OSError:
+                pass  # as a program would be told
+        views.append(view(str(number)))
+    json.dump(views, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

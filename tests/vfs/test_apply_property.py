@@ -1,0 +1,112 @@
+"""Whatever a tenant does in an overlay, `apply` gives the host the tree that the tenant saw; also when it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandbox import Sandbox
+from sandbox.vfs.workspace import Workspace
+from tests.vfs import sequences
+
+pytestmark = pytest.mark.walls
+
+KINDS = ["write", "create", "truncate", "mkdir", "rename", "link", "symlink", "unlink", "rmtree", "chmod"]
+step = st.tuples(
+    st.sampled_from([*KINDS, "rename", "link"]),
+    st.sampled_from(sequences.NAMES),
+    st.sampled_from(sequences.NAMES),
+    st.integers(0, 9),
+)
+many = st.lists(st.lists(step, min_size=1, max_size=10), min_size=12, max_size=12)
+quick = settings(max_examples=6, suppress_health_check=list(HealthCheck))
+Work = list[list[list[object]]]
+PROGRAM = Path(sequences.__file__).read_text()
+
+
+def work(base: Path, sequence: Work, kills: list[int]) -> None:
+    """Does the work in a sandbox, kills `apply` at those of its calls, then lets one finish and compares."""
+    project = base / os.urandom(4).hex()
+    for number in range(len(sequence)):
+        sequences.begin(str(project / str(number)))
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        result = sandbox.exec(["python3", "-c", PROGRAM], stdin=json.dumps(sequence).encode())
+        assert result.exit_code == 0, result.stderr
+    seen = json.loads(result.stdout)
+    home = os.environ["SANDBOX_HOME"]
+    for after in kills:
+        killed(home, sandbox.id, after)
+    done = Workspace.find(home, sandbox.id, ended=True).apply()
+    assert done.refused == [], [sequence[int(path.split("/")[0])] for path, _ in done.refused]
+    assert [name for name in os.listdir(project) if name.startswith(".")] == []
+    for number, wanted in enumerate(seen):
+        now = sequences.view(str(project / str(number)))
+        both = {path: (wanted.get(path), now.get(path)) for path in {*wanted, *now}}
+        differ = {path: pair for path, pair in both.items() if pair[0] != pair[1]}
+        assert differ == {}, sequence[number]
+    # As root only: another cannot look into what a tenant has closed. Links are the same for both.
+    if os.geteuid() == 0:
+        upper = Path(home, "vms", sandbox.id, "overlay/upper")
+        assert sequences.groups(str(project)) == sequences.groups(str(upper))
+    assert Workspace.find(home, sandbox.id, ended=True).changes() == []
+    Workspace.find(home, sandbox.id, ended=True).discard()
+
+
+def killed(home: str, id: str, after: int) -> None:
+    """An `apply` that is killed at its call number `after` of something written in C: every system call is one."""
+    child = os.fork()
+    if child == 0:
+        left = after
+
+        def count(_frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal left
+            if event == "c_call":
+                left -= 1
+                if left < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        workspace = Workspace.find(home, id, ended=True)
+        sys.setprofile(count)
+        workspace.apply()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+@given(many)
+@quick
+def test_the_host_gets_the_tree_that_the_tenant_saw(tmp_path_factory: pytest.TempPathFactory, done: Work) -> None:
+    work(tmp_path_factory.mktemp("apply"), done, [])
+
+
+@given(many, st.lists(st.integers(0, 9000), min_size=1, max_size=6))
+@quick
+def test_an_apply_that_was_killed_is_finished_by_the_next(
+    tmp_path_factory: pytest.TempPathFactory, done: Work, kills: list[int]
+) -> None:
+    work(tmp_path_factory.mktemp("killed"), done, kills)
+
+
+@pytest.mark.soak
+def test_both_for_long(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """For SOAK_MINUTES (10)."""
+    until = time.monotonic() + 60 * float(os.environ.get("SOAK_MINUTES", "10"))
+    base = tmp_path_factory.mktemp("soak")
+
+    @given(many, st.lists(st.integers(0, 9000), max_size=6))
+    @settings(max_examples=20, suppress_health_check=list(HealthCheck), derandomize=False)
+    def once(done: Work, kills: list[int]) -> None:
+        work(base, done, kills)
+
+    while time.monotonic() < until:
+        once()
+        hypothesis.reporting.report("another round")
