@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config.home import home as sandbox_home
-from sandbox.config.home import record_directory
+from sandbox.config.home import authority_directory, record_directory
 from sandbox.engines import homes
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, tenant
@@ -107,7 +107,7 @@ def layout(
     visible = [plan.directory, *further_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
-    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
+    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config), authority_directory())]
     _not_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
     if home not in visible and any(_beneath(home, one) for one in visible):
         hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
