@@ -226,7 +226,7 @@ _KNOCK = r"exec 3<>/dev/tcp/$0/80 && printf 'GET / HTTP/1.0\r\nHost: %s\r\n\r\n'
 
 
 def _reached(sandbox: Sandbox, name: str, allowed: bool) -> bool:
-    """Every name resolves inside. One that is refused is knocked at; of one that is allowed nobody outside is to hear."""
+    """Every name resolves inside. A refused one is connected to; for an allowed one nothing is sent to anybody."""
     if allowed:
         return sandbox.exec(["getent", "ahosts", name]).exit_code == 0
     done = sandbox.exec(["bash", "-c", _KNOCK, name])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-from sandbox.config.home import home as sandbox_home
 from sandbox.config.home import authority_directory, record_directory
+from sandbox.config.home import home as sandbox_home
 from sandbox.engines import homes
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, tenant
@@ -122,12 +122,13 @@ def layout(
     return plan
 
 
-def writable_trees(filesystem: Filesystem) -> list[str]:
-    """The host's directories that tenants write into. Raises ConfigError."""
+def writable_trees(filesystem: Filesystem, shown: Sequence[tuple[str, str, bool]] = ()) -> list[str]:
+    """The host's directories that tenants write into; `shown` are those that mounts add. Raises ConfigError."""
     root = project_root(filesystem)
     trees = [] if filesystem.read_only or filesystem.overlay else [root]
     for asked in filesystem.allow_write:
         trees.append(os.path.realpath(os.path.join(root, os.path.expanduser(asked))))
+    trees += [os.path.realpath(source) for source, _, writable in shown if writable]
     return [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
 
 

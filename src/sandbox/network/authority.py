@@ -1,7 +1,7 @@
 """The user's certificate authority for sandboxes, and what makes tenants trust it: made once, shown by mounts.
 
-A refused https host can only be told of in words by whoever the client trusts, so every sandbox trusts the gate from its
-start. Making an authority and a bundle takes tenths of a second; so they are kept, for all sandboxes of a user:
+A refused https host can only be told of in words by whoever the client trusts, so every sandbox trusts the gate from
+its start. Making an authority and a bundle takes tenths of a second; so they are kept, for all sandboxes of a user:
 
     ~/.sandbox/authority/current -> <generation>      what new sandboxes use
     ~/.sandbox/authority/<generation>/key.pem         mode 600, never shown inside

@@ -148,7 +148,7 @@ class Exchange:
             refuse_odd_target(request.target)
             refuse_odd_target(request.method)
         except BadMessage as problem:
-            raise Denied("hook", f"a hook changed the request to something that is no HTTP request: {problem}") from None
+            raise Denied("hook", f"a hook changed the request to what is no HTTP request: {problem}") from None
         if not request.target.startswith("/"):
             raise Denied("hook", "a hook changed the request to something that is no HTTP request")
         decision = self._context.judge(Destination(request.host, request.port, "hook"))

@@ -79,8 +79,8 @@ def _failed(destination: Destination, problem: str) -> Response:
 async def refuse(
     client: socket.socket, destination: Destination, ca: Ca, response: bytes, answer: Callable[[], Response]
 ) -> None:
-    """Ends a connection that may not be, or cannot be made. Speakers of HTTP get `response`; inside TLS, and over HTTP/2,
-    what `answer` makes."""
+    """Ends a connection that may not be, or cannot be made. Speakers of HTTP get `response`; inside TLS, and over
+    HTTP/2, what `answer` makes."""
     try:
         async with asyncio.timeout(FIRST_WORD):
             peeked, found = await first_bytes(client)

@@ -127,7 +127,8 @@ class Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._chunks.append(data)
         self._buffered += len(data)
-        if (self._buffered > HIGH_WATER or len(self._chunks) >= MOST_PIECES) and not self._reading_paused and self._transport is not None:
+        full = self._buffered > HIGH_WATER or len(self._chunks) >= MOST_PIECES
+        if full and not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
         self._wake_reader()

@@ -156,5 +156,6 @@ def translate(data: Mapping[str, Any]) -> Translated:
     network = into.data.get("network", {})
     for secret in network.get("secrets", {}).values():
         if secret["hosts"] is None:
-            secret["hosts"] = [host for host in network.get("allowed_hosts", []) if host != "*" and not host.startswith("tcp:")]
+            hosts = network.get("allowed_hosts", [])
+            secret["hosts"] = [host for host in hosts if host != "*" and not host.startswith("tcp:")]
     return into
