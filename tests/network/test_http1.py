@@ -346,6 +346,7 @@ def test_a_rule_on_requests_blocks_in_words_and_lets_the_rest_pass(make_lab: Mak
     ("name", "value", "passes"),
     [
         ("X-HTTP-Method-Override", "DELETE", False),
+        ("X_HTTP_Method_Override", "DELETE", False),
         ("x-http-method", "delete", False),
         ("X-Method-Override", "GET", True),
         ("X-Original-URL", "/admin", False),

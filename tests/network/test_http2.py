@@ -23,6 +23,7 @@ from tests.network.lab import PLACEHOLDER, VALUE, Lab, secret
 MakeLab = Callable[..., Lab]
 API = "api.example.com"
 H2 = ["h2", "http/1.1"]
+GRPC = {"_content_type": "application/grpc"}
 
 
 class Client:
@@ -166,7 +167,7 @@ def test_secrets_go_in_and_are_blocked_in_http2_too(make_lab: MakeLab, make_clie
 def test_grpc_talks_both_ways_at_once_and_ends_with_trailers(make_lab: MakeLab, make_client: Any) -> None:
     lab = make_lab({"secrets": {"KEY": secret()}}, protocols=H2)
     client = make_client(lab)
-    number = client.begin("/stream/chat", end=False, method="POST", _te="trailers")
+    number = client.begin("/stream/chat", end=False, method="POST", _te="trailers", **GRPC)
     client.until(lambda one: isinstance(one, h2.events.ResponseReceived))  # before anything was said
     for text in (b"\0\0\0\0\x03one", b"\0\0\0\0\x0dtwo ends in s", b"\0\0\0\0\x05three"):
         client.h2.send_data(number, text)
@@ -183,7 +184,7 @@ def test_a_stream_where_bodies_are_searched_still_talks_both_ways(make_lab: Make
     lab = make_lab({"secrets": {"KEY": secret()}}, protocols=H2)
     lab.host = "other.example.com"
     client = make_client(lab)
-    number = client.begin("/stream/chat", end=False, method="POST", authority="other.example.com")
+    number = client.begin("/stream/chat", end=False, method="POST", authority="other.example.com", **GRPC)
     client.until(lambda one: isinstance(one, h2.events.ResponseReceived))
     client.h2.send_data(number, b"\0\0\0\0\x09ends in S")
     client.flush()
@@ -350,6 +351,26 @@ def test_an_origin_that_resets_a_stream_ends_that_stream_only(make_lab: MakeLab,
     client = make_client(lab)
     assert client.answer(client.begin("/bad"))[0][":status"] == "502"
     assert client.answer(client.begin("/good"))[0][":status"] == "204"
+
+
+@pytest.mark.parametrize("status", ["2xx", "1xx", "", "-20", "2000", "101"])
+def test_an_origin_without_a_readable_status_is_a_502_at_once(make_lab: MakeLab, make_client: Any, status: str) -> None:
+    lab = make_lab(protocols=H2)
+
+    async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        config = h2.config.H2Configuration(client_side=False, validate_outbound_headers=False)
+        connection = h2.connection.H2Connection(config)
+        connection.initiate_connection()
+        writer.write(connection.data_to_send())
+        while data := await reader.read(65536):
+            for one in connection.receive_data(data):
+                if isinstance(one, h2.events.RequestReceived):
+                    connection.send_headers(one.stream_id, [(":status", status)], end_stream=not status.startswith("1"))
+            writer.write(connection.data_to_send())
+
+    lab.origins[API].raw = odd
+    client = make_client(lab)
+    assert client.answer(client.begin("/"))[0][":status"] == "502"
 
 
 def test_http2_without_tls_is_looked_into_as_well(make_lab: MakeLab, make_client: Any) -> None:

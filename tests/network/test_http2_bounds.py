@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from sandbox.network.http2 import Http2Body
+from sandbox.network.http2 import MAX_TABLE, Http2Body, Http2Side
 from sandbox.network.stream import MOST_PIECES, Stream
 
 
@@ -28,6 +28,14 @@ def test_a_flood_of_empty_frames_costs_nothing_and_recurses_nowhere() -> None:
         assert await reading == b"x"
 
     asyncio.run(main())
+
+
+def test_no_setting_makes_the_gate_remember_all_it_ever_said() -> None:
+    side = Http2Side(Stream(), client=False)
+    side._h2.initiate_connection()
+    table_of_4_gib = b"\x00\x00\x06\x04\x00\x00\x00\x00\x00" + b"\x00\x01\xff\xff\xff\xff"
+    side.receive(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + table_of_4_gib)
+    assert side._h2.encoder.header_table_size == MAX_TABLE
 
 
 def test_single_bytes_that_nobody_reads_stop_the_reading() -> None:

@@ -274,6 +274,27 @@ def test_addresses_in_events_hold_no_value(make_lab: MakeLab) -> None:
     assert [PLACEHOLDER in report["url"] for report in lab.reports] == [True, True]
 
 
+def test_an_answer_that_breaks_off_in_a_value_leaves_none_in_events(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    go_on = asyncio.Event()
+
+    async def broken(reader: Any, writer: Any) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nx\n\r\n")
+        await go_on.wait()  # until the head has been passed on
+        writer.write(f"{VALUE}\r\n".encode())
+
+    lab.origins["api.example.com"].raw = broken
+    with lab.tls_socket() as sock:
+        sock.sendall(f"GET / HTTP/1.1\r\nHost: api.example.com\r\nX: {PLACEHOLDER}\r\n\r\n".encode())
+        while b"x\n" not in sock.recv(65536):
+            pass
+        lab.thread.loop.call_soon_threadsafe(go_on.set)
+        lab.wait_until_idle()
+    assert "illegal chunk header" in repr(lab.reports)
+    assert VALUE not in repr(lab.reports)
+
+
 def test_a_secret_is_for_the_host_and_port_it_names(make_lab: MakeLab) -> None:
     lab = make_lab({"secrets": {"KEY": secret(hosts=["api.example.com:8443"])}})
     assert lab.ask("GET", "/", bearer())[0] == 403

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import itertools
+from zlib import crc32
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandbox.network.message import Headers
+from sandbox.network.message import Headers, Request
 from sandbox.network.scrubbing import Scrubber, messages_of
 from sandbox.network.spellings import Values
 
@@ -120,12 +121,45 @@ def test_half_a_value_is_never_released() -> None:
     assert scrubber.feed(b"\n") == HIDDEN + b"\n"
 
 
+def asked(kind: bytes = b"application/grpc", method: str = "POST") -> Request:
+    return Request(method, "https", "api.example.com", 443, "/", Headers([(b"Content-Type", kind)]))
+
+
+def amazon_message(content: bytes) -> bytes:
+    head = (len(content) + 16).to_bytes(4, "big") + bytes(4)
+    head += crc32(head).to_bytes(4, "big")
+    return head + content + crc32(head + content).to_bytes(4, "big")
+
+
+GRPC, AMAZON = (
+    Headers([(b"Content-Type", kind)]) for kind in (b"application/grpc+proto", b"application/vnd.amazon.eventstream")
+)
+
+
 def test_a_line_a_grpc_message_and_an_event_come_when_they_are_complete() -> None:
     assert Scrubber(known()).feed(b"data: 1\n\nda") == b"data: 1\n\n"
-    messages = messages_of(Headers([(b"Content-Type", b"application/grpc+proto")]))
-    scrubber = Scrubber(known(), messages, same_length=True)
+    scrubber = Scrubber(known(), messages_of(GRPC, asked()), same_length=True)
     first, second = b"\0\0\0\0\x04abcd", b"\0" + len(VALUE).to_bytes(4, "big") + VALUE
     assert scrubber.feed(first + second[:9]) == first
     assert scrubber.feed(second[9:] + first) == second[:5] + HIDDEN[: len(VALUE)] + first
-    amazon = messages_of(Headers([(b"Content-Type", b"application/vnd.amazon.eventstream")]))
-    assert Scrubber(known(), amazon).feed(b"\0\0\0\x08abcd\0\0") == b"\0\0\0\x08abcd"
+
+
+@pytest.mark.parametrize("cuts", [1, 13, 4000, 100_000])
+def test_events_of_any_size_come_when_they_are_complete_however_they_are_cut(cuts: int) -> None:
+    scrubber = Scrubber(known(), messages_of(AMAZON, asked()), same_length=True)
+    for content in (b"{}", b"x" * 30_000, b"", b"last"):
+        event = amazon_message(content)
+        pieces = [scrubber.feed(event[at : at + cuts]) for at in range(0, len(event), cuts)]
+        assert b"".join(pieces) == event
+
+
+@pytest.mark.parametrize("kind", [GRPC, AMAZON])
+@pytest.mark.parametrize("size", range(1, len(VALUE)))
+def test_whoever_chooses_an_answers_type_and_first_bytes_cannot_have_a_value_cut_in_two(
+    kind: Headers, size: int
+) -> None:
+    head = amazon_message(b"x" * size)[:12] if kind is AMAZON else b"\0" + size.to_bytes(4, "big")
+    for request in (asked(b"text/plain"), asked(method="GET")):
+        scrubber = Scrubber(known(), messages_of(kind, request), same_length=True)
+        out = scrubber.feed(head + VALUE[:size]) + scrubber.feed(VALUE[size:]) + scrubber.flush()
+        assert out == head + HIDDEN[: len(VALUE)]

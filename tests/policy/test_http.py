@@ -70,6 +70,12 @@ def test_no_spelling_of_a_denied_path_gets_through(target: str) -> None:
     assert not allowed("GET", target, deny=("* api.example.com/admin/**",))
 
 
+@pytest.mark.parametrize("target", ["/admin", "/admin/", "/admin//", "/admin%2F", "/admin;/", "/admin/;x"])
+def test_a_final_slash_does_not_get_past_a_denied_path(target: str) -> None:
+    assert not allowed("GET", target, deny=("* api.example.com/admin",))
+    assert allowed("GET", "/admin/x", deny=("* api.example.com/admin",))
+
+
 def test_deny_beats_allow_and_names_its_rule() -> None:
     rules = HttpRules(["* api.example.com/**"], ["DELETE *.example.com/**"])
     denial = rules.denial("delete", API, 443, "/x?token=sekrit")

@@ -194,6 +194,7 @@ class Report:
         # As the tenant sent it: with placeholders. Scrubbed even so, for a value it may have got in another
         # way.
         self._method, self._url = request.method, secrets.scrub(request.url)
+        self._scrub = secrets.scrub
         self.body: Body = EMPTY
         self._done = False
 
@@ -229,7 +230,7 @@ class Report:
         if isinstance(problem, Denied):
             self._tell(Decision(False, problem.rule, problem.reason), status, size)
         elif problem is not None:
-            self._tell(Decision(True, "upstream", f"cut short: {problem}"), status, size)
+            self._tell(Decision(True, "upstream", self._scrub(f"cut short: {problem}")), status, size)
         else:
             self._tell(ALLOWED, status, size)
 

@@ -92,7 +92,7 @@ def safe_trailers(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
     return tuple(
         pair
         for pair in pairs
-        if (low := pair[0].lower()) not in _NOT_IN_TRAILERS and not low.startswith(_NOT_IN_TRAILERS_FROM)
+        if (low := pair[0].lower().replace(b"_", b"-")) not in _NOT_IN_TRAILERS and not low.startswith(_NOT_IN_TRAILERS_FROM)
     )
 
 
@@ -148,7 +148,8 @@ def readings(method: str, target: str, pairs: Iterable[Pair]) -> Iterator[tuple[
     """The method and target of a request in every way that a server may read them."""
     methods, targets = [method], [target]
     for name, value in pairs:
-        if (low := name.lower()) in _METHODS:
+        # Servers after CGI's fashion (WSGI, PHP) take `_` for `-`.
+        if (low := name.lower().replace(b"_", b"-")) in _METHODS:
             methods.append(value.decode("latin-1").strip())
         elif low in _TARGETS:
             targets.append(value.decode("latin-1").strip())

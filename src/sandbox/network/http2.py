@@ -29,6 +29,9 @@ WINDOW = 256 * 1024  # per stream
 CONNECTION_WINDOW = 1024 * 1024
 MAX_STREAMS = 100
 MAX_HEADERS = 64 * 1024
+# How much of what we sent is remembered to say it shorter. The other side may allow 4 GiB: all of it would be kept, and
+# searched for every field that is sent.
+MAX_TABLE = 4096
 
 _CONNECTION_FIELDS = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"host")
@@ -130,6 +133,8 @@ class Http2Side:
         """What `data` says. Raises ProtocolError, also for a frame too large: h2 would first wait for all of
         it."""
         events = self._h2.receive_data(data)
+        if self._h2.encoder.header_table_size > MAX_TABLE:
+            self._h2.encoder.header_table_size = MAX_TABLE
         waiting = self._h2.incoming_buffer._data
         if len(waiting) >= 3 and int.from_bytes(waiting[:3], "big") > self._h2.max_inbound_frame_size:
             self._h2.close_connection(ErrorCodes.FRAME_SIZE_ERROR)

@@ -122,7 +122,10 @@ class Http2Tenant(Http2Side):
         headers = Headers(pair for pair in pairs if not pair[0].startswith(b":"))
 
         async def inform(status: int, fields: list[Pair]) -> None:
-            self._h2.send_headers(stream_id, [(b":status", b"%d" % status), *http2_fields(fields)])
+            try:
+                self._h2.send_headers(stream_id, [(b":status", b"%d" % status), *http2_fields(fields)])
+            except h2.exceptions.ProtocolError:
+                return  # the tenant has just left this stream; upstream's connection carries others, too
             await self.flush()
 
         method, target = (

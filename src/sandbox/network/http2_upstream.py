@@ -108,8 +108,9 @@ class Http2Upstream(Http2Side):
                 await self.flush()
         except (OSError, h2.exceptions.ProtocolError) as failure:
             problem = UpstreamError(f"upstream's connection broke: {failure}")
-        self._fail(problem)
-        self._stream.close()
+        finally:  # whatever it was, nobody waits for an answer that nobody reads
+            self._fail(problem)
+            self._stream.close()
 
     async def _handle_event(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.ConnectionTerminated):
@@ -186,13 +187,13 @@ class _Answer:
 
     async def inform(self, pairs: list[Pair]) -> None:
         """An informational answer (100, 103)."""
-        status = next(int(value) for name, value in pairs if name == b":status")
+        status = _status(pairs, 100, 199)
         if self._request.inform is not None:
             await self._request.inform(status, [pair for pair in pairs if not pair[0].startswith(b":")])
 
     def begin(self, pairs: list[Pair], *, ended: bool) -> None:
         """The head is here."""
-        status = next(int(value) for name, value in pairs if name == b":status")
+        status = _status(pairs, 200, 999)
         self.body.length = declared_length(pairs)
         headers = Headers(pair for pair in pairs if not pair[0].startswith(b":"))
         if not self.head.done():
@@ -204,6 +205,15 @@ class _Answer:
         if not self.head.done():
             self.head.set_exception(problem)
             self.head.exception()  # whoever waits gets it; when nobody does, that is no news
+
+
+def _status(pairs: list[Pair], least: int, most: int) -> int:
+    """What :status says: h2 has checked that it is there, not that it is a number. Raises UpstreamError."""
+    text = next(value for name, value in pairs if name == b":status")
+    # 101 is HTTP/1.1's alone (RFC 9113, 8.6).
+    if len(text) != 3 or not text.isdigit() or not least <= int(text) <= most or text == b"101":
+        raise UpstreamError("its answer has no status that can be read")
+    return int(text)
 
 
 class _AnswerBody(Http2Body):

@@ -15,6 +15,7 @@ Held-back bytes are never released because time has passed: half a value would g
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from sandbox.errors import Denied
 from sandbox.network.bodies import Changed
@@ -24,7 +25,7 @@ from sandbox.network.spellings import instead
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.message import Headers, Pair
+    from sandbox.network.message import Headers, Pair, Request
     from sandbox.network.spellings import Values
 
 _PRINTABLE = bytes(range(0x20, 0x7F))
@@ -41,7 +42,7 @@ class Scrubber:
     def feed(self, data: bytes) -> bytes:
         """What can be passed on now."""
         self._held += data
-        cut = self._messages.end(self._held) if self._messages is not None else len(self._held.rstrip(_PRINTABLE))
+        cut = self._safe_end()
         longest = self._values.longest
         if len(self._held) - cut <= longest + max(longest, _BLOCK):
             return self._release(cut, cut)
@@ -49,6 +50,15 @@ class Scrubber:
         while cut and self._held[cut] & 0xC0 == 0x80 and self._held[cut - 1] & 0x80:
             cut -= 1  # never within a letter
         return self._release(cut, len(self._held))
+
+    def _safe_end(self) -> int:
+        """The end of what no value can lie across."""
+        if self._messages is not None:
+            try:
+                return self._messages.end(self._held)
+            except NotMessages:
+                self._messages = None
+        return len(self._held.rstrip(_PRINTABLE))
 
     def flush(self) -> bytes:
         """The rest, at the end."""
@@ -72,24 +82,37 @@ class Scrubber:
         return b"".join(out)
 
 
+class NotMessages(Exception):
+    """What claims to be made of messages is not."""
+
+
 class Messages:
-    """Where the messages of a content end, that say in their first `head` bytes how long they are."""
+    """Where the messages of a content end, that say in their first `head` bytes how long they are.
+
+    Whoever asks for an answer may have chosen its type and its first bytes as well (a file stored earlier). An end that
+    is believed for nothing but a number would then be a way to have a value cut in two, each half of it unknown to us.
+    """
 
     def __init__(self, head: int, size: Callable[[bytes], int]) -> None:
         self._head, self._size = head, size
         self._start, self._end = 0, -1  # of the message under way; its end when that is known
 
     def end(self, held: bytes) -> int:
-        """The end of the last message that is complete in `held`. Raises Denied for one that cannot be read."""
+        """The end of the last message that is complete in `held`. Raises Denied for one that cannot be read, and
+        NotMessages."""
         while True:
             if self._end < 0:
                 if len(held) - self._start < self._head:
                     break
                 self._end = self._start + self._size(held[self._start : self._start + self._head])
+            self._look(held)
             if self._end > len(held):
                 break
             self._start, self._end = self._end, -1
         return max(self._start, 0)
+
+    def _look(self, held: bytes) -> None:
+        """Raises NotMessages when the message under way is none."""
 
     def released(self, size: int) -> None:
         """So much of what was held has gone."""
@@ -98,14 +121,48 @@ class Messages:
             self._end -= size
 
 
-def messages_of(headers: Headers, *, readable: bool = True) -> Messages | None:
-    """How a content of this type is divided; None for lines and everything else. `readable`: its messages must be."""
-    kind = (headers.get("Content-Type") or "").partition(";")[0].strip().lower()
-    if kind.startswith(("application/grpc", "application/connect+")):
-        return Messages(5, _readable_grpc if readable else _grpc)
-    if kind == "application/vnd.amazon.eventstream":
-        return Messages(4, lambda head: max(4, int.from_bytes(head, "big")))
-    return None
+class AmazonMessages(Messages):
+    """Amazon's event stream: sums at the end of each head (12 bytes) and each message show that they are what they say.
+    Nobody who does not know a value can make a message that ends within it."""
+
+    def __init__(self) -> None:
+        super().__init__(12, self._sized)
+        self._sum, self._summed = 0, 0
+
+    def _sized(self, head: bytes) -> int:
+        size = int.from_bytes(head[:4], "big")
+        if size < 16 or crc32(head[:8]) != int.from_bytes(head[8:], "big"):
+            raise NotMessages
+        self._sum, self._summed = 0, self._start
+        return size
+
+    def _look(self, held: bytes) -> None:
+        content = min(self._end - 4, len(held))
+        if self._summed < 0 or content < 0:
+            raise NotMessages  # a part of it has gone unsummed, within a value
+        self._sum = crc32(held[self._summed : content], self._sum)
+        self._summed = max(self._summed, content)
+        if self._end <= len(held) and self._sum != int.from_bytes(held[self._end - 4 : self._end], "big"):
+            raise NotMessages
+
+    def released(self, size: int) -> None:
+        super().released(size)
+        self._summed -= size
+
+
+def messages_of(headers: Headers, request: Request, *, readable: bool = True) -> Messages | None:
+    """How a content of this type is divided, that answers `request`; None for lines and everything else. `readable`:
+    its messages must be."""
+    kind = _kind(headers)
+    for family in ("application/grpc", "application/connect+"):
+        # A call is always a POST of the same family; a server that answers those frames its messages itself.
+        if kind.startswith(family) and request.method == "POST" and _kind(request.headers).startswith(family):
+            return Messages(5, _readable_grpc if readable else _grpc)
+    return AmazonMessages() if kind == "application/vnd.amazon.eventstream" else None
+
+
+def _kind(headers: Headers) -> str:
+    return (headers.get("Content-Type") or "").partition(";")[0].strip().lower()
 
 
 def _readable_grpc(head: bytes) -> int:
@@ -124,11 +181,14 @@ def scrubbed_pairs(pairs: list[Pair], values: Values) -> list[Pair]:
     return [(name, values.scrubbed(value)) for name, value in pairs if not values.in_name(name)]
 
 
-def scrubbed_body(body: Body, values: Values, headers: Headers, *, same_length: bool, readable: bool) -> Body:
-    """`body` without values, in trailers neither. Raises Denied as it is read when it must be `readable` and is not."""
+def scrubbed_body(
+    body: Body, values: Values, headers: Headers, request: Request, *, same_length: bool, readable: bool
+) -> Body:
+    """`body`, which answers `request`, without values, in trailers neither. Raises Denied as it is read when it must be
+    `readable` and is not."""
     if body is EMPTY:
         return body
-    messages = messages_of(headers, readable=readable)
+    messages = messages_of(headers, request, readable=readable)
     # A message says how long it is, and so does a length that was promised.
     scrubber = Scrubber(values, messages, same_length=same_length or messages is not None)
 

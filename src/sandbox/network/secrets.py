@@ -214,7 +214,9 @@ class Secrets:
         body = decoded(response.headers, response.stream)
         # Others than the hosts of secrets have no reason to hold a value: what they promise of lengths is kept.
         kept = not confided and body.length is not None
-        response.stream = scrubbed_body(body, self.values, response.headers, same_length=kept, readable=confided)
+        response.stream = scrubbed_body(
+            body, self.values, response.headers, request, same_length=kept, readable=confided
+        )
         response.headers.remove("Content-Length")
         if response.stream.length is not None:
             response.headers.set("Content-Length", str(response.stream.length))

@@ -74,8 +74,10 @@ class HttpRules:
             as_sent, as_split, as_decoded = _readings(target)
         except ValueError as problem:
             return "network.http", f"{problem}, so no rule can be applied to it"
+        # Most servers take `/admin/` for `/admin`.
+        without_final_slash = as_decoded if as_decoded[-1] else as_decoded[:-1]
         for rule in denying:
-            if rule.covers(method, as_sent) or rule.covers(method, as_decoded):
+            if any(rule.covers(method, one) for one in (as_sent, as_decoded, without_final_slash)):
                 return f"network.http.deny: {rule.text}", f"{method} {host} {_shown(target)} is denied"
         # Whether an encoded slash is one, servers do not agree: what is allowed must be so in both readings.
         read = (as_sent,) if as_split == as_sent else (as_sent, as_split)
