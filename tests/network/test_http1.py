@@ -19,7 +19,8 @@ from sandbox.network.http1_rules import (
     refuse_no_request,
     refuse_other_host,
 )
-from sandbox.network.message import BadMessage
+from sandbox.network.http1_tenant import Http1Tenant
+from sandbox.network.message import BadMessage, Headers, Request, Response
 from tests.network.lab import Lab, secret
 
 MakeLab = Callable[..., Lab]
@@ -473,3 +474,34 @@ def test_what_connection_names_is_left_out(pairs: list[tuple[bytes, bytes]]) -> 
     assert not kept & {b"Connection", b"TE"}
     if (b"Connection", b"X") in pairs:
         assert b"X" not in kept
+
+
+def test_chunks_that_come_together_are_looked_into_together() -> None:
+    pieces: list[bytes] = []
+    trailers: list[tuple[bytes, bytes]] = []
+
+    class Tenant:
+        said = [b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1000]
+        said += [b"1\r\ny\r\n0\r\nX-Sum: 1\r\n\r\n"]
+        ended = False
+
+        async def read(self) -> bytes:
+            return self.said.pop(0) if self.said else b""
+
+        async def write(self, data: bytes) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+        abort = close
+
+    async def handle(request: Request) -> Response:
+        while piece := await request.stream.read():
+            pieces.append(piece)
+        trailers.extend(request.stream.trailers)
+        return Response(204, Headers())
+
+    asyncio.run(Http1Tenant(Tenant(), "https", "a.test", 443, handle).serve())
+    assert pieces == [b"x" * 1000, b"y"]
+    assert trailers == [(b"X-Sum", b"1")]

@@ -13,6 +13,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.connection import Connection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
 
+from sandbox.network.websocket import _gathered
 from tests.network.lab import PLACEHOLDER, VALUE, Lab, secret
 
 MakeLab = Callable[..., Lab]
@@ -86,6 +87,20 @@ def test_text_bytes_and_pings_pass_both_ways(make_lab: MakeLab) -> None:
     [report] = lab.reports
     assert (report["status"], report["decision"].allowed) == (101, True)
     assert report["sent"] > 100_000 < report["received"]
+
+
+def test_the_parts_of_a_message_that_come_together_are_looked_into_together() -> None:
+    def looked_into(frames: bytes) -> list[Any]:
+        side = Connection(ConnectionType.SERVER)
+        side.receive_data(frames)
+        return list(_gathered(side.events()))
+
+    first, further, last = b"\x01\x81\0\0\0\0a", b"\x00\x81\0\0\0\0b", b"\x80\x81\0\0\0\0c"
+    ping = b"\x89\x80\0\0\0\0"
+    assert looked_into(first + (further + ping) * 1000)[-1] == TextMessage("a" + 1000 * "b", message_finished=False)
+    whole, begun = looked_into(first + further + last + first)
+    assert (whole.data, whole.message_finished) == ("abc", True)
+    assert (begun.data, begun.message_finished) == ("a", False)
 
 
 def test_a_secret_goes_into_the_handshake_and_its_echo_is_turned_back(make_lab: MakeLab) -> None:

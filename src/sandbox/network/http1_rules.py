@@ -92,8 +92,13 @@ def safe_trailers(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
     return tuple(
         pair
         for pair in pairs
-        if (low := pair[0].lower().replace(b"_", b"-")) not in _NOT_IN_TRAILERS and not low.startswith(_NOT_IN_TRAILERS_FROM)
+        if (low := _dashed(pair[0])) not in _NOT_IN_TRAILERS and not low.startswith(_NOT_IN_TRAILERS_FROM)
     )
+
+
+def _dashed(name: bytes) -> bytes:
+    """A field's name as the most lenient servers read it: those after CGI's fashion (WSGI, PHP) take `_` for `-`."""
+    return name.lower().replace(b"_", b"-")
 
 
 def refuse_other_host(host: bytes, expected: str, port: int) -> None:
@@ -148,8 +153,7 @@ def readings(method: str, target: str, pairs: Iterable[Pair]) -> Iterator[tuple[
     """The method and target of a request in every way that a server may read them."""
     methods, targets = [method], [target]
     for name, value in pairs:
-        # Servers after CGI's fashion (WSGI, PHP) take `_` for `-`.
-        if (low := name.lower().replace(b"_", b"-")) in _METHODS:
+        if (low := _dashed(name)) in _METHODS:
             methods.append(value.decode("latin-1").strip())
         elif low in _TARGETS:
             targets.append(value.decode("latin-1").strip())

@@ -21,7 +21,9 @@ from sandbox.errors import Denied
 from sandbox.network.http1_upstream import UpstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
+
+    from wsproto.events import Event
 
     from sandbox.network.message import Request, Response
     from sandbox.network.secrets import MessageGuard
@@ -96,7 +98,7 @@ class Relay:
                 self.received += len(data)
             reading.receive_data(data)
             out = b""
-            for event in reading.events():
+            for event in _gathered(reading.events()):
                 if isinstance(event, CloseConnection | Ping | Pong):
                     event = self._control(event, outgoing)
                 if isinstance(event, CloseConnection):
@@ -131,6 +133,32 @@ class Relay:
             await self._tenant.write(self._inside.send(CloseConnection(POLICY_VIOLATION, reason)))
         except (OSError, LocalProtocolError):
             pass
+
+
+def _gathered(events: Iterable[Event]) -> Iterator[Event]:
+    """`events` with the parts of a message that are here made one: looking into each of a thousand frames of one byte
+    would take as long as looking into a thousand long ones. Control frames may overtake an unfinished message."""
+    parts: list[TextMessage | BytesMessage] = []
+    for event in events:
+        if not isinstance(event, TextMessage | BytesMessage):
+            yield event
+            continue
+        parts.append(event)
+        if event.message_finished:
+            yield _joined(parts)
+            parts = []
+    if parts:
+        yield _joined(parts)
+
+
+def _joined(parts: list[TextMessage | BytesMessage]) -> TextMessage | BytesMessage:
+    last = parts[-1]
+    if len(parts) == 1:
+        return last
+    ends = {"frame_finished": last.frame_finished, "message_finished": last.message_finished}
+    if isinstance(last, TextMessage):  # as all of them are, then
+        return TextMessage("".join(str(one.data) for one in parts), **ends)
+    return BytesMessage(b"".join(one.data for one in parts if isinstance(one, BytesMessage)), **ends)
 
 
 def _changed(event: TextMessage | BytesMessage, change: Change) -> TextMessage | BytesMessage:
