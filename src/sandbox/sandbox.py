@@ -7,7 +7,7 @@ import os
 import sys
 from _weakref import ref  # `weakref` itself takes half a millisecond to import
 from functools import partial
-from threading import Lock
+from threading import Event, Lock, get_ident
 
 from sandbox.audit import access
 from sandbox.audit.record import Record
@@ -73,6 +73,8 @@ class Sandbox(Commands, Files):
         self._events = Events()
         self._lock = Lock()
         self._closed = False
+        self._closer = 0  # the thread that closes
+        self._gone = Event()  # nothing is left
         self._owner = os.getpid()
         # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
         # must be collected at once, not when the collector next looks for cycles.
@@ -329,16 +331,25 @@ class Sandbox(Commands, Files):
     def close(self) -> None:
         """Ends every tenant and gives everything back. Idempotent; returns when nothing is left."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        atexit.unregister(self._at_exit)
+            first, self._closed = not self._closed, True
+            if first:
+                self._closer = get_ident()
         if os.getpid() != self._owner:
+            atexit.unregister(self._at_exit)
             return  # a fork's copy: the sandbox is not its to end
-        self._take_down()
-        self._tell_made()
-        self._lifecycle("stopped")
-        self.record.close()
+        if not first:
+            # Somebody else closes (`sandbox kill`): a process that ended now would end that half-way.
+            if self._closer not in (0, get_ident()):
+                self._gone.wait()
+            return
+        try:
+            atexit.unregister(self._at_exit)
+            self._take_down()
+            self._tell_made()
+            self._lifecycle("stopped")
+            self.record.close()
+        finally:
+            self._gone.set()
 
     def _tell_made(self) -> None:
         """What programs on the host act on and was made meanwhile: to be looked at before they do."""
