@@ -15,6 +15,7 @@ from sandbox.commands import Commands
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
+from sandbox.engines.etc import ignore
 from sandbox.engines.layout import layout, project_root, without_walls, writable_trees
 from sandbox.engines.looking import secret_files
 from sandbox.engines.stand_ins import StandIns
@@ -131,6 +132,8 @@ class Sandbox(Commands, Files):
             self._plan = layout(self.config, self.id, os.environ, self._repositories, shown, hiding)
         else:
             self._plan = without_walls(self.config, self.id, os.environ)
+        if self._stand_ins is not None:
+            ignore(self._plan, self._stand_ins.names())
         self._plan.pids = default_pids(self.config)
         self._register()
         if self._mounts is not None:

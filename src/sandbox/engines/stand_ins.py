@@ -1,7 +1,8 @@
 """What programs on the host act on must not be *made* from inside either, where it does not exist yet.
 
 Only what exists can be frozen. In a git repository, which people open in editors, directories (`.vscode`, `.claude`, …)
-therefore are made, empty, for as long as the sandbox lives: git does not see them, and they go with it. An empty file
+therefore are made, empty, for as long as the sandbox lives: git does not see them (`git clean -d` would, and is told to
+ignore them), and they go with it. An empty file
 in their place would be seen, and committed; so files (`.mcp.json`, …), and everything in a directory that is no
 repository, are only looked for at the end, and told.
 
@@ -31,6 +32,7 @@ class StandIns:
     def __init__(self, root: str) -> None:
         """Makes those that are missing. Where that is not possible a tenant cannot make them either."""
         self._made: list[str] = []
+        self._root = root
         self._lock, self._number = -1, os.stat(root).st_ino
         try:
             os.makedirs(home(), 0o700, exist_ok=True)
@@ -53,6 +55,10 @@ class StandIns:
             self._made.append(path)
         looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES))
         self._absent = [path for path in looked_for if not os.path.lexists(path)]
+
+    def names(self) -> list[str]:
+        """Those in the project's own directory."""
+        return [os.path.basename(path) for path in self._made if os.path.dirname(path) == self._root]
 
     def remove(self) -> None:
         """Takes away what was made here and is still empty. Idempotent."""
