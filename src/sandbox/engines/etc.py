@@ -102,7 +102,8 @@ def ignore(plan: Plan, names: list[str]) -> None:
         return
     only_there = os.fsencode(f'[includeIf "gitdir:{quoted}"]\n\tpath = /etc/gitconfig.project\n')
     plan.files = [
-        (name, mode, content + only_there if name == "/etc/gitconfig" else content) for name, mode, content in plan.files
+        (name, mode, content + only_there) if name == "/etc/gitconfig" else (name, mode, content)
+        for name, mode, content in plan.files
     ]
     plan.files.append(("/etc/gitconfig.project", 0o644, b"[core]\n\texcludesFile = /etc/gitignore\n"))
     plan.files.append(("/etc/gitignore", 0o644, _lines([f"/{name}/" for name in names])))
