@@ -49,6 +49,15 @@ def risky(layer: str, root: str, paths: Iterable[str]) -> set[str]:
     }
 
 
+def is_object(root: str, path: str) -> bool:
+    """Whether a path of the project is in the store of objects of a repository that the host has."""
+    parts = path.split("/")
+    return any(
+        one == "objects" and at < len(parts) - 1 and is_repository("/".join((root, *parts[:at])))
+        for at, one in enumerate(parts)
+    )
+
+
 class _Merged:
     def __init__(self, layer: str, root: str) -> None:
         self._layer = layer
