@@ -379,8 +379,8 @@ def test_git_commit_inside_finds_the_persons_name_and_nothing_else(
             == "P p@work.example\n"
         )
         listed = sandbox.exec("git config --list --system").stdout.splitlines()
-        own = [line for line in listed if "gitconfig.project" not in line]  # that one is the sandbox's
-        assert own == ["user.name=P", "user.email=p@work.example"]
+        of_theirs = [line for line in listed if "gitconfig.project" not in line]  # that one is the sandbox's
+        assert of_theirs == ["user.name=P", "user.email=p@work.example"]
 
 
 @pytest.mark.parametrize("place", ["tree", "project/part"])
