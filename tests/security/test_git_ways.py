@@ -306,6 +306,20 @@ def test_a_sparse_or_shared_repository_of_a_tenants_stays_as_it_is(
     assert sandbox.undone == []
 
 
+def test_a_person_can_make_a_checkout_sparse_while_a_sandbox_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    person.does("mkdir in out; touch in/f out/f; git add .; git commit -qm more; git config extensions.worktreeConfig true")
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        sandbox.vigil.watching.wait()
+        person.does("git sparse-checkout set in")
+    assert sandbox.undone == []
+    person.does("git checkout main")
+    assert "sparseCheckout = true" in (person.project / ".git" / "config.worktree").read_text()
+    assert not (person.project / "out").exists()
+
+
 def test_a_tenant_can_stash_and_clean_away_what_is_not_tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     person = Person(tmp_path / 'odd [n*me] "', monkeypatch, Way("", ""))
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:

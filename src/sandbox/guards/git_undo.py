@@ -199,13 +199,15 @@ class Neutralise:
                 os.close(below)
 
     def aside(self, path: str) -> None:
-        """Puts away whatever is at a path where nothing may be."""
+        """Puts away whatever is at a path where nothing may be, but for settings that are harmless."""
         try:
             place = open_in_place(os.path.dirname(path))
         except OSError:
             return
         try:
-            if os.path.lexists(f"/proc/self/fd/{place}/{os.path.basename(path)}"):
+            if os.path.basename(path) == "config.worktree":  # of `git sparse-checkout`, perhaps on the host
+                self._config(place, os.path.dirname(path), "config.worktree")
+            elif os.path.lexists(f"/proc/self/fd/{place}/{os.path.basename(path)}"):
                 self._aside(place, os.path.dirname(path), os.path.basename(path))
         finally:
             os.close(place)
