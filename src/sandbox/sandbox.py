@@ -7,7 +7,7 @@ import os
 import sys
 from _weakref import ref  # `weakref` itself takes half a millisecond to import
 from functools import partial
-from threading import Event, Lock, get_ident
+from threading import Event, Lock, current_thread, get_ident, main_thread
 
 from sandbox.audit import access
 from sandbox.audit.record import Record
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from sandbox.vfs.workspace import Applied, Workspace
 
     Asked = Config | Mapping[str, Any] | None
+
+PATIENCE = 10.0  # seconds that a thread waits for another one's close()
 
 
 class Sandbox(Commands, Files):
@@ -349,7 +351,8 @@ class Sandbox(Commands, Files):
         if not first:
             # Somebody else closes (`sandbox kill`): a process that ended now would end that half-way.
             if self._closer not in (0, get_ident()):
-                self._gone.wait()
+                # Another thread than the main one may be a handler's, which the end itself waits for.
+                self._gone.wait(None if current_thread() is main_thread() else PATIENCE)
             return
         try:
             atexit.unregister(self._at_exit)
