@@ -78,6 +78,7 @@ def claude(project: Path) -> Claude:
 
 def test_a_command_runs_behind_the_walls_with_its_directory_streams_and_status(claude: Claude, project: Path) -> None:
     (project / ".env").write_text("SECRET=1")
+    claude.event("session-end")  # the next command starts a sandbox that finds the file there
     (project / "sub").mkdir()
     claude.cwd = project / "sub"
     done = claude.bash("pwd; cat; echo it\\'s >&2; cat ../.env; exit 7", input="typed")
