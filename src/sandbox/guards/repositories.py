@@ -15,7 +15,6 @@ import time
 
 from sandbox.config.patterns import fold
 from sandbox.guards.git_directories import beneath, is_repository
-from sandbox.guards.git_index import indexes
 from sandbox.guards.git_marker import Baseline, Marker, all_markers, identity, markers_of
 
 TYPE_CHECKING = False
@@ -266,6 +265,8 @@ def restore(known: Baseline, undo: Callable[[], Neutralise], since: int) -> None
     for path in known.trusted.absent:
         if os.path.lexists(path):
             undo().aside(path)
+    if known.repositories:
+        from sandbox.guards.git_index import indexes
     for directory in known.repositories:
         if any(os.path.lexists(f"{directory}/{name}") for name in UNDER_WAY):
             undo().rebase(directory, known.trusted.commands)
