@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import lru_cache
 
 from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, split
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
 CONFIGS = ("config", "config.worktree")
 READ = (*CONFIGS, "commondir", "hooks")  # in a repository's directory: settings and programs
+SMALL = 1 << 14
 DEEP = 10  # as git: files that include files
 TODO = "rebase-merge/git-rebase-todo"
+OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  # of what is under way
 
 
 class Trusted:
@@ -68,9 +71,12 @@ def read_config(path: str) -> list[Entry] | None:
     """The settings in a file; None where git could not read it either, or there is none."""
     data = content(path, MOST + 1)
     try:
-        return None if data is None else parse(data)
+        return None if data is None else (_parsed if len(data) <= SMALL else parse)(data)
     except Unreadable:
         return None
+
+
+_parsed = lru_cache(16)(parse)  # the person's own file is read at every start, and is the same at most of them
 
 
 def first_line(path: str) -> str:
@@ -258,3 +264,14 @@ def commands_in(repository: str) -> list[str]:
 def is_command(line: str) -> bool:
     """Whether a line of a rebase's list runs a command."""
     return line.lstrip(" \t").split(" ")[0].split("\t")[0] in ("exec", "x")
+
+
+def runs_a_path(options: str) -> bool:
+    """Whether one of OPTIONS names a strategy `x/y`: git looks for `git-merge-x/y` in the work tree, and runs it."""
+    data = content(options)
+    if data is None or not options.endswith("/opts"):
+        return b"/" in (data or b"")
+    try:
+        return any("/" in (value or "") for name, value in parse(data) if name == "options.strategy")
+    except Unreadable:
+        return True
