@@ -258,6 +258,7 @@ AMBIGUOUS = {
     "two lengths in one": b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 4, 5\r\n\r\nabcd",
     "a length that is none": b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: +4\r\n\r\nabcd",
     "an unknown coding": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "a coding that CGI reads": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer_Encoding: chunked\r\n\r\n0\r\n\r\n",
     "chunks in 1.0": b"POST / HTTP/1.0\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "two hosts": b"GET / HTTP/1.1\r\n" + HOST + HOST + b"\r\n",
     "another host": b"GET / HTTP/1.1\r\nHost: other.example.com\r\n\r\n",

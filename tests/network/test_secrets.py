@@ -514,6 +514,13 @@ def test_a_secret_that_cannot_be_used_says_why_and_never_what_it_holds(fields: d
     assert VALUE not in str(caught.value)
 
 
+@pytest.mark.parametrize("placeholder", ["sk-live-key", "before-sk-live-key", "live-key"])
+def test_a_placeholder_that_tells_of_a_value_is_refused(placeholder: str) -> None:
+    fields = Secret(value="sk-live-key", hosts=["api.example.com"], placeholder=placeholder)
+    with pytest.raises(ConfigError, match="it is shown inside"):
+        Secrets({"KEY": fields}, {})
+
+
 def test_nothing_that_can_be_printed_shows_a_value() -> None:
     secrets = Secrets(one(value=VALUE), {"KEY": PLACEHOLDER})
     shown = repr(secrets) + repr(secrets._credentials) + secrets.scrub(f"x {VALUE} y")

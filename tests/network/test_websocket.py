@@ -103,6 +103,17 @@ def test_the_parts_of_a_message_that_come_together_are_looked_into_together() ->
     assert (begun.data, begun.message_finished) == ("a", False)
 
 
+def test_no_value_goes_where_the_handshake_is_answered_with_its_hash(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}})
+    lab.say(
+        f"GET / HTTP/1.1\r\nHost: {API}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX: {PLACEHOLDER}\r\n"
+        f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {PLACEHOLDER}\r\n\r\n".encode(),
+        once=True,
+    )
+    fields = dict(lab.origins[API].seen[0]["headers"])
+    assert (fields["x"], fields["sec-websocket-key"]) == (VALUE, PLACEHOLDER)
+
+
 def test_a_secret_goes_into_the_handshake_and_its_echo_is_turned_back(make_lab: MakeLab) -> None:
     lab = make_lab({"secrets": {"KEY": secret()}})
     heard: list[bytes] = []

@@ -51,6 +51,8 @@ def refuse_ambiguous_head(head: bytes) -> None:
         raise BadMessage("a bare line end, a folded line or a NUL in the head")
     # Counted here because h11 makes one of two equal lengths; others take the first, or the last.
     fields = head.lower()
+    if b"\r\ntransfer_encoding:" in fields or b"\r\ncontent_length:" in fields:
+        raise BadMessage("a length in a field that some servers read and others do not")
     if fields.count(b"\r\nhost:") > 1:
         raise BadMessage("more than one Host")
     codings = fields.count(b"\r\ntransfer-encoding:")

@@ -12,7 +12,7 @@ import binascii
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from sandbox.errors import Denied
+from sandbox.errors import ConfigError, Denied
 from sandbox.network.bodies import Finder, Guarded, Replacer, content_encodings, decoded, decompressor, unescaped
 from sandbox.network.filling import filled, written_in_message
 from sandbox.network.message import EMPTY
@@ -83,6 +83,9 @@ class Secrets:
         ]
         for one in credentials:
             check_placeholder(one.placeholder.decode(), f"{RULE}.{one.name}.placeholder")
+            if any(other.value in one.placeholder or one.placeholder in other.value for other in credentials):
+                path = f"{RULE}.{one.name}.placeholder"
+                raise ConfigError("must not hold a secret's value, or be a part of one: it is shown inside", path=path)
         self._past += [one.hosts for one in self._credentials]
         self._credentials = credentials
         for one in credentials:
@@ -334,6 +337,8 @@ def _word_in(data: bytes, words: Iterable[bytes]) -> bytes | None:
 def _filled(pair: Pair, one: Credential) -> Pair:
     """A header field with the value in the placeholder's place; inside Basic credentials too."""
     name, value = pair
+    if name.lower() == b"sec-websocket-key":
+        return pair  # every server of WebSockets answers with its hash: a way to try out guesses
     scheme, plain = _basic(value)
     if one.placeholder in plain:
         return name, scheme + b" " + base64.b64encode(plain.replace(one.placeholder, one.value))
