@@ -311,9 +311,10 @@ def test_what_was_typed_before_the_walls_stood_is_not_lost(tmp_path: Path) -> No
 
 
 def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
+    run = "from sandbox.cli.main import main; main(['run', '--', 'true'])"
     for _ in range(2):  # a user's very first run makes the authority that all others use
         done = subprocess.run(
-            [sys.executable, "-X", "importtime", "-c", "from sandbox.cli.main import main; main(['run', '--', 'true'])"],
+            [sys.executable, "-X", "importtime", "-c", run],
             cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True,
         )  # fmt: skip
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}

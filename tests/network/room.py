@@ -64,7 +64,8 @@ class Walled:
         self.heard = Heard()
         self.names = dict(names)
         self.asked: list[str] = []
-        self.sandbox = Sandbox({"network": dict(network), "filesystem": dict(filesystem or {})}, resolve=self._resolve, **more)
+        config = {"network": dict(network), "filesystem": dict(filesystem or {})}
+        self.sandbox = Sandbox(config, resolve=self._resolve, **more)
         self.watch = self.sandbox._watch
         self.sandbox.on_event(self.heard.emit)
         write = self.watch.record
