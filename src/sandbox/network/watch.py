@@ -111,6 +111,8 @@ class Watch:
         from sandbox.network.authority import current
 
         self._generation = current()
+        if self._may_intercept():
+            self.interception()  # secrets and scripts are read before a tenant exists, and their mistakes told at once
         if self._generation is None:
             return self._furnish_own(plan)
         for source, target in self._generation.files():
