@@ -11,8 +11,8 @@ its start. Making an authority and a bundle takes tenths of a second; so they ar
 
 A generation never changes. When the system's certificates did, or it grows old, the next sandbox makes another; those
 that run keep theirs. A home that several machines or containers share has one for each kind of them. Only sandboxes
-trust this authority, and their traffic ends at the gate: its key opens nothing else. Light to import: a start that finds
-everything in order does a few `stat`s.
+trust this authority, and their traffic ends at the gate: its key opens nothing else. Light to import: a start that
+finds everything in order does a few `stat`s.
 """
 
 from __future__ import annotations
