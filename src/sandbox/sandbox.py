@@ -7,7 +7,7 @@ import os
 import sys
 from _weakref import ref  # `weakref` itself takes half a millisecond to import
 from functools import partial
-from threading import Lock
+from threading import Event, Lock, current_thread, get_ident, main_thread
 
 from sandbox.audit import access
 from sandbox.audit.record import Record
@@ -15,6 +15,7 @@ from sandbox.commands import Commands
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
+from sandbox.engines.etc import ignore
 from sandbox.engines.layout import layout, project_root, without_walls, writable_trees
 from sandbox.engines.looking import secret_files
 from sandbox.engines.stand_ins import StandIns
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
     Asked = Config | Mapping[str, Any] | None
 
+PATIENCE = 10.0  # seconds that a thread waits for another one's close()
+
 
 class Sandbox(Commands, Files):
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process."""
@@ -73,6 +76,8 @@ class Sandbox(Commands, Files):
         self._events = Events()
         self._lock = Lock()
         self._closed = False
+        self._closer = 0  # the thread that closes
+        self._gone = Event()  # nothing is left
         self._owner = os.getpid()
         # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
         # must be collected at once, not when the collector next looks for cycles.
@@ -130,6 +135,8 @@ class Sandbox(Commands, Files):
             self._plan = layout(self.config, self.id, os.environ, self._repositories, shown, hiding)
         else:
             self._plan = without_walls(self.config, self.id, os.environ)
+        if self._stand_ins is not None:
+            ignore(self._plan, self._stand_ins.names())
         self._plan.pids = default_pids(self.config)
         self._register()
         if self._mounts is not None:
@@ -335,16 +342,26 @@ class Sandbox(Commands, Files):
     def close(self) -> None:
         """Ends every tenant and gives everything back. Idempotent; returns when nothing is left."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        atexit.unregister(self._at_exit)
+            first, self._closed = not self._closed, True
+            if first:
+                self._closer = get_ident()
         if os.getpid() != self._owner:
+            atexit.unregister(self._at_exit)
             return  # a fork's copy: the sandbox is not its to end
-        self._take_down()
-        self._tell_made()
-        self._lifecycle("stopped")
-        self.record.close()
+        if not first:
+            # Somebody else closes (`sandbox kill`): a process that ended now would end that half-way.
+            if self._closer not in (0, get_ident()):
+                # Another thread than the main one may be a handler's, which the end itself waits for.
+                self._gone.wait(None if current_thread() is main_thread() else PATIENCE)
+            return
+        try:
+            atexit.unregister(self._at_exit)
+            self._take_down()
+            self._tell_made()
+            self._lifecycle("stopped")
+            self.record.close()
+        finally:
+            self._gone.set()
 
     def _tell_made(self) -> None:
         """What programs on the host act on and was made meanwhile: to be looked at before they do."""

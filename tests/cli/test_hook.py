@@ -78,6 +78,7 @@ def claude(project: Path) -> Claude:
 
 def test_a_command_runs_behind_the_walls_with_its_directory_streams_and_status(claude: Claude, project: Path) -> None:
     (project / ".env").write_text("SECRET=1")
+    claude.event("session-end")  # the next command starts a sandbox that finds the file there
     (project / "sub").mkdir()
     claude.cwd = project / "sub"
     done = claude.bash("pwd; cat; echo it\\'s >&2; cat ../.env; exit 7", input="typed")
@@ -235,6 +236,11 @@ def test_another_shell_tool_is_refused(claude: Claude) -> None:
     ("tool", "given"),
     [
         ("Write", {"file_path": ".git/hooks/pre-commit"}),
+        ("Write", {"file_path": "../.git/rebase-merge/git-rebase-todo"}),
+        ("Write", {"file_path": ".git", "content": "gitdir: x"}),
+        ("Write", {"file_path": "bare/config"}),
+        ("Write", {"file_path": "bare/hooks/post-checkout"}),
+        ("Write", {"file_path": "parts/HEAD"}),
         ("Write", {"file_path": ".claude/settings.json"}),
         ("Edit", {"file_path": "/etc/passwd"}),
         ("Read", {"file_path": "~/.ssh/id_rsa"}),
@@ -263,6 +269,9 @@ def test_another_shell_tool_is_refused(claude: Claude) -> None:
 )
 def test_a_file_tool_is_refused(project: Path, tool: str, given: dict[str, object]) -> None:
     (project / "sub").mkdir()
+    (project / "sub" / "bare").mkdir()
+    (project / "sub" / "bare" / "HEAD").write_text("ref: refs/heads/main")
+    (project / "sub" / "parts" / "refs").mkdir(parents=True)
     (project / "config").mkdir()
     (project / "config" / "prod.txt").write_text("x")
     (project / ".env").write_text("SECRET=1")
@@ -286,7 +295,12 @@ def test_a_file_tool_is_refused(project: Path, tool: str, given: dict[str, objec
         ("TodoWrite", {"todos": [{"content": "look at .env"}]}),
         ("mcp__github__search", {"query": "how to read .env"}),
         ("mcp__files__read", {"path": "x.py"}),
-        ("WebSearch", {"query": "x"}),
+        ("WebSearch", {"query": "../.env"}),
+        ("Write", {"file_path": "config", "content": "x"}),
+        ("Write", {"file_path": "hooks/use-theme.ts", "content": "x"}),
+        ("Write", {"file_path": "../.git/info/exclude", "content": "x"}),
+        ("Write", {"file_path": "../.github/workflows/x.yml", "content": "x"}),
+        ("Write", {"file_path": "../.gitignore", "content": "x"}),
     ],
 )
 def test_for_other_calls_the_agents_own_question_stays(project: Path, tool: str, given: dict[str, object]) -> None:

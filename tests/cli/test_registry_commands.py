@@ -122,6 +122,20 @@ def test_kill_ends_it_and_everything_in_it(cli: Command, detached: str) -> None:
     assert "not running" in again.stderr
 
 
+def test_kill_leaves_the_project_as_an_end_of_its_own_would(cli: Command) -> None:
+    subprocess.run(["git", "init", "-q"], check=True)
+    plant = "mkdir .git/rebase-merge; echo exec id > .git/rebase-merge/git-rebase-todo; echo; exec sleep 1000"
+    id = cli("run", "--detach", "--", "sh", "-c", plant).stdout.strip()
+    log = subprocess.Popen([*program(), "logs", "--follow", id], stdout=subprocess.PIPE)
+    assert log.stdout is not None
+    log.stdout.readline()
+    cli("kill", id)
+    log.communicate()
+    assert "exec" not in Path(".git/rebase-merge/git-rebase-todo").read_text()
+    assert os.listdir() == [".git"]  # no empty `.vscode` stays behind
+    assert "stopped" in cli("log", "--sandbox", id).stdout
+
+
 def test_kill_all_ends_all(cli: Command, detached: str) -> None:
     second = cli("run", "-d", "--", "sleep", "1000").stdout.strip()
     assert sorted(cli("kill", "--all").stdout.split()) == sorted([detached, second])

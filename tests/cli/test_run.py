@@ -299,6 +299,7 @@ def test_a_person_at_a_terminal_gets_a_terminal(tmp_path: Path) -> None:
 
 
 def test_a_person_whose_home_is_the_project_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".profile").touch()
     with Person("run", "true", cwd=tmp_path, HOME=str(tmp_path)) as person:
         assert person.sees("your home directory is the project")
         assert person.status() == 0

@@ -23,6 +23,15 @@ NEW = "git init -q lib && cd lib && git commit -q --allow-empty -m x && cd .. &&
 GITLINK = "git add lib 2>/dev/null;"
 CONFIG = "cat >> lib/.git/config"
 
+STRATEGY = "mkdir git-merge-x; printf '#!/bin/sh\\n$RAN\\n' > git-merge-x/run; chmod +x git-merge-x/run;"
+# git refuses the name; the file can be written without git.
+HOOK_IN_INDEX = r"""mkdir -p +git/hooks; printf '#!/bin/sh\n$RAN\n' > +git/hooks/pre-commit; chmod +x +git/hooks/pre-commit
+git add +git; git update-index --index-version VERSION; rm -r +git; python3 -c '
+import hashlib
+data = open(".git/index", "rb").read()[:-20].partition(b"TREE")[0].replace(b"+git/", b".git/")
+open(".git/index", "wb").write(data + hashlib.sha1(data).digest())'
+"""
+
 
 @dataclass
 class Way:
@@ -114,6 +123,22 @@ WAYS = [
         "git rev-parse HEAD | tee .git/rebase-merge/onto > .git/rebase-merge/orig-head; : > .git/rebase-merge/interactive;"
         "echo 1 > .git/rebase-merge/msgnum; echo 1 > .git/rebase-merge/end; : > .git/rebase-merge/done;"
         "printf 'exec $RAN\\n' > .git/rebase-merge/git-rebase-todo", after="git rebase --continue"),
+    Way("a rebase's strategy", STRATEGY + "git checkout -q -b f; echo f > f; git add f; git commit -qm f; git checkout -q main;"
+        "git commit -q --allow-empty -m o; git checkout -q f; GIT_SEQUENCE_EDITOR='sed -i 1ibreak' git rebase -i main;"
+        "echo x/run > .git/rebase-merge/strategy", after="git rebase --continue"),
+    Way("a cherry-pick's strategy", STRATEGY + "git checkout -q -b f; echo f > f; git add f; git commit -qm f; git checkout -q main;"
+        "git commit -q --allow-empty -m o; mkdir .git/sequencer; git rev-parse HEAD > .git/sequencer/head;"
+        "git log -1 --format='pick %H f%npick %H f' f > .git/sequencer/todo; printf '[options]\\n\\tstrategy = x/run\\n' > .git/sequencer/opts",
+        after="git cherry-pick --continue"),
+    *(
+        Way(f"an index that names a hook{name}", f"{there} {HOOK_IN_INDEX.replace('VERSION', version)}",
+            after=f"{there} git restore .; git commit -q --allow-empty -m x")
+        for name, there, version in (
+            ("", "", "2"),
+            (", in names cut short", "", "4"),
+            (", of a tenant's own", f"{NEW.removesuffix('&&')}; cd lib;", "2"),
+        )
+    ),
     # Over two runs
     Way("made complete later", f"{NEW} printf '[core]\\n\\tfsmonitor=$RAN;false\\n' >> lib/.git/config; {GITLINK}"
         "mv lib/.git/HEAD lib/.git/H\n---\nmv lib/.git/H lib/.git/HEAD"),
@@ -168,7 +193,7 @@ class Person:
 
     def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
         self.project, self.mark, self.home = place / "project", place / "ran", place / "person"
-        self.home.mkdir()
+        self.home.mkdir(parents=True)
         self.program = place / "leave-mark"
         self.program.write_text(f"#!/bin/sh\ntouch {self.mark}\n")
         self.program.chmod(0o755)
@@ -240,6 +265,21 @@ def test_apply_carries_nothing_over_that_git_would_run(way: Way, person: Person)
     assert done.refused or "busy" in refused or "Read-only" in refused
 
 
+def test_apply_loses_no_commit_of_a_branch_made_on_the_host_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    person.does("git checkout -qb old; echo b > b; git add b; git commit -qm precious; git checkout -q main; git gc -q")
+    with Sandbox({"filesystem": {"root": str(person.project), "overlay": True}}) as sandbox:
+        sandbox.exec("git branch -D old; git reflog expire --expire=now --all; git gc -q --prune=now")
+    person.does("git branch kept old")
+    assert sandbox.apply().refused == []
+    assert sandbox.changes() == []
+    shown = subprocess.run(["git", "show", "kept:b"], cwd=person.project, capture_output=True, text=True, check=False)
+    assert shown.stdout == "b\n"
+    subprocess.run(["git", "fsck"], cwd=person.project, check=True)
+
+
 # -- what people and tenants do with git works on
 
 
@@ -253,6 +293,44 @@ def test_a_tenants_clone_is_whole_and_stays_as_it_is(tmp_path: Path, monkeypatch
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
         assert sandbox.exec("git -C copy log -1 && git -C tree status && git -C second status").exit_code == 0
     assert sandbox.undone == []
+
+
+def test_a_sparse_or_shared_repository_of_a_tenants_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        sparse = "git clone -q --sparse . copy && cd copy && git sparse-checkout set x && git sparse-checkout disable"
+        assert sandbox.exec(sparse).exit_code == 0
+        sandbox.exec("git init -q --bare shared.git && git -C shared.git config receive.denyNonFastforwards true")
+    assert sandbox.undone == []
+
+
+def test_a_person_can_make_a_checkout_sparse_while_a_sandbox_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    person.does("mkdir in out; touch in/f out/f; git add .; git commit -qm more; git config extensions.worktreeConfig true")
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        sandbox.vigil.watching.wait()
+        person.does("git sparse-checkout set in")
+    assert sandbox.undone == []
+    person.does("git checkout main")
+    assert "sparseCheckout = true" in (person.project / ".git" / "config.worktree").read_text()
+    assert not (person.project / "out").exists()
+
+
+def test_a_tenant_can_stash_and_clean_away_what_is_not_tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path / 'odd [n*me] "', monkeypatch, Way("", ""))
+    with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
+        done = sandbox.exec("echo b > file; echo new > new; git stash -u && git status --short")
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert sandbox.exec("git stash pop && cat file new").stdout.endswith("b\nnew\n")
+        done = sandbox.exec("git clean -fd")
+        assert (done.exit_code, done.stderr, done.stdout) == (0, "", "Removing new\n")
+        # A clone may have directories of these names, and is another repository.
+        added = sandbox.exec("git clone -q . copy; mkdir copy/.vscode; touch copy/.vscode/x; git -C copy add -v .")
+        assert added.stdout == "add '.vscode/x'\n"
 
 
 def test_what_is_harmless_stays_and_the_rest_is_kept_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +392,9 @@ def test_git_commit_inside_finds_the_persons_name_and_nothing_else(
             sandbox.exec("git commit -q --allow-empty -m x && git log -1 --format='%an %ae'").stdout
             == "P p@work.example\n"
         )
-        assert sandbox.exec("git config --list --system").stdout == "user.name=P\nuser.email=p@work.example\n"
+        listed = sandbox.exec("git config --list --system").stdout.splitlines()
+        of_theirs = [line for line in listed if "gitconfig.project" not in line]  # that one is the sandbox's
+        assert of_theirs == ["user.name=P", "user.email=p@work.example"]
 
 
 @pytest.mark.parametrize("place", ["tree", "project/part"])

@@ -325,3 +325,14 @@ def test_names_from_a_project_do_not_speak_to_the_terminal(project: Path, words:
     )
     said = done.stdout + done.stderr
     assert not any(sign in said for sign in (b"\x1b", b"\x07", b"\x9b", b"Traceback"))
+
+
+def test_settings_that_a_tenant_makes_in_a_home_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = tmp_path / "person"
+    (person / ".config").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(person))
+    monkeypatch.setenv("SANDBOX_HOME", str(person / ".sandbox"))
+    with Sandbox({"filesystem": {"root": str(person)}}) as sandbox:
+        sandbox.exec("echo x > .inputrc; mkdir .kde .vscode; echo x > .profile; echo x > .gitignore; echo x > ordinary")
+    told = {os.path.basename(path) for path in sandbox.made}
+    assert told == {".inputrc", ".kde", ".profile", ".vscode"}

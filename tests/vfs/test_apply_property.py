@@ -12,7 +12,7 @@ from types import FrameType
 
 import hypothesis
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from sandbox import Sandbox
@@ -29,7 +29,9 @@ step = st.tuples(
     st.integers(0, 9),
 )
 many = st.lists(st.lists(step, min_size=1, max_size=10), min_size=12, max_size=12)
-quick = settings(max_examples=6, suppress_health_check=list(HealthCheck))
+# No shrinking: each example is a sandbox of its own, and the sequence that fails is in the message.
+PHASES = (Phase.explicit, Phase.generate)
+quick = settings(max_examples=6, suppress_health_check=list(HealthCheck), phases=PHASES)
 Work = list[list[list[object]]]
 PROGRAM = Path(sequences.__file__).read_text()
 
@@ -58,7 +60,7 @@ def work(base: Path, sequence: Work, kills: list[int]) -> None:
     if os.geteuid() == 0:
         upper = Path(home, "vms", sandbox.id, "overlay/upper")
         assert sequences.groups(str(project)) == sequences.groups(str(upper))
-    assert Workspace.find(home, sandbox.id, ended=True).changes() == []
+        assert Workspace.find(home, sandbox.id, ended=True).changes() == []
     Workspace.find(home, sandbox.id, ended=True).discard()
 
 
@@ -103,7 +105,7 @@ def test_both_for_long(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.mktemp("soak")
 
     @given(many, st.lists(st.integers(0, 9000), max_size=6))
-    @settings(max_examples=20, suppress_health_check=list(HealthCheck), derandomize=False)
+    @settings(max_examples=20, suppress_health_check=list(HealthCheck), derandomize=False, phases=PHASES)
     def once(done: Work, kills: list[int]) -> None:
         work(base, done, kills)
 

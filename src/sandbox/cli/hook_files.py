@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from sandbox.guards.git_directories import READ
 from sandbox.policy.decision import Decision
 
 TYPE_CHECKING = False
@@ -24,6 +25,9 @@ _KEYS = ("file_path", "notebook_path", "path")
 _KEY_PARTS = ("path", "file", "uri", "dir", "folder", "root", "source", "destination", "target", "location")
 _READING = ("read", "get", "list", "search", "find", "view", "show", "stat", "info", "fetch", "query", "tree")
 _MOST = 1000
+_NO_FILES = ("WebSearch", "TodoWrite", "AskUserQuestion")  # of Claude Code's own: their texts are for people
+# In `.git`: texts of people's. All else there is git's own to write.
+_PEOPLES = ("/.git/info/exclude", "/.git/description", "/.git/COMMIT_EDITMSG", "/.git/MERGE_MSG")
 
 
 class FileJudge:
@@ -58,6 +62,8 @@ class FileJudge:
                 return Decision(False, "outside-project-root", "Outside project root")
             if not decision:
                 return decision
+            if operation == "write" and _is_gits(one):
+                return Decision(False, "protected-file", "Programs on the host act on it: .git")
         mask = self._cover_of(real)
         if mask is not None:
             return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {mask.rule}")
@@ -72,6 +78,8 @@ class FileJudge:
         return os.path.normpath(os.path.join(self.cwd, os.path.expanduser(path)))
 
     def _named(self, tool: str, given: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        if tool in _NO_FILES:
+            return
         known = "__" not in tool
         reads = tool in READS or (not known and any(word in tool.lower() for word in _READING))
         for key, value in _texts(given, ""):
@@ -147,6 +155,19 @@ class FileJudge:
     def _agents_own(self, path: str) -> bool:
         """Where Claude Code keeps the output of background commands, for its own tools to read."""
         return path.startswith(f"/tmp/claude-{os.getuid()}/")
+
+
+def _is_gits(path: str) -> bool:
+    """Whether git would take the file for a part of a repository. No watch undoes what these tools write."""
+    folded = f"{path.lower()}/"
+    if "/.git/" in folded:
+        return not path.endswith(_PEOPLES)
+    directory, name = os.path.split(path)
+    if name == "HEAD":  # it would make a repository of what is there
+        return any(os.path.lexists(f"{directory}/{one}") for one in ("config", "commondir", "objects", "refs", "hooks"))
+    if os.path.basename(directory) == "hooks":
+        directory, name = os.path.dirname(directory), "hooks"
+    return name in READ and os.path.lexists(f"{directory}/HEAD")
 
 
 def _texts(value: object, key: str, depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -87,6 +87,28 @@ def etc(plan: Plan, home: str) -> None:
     plan.files.append(("/etc/gitconfig", 0o644, settings_for(plan.directory)))
 
 
+def ignore(plan: Plan, names: list[str]) -> None:
+    """Has git inside ignore these directories at the top of the project's repository.
+
+    They are empty and cannot be removed: `git stash -u` and `git clean -d`, which remove empty directories, would fail.
+    """
+    repository = f"{plan.directory}/.git"
+    if not names or not os.path.isdir(repository):
+        return
+    # As a pattern, and then as a quoted word. Other repositories in the project may have such directories to add.
+    exactly = "".join(f"\\{sign}" if sign in "\\*?[" else sign for sign in repository)
+    quoted = exactly.replace("\\", "\\\\").replace('"', '\\"')
+    if "\n" in quoted:
+        return
+    only_there = os.fsencode(f'[includeIf "gitdir:{quoted}"]\n\tpath = /etc/gitconfig.project\n')
+    plan.files = [
+        (name, mode, content + only_there) if name == "/etc/gitconfig" else (name, mode, content)
+        for name, mode, content in plan.files
+    ]
+    plan.files.append(("/etc/gitconfig.project", 0o644, b"[core]\n\texcludesFile = /etc/gitignore\n"))
+    plan.files.append(("/etc/gitignore", 0o644, _lines([f"/{name}/" for name in names])))
+
+
 def _shown() -> list[str]:
     versioned = [name for name in os.listdir("/etc") if name.startswith(ETC_VERSIONED)]
     php = os.listdir("/etc/php") if os.path.isdir("/etc/php") else []

@@ -1,7 +1,8 @@
 """What programs on the host act on must not be *made* from inside either, where it does not exist yet.
 
 Only what exists can be frozen. In a git repository, which people open in editors, directories (`.vscode`, `.claude`, …)
-therefore are made, empty, for as long as the sandbox lives: git does not see them, and they go with it. An empty file
+therefore are made, empty, for as long as the sandbox lives: git does not see them (`git clean -d` would, and is told to
+ignore them), and they go with it. An empty file
 in their place would be seen, and committed; so files (`.mcp.json`, …), and everything in a directory that is no
 repository, are only looked for at the end, and told.
 
@@ -16,6 +17,7 @@ import os
 from struct import pack
 
 from sandbox.config.home import home
+from sandbox.engines.homes import SHOWN
 from sandbox.errors import SandboxError
 
 # Few, since each costs a start and an end a little. Our own (`.sandbox`, `.uds`) can only tighten, so they may be made.
@@ -23,6 +25,7 @@ DIRECTORIES = (".claude", ".cursor", ".idea", ".vscode", ".git/hooks")
 FILES = (".mcp.json", ".envrc", ".gitmodules", ".git", ".sandbox", ".uds")
 # Read from the home directory; elsewhere they are files like any other.
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
+MOST = 1000  # that are told
 
 
 class StandIns:
@@ -31,6 +34,7 @@ class StandIns:
     def __init__(self, root: str) -> None:
         """Makes those that are missing. Where that is not possible a tenant cannot make them either."""
         self._made: list[str] = []
+        self._root = root
         self._lock, self._number = -1, os.stat(root).st_ino
         try:
             os.makedirs(home(), 0o700, exist_ok=True)
@@ -41,7 +45,8 @@ class StandIns:
             ) from problem
         shared = not self._alone()
         fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK))
-        names = FILES + (HOME_FILES if root == os.path.realpath(os.path.expanduser("~")) else ())
+        is_home = root == os.path.realpath(os.path.expanduser("~"))
+        names = FILES + (HOME_FILES if is_home else ())
         for path in (f"{root}/{name}" for name in DIRECTORIES if os.path.lexists(f"{root}/.git")):
             if os.path.islink(os.path.dirname(path)):
                 continue  # put there by a tenant, it would have us make a directory anywhere
@@ -53,6 +58,12 @@ class StandIns:
             self._made.append(path)
         looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES))
         self._absent = [path for path in looked_for if not os.path.lexists(path)]
+        # In the home nearly everything that begins with a dot is some program's settings.
+        self._dotted = set(_dotted(root)) if is_home else None
+
+    def names(self) -> list[str]:
+        """Those in the project's own directory."""
+        return [os.path.basename(path) for path in self._made if os.path.dirname(path) == self._root]
 
     def remove(self) -> None:
         """Takes away what was made here and is still empty. Idempotent."""
@@ -80,7 +91,19 @@ class StandIns:
 
     def appeared(self) -> list[str]:
         """Files that programs on the host act on and that were made since the start, by whomever."""
-        return [path for path in self._absent if os.path.lexists(path)]
+        found = [path for path in self._absent if os.path.lexists(path)]
+        if self._dotted is not None:
+            ours = os.path.realpath(home())
+            new = (f"{self._root}/{name}" for name in _dotted(self._root) if name not in self._dotted)
+            found += [path for path in new if path not in found and path != ours]
+        return found[:MOST]
+
+
+def _dotted(directory: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(directory) if name.startswith(".") and name not in SHOWN)
+    except OSError:
+        return []
 
 
 def _empty(path: str) -> bool:

@@ -10,15 +10,19 @@ import os
 from sandbox.guards.git_config import harmless
 from sandbox.guards.git_directories import (
     CONFIGS,
+    OPTIONS,
     TODO,
     Examination,
     Trusted,
     beneath,
+    common_directory,
     content,
     is_command,
     is_repository,
     read_config,
+    runs_a_path,
 )
+from sandbox.guards.git_index import is_index, leads_astray
 from sandbox.guards.repositories import is_git_file, walk
 
 TYPE_CHECKING = False
@@ -43,6 +47,15 @@ def risky(layer: str, root: str, paths: Iterable[str]) -> set[str]:
         for path in paths
         if merged.is_risky(path) or beneath(f"{root}/{path}", trusted) or any(one in f"/{path}/" for one in hooks)
     }
+
+
+def is_object(root: str, path: str) -> bool:
+    """Whether a path of the project is in the store of objects of a repository that the host has."""
+    parts = path.split("/")
+    return any(
+        one == "objects" and at < len(parts) - 1 and is_repository("/".join((root, *parts[:at])))
+        for at, one in enumerate(parts)
+    )
 
 
 class _Merged:
@@ -75,14 +88,16 @@ class _Merged:
     def _matters(self, repository: str, inside: str) -> bool:
         if is_repository(f"{self._root}/{repository}"):  # the host's own: none of its settings are a tenant's
             hook = inside.startswith("hooks/") and not inside.endswith(".sample")
-            return inside in READ or hook or (inside == TODO and self._commands(repository))
+            return inside in READ or hook or self._leads_astray(repository, inside)
         return self._is_unsafe(repository)
 
     def _is_unsafe(self, repository: str) -> bool:
         """Whether a new repository has anything but harmless settings: then no part of it is carried over."""
         known = self._unsafe.get(repository)
         if known is None:
-            known = self._has(f"{repository}/commondir") or self._commands(repository)
+            known = self._has(f"{repository}/commondir")
+            names = _names(f"{self._layer}/{repository}")
+            known = known or any(self._leads_astray(repository, one) for one in (*names, *OPTIONS, TODO))
             for name in CONFIGS:
                 path = self._where(f"{repository}/{name}")
                 if os.path.lexists(path):
@@ -92,6 +107,20 @@ class _Merged:
             known = known or os.path.islink(hooks) or any(not one.endswith(".sample") for one in _names(hooks))
             self._unsafe[repository] = known
         return known
+
+    def _leads_astray(self, repository: str, inside: str) -> bool:
+        """What git wrote for itself, where git would not have written this."""
+        path = self._where(f"{repository}/{inside}")
+        if inside == TODO:
+            return self._commands(repository)
+        if inside in OPTIONS:
+            return os.path.islink(path) or runs_a_path(path)
+        if not is_index(inside):
+            return False
+        config = self._where(f"{repository}/config")
+        if not os.path.lexists(config):
+            config = f"{common_directory(f'{self._root}/{repository}')}/config"
+        return os.path.islink(path) or leads_astray(path, config)
 
     def _commands(self, repository: str) -> bool:
         text = (content(self._where(f"{repository}/{TODO}")) or b"").decode("latin-1")

@@ -36,15 +36,22 @@ _FLAGS = """
     color.ui diff.renames diff.algorithm diff.mnemonicprefix diff.colormoved status.short status.branch
     status.showuntrackedfiles log.date gc.auto gc.autopacklimit gc.autodetach submodule.active submodule.recurse
     checkout.defaultremote branch.autosetupmerge branch.autosetuprebase branch.sort tag.sort versionsort.suffix
-    remote.pushdefault lfs.repositoryformatversion index.version index.threads pack.threads feature.manyfiles
+    remote.pushdefault lfs.repositoryformatversion index.version index.threads index.sparse index.skiphash pack.threads
+    feature.manyfiles feature.experimental receive.denynonfastforwards receive.denydeletes receive.denycurrentbranch
+    maintenance.auto maintenance.strategy fetch.parallel fetch.writecommitgraph fetch.fsckobjects transfer.fsckobjects
+    rerere.autoupdate rebase.missingcommitscheck commit.verbose commit.cleanup diff.submodule diff.context
+    status.submodulesummary log.decorate http.postbuffer http.version i18n.commitencoding gc.pruneexpire gc.reflogexpire
 """
 HARMLESS = frozenset(_FLAGS.split())
 HARMLESS_BELOW = {  # by section and key; what is between is a name
     "remote": (
         *("fetch", "push", "prune", "prunetags", "tagopt", "mirror", "promisor"),
-        *("partialclonefilter", "skipdefaultupdate"),
+        *("partialclonefilter", "skipdefaultupdate", "followremotehead", "gh-resolved"),
     ),
-    "branch": ("remote", "merge", "rebase", "pushremote", "description"),
+    "branch": (
+        *("remote", "merge", "rebase", "pushremote", "description"),
+        *("vscode-merge-base", "gh-merge-base", "github-pr-owner-number"),  # notes of VS Code and GitHub's programs
+    ),
     "submodule": ("active", "branch", "ignore", "shallow", "fetchrecursesubmodules"),
     "advice": (),
 }

@@ -24,6 +24,7 @@ READ = (*CONFIGS, "commondir", "hooks")  # in a repository's directory: settings
 SMALL = 1 << 14
 DEEP = 10  # as git: files that include files
 TODO = "rebase-merge/git-rebase-todo"
+OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  # of what is under way
 
 
 class Trusted:
@@ -263,3 +264,14 @@ def commands_in(repository: str) -> list[str]:
 def is_command(line: str) -> bool:
     """Whether a line of a rebase's list runs a command."""
     return line.lstrip(" \t").split(" ")[0].split("\t")[0] in ("exec", "x")
+
+
+def runs_a_path(options: str) -> bool:
+    """Whether one of OPTIONS names a strategy `x/y`: git looks for `git-merge-x/y` in the work tree, and runs it."""
+    data = content(options)
+    if data is None or not options.endswith("/opts"):
+        return b"/" in (data or b"")
+    try:
+        return any("/" in (value or "") for name, value in parse(data) if name == "options.strategy")
+    except Unreadable:
+        return True

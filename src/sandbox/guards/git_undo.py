@@ -12,6 +12,7 @@ import stat
 from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, written
 from sandbox.guards.git_directories import (
     CONFIGS,
+    OPTIONS,
     TODO,
     beneath,
     commands_in,
@@ -19,8 +20,10 @@ from sandbox.guards.git_directories import (
     content,
     first_line,
     is_command,
+    runs_a_path,
     work_trees,
 )
+from sandbox.guards.git_index import indexes, leads_astray
 from sandbox.guards.in_place import open_in_place
 
 TYPE_CHECKING = False
@@ -44,6 +47,7 @@ class Neutralise:
         # A relative path that the person's own settings name leads into any repository.
         self.hooks = [value for name, value in personal if name == "core.hookspath" and value]
         self.waiting: list[str] = []  # directories that a harmless-looking file leads to
+        self.last = False  # whether the tenants are gone: an index is long, and theirs to change until then
 
     def repository(self, directory: str) -> None:
         """Everything in one repository's directory that is not harmless."""
@@ -58,8 +62,22 @@ class Neutralise:
             self._hooks(place, directory, entries)
             self._common(place, directory)
             self._todo(place, directory, ())
+            self._strategy(directory)
         finally:
             os.close(place)
+        for name in indexes(directory) if self.last else ():
+            self.index(directory, name)
+
+    def index(self, directory: str, name: str) -> None:
+        """An index that would have git write outside of its work tree."""
+        if leads_astray(f"{directory}/{name}", f"{common_directory(directory)}/config"):
+            self.aside(f"{directory}/{name}")
+
+    def _strategy(self, directory: str) -> None:
+        """What a rebase or cherry-pick that is under way merges by, where that is a program of the work tree."""
+        for name in OPTIONS:
+            if runs_a_path(f"{directory}/{name}"):
+                self.aside(f"{directory}/{name}")
 
     def _config(self, place: int, directory: str, name: str) -> list[Entry]:
         try:
@@ -158,6 +176,7 @@ class Neutralise:
 
     def rebase(self, directory: str, before: Collection[str]) -> None:
         """Commands in a trusted repository's rebase that were not there before."""
+        self._strategy(directory)
         if any(line not in before for line in commands_in(directory)):
             try:
                 place = open_in_place(directory)
@@ -180,13 +199,15 @@ class Neutralise:
                 os.close(below)
 
     def aside(self, path: str) -> None:
-        """Puts away whatever is at a path where nothing may be."""
+        """Puts away whatever is at a path where nothing may be, but for settings that are harmless."""
         try:
             place = open_in_place(os.path.dirname(path))
         except OSError:
             return
         try:
-            if os.path.lexists(f"/proc/self/fd/{place}/{os.path.basename(path)}"):
+            if os.path.basename(path) == "config.worktree":  # of `git sparse-checkout`, perhaps on the host
+                self._config(place, os.path.dirname(path), "config.worktree")
+            elif os.path.lexists(f"/proc/self/fd/{place}/{os.path.basename(path)}"):
                 self._aside(place, os.path.dirname(path), os.path.basename(path))
         finally:
             os.close(place)

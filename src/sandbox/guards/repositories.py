@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MARGIN = 100_000_000  # ns: the clock that file systems read is a tick behind
 HEAD = "/head/"  # in the folded names of a directory that may be a repository's
+UNDER_WAY = ("rebase-merge", "rebase-apply", "sequencer")
 LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "bcachefs"))
 # In a repository's directory, or beside one: names whose coming is a reason to look.
 TELLING = frozenset(("HEAD", "config", "config.worktree", "commondir", "hooks", "objects", "refs", ".git"))
@@ -48,6 +49,7 @@ class Repositories:
         self._known: list[Baseline] = []
         self._markers: list[tuple[str, Marker]] = []
         self._neutralise: Neutralise | None = None
+        self._last = False
         os.makedirs(f"{home}/git", 0o700, exist_ok=True)
         for root in self.roots:
             above = root
@@ -103,6 +105,7 @@ class Repositories:
         if self._known:
             if time.time() - time.monotonic() < self._clock - 0.05:
                 self._since = 0  # somebody set the clock back
+            self._last = True
             self._at_end(self._changed(), protected)
             self._known = []
         for _, marker in self._markers:
@@ -128,7 +131,7 @@ class Repositories:
         for directory in self._suspects:
             self._repository(directory)
         for known in self._known:
-            restore(known, self._undo)
+            restore(known, self._undo, self._since)
 
     def _repository(self, directory: str) -> bool:
         if not beneath(directory, self.roots) or self._is_trusted(directory) or not is_repository(directory):
@@ -162,6 +165,7 @@ class Repositories:
         """Made when it is first needed: most runs make no repository."""
         if self._neutralise is None:
             self._neutralise = neutraliser(self.roots, self._tell)
+        self._neutralise.last = self._last
         return self._neutralise
 
     def _note_made(self, directory: str, names: list[str], protected: Patterns) -> None:
@@ -252,17 +256,31 @@ def neutraliser(roots: Sequence[str], tell: Tell) -> Neutralise:
     return Neutralise(roots, tell, Examination([], Trusted()).personal)
 
 
-def restore(known: Baseline, undo: Callable[[], Neutralise]) -> None:
+def restore(known: Baseline, undo: Callable[[], Neutralise], since: int) -> None:
     """What was trusted and could not be frozen."""
+    local = _local_devices()
     for link, target in known.trusted.links.items():
         if not os.path.islink(link) or os.readlink(link) != target:
             undo().relink(link, target)
     for path in known.trusted.absent:
         if os.path.lexists(path):
             undo().aside(path)
+    if known.repositories:
+        from sandbox.guards.git_index import indexes
     for directory in known.repositories:
-        if os.path.lexists(f"{directory}/rebase-merge"):
+        if any(os.path.lexists(f"{directory}/{name}") for name in UNDER_WAY):
             undo().rebase(directory, known.trusted.commands)
+        for name in indexes(directory):
+            if _is_changed(f"{directory}/{name}", since, local):
+                undo().index(directory, name)
+
+
+def _is_changed(path: str, since: int, local: set[int]) -> bool:
+    try:
+        both = os.lstat(path), os.stat(path)
+    except OSError:
+        return False
+    return any(info.st_ctime_ns >= since or info.st_dev not in local for info in both)
 
 
 def undo(left: Baseline, tell: Tell) -> None:
@@ -271,7 +289,7 @@ def undo(left: Baseline, tell: Tell) -> None:
         return
     work = object.__new__(Repositories)
     work.roots, work._tell, work._known, work._suspects = [left.root], tell, [left], []
-    work._neutralise, work.made = None, []
+    work._neutralise, work.made, work._since, work._last = None, [], 0, True
     work._at_end(walk(left.root, tell), None)
 
 

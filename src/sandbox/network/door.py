@@ -18,7 +18,7 @@ _DESCRIPTORS = 65536  # for all sandboxes of a process
 IDLE = 3600.0  # a connection over which nothing went for so long is closed
 _EVICTABLE = 60.0  # at the limit, one that was silent for so long makes room
 _AT_ONCE = 64
-_LAST_BYTES = 2.0  # for whoever is to receive what tenants sent before they ended
+_LAST_BYTES = 5.0  # for whoever is to receive what tenants sent before they ended
 
 
 class Door:

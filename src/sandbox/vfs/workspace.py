@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sandbox.config.trees import remove_tree
 from sandbox.config.whole import write_whole
 from sandbox.errors import NotFound, SandboxError
-from sandbox.guards.git_apply import risky
+from sandbox.guards.git_apply import is_object, risky
 from sandbox.vfs.changes import Change, Closed, Layer, walk
 from sandbox.vfs.choice import Choice, at_or_below
 from sandbox.vfs.journal import Journal, clear
@@ -227,6 +227,10 @@ class Workspace:
 
     def _look(self, upper: int, project: int) -> Layer:
         layer = walk(upper, project, self._closed())
+        # What `git gc` inside found unused may be a commit of a branch that the host has made since.
+        layer.changes = [
+            change for change in layer.changes if change.kind != "deleted" or not is_object(self.root, change.path)
+        ]
         would_run = risky(os.path.join(self.directory, "upper"), self.root, [change.path for change in layer.changes])
         for change in layer.changes:
             if change.risk is None and change.path in would_run:
