@@ -139,7 +139,8 @@ def _set(path: str, value: object, everywhere: bool) -> int:
     from sandbox.config.edit import set_value
 
     file = _file(everywhere)
-    checked = _write(file, set_value(files.read_text(file) or "", path.split("."), value, file), everywhere)
+    text = files.read_text(file, links=everywhere) or ""
+    checked = _write(file, set_value(text, path.split("."), value, file), everywhere)
     shown_value = written(_plain_at(checked.plain(), path))  # as it may be shown
     print(_("{key} = {value} in {file}").format(key=path, value=shown_value, file=file))
     if not everywhere:
@@ -155,7 +156,7 @@ def _unset(path: str, everywhere: bool) -> int:
     from sandbox.config.edit import unset_value
 
     file = _file(everywhere)
-    text = files.read_text(file) or ""
+    text = files.read_text(file, links=everywhere) or ""
     changed = unset_value(text, path.split("."), file)
     if changed is None:
         raise ConfigError("is not set there", path=path, file=file)
