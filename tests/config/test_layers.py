@@ -252,6 +252,7 @@ def test_the_users_own_file_may_be_a_link(project: Path) -> None:
         "limits: {timeout: .inf}",
         "limits: {cpus: .nan}",
         "limits: {cpus: 1e300}",
+        "limits: {cpus: 0.001}",
         "limits: {memory: 1e300t}",
         f"limits: {{memory: {'1' * 400}}}",
         f"limits: {{pids: {'1' * 5000}}}",

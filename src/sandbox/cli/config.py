@@ -212,7 +212,15 @@ def _value(path: str, text: str) -> Any:
         value = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:
         value = text
+    if isinstance(value, int | float) and _is_text(one, path):
+        value = text  # a port, say: nobody can put quotes around it that a shell would leave there
     return [value] if one is not None and _is_list(one) and not isinstance(value, list) else value
+
+
+def _is_text(one: Field | None, path: str) -> bool:
+    if one is None:
+        return path.startswith("environment.set.")
+    return one.type is str or one.type == list[str]
 
 
 def written(value: object) -> str:

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     N = TypeVar("N", int, float)
 
 _SIZES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+LEAST_CPUS = 0.01  # the kernel's: a millisecond of each tenth of a second
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -32,7 +33,10 @@ def cpus(value: "Any") -> float:
     number, unit = _split(value, "a number of processors")
     if unit:
         raise ValueError(f"must be a number of processors such as 1.5, not {value!r}")
-    return _positive(number, value, 1e6)
+    given = _positive(number, value, 1e6)
+    if given < LEAST_CPUS:
+        raise ValueError(f"{value!r} is less than can be held; the least is {LEAST_CPUS}")
+    return given
 
 
 def count(value: "Any") -> int:
