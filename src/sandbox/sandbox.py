@@ -83,6 +83,7 @@ class Sandbox(Commands, Files):
         self._stand_ins: StandIns | None = None
         self.notices: list[str] = []  # what a person should know of this place, a line each
         self._repositories: Repositories | None = None
+        self._served: list[Repositories] = []  # of directories that are served from here
         # After close(): what git of the host would have run, and where it is now ("": it could not be undone).
         self.undone: list[tuple[str, str]] = []
         self.made: list[str] = []  # after close(): new files that programs on the host act on
@@ -119,13 +120,13 @@ class Sandbox(Commands, Files):
             self._stand_ins = StandIns(project_root(filesystem))
             self._endings.append(self._stand_ins.remove)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
-        if walls and (trees := writable_trees(filesystem)):
+        shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
+        if walls and (trees := writable_trees(filesystem, shown)):
             undone = partial(tell_undone, self.record, self.undone)
             self._repositories = Repositories(home(), trees, undone)
             # Before the place's own ending, so after its end: no tenant is there any more to do it again.
             self._endings.append(partial(self._repositories.finish, protected_patterns()))
         if walls:
-            shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
             self._plan = layout(self.config, self.id, os.environ, self._repositories, shown, hiding)
         else:
             self._plan = without_walls(self.config, self.id, os.environ)
@@ -202,7 +203,12 @@ class Sandbox(Commands, Files):
         """The rules for a directory of the host that is served from here."""
         from sandbox.engines.served import Served
 
-        return Served(self.config, directory)
+        undone = partial(tell_undone, self.record, self.undone)
+        repositories = Repositories(home(), [os.path.realpath(directory)], undone)
+        served = Served(self.config, directory, repositories)
+        self._endings.append(served.finish)
+        self._served.append(repositories)
+        return served
 
     def _layer(self) -> str | None:
         """The directory that keeps an overlay project's changes."""
@@ -343,7 +349,8 @@ class Sandbox(Commands, Files):
     def _tell_made(self) -> None:
         """What programs on the host act on and was made meanwhile: to be looked at before they do."""
         made = self._stand_ins.appeared() if self._stand_ins is not None else []
-        made += self._repositories.made if self._repositories is not None else []
+        for one in (self._repositories, *self._served):
+            made += one.made if one is not None else []
         self.made = list(dict.fromkeys(made))
         for path in self.made:
             access.made(self.record, path)

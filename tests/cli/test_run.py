@@ -92,9 +92,9 @@ def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 def test_what_was_refused_is_told_when_the_command_failed(tmp_path: Path) -> None:
-    ask = "import socket, sys; [socket.gethostbyname_ex(name) for name in sys.argv[1:]]"
+    ask = "import sys, urllib.request as u; [u.urlopen(f'http://{name}/') for name in sys.argv[1:]]"
     one = run("python3", "-c", ask, "one.example", cwd=tmp_path)
-    told = "sandbox: blocked: one.example is not allowed; to allow it, add 'one.example' to network.allowed_hosts\n"
+    told = "sandbox: blocked: one.example:80 is not allowed; to allow it, add 'one.example' to network.allowed_hosts\n"
     assert one.stderr.endswith(told)
     assert one.stderr.count("sandbox: blocked") == 1
     well = run("sh", "-c", 'python3 -c "$1" one.example 2>/dev/null; true', "sh", ask, cwd=tmp_path)
@@ -102,7 +102,7 @@ def test_what_was_refused_is_told_when_the_command_failed(tmp_path: Path) -> Non
 
 
 def test_many_refusals_are_counted(tmp_path: Path) -> None:
-    ask = "for name in a b c d e; do getent hosts $name.example; done; exit 1"
+    ask = "for name in a b c d e; do curl -s $name.example; done; exit 1"
     done = run("sh", "-c", ask, cwd=tmp_path)
     assert done.stderr.count("sandbox: blocked") == 4
     assert "2 more; `sandbox log --blocked-only --sandbox vm-" in done.stderr
@@ -194,7 +194,7 @@ def test_json_holds_the_whole_result(tmp_path: Path) -> None:
 
 def test_json_tells_who_ran_what_it_used_and_what_was_refused(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
-    script = "cat .env; echo x > made; getent hosts blocked.example || curl -sm5 http://blocked.example; exit 0"
+    script = "cat .env; echo x > made; curl -s blocked.example || curl -sm5 http://blocked.example; exit 0"
     done = run("--json", "--overlay", "sh", "-c", script, cwd=tmp_path)
     result = json.loads(done.stdout)
     assert result["id"].startswith("vm-")
@@ -305,7 +305,7 @@ def test_a_person_at_a_terminal_gets_a_terminal(tmp_path: Path) -> None:
 
 def test_a_person_whose_home_is_the_project_is_told(tmp_path: Path) -> None:
     with Person("run", "true", cwd=tmp_path, HOME=str(tmp_path)) as person:
-        assert person.sees("all of your home directory is the project here")
+        assert person.sees("your home directory is the project")
         assert person.status() == 0
 
 

@@ -199,49 +199,58 @@ def test_git_clones_over_ssh_from_a_host_it_knows_and_from_no_other(walled: Wall
 # -- refused
 
 
-def test_a_name_that_is_not_listed_is_refused_by_dns_and_recorded(walled: Walls) -> None:
+def test_a_name_that_is_not_listed_is_refused_in_words_and_recorded(walled: Walls) -> None:
     room = walled(allowed_hosts=["good.test"])
-    assert room.run("curl -sS http://evil.test/").exit_code == 6
+    assert "add 'evil.test' to network.allowed_hosts" in room.run("curl -sS http://evil.test/").stdout
+    assert room.asked == []
     event = room.heard.blocked("evil.test")
     assert event["rule"] == "network.allowed_hosts" and "add 'evil.test'" in event["reason"]
     entry = room.heard.records[0]
     assert (entry["type"], entry["severity"], entry["result"]) == ("policy_decision", "warn", "blocked")
     assert entry["reason"] == event["reason"]
-    assert len(room.heard.records) == len(room.heard.events) == 1  # one wish, though resolvers ask four times
+    assert len(room.heard.records) == len(room.heard.events) == 1
 
 
 def test_nothing_is_reachable_when_nothing_is_listed(walled: Walls, origin: Origin) -> None:
     room = walled(names={"good.test": LOCAL})
-    assert room.run(f"curl -sS http://good.test:{origin.port}/").exit_code == 6
+    assert room.run(f"curl -sSf http://good.test:{origin.port}/").exit_code == 22
     assert room.run(f"curl -sS http://127.0.0.1:{origin.port}/").exit_code == 7  # its own, empty loopback
 
 
 def test_a_query_is_never_forwarded_or_resolved_before_it_is_judged(walled: Walls) -> None:
     room = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
     room.run("getent hosts secret-data.evil.test; getent hosts good.test")
-    room.heard.blocked("secret-data.evil.test")
+    assert room.run("curl -sSf http://more-data.evil.test/").exit_code == 22
+    room.heard.blocked("more-data.evil.test")
     assert room.asked == []
 
 
 def test_an_address_is_refused_with_a_page_that_says_how_to_allow_it(walled: Walls) -> None:
     result = walled(allowed_hosts=["*"]).run("curl -sS -i http://192.0.43.8/")
-    assert result.stdout.startswith("HTTP/1.1 403 Forbidden\r\n")
+    assert result.stdout.startswith("HTTP/1.1 403 Forbidden: blocked by the sandbox: the address 192.0.43.8:80 ")
     assert "X-Proxy-Error: blocked-by-allowlist\r\n" in result.stdout
     assert (
         "add '192.0.43.8' to network.allowed_hosts" in result.stdout and "Rule: network.allowed_hosts" in result.stdout
     )
 
 
-def test_tls_to_a_refused_address_ends_with_an_alert(walled: Walls) -> None:
+def test_tls_to_a_refused_address_is_answered_with_the_reason(walled: Walls) -> None:
     room = walled(allowed_hosts=["good.test"])
-    result = room.run("curl -sS https://192.0.43.8/")
-    assert result.exit_code == 35 and "access denied" in result.stderr
+    assert "add '192.0.43.8' to network.allowed_hosts" in room.run("curl -sS https://192.0.43.8/").stdout
+
+
+def test_tls_that_is_not_for_http_ends_with_an_alert(walled: Walls) -> None:
+    code = (
+        "import ssl, socket; c = ssl.create_default_context(); c.set_alpn_protocols(['imap']); "
+        "c.wrap_socket(socket.create_connection(('mail.test', 993)), server_hostname='mail.test')"
+    )
+    assert "ACCESS_DENIED" in walled().python(code).stderr.upper()
 
 
 def test_an_allowed_name_in_the_sni_does_not_open_an_address(walled: Walls) -> None:
     room = walled(names={"good.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
     result = room.run("curl -sS --resolve good.test:443:192.0.43.8 https://good.test/")
-    assert result.exit_code == 35 and room.asked == []
+    assert "Blocked by the sandbox: 192.0.43.8:443" in result.stdout and room.asked == []
     assert room.heard.blocked("192.0.43.8:443")
 
 
@@ -253,7 +262,7 @@ def test_other_protocols_are_reset(walled: Walls) -> None:
 def test_a_client_hello_for_a_neighbour_is_refused(walled: Walls, origin: Origin) -> None:
     room = walled(names={"good.test": LOCAL, "evil.test": LOCAL}, allowed_hosts=["good.test", *LOCAL])
     result = room.run(f"curl -sS --connect-to evil.test:443:good.test:{origin.port} https://evil.test/")
-    assert result.exit_code == 35
+    assert "Blocked by the sandbox" in result.stdout
     assert "ClientHello names evil.test" in room.heard.blocked("good.test")["reason"]
 
 
@@ -361,7 +370,7 @@ for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
         answer = s.recv(1000)[2 if framed else 0:]
         print(answer[3] & 15, answer[-4:] if answer[7] else b'')"""
     result = room.python(code)
-    assert result.stdout == "0 b'\\xc6\\x12\\x01\\x00'\n5 b''\n" * 2, result.stderr
+    assert result.stdout == "0 b'\\xc6\\x12\\x01\\x00'\n0 b'\\xc6\\x12\\x01\\x01'\n" * 2, result.stderr
 
 
 def test_garbage_for_the_resolver_does_no_harm(walled: Walls, origin: Origin) -> None:
@@ -404,8 +413,8 @@ print(socket.create_connection(s.getsockname()).recv(9))"""
     assert room.python(code).stdout == "b'own'\n" and room.heard.events == []
 
 
-def test_the_hosts_name_does_not_exist_without_ports(walled: Walls) -> None:
-    assert walled(allowed_hosts=["*"]).run("getent hosts host.sandbox.internal").exit_code != 0
+def test_the_hosts_name_leads_nowhere_without_ports(walled: Walls) -> None:
+    assert "Rule: network.localhost_ports" in walled(allowed_hosts=["*"]).run("curl -s host.sandbox.internal").stdout
 
 
 def test_a_published_port_leads_inside(walled: Walls) -> None:
@@ -440,14 +449,14 @@ def test_new_connections_see_a_changed_policy_at_once(walled: Walls, origin: Ori
 
     room = walled(names={"good.test": LOCAL}, allowed_hosts=[])
     ask = f"curl -sS -o /dev/null -w '%{{http_code}}' http://good.test:{origin.port}/"
-    assert room.run(ask).stdout == "000"
+    assert room.run(ask).stdout == "403"
     room.watch.update(Network.read({"allowed_hosts": ["good.test", *LOCAL]}))
     assert room.run(ask).stdout == "200"
     with pytest.raises(ConfigError):
         room.watch.update(Network.read({"allowed_hosts": ["not a host"]}))
     assert room.run(ask).stdout == "200"
     room.watch.update(Network.read({"allowed_hosts": ["good.test", *LOCAL], "denied_hosts": ["good.test"]}))
-    assert room.run(ask).stdout == "000"
+    assert room.run(ask).stdout == "403"
 
 
 def test_an_upstream_proxy_carries_every_connection(walled: Walls, listener: Listen, origin: Origin) -> None:
@@ -466,7 +475,7 @@ def test_an_upstream_proxy_carries_every_connection(walled: Walls, listener: Lis
     room = walled(allowed_hosts=["far.test"], upstream_proxy=address)
     assert "GET /p" in room.run("curl -sS http://far.test:81/p").stdout
     assert heads[0].startswith(b"CONNECT far.test:81 HTTP/1.1\r\n") and b"Basic dXNlcjpwYXNz" in heads[0]
-    assert room.run("curl -sS http://evil.test:81/p").exit_code == 6
+    assert room.run("curl -sSf http://evil.test:81/p").exit_code == 22
 
 
 def test_a_sandbox_that_uses_no_network_imports_nothing_of_the_gate() -> None:
@@ -533,15 +542,15 @@ def test_a_resolver_that_hangs_does_not_keep_a_sandbox_from_closing(walled: Wall
     release.set()
 
 
-def test_another_protocol_reaches_an_intercepting_gates_host_on_a_port_that_is_named(
+def test_another_protocol_reaches_an_intercepting_gates_host_where_the_owner_said_so(
     walled: Walls, listener: Listen
 ) -> None:
     port = listener(lambda client: client.sendall(b"220 ready\r\n")).port
     names = {"db.test": LOCAL, "web.test": LOCAL}
-    room = walled(names=names, allowed_hosts=[f"db.test:{port}", "web.test", *LOCAL], intercept=True)
+    room = walled(names=names, allowed_hosts=[f"tcp:db.test:{port}", "web.test", *LOCAL], intercept=True)
     ask = "import socket; s = socket.create_connection(('{}', {})); s.sendall(b'\\0'); print(s.recv(99))"
     assert room.python(ask.format("db.test", port)).stdout == "b'220 ready\\r\\n'\n"
     quiet = f"import socket; print(socket.create_connection(('db.test', {port})).recv(99))"
     assert room.python(quiet).stdout == "b'220 ready\\r\\n'\n"
     assert "ConnectionResetError" in room.python(ask.format("web.test", port)).stderr
-    assert "neither TLS nor HTTP" in room.heard.blocked("web.test")["reason"]
+    assert f"'tcp:web.test:{port}'" in room.heard.blocked("web.test")["reason"]

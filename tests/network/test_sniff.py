@@ -75,7 +75,7 @@ def test_two_names_in_one_hello_are_nothing_we_read() -> None:
         (b"\x16\x03\x01\xff\xff", "other"),
         (b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", "other"),
         (b"A" * 30, "other"),
-        (b"GET /" + b"a" * MOST, "other"),
+        (b"GET /" + b"a" * MOST, "http"),
     ],
 )
 def test_protocols_are_told_apart(data: bytes, kind: str) -> None:

@@ -97,10 +97,10 @@ def test_hosts_with_rules_or_secrets_are_intercepted() -> None:
     assert policy(intercept=True).intercepts("any.test")
 
 
-def test_other_protocols_reach_an_intercepted_host_only_on_a_named_port() -> None:
-    rules = policy(allowed_hosts=["db.test:5432", "web.test"], intercept=True)
-    assert rules.admits_other_protocols("db.test", 5432)
-    assert not rules.admits_other_protocols("web.test", 5432)
+def test_other_protocols_reach_an_intercepted_host_only_where_the_owner_said_so() -> None:
+    rules = policy(allowed_hosts=["tcp:db.test:5432", "web.test"], intercept=True)
+    assert rules.passes_raw("db.test", 5432)
+    assert not rules.passes_raw("web.test", 5432)
 
 
 def test_a_wrong_entry_names_its_place() -> None:

@@ -143,9 +143,10 @@ def test_a_secret_place_that_was_allowed_is_shown(project: Path, home: Path) -> 
 
 
 def test_a_project_that_is_the_home_works_the_same(home: Path) -> None:
+    (home / "notes").write_text("mine")
     with Sandbox({"filesystem": {"root": str(home)}}) as sandbox:
-        result = sandbox.exec("cat .ssh/id_ed25519 .aws/credentials; cat .bashrc")
-        assert result.stdout == SECRET and "Permission denied" in result.stderr
+        result = sandbox.exec("cat .ssh/id_ed25519 .aws/credentials .netrc; cat notes")
+        assert result.stdout == "mine" and "Permission denied" in result.stderr
 
 
 def test_what_is_refused_inside_what_is_refused_holds_up_nothing(project: Path) -> None:

@@ -73,9 +73,6 @@ def _asked(arguments: Namespace) -> tuple[Resolved, list[str]]:
         raise SandboxError("--json tells the result, for which --detach does not wait: choose one")
     _hide(arguments)
     resolved = configuration(arguments)
-    if resolved.config.filesystem.root == os.path.realpath(os.path.expanduser("~")) and os.isatty(2):
-        told = _("all of your home directory is the project here; `--root DIR`, or another directory, shows less")
-        print(f"sandbox: {told}", file=sys.stderr)
     return resolved, command
 
 

@@ -197,14 +197,15 @@ def _tried_variables(sandbox: Sandbox, rules: EnvFilter, variables: dict[str, st
 
 
 def _tried_hosts(sandbox: Sandbox, resolved: Resolved) -> Iterator[Try]:
-    """By name only: the gate answers for an allowed name without anybody outside hearing of it."""
+    """Without anybody outside hearing of it."""
     from sandbox.policy.hosts import InvalidHost, canonical_host
     from sandbox.policy.network import NetworkPolicy
 
     network = resolved.config.network
     policy = NetworkPolicy(network)
     asked = ["not-allowed.example", *network.allowed_hosts, *network.denied_hosts]
-    names = [one.rpartition(":")[0] if one.count(":") == 1 else one for one in asked]
+    plain = (one.removeprefix("tcp:") for one in asked)
+    names = [one.rpartition(":")[0] if one.count(":") == 1 else one for one in plain]
     for name in dict.fromkeys(name.replace("*", "sample", 1) for name in names):
         try:
             decision = policy.name(canonical_host(name))
@@ -213,12 +214,23 @@ def _tried_hosts(sandbox: Sandbox, resolved: Resolved) -> Iterator[Try]:
         if "/" in name or name.replace(".", "").isdigit() or ":" in name:
             continue  # an address is not asked for by name
         one = Try("host", name, decision.allowed, decision.rule)
-        one.seen = sandbox.exec(["getent", "ahosts", name]).exit_code == 0
+        one.seen = _reached(sandbox, name, decision.allowed)
         yield one
     local = Try("host", "localhost", network.allow_localhost, "network.allow_localhost")
     local.seen = sandbox.exec(["getent", "ahosts", "localhost"]).exit_code == 0
     if network.allow_localhost:
         yield local
+
+
+_KNOCK = r"exec 3<>/dev/tcp/$0/80 && printf 'GET / HTTP/1.0\r\nHost: %s\r\n\r\n' $0 >&3 && cat <&3"
+
+
+def _reached(sandbox: Sandbox, name: str, allowed: bool) -> bool:
+    """Every name resolves inside. A refused one is connected to; for an allowed one nothing is sent to anybody."""
+    if allowed:
+        return sandbox.exec(["getent", "ahosts", name]).exit_code == 0
+    done = sandbox.exec(["bash", "-c", _KNOCK, name])
+    return done.exit_code == 0 and "Blocked by the sandbox" not in done.stdout
 
 
 # -- tools

@@ -29,3 +29,8 @@ def user_config_file() -> str:
 def record_directory(config: Config) -> str:
     """Where the record is written."""
     return os.path.expanduser(config.audit.directory or os.path.join(home(), "audit"))
+
+
+def authority_directory() -> str:
+    """Where the authority is kept that sandboxes trust. `SANDBOX_AUTHORITY` moves it, for several homes of one user."""
+    return os.environ.get("SANDBOX_AUTHORITY") or os.path.join(home(), "authority")

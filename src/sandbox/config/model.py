@@ -138,7 +138,10 @@ class HttpRules(Section):
 class Network(Section):
     """Whom a tenant may talk to. Everything it tries is on the record."""
 
-    allowed_hosts: list[str] = field([], 'Hosts: "name", "*.name" (strict subdomains), "name:port", address, CIDR.')
+    allowed_hosts: list[str] = field(
+        [],
+        'Hosts: "name", "*.name" (strict subdomains), "name:port", address, CIDR; "tcp:name:port" is never inspected.',
+    )
     denied_hosts: list[str] = field([], "The same spellings; wins over `allowed_hosts`.")
     block_private_ips: bool = field(True, "Names that resolve to private or link-local addresses are refused.")
     allow_localhost: bool = field(True, "The sandbox's own loopback works inside.")

@@ -83,11 +83,13 @@ def _host_covered(item: str, current: list[str], config: Config, project: str) -
     """`api.x.org` by itself, by `*.x.org` or by `*`; with a port also by the same without one, except ssh's."""
     if item in current:
         return True
-    host, port = _host_and_port(item)
+    raw, (host, port) = item.startswith("tcp:"), _host_and_port(item.removeprefix("tcp:"))
     if ":" in host and not host.endswith("]"):
-        return False  # a spelling of its own (`tcp:…`, a bare IPv6 address) gives what no wildcard gave
+        return False  # a spelling of its own (a bare IPv6 address) gives what no wildcard gave
     for allowed in current:
-        wide, its_port = _host_and_port(allowed)
+        if raw and not allowed.startswith("tcp:"):
+            continue  # `tcp:` takes a port out of the gate's sight
+        wide, its_port = _host_and_port(allowed.removeprefix("tcp:"))
         if its_port not in (port, "*") and not (its_port == "" and port not in ("22", "*")):
             continue
         if wide in ("*", host) or (wide.startswith("*.") and host.removeprefix("*").endswith(wide[1:])):

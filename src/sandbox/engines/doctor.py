@@ -15,7 +15,7 @@ APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 def why_no_namespaces() -> str:
     """The likely cause and its remedy, in words."""
-    if (_read("/proc/1/comm") or "").startswith("guest-"):
+    if (_read("/proc/1/comm") or "").strip() == "guest":
         return "This is a sandbox already, and none fits into another: run the command as it is."
     for path, off, remedy in USERNS_SWITCHES:
         if _read(path) == off:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
+from sandbox.config.home import authority_directory, record_directory
 from sandbox.config.home import home as sandbox_home
-from sandbox.config.home import record_directory
 from sandbox.engines import homes
 from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, tenant
@@ -74,7 +74,10 @@ NO_PROJECT = (
     "/var/tmp",
 )
 KERNEL = ("/dev", "/proc", "/sys")
-HOME_HIDDEN = "what begins with a dot in your home directory is hidden; `filesystem.allow_read` shows what is needed"
+HOME_HIDDEN = (
+    "your home directory is the project: what begins with a dot there is hidden (`filesystem.allow_read` shows what is "
+    "needed), the rest can be changed; `--root DIR` shows less"
+)
 TOO_MANY = "there are too many blocked files to remember all: one that is moved may be readable in a later run"
 
 
@@ -105,7 +108,7 @@ def layout(
     visible = [plan.directory, *further_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(_beneath(one.target, link[0]) for one in plan.binds)]
-    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config))]
+    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config), authority_directory())]
     _not_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
     if home not in visible and any(_beneath(home, one) for one in visible):
         hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
@@ -120,12 +123,13 @@ def layout(
     return plan
 
 
-def writable_trees(filesystem: Filesystem) -> list[str]:
-    """The host's directories that tenants write into. Raises ConfigError."""
+def writable_trees(filesystem: Filesystem, shown: Sequence[tuple[str, str, bool]] = ()) -> list[str]:
+    """The host's directories that tenants write into; `shown` are those that mounts add. Raises ConfigError."""
     root = project_root(filesystem)
     trees = [] if filesystem.read_only or filesystem.overlay else [root]
     for asked in filesystem.allow_write:
         trees.append(os.path.realpath(os.path.join(root, os.path.expanduser(asked))))
+    trees += [os.path.realpath(source) for source, _, writable in shown if writable]
     return [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
 
 

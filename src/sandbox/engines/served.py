@@ -6,24 +6,34 @@ import os
 
 from sandbox.config.home import record_directory
 from sandbox.engines.looking import Looker, secret_files
+from sandbox.guards.freezing import freeze_repositories
 from sandbox.guards.views import Views
+from sandbox.policy.files import protected_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Config
+    from sandbox.engines.masks import Covers
+    from sandbox.guards.repositories import Repositories
 
 
 class Served:
     """What the walls would cover and freeze in `directory`, for whoever answers for its files. See vfs' `Guard`."""
 
-    def __init__(self, config: Config, directory: str) -> None:
-        """Raises SandboxError."""
+    def __init__(self, config: Config, directory: str, repositories: Repositories) -> None:
+        """`repositories` is told what git of the host trusts there, and looks again at the end. Raises SandboxError."""
+        self._repositories = repositories
+        self._changed = False
         self._directory = os.path.realpath(directory)
         own = [os.path.realpath(record_directory(config))]
         self._looker = Looker(config.filesystem, Views([(self._directory, "/")]), own, secret_files(config))
         self._files: set[tuple[int, int]] = set()
-        self._still: set[str] = set()
+        self._pinned: set[str] = set()
+        self._frozen: set[str] = set()
         self.moved()
+        found = self._search.found
+        freeze_repositories(found, [self._directory], repositories, dict(found.frozen))
+        self._note(found)
 
     def moved(self) -> None:
         self._search = self._looker.look()
@@ -34,8 +44,12 @@ class Served:
             except OSError:
                 continue  # gone since
             self._files.add((info.st_dev, info.st_ino))
+        self._note(found)
+
+    def _note(self, found: Covers) -> None:
         cut = len(self._directory.rstrip("/"))
-        self._still.update(path[cut:] for path in (*found.pinned, *found.frozen))
+        self._pinned.update(path[cut:] for path in found.pinned)
+        self._frozen.update(path[cut:] for path in found.frozen)
 
     def blocked(self, path: str, info: os.stat_result) -> bool:
         if (info.st_dev, info.st_ino) in self._files:
@@ -53,9 +67,20 @@ class Served:
         return any(self._search.pattern_for(step, True) is not None for step in steps)
 
     def frozen(self, path: str) -> bool:
-        if path in self._still:
+        """What was there at the start. What is new is looked at when the sandbox has ended, as everywhere."""
+        if path in self._pinned:
             return True
-        parts = path.strip("/").split("/")
-        if not any(self._search.could_match(part) for part in parts):
-            return False
-        return any(self._search.protected.match("/".join(parts[: end + 1]), True) for end in range(len(parts)))
+        above = path
+        while above not in ("", "/"):
+            if above in self._frozen:
+                return True
+            above = os.path.dirname(above)
+        self._changed = True
+        return False
+
+    def finish(self) -> None:
+        """Looks again at what git of the host would run, where a tenant changed anything at all."""
+        if self._changed:
+            self._repositories.finish(protected_patterns())
+        else:
+            self._repositories.abandon()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import lru_cache
 
 from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, split
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 CONFIGS = ("config", "config.worktree")
 READ = (*CONFIGS, "commondir", "hooks")  # in a repository's directory: settings and programs
+SMALL = 1 << 14
 DEEP = 10  # as git: files that include files
 TODO = "rebase-merge/git-rebase-todo"
 
@@ -68,9 +70,12 @@ def read_config(path: str) -> list[Entry] | None:
     """The settings in a file; None where git could not read it either, or there is none."""
     data = content(path, MOST + 1)
     try:
-        return None if data is None else parse(data)
+        return None if data is None else (_parsed if len(data) <= SMALL else parse)(data)
     except Unreadable:
         return None
+
+
+_parsed = lru_cache(16)(parse)  # the person's own file is read at every start, and is the same at most of them
 
 
 def first_line(path: str) -> str:

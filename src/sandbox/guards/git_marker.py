@@ -1,8 +1,8 @@
 """What git of the host trusted in one tree before tenants came, kept outside of it for as long as one may write there.
 
 Several sandboxes share a tree: the first to come writes down what it finds, the others take its word, since what
-they find may be the first one's tenants'. The last to go takes it away. A marker that nobody holds is one whose
-sandboxes were killed: whoever comes next knows from it what to undo.
+they find may be the first one's tenants'. The last to go crosses it out. Where nobody holds one and nobody
+crossed it out, the sandboxes were killed: whoever comes next knows from it what to undo.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from sandbox.guards.git_directories import Trusted
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+ENDED = b"-"  # the first byte of what nobody holds any more
 
 
 class Baseline:
@@ -40,6 +43,8 @@ class Baseline:
     @classmethod
     def decode(cls, data: bytes) -> Baseline | None:
         made = cls("")
+        if data.startswith(ENDED):
+            return None
         for record in data.split(b"\0\0")[:-1]:
             kind, first, *rest = map(os.fsdecode, record.split(b"\0"))
             if kind == "R":
@@ -87,19 +92,23 @@ class Marker:
 
     def write(self, baseline: Baseline) -> None:
         """Notes what is there, for those who come while we are."""
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, baseline.encode(), 0)
+        data = baseline.encode()
+        os.pwrite(self._fd, data, 0)
+        os.ftruncate(self._fd, len(data))
         _lock(self._fd, fcntl.LOCK_SH)
 
-    def close(self) -> None:
-        """The last one takes it away. Idempotent."""
+    def close(self, remove: bool = False) -> None:
+        """The last one says that there is nothing to undo, or takes the file away. Idempotent."""
         if self._fd < 0:
             return
         if _lock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            try:
-                os.unlink(self.path)
-            except OSError:
-                pass
+            if remove:
+                try:
+                    os.unlink(self.path)
+                except OSError:
+                    pass
+            else:  # the file stays for the next run: to make and remove one costs more than all the rest of this
+                os.pwrite(self._fd, ENDED, 0)
         os.close(self._fd)
         self._fd = -1
 

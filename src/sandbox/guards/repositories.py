@@ -286,7 +286,7 @@ def repair(path: str, tell: Tell) -> None:
         return
     if marker.left is not None:
         undo(marker.left, tell)
-    marker.close()
+    marker.close(remove=True)
 
 
 def repair_all(home: str, tell: Tell) -> None:

@@ -1,7 +1,7 @@
-"""The sandbox's own certificate authority: made when first needed, kept in memory, gone with the sandbox.
+"""A certificate authority for the gate: the one kept for all of a user's sandboxes (`authority.py`), or one in memory.
 
-One key for the authority and one for all leaves: a leaf then costs one signature, and nobody but this process
-ever holds either. Python can load a key only from a file name; `/dev/fd/N` of a pipe is one that never
+One key for the authority and one for all leaves, which only this process ever holds: a leaf then costs one signature.
+Python can load a key only from a file name; `/dev/fd/N` of a pipe is one that never
 touches a disk.
 """
 
@@ -32,19 +32,32 @@ MAX_LEAVES = 128
 class Authority:
     """Signs a leaf for any name it is asked for, and remembers the last `MAX_LEAVES` of them."""
 
-    def __init__(self, sandbox_name: str = "") -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
+    def __init__(self, sandbox_name: str = "", *, kept: tuple[bytes, bytes] | None = None) -> None:
+        """A new one, or the one whose key and certificate (PEM) were `kept`."""
+        self._key = ec.generate_private_key(ec.SECP256R1()) if kept is None else _private_key(kept[0])
         self._leaf_key = ec.generate_private_key(ec.SECP256R1())
         self._leaf_key_pem = self._leaf_key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        self._certificate = self._sign_self(sandbox_name)
+        self._certificate = self._sign_self(sandbox_name) if kept is None else x509.load_pem_x509_certificate(kept[1])
         self._contexts: OrderedDict[tuple[str, str], ssl.SSLContext] = OrderedDict()
 
     @property
     def pem(self) -> bytes:
         """The authority's certificate, for those inside to trust."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    @classmethod
+    def load(cls, directory: str) -> Authority:
+        """The one of a generation. Raises OSError."""
+        with open(f"{directory}/key.pem", "rb") as key, open(f"{directory}/sandbox-ca.pem", "rb") as certificate:
+            return cls(kept=(key.read(), certificate.read()))
+
+    def key_pem(self) -> bytes:
+        """Its private key, for `authority.py` to keep."""
+        return self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
 
     def context(self, host: str, protocol: str) -> ssl.SSLContext:
         """A server context that shows a leaf for `host` and speaks `protocol` (an ALPN name)."""
@@ -69,7 +82,7 @@ class Authority:
         return context
 
     def _sign_self(self, sandbox_name: str) -> x509.Certificate:
-        words = f"sandbox {sandbox_name} (made for one sandbox, kept in memory)".replace("  ", " ")
+        words = f"sandbox {sandbox_name} (trusted inside sandboxes only)".replace("  ", " ")
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, words[:64])])
         public = self._key.public_key()
         return (
@@ -96,6 +109,12 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         return leaf.public_bytes(serialization.Encoding.PEM)
+
+
+def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(pem, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
 
 
 def _builder(

@@ -24,7 +24,14 @@ def denied(what: str, decision: Decision) -> Response:
     )
     response = _plain(403, text)
     response.headers.add("X-Proxy-Error", "blocked-by-allowlist")
+    response.phrase = phrase(decision)
     return response
+
+
+def phrase(decision: Decision) -> bytes:
+    """The refusal in one line: many clients print what stands beside the status, and nothing of the body."""
+    text = f"Forbidden: blocked by the sandbox: {decision.reason}".encode("ascii", "backslashreplace")
+    return bytes(one if 32 <= one < 127 else 63 for one in text[:400])
 
 
 def unreadable(reason: str, status: int) -> Response:

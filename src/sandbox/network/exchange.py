@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from sandbox.errors import Denied
 from sandbox.network.denial import denied, printable, unreachable, unreadable
 from sandbox.network.destination import Destination
-from sandbox.network.http1_rules import readings
+from sandbox.network.http1_rules import readings, refuse_odd_target
 from sandbox.network.message import EMPTY, BadMessage, Body, Whole
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
@@ -144,7 +144,12 @@ class Exchange:
             request.host = canonical_host(request.host)
         except InvalidHost as problem:
             raise Denied("hook", f"a hook changed the host to something that is none: {problem}") from None
-        if not request.target.startswith("/") or any(not "!" <= c <= "~" for c in request.target + request.method):
+        try:
+            refuse_odd_target(request.target)
+            refuse_odd_target(request.method)
+        except BadMessage as problem:
+            raise Denied("hook", f"a hook changed the request to what is no HTTP request: {problem}") from None
+        if not request.target.startswith("/"):
             raise Denied("hook", "a hook changed the request to something that is no HTTP request")
         decision = self._context.judge(Destination(request.host, request.port, "hook"))
         if not decision:

@@ -10,7 +10,7 @@ import asyncio
 import socket
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import Denied
 from sandbox.network import proxy
@@ -19,15 +19,16 @@ from sandbox.network.dial import Dialer
 from sandbox.network.door import IDLE, Door
 from sandbox.network.names import PROXY, Names, is_synthetic
 from sandbox.network.publish import serve_published
-from sandbox.network.refusal import FIRST_WORD, Manner
+from sandbox.network.refusal import Manner
 from sandbox.network.relay import Relay, either_readable, reset
 from sandbox.network.reporting import Reporter
 from sandbox.network.resolver import serve_datagrams, serve_stream
 from sandbox.network.sniff import TLS, Sniffed, first_bytes
+from sandbox.network.ssh import both_speak_ssh
 from sandbox.network.threads import in_thread
 from sandbox.policy.addresses import is_loopback_host, normalize_ip_for_policy, parse_address
 from sandbox.policy.decision import Decision
-from sandbox.policy.hosts import InvalidHost, canonical_host
+from sandbox.policy.hosts import SSH, InvalidHost, canonical_host
 from sandbox.policy.network import HOST_NAME, NetworkPolicy
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from sandbox.network.door import Serve
     from sandbox.network.watch import Watch
 
-_SAME_WISH = 2.0
 _FIRST_BYTES = 30.0  # a slow sender has so long for a ClientHello or a request line
 
 
@@ -50,7 +50,6 @@ class Gate:
         self._reporter = Reporter(watch.emit, watch.record)
         self._door = Door(self._overflow, self._reporter.broke)
         self.report = self._reporter.report
-        self._refused: dict[str, float] = {}
 
     @property
     def network(self) -> Network:
@@ -70,10 +69,15 @@ class Gate:
                 self._door.open(sock, self._server(name))
         for rule, listener in self._watch.published:
             self._door.open(listener, partial(serve_published, rule=rule, gate=self))
+        # What escapes a task or callback is a mistake of ours that a tenant's input found: noted, never printed.
+        self._loop.set_exception_handler(self._escaped)
         over = asyncio.Event()
         self._loop.add_reader(stop, over.set)
         await over.wait()
         await self._door.close()
+
+    def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._reporter.broke(context.get("exception") or RuntimeError(str(context.get("message"))))
 
     def expects_relay(self) -> None:
         """See `Door`."""
@@ -141,8 +145,11 @@ class Gate:
             return None
         return self._watch.interception().host_allowed(host)
 
-    def _looked_into(self, host: str) -> bool:
-        return host != HOST_NAME and (self.policy.intercepts(host) or self._watch.wants_interception(host))
+    def _looked_into(self, destination: Destination) -> bool:
+        host = destination.host
+        if host == HOST_NAME or self.policy.passes_raw(host, destination.port):
+            return False
+        return self.policy.intercepts(host) or self._watch.wants_interception(host)
 
     def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
         """Raises Denied when a head that was read here, and goes no further, holds a secret's placeholder."""
@@ -159,24 +166,25 @@ class Gate:
         try:
             if not decision:
                 await self.deny(client, destination, decision, manner)
-            elif self._looked_into(destination.host):
-                await manner.welcome(client, None)
-                await self._intercept(client, destination, decision)
-            else:
+            elif not self._looked_into(destination):
                 await self._pass(client, destination, decision, manner)
+            elif destination.port == SSH:
+                await manner.welcome(client, None)
+                await self._ssh(client, destination, decision)
+            else:
+                await manner.welcome(client, None)
+                await self._intercept(client, destination)
         finally:
             self._names.release(destination.host)
 
     async def deny(self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner) -> None:
         """Tells everybody who should know: the record, the listeners, the tenant."""
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=403)
-        await manner.deny(client, decision)
+        await manner.deny(client, destination, decision, self._watch.authority)
 
-    async def _intercept(self, client: socket.socket, destination: Destination, decision: Decision) -> None:
-        others = self.policy.admits_other_protocols(destination.host, destination.port)
+    async def _intercept(self, client: socket.socket, destination: Destination) -> None:
         try:
-            # Where another protocol may be spoken, the server may be the one to begin.
-            async with asyncio.timeout(FIRST_WORD if others else _FIRST_BYTES):
+            async with asyncio.timeout(_FIRST_BYTES):
                 peeked, found = await first_bytes(client)
         except TimeoutError:
             peeked, found = b"", Sniffed("other")
@@ -187,36 +195,61 @@ class Gate:
             except Denied as denied:
                 refused = Decision(False, denied.rule, denied.reason)
                 self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=refused, status=403)
-        elif others:
-            await self._pass(client, destination, decision, Manner())
         else:
+            # Silence is no protocol either: whoever says nothing is never passed on unseen.
             reason = f"{destination} is looked into, and this is neither TLS nor HTTP"
+            if not self.policy.intercepts_by_rule(destination.host):
+                reason += f"; to pass another protocol unseen, write 'tcp:{destination}' in network.allowed_hosts"
             await self.deny(client, destination, Decision(False, "network.intercept", reason), Manner())
 
+    async def _ssh(self, client: socket.socket, destination: Destination, decision: Decision) -> None:
+        """Passes what both ends say is ssh; everything else on its port is looked into like any other."""
+        try:
+            upstream = await self.dial(destination, decision)
+        except (Denied, OSError):
+            return await self._intercept(client, destination)  # which says why, to those who speak HTTP
+        with upstream:
+            try:
+                async with asyncio.timeout(_FIRST_BYTES):
+                    agreed = await both_speak_ssh(client, upstream)
+            except TimeoutError:
+                agreed = False
+            if agreed:
+                return await self._carry(client, upstream, destination, decision)
+        await self._intercept(client, destination)
+
     async def _pass(self, client: socket.socket, destination: Destination, decision: Decision, manner: Manner) -> None:
-        started = time.monotonic()
-        url = f"tcp://{destination}"
         try:
             upstream = await self.dial(destination, decision)
         except Denied as denied:
             refused = Decision(False, denied.rule, denied.reason)
             return await self.deny(client, destination, refused, manner)
         except OSError as problem:
+            url = f"tcp://{destination}"
             self.report(destination, method="CONNECT", url=url, decision=decision, status=502, error=str(problem))
-            return await manner.fail(client, f"{destination}: {problem}")
-        self._reporter.note(decision, destination)
+            return await manner.fail(client, destination, str(problem), self._watch.authority)
         with upstream:
             await manner.welcome(client, upstream)
             mismatch = await self._wrong_name(client, upstream, destination)
             if mismatch is not None:
                 return await self.deny(client, destination, mismatch, Manner())
-            relay = Relay(client, upstream)
-            self._door.carries(relay)
-            try:
-                await relay.run()
-            finally:
-                moved = relay.sent.total, relay.received.total
-                self._reporter.tell(decision, "CONNECT", url, 200, *moved, time.monotonic() - started)
+            await self._carry(client, upstream, destination, decision)
+
+    async def _carry(
+        self, client: socket.socket, upstream: socket.socket, destination: Destination, decision: Decision
+    ) -> None:
+        """Moves bytes, unseen, until both ends are done."""
+        started = time.monotonic()
+        self._reporter.note(decision, destination)
+        relay = Relay(client, upstream)
+        self._door.carries(relay)
+        try:
+            await relay.run()
+        finally:
+            moved = relay.sent.total, relay.received.total
+            self._reporter.tell(
+                decision, "CONNECT", f"tcp://{destination}", 200, *moved, time.monotonic() - started
+            )
 
     async def _wrong_name(
         self, client: socket.socket, upstream: socket.socket, destination: Destination
@@ -266,24 +299,9 @@ class Gate:
     # -- DNS ----------------------------------------------------------------------------------------------------
 
     def lookup(self, name: str, kind: str) -> tuple[bytes, bytes] | None:
-        """The synthetic addresses of a name that may be reached; a refusal is on the record."""
-        decision = self.policy.name(name)
-        if not decision and self.network.policy_script is not None:
-            decision = self.judge(Destination(name, 443, "dns"))
-        if decision and parse_address(name) is None:
-            return self._names.addresses(name)
-        if self._first_time(name):
-            self.report(Destination(name, 53, "dns"), method="DNS", url=f"dns:{name}?type={kind}", decision=decision)
-        return None
-
-    def _first_time(self, name: str) -> bool:
-        """Whether a refused name is news: one wish to connect is two types, each asked for twice."""
-        now = self._loop.time()
-        news = now - self._refused.get(name, -_SAME_WISH) >= _SAME_WISH
-        if len(self._refused) >= 1024:
-            self._refused.clear()
-        self._refused[name] = now
-        return news
+        """The synthetic addresses of a name, whether it may be reached or not: that is judged, and told, when somebody
+        connects. A look-up that fails would make clients try again, and hear nothing of the reason."""
+        return self._names.addresses(name) if parse_address(name) is None else None
 
 
 def run(watch: Watch, stop: socket.socket) -> None:

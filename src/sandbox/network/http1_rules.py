@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from sandbox.network.message import Pair
 
-MAX_HEAD = 64 * 1024
+MAX_LINE = 64 * 1024
+MAX_HEAD = 2 * MAX_LINE  # a request line of the longest kind, and as much of fields
 
 _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"transfer-encoding"))
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
@@ -31,7 +32,7 @@ def refuse_no_request(data: bytes) -> None:
     """Raises BadMessage when `data`, perhaps cut short, does not begin a request: garbage need not be waited
     for."""
     if len(data) > MAX_HEAD:
-        raise BadMessage("the request's head is larger than 64 KiB", 431)
+        raise BadMessage("the request's head is larger than 128 KiB", 431)
     if b"\n" in data and not _REQUEST_LINE.match(data):
         raise BadMessage("the request line is malformed")
 
@@ -43,7 +44,9 @@ def refuse_ambiguous_head(head: bytes) -> None:
     if not line:
         raise BadMessage("the request line is malformed")
     if len(head) > MAX_HEAD:
-        raise BadMessage("the request's head is larger than 64 KiB", 431)
+        raise BadMessage("the request's head is larger than 128 KiB", 431)
+    if len(line.group()) > MAX_LINE + 2:
+        raise BadMessage("the request line is longer than 64 KiB", 414)
     if _AMBIGUOUS.search(head):
         raise BadMessage("a bare line end, a folded line or a NUL in the head")
     # Counted here because h11 makes one of two equal lengths; others take the first, or the last.
@@ -55,6 +58,42 @@ def refuse_ambiguous_head(head: bytes) -> None:
         raise BadMessage("more than one of Content-Length and Transfer-Encoding")
     if codings and line.group().endswith(b"1.0\r\n"):
         raise BadMessage("Transfer-Encoding in HTTP/1.0")
+
+
+def refuse_odd_target(target: str) -> None:
+    """Raises BadMessage for a target that no client sends and that servers read in several ways. Rules are asked about
+    exactly what is sent on, so nothing in it may be a sign that some reader stops at."""
+    if any(not "!" <= one <= "~" for one in target):
+        raise BadMessage("a control character or a space in the request's target")
+    if "#" in target:
+        raise BadMessage("a '#' in the request's target")
+    if "\\" in target.partition("?")[0]:
+        raise BadMessage("a backslash in the request's path")
+
+
+# Fields that say how a message is framed, whom it is for, who sends it or what its content is: all of that was decided
+# when its head was read, and a trailer that says so again is read by some and not by others (RFC 9110, 6.5.1).
+_NOT_IN_TRAILERS = frozenset(
+    (
+        *(b"age", b"allow", b"authorization", b"cache-control", b"connection", b"cookie", b"date", b"expect"),
+        *(b"expires", b"forwarded", b"from", b"host", b"keep-alive", b"location", b"max-forwards", b"origin"),
+        *(b"pragma", b"range", b"referer", b"retry-after", b"server", b"set-cookie", b"te", b"trailer"),
+        *(b"transfer-encoding", b"upgrade", b"user-agent", b"vary", b"via", b"warning", b"www-authenticate"),
+    )
+)
+_NOT_IN_TRAILERS_FROM = (
+    *(b":", b"accept", b"access-control-", b"authentication-", b"content-", b"if-", b"proxy-", b"sec-"),
+    *(b"x-forwarded-", b"x-http-method", b"x-method-", b"x-original-", b"x-real-", b"x-rewrite-"),
+)
+
+
+def safe_trailers(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
+    """The trailers that may be passed on; the others are left out."""
+    return tuple(
+        pair
+        for pair in pairs
+        if (low := pair[0].lower()) not in _NOT_IN_TRAILERS and not low.startswith(_NOT_IN_TRAILERS_FROM)
+    )
 
 
 def refuse_other_host(host: bytes, expected: str, port: int) -> None:
@@ -76,6 +115,7 @@ def refuse_other_host(host: bytes, expected: str, port: int) -> None:
 def origin_form(method: str, target: str, host: bytes | None, scheme: str) -> tuple[str, bytes | None]:
     """A request's target as a path, and the host it names; raises BadMessage when that is not the one Host
     names."""
+    refuse_odd_target(target)
     if target.startswith("/") or (target == "*" and method == "OPTIONS"):
         return target, host
     if method == "CONNECT":

@@ -16,6 +16,7 @@ from sandbox.network.http1_rules import (
     refuse_ambiguous_head,
     refuse_no_request,
     refuse_other_host,
+    safe_trailers,
 )
 from sandbox.network.message import EMPTY, BadMessage, Body, Headers, Request, Response, Whole
 
@@ -42,6 +43,7 @@ class Http1Tenant:
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._ahead = b""  # read, but not yet shown to h11
         self._method = ""
+        self._idle = self._alone = False
 
     async def serve(self) -> None:
         """Until one side has had enough. Raises OSError when the connection breaks, TimeoutError for a slow
@@ -62,13 +64,19 @@ class Http1Tenant:
             undecided = self._h11.they_are_waiting_for_100_continue
             try:
                 await self._answer(response)
-            except (Denied, OSError, h11.LocalProtocolError):
+            except (Denied, BadMessage, OSError, h11.LocalProtocolError):
                 self._stream.abort()  # half an answer must not look like a whole one; it has been reported
                 return
             finally:
                 response.stream.close()
             if undecided or not await self._next_cycle():
                 return
+
+    def upstream_gone(self) -> None:
+        """Upstream has closed its connection: so is this one, when nothing is under way on it."""
+        self._alone = True
+        if self._idle:
+            self._stream.close()
 
     async def _next_request(self) -> Request | None:
         event = await self._head()
@@ -91,8 +99,14 @@ class Http1Tenant:
     async def _head(self) -> h11.Request | None:
         data, self._ahead = self._ahead, b""
         if not data:
-            async with asyncio.timeout(IDLE_TIMEOUT):
-                data = await self._stream.read()
+            if self._alone:
+                return None
+            self._idle = True
+            try:
+                async with asyncio.timeout(IDLE_TIMEOUT):
+                    data = await self._stream.read()
+            finally:
+                self._idle = False
             if not data:
                 return None
         if b"\r\n\r\n" not in data:
@@ -113,10 +127,12 @@ class Http1Tenant:
     async def _answer(self, response: Response) -> None:
         send, body = self._h11.send, response.stream
         pairs = end_to_end(response.headers.pairs)
+        if response.last:
+            pairs.append((b"Connection", b"close"))
         bodiless = self._method == "HEAD" or response.status in (204, 304)
         if bodiless:
             body = EMPTY
-        out = send(h11.Response(status_code=response.status, headers=pairs, reason=b"")) or b""
+        out = send(h11.Response(status_code=response.status, headers=pairs, reason=response.phrase)) or b""
         if isinstance(body, Whole):
             out += send(h11.Data(body.data)) or b""
         elif body is not EMPTY:
@@ -132,9 +148,12 @@ class Http1Tenant:
 
     async def _next_cycle(self) -> bool:
         """Whether the connection can be used for another request."""
-        for _ in range(DRAINED_READS):
-            if self._h11.their_state is not h11.SEND_BODY or await self.read_body() is None:
-                break
+        try:
+            for _ in range(DRAINED_READS):
+                if self._h11.their_state is not h11.SEND_BODY or await self.read_body() is None:
+                    break
+        except h11.RemoteProtocolError:
+            return False  # the rest of a body that nobody wanted is malformed; it has been answered
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             return False
         self._ahead = self._h11.trailing_data[0]
@@ -207,11 +226,11 @@ class TenantBody(Body):
         try:
             event = await self._connection.read_body()
         except h11.RemoteProtocolError as problem:
-            raise ConnectionResetError(f"the request's body is malformed: {problem}") from None
+            raise BadMessage(f"the request's body is malformed: {problem}") from None
         if event is None:
             raise ConnectionResetError("the tenant went away within its request")
         if isinstance(event, h11.EndOfMessage):
             self._ended = True
-            self.trailers = tuple(event.headers.raw_items())
+            self.trailers = safe_trailers(event.headers.raw_items())
             return b""
         return bytes(event.data)

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import h11
 
 from sandbox.errors import Denied
-from sandbox.network.message import EMPTY, Body, Headers, Request, Response, Whole
+from sandbox.network.http1_rules import safe_trailers
+from sandbox.network.message import EMPTY, BadMessage, Body, Headers, Request, Response, Whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox.network.message import Pair
     from sandbox.network.stream import ByteStream
 
@@ -38,11 +41,33 @@ class Http1Upstream:
         self._continue: asyncio.Event | None = None
         self._busy = self._heard = self._closed = False
         self.used = False
+        self._listening: asyncio.Task[None] | None = None
+        self.when_left: Callable[[], None] | None = None  # called when upstream ends an idle connection
+
+    def listen(self) -> None:
+        """While nothing is asked, hears whether upstream ends the connection: TLS says so in words of its own, which
+        are only heard by reading."""
+        self._listening = asyncio.ensure_future(self._listen())
+
+    async def _listen(self) -> None:
+        try:
+            await self._stream.read()
+        except OSError:
+            pass
+        # The end, or an answer that nobody asked for, which is no better.
+        self.close()
+        if self.when_left is not None:
+            self.when_left()
+
+    def _stop_listening(self) -> None:
+        if self._listening is not None and self._listening is not asyncio.current_task():
+            self._listening.cancel()
+        self._listening = None
 
     @property
     def usable(self) -> bool:
         """Whether another request can be sent."""
-        return not self._busy and not self._stream.ended and self._h11.our_state is h11.IDLE
+        return not self._closed and not self._busy and not self._stream.ended and self._h11.our_state is h11.IDLE
 
     @property
     def over(self) -> bool:
@@ -52,10 +77,12 @@ class Http1Upstream:
     def reserve(self) -> None:
         """The next request is the caller's."""
         self._busy = True
+        self._stop_listening()
 
     def close(self) -> None:
         """Ends the connection, and whatever was still being sent."""
         self._closed = True
+        self._stop_listening()
         if self._pump is not None:
             self._pump.cancel()
         self._stream.close()
@@ -77,7 +104,7 @@ class Http1Upstream:
             event = h11.Request(method=request.method, target=request.target.encode("latin-1"), headers=pairs)
             out = self._h11.send(event) or b""
         except h11.LocalProtocolError as problem:
-            raise UpstreamError(f"the request cannot be sent: {problem}") from None
+            raise BadMessage(f"the request cannot be sent on: {problem}") from None
         if isinstance(body, Whole) or body is EMPTY:
             out += (self._h11.send(h11.Data(body.data)) or b"") if isinstance(body, Whole) and body.data else b""
             out += self._h11.send(h11.EndOfMessage()) or b""
@@ -102,7 +129,7 @@ class Http1Upstream:
             chunked = body.length is None
             end = h11.EndOfMessage(headers=list(body.trailers) if chunked else [])
             await self._stream.write(self._h11.send(end) or b"")
-        except (Denied, OSError, h11.LocalProtocolError) as problem:
+        except (Denied, BadMessage, OSError, h11.LocalProtocolError) as problem:
             # Reading fails now too, and tells why. Cut, not closed: half a body must not look like a whole
             # one.
             self._pump_problem = problem
@@ -121,7 +148,10 @@ class Http1Upstream:
                 if request.inform is not None:
                     await request.inform(event.status_code, list(event.headers.raw_items()))
             elif isinstance(event, h11.Response):
-                return Response(event.status_code, Headers(event.headers.raw_items()), self._body(event))
+                response = Response(event.status_code, Headers(event.headers.raw_items()))
+                response.last = self._h11.their_state is h11.MUST_CLOSE or _closes(event)
+                response.stream = self._body(event)
+                return response
             else:
                 raise UpstreamError("upstream closed the connection without answering", nothing_came=True)
 
@@ -136,7 +166,7 @@ class Http1Upstream:
             if isinstance(event, h11.Data):
                 pieces.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
-                trailers = tuple(event.headers.raw_items())
+                trailers = safe_trailers(event.headers.raw_items())
                 self.finish()
                 return Whole(b"".join(pieces), trailers) if pieces or trailers else EMPTY
             else:
@@ -166,8 +196,15 @@ class Http1Upstream:
         if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
             self._h11.start_next_cycle()
             self._busy, self.used = False, True
+            self.listen()
         else:
             self.close()
+
+
+def _closes(head: h11.Response) -> bool:
+    """Whether upstream says that it closes the connection after this answer."""
+    words = [value.lower() for name, value in head.headers if name == b"connection"]
+    return head.http_version == b"1.0" or any(b"close" in one for one in words)
 
 
 def _fields(request: Request) -> list[Pair]:
@@ -202,7 +239,7 @@ class UpstreamBody(Body):
             return bytes(event.data)
         self._ended = True
         if isinstance(event, h11.EndOfMessage):
-            self.trailers = tuple(event.headers.raw_items())
+            self.trailers = safe_trailers(event.headers.raw_items())
         self._connection.finish()
         return b""
 

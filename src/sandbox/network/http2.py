@@ -18,6 +18,7 @@ import h2.settings
 from h2.connection import ConnectionInputs, ConnectionState
 from h2.errors import ErrorCodes
 
+from sandbox.network.http1_rules import safe_trailers
 from sandbox.network.message import Body
 
 if TYPE_CHECKING:
@@ -45,32 +46,38 @@ class Http2Body(Body):
     def __init__(self, side: Http2Side, stream_id: int, length: int | None) -> None:
         self._side, self._stream_id = side, stream_id
         self.length = length
-        self._pieces: list[tuple[bytes, int]] = []
+        self._data = bytearray()  # one run of bytes: its size is bounded by the window, whatever the frames were
+        self._owed = 0  # what it counts for in flow control, padding included
         self._ended = False
         self._problem: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     async def read(self) -> bytes:
-        while not self._pieces:
+        while True:
+            data, owed = bytes(self._data), self.unread()
+            if owed:
+                await self._side.acknowledge(self._stream_id, owed)
+            if data:
+                return data
+            if self._owed:
+                continue  # more came while that was told; frames may be all padding
             if self._problem is not None:
                 raise self._problem
             if self._ended:
                 return b""
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        pieces, self._pieces = self._pieces, []
-        await self._side.acknowledge(self._stream_id, sum(size for _, size in pieces))
-        data = b"".join(piece for piece, _ in pieces)
-        return data or await self.read()  # frames may be all padding
 
     def feed(self, data: bytes, size: int) -> None:
         """More came; `size` is what it counts for in flow control."""
-        self._pieces.append((data, size))
-        self._wake()
+        self._data += data
+        self._owed += size
+        if size:
+            self._wake()  # an empty frame is no news
 
     def end(self, trailers: tuple[Pair, ...] = (), problem: Exception | None = None) -> None:
         """No more will come: it is whole, or `problem` says why not."""
-        self.trailers = trailers or self.trailers
+        self.trailers = safe_trailers(trailers) or self.trailers
         self._ended, self._problem = True, self._problem or problem
         self._wake()
 
@@ -81,8 +88,8 @@ class Http2Body(Body):
 
     def unread(self) -> int:
         """Forgets what nobody will read, and says how much that was for flow control."""
-        size = sum(size for _, size in self._pieces)
-        self._pieces.clear()
+        size, self._owed = self._owed, 0
+        self._data.clear()
         return size
 
     def _wake(self) -> None:

@@ -10,7 +10,7 @@ import h2.exceptions
 from h2.errors import ErrorCodes
 
 from sandbox.errors import Denied
-from sandbox.network.http1_rules import refuse_other_host
+from sandbox.network.http1_rules import refuse_odd_target, refuse_other_host
 from sandbox.network.http2 import Http2Body, Http2Side, declared_length, http2_fields
 from sandbox.network.message import EMPTY, BadMessage, Body, Headers, Request, Whole
 
@@ -35,6 +35,7 @@ class Http2Tenant(Http2Side):
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._bodies: dict[int, Http2Body] = {}
         self._resets = self._finished = 0
+        self._alone = False
 
     async def serve(self) -> None:
         """Until one side has had enough."""
@@ -51,6 +52,22 @@ class Http2Tenant(Http2Side):
             for task in list(self._tasks.values()):
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def upstream_gone(self) -> None:
+        """Upstream has closed its connection: so is this one, when nothing is under way on it."""
+        self._alone = True
+        if not self._tasks and self._gone is None:
+            self._gone = ConnectionResetError("upstream closed the connection")
+            task = asyncio.ensure_future(self._leave())
+            self._leaving = task  # the loop itself holds tasks only weakly
+            task.add_done_callback(lambda one: one.cancelled() or one.exception())
+
+    async def _leave(self) -> None:
+        self._h2.close_connection()
+        try:
+            await self.flush()
+        finally:
+            self._stream.close()
 
     async def _receive(self, data: bytes) -> bool:
         try:
@@ -127,8 +144,7 @@ class Http2Tenant(Http2Side):
         path = pseudo.get(b":path", b"")
         if not path.startswith(b"/") and not (path == b"*" and pseudo[b":method"] == b"OPTIONS"):
             raise BadMessage("the request's path is none")
-        if any(not 0x21 <= byte <= 0x7E for byte in path):
-            raise BadMessage("a control character or a space in the request's path")
+        refuse_odd_target(path.decode("latin-1"))
         hosts = [value for value in (pseudo.get(b":authority"), *_hosts(headers)) if value is not None]
         if not hosts:
             raise BadMessage("the request names no host")
@@ -154,13 +170,15 @@ class Http2Tenant(Http2Side):
             self._finished += 1
             if (body := self._bodies.get(stream_id)) and not body.ended:
                 await self.reset(stream_id, ErrorCodes.NO_ERROR)  # answered early: the rest is not wanted
-        except (OSError, Denied, TimeoutError, h2.exceptions.ProtocolError):
+        except (OSError, Denied, BadMessage, TimeoutError, h2.exceptions.ProtocolError):
             await self.reset(stream_id, ErrorCodes.INTERNAL_ERROR)
         finally:
             stream.close()
 
     def _forget(self, stream_id: int) -> None:
         self._tasks.pop(stream_id, None)
+        if self._alone and not self._tasks:
+            self.upstream_gone()
         body = self._bodies.pop(stream_id, None)
         unread = body.unread() if body is not None else 0
         if unread and self._gone is None:

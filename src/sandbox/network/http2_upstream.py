@@ -12,7 +12,7 @@ from h2.errors import ErrorCodes
 from sandbox.errors import Denied
 from sandbox.network.http1_upstream import UpstreamError
 from sandbox.network.http2 import Http2Body, Http2Side, declared_length, http2_fields
-from sandbox.network.message import EMPTY, Headers, Response
+from sandbox.network.message import EMPTY, BadMessage, Headers, Response
 
 if TYPE_CHECKING:
     from sandbox.network.message import Body, Pair, Request
@@ -93,7 +93,7 @@ class Http2Upstream(Http2Side):
     async def _pump(self, stream_id: int, body: Body) -> None:
         try:
             await self.send_body(stream_id, body)
-        except (Denied, OSError, h2.exceptions.ProtocolError) as problem:
+        except (Denied, BadMessage, OSError, h2.exceptions.ProtocolError) as problem:
             answer = self._streams.get(stream_id)
             if answer is not None:
                 answer.fail(problem)

@@ -83,7 +83,9 @@ class Inspection:
         handle = Exchange(destination, context, self._parts, upstreams)
         speak = Http2Tenant if protocol == HTTP2 else Http1Tenant
         try:
-            await speak(stream, scheme, destination.host, destination.port, handle).serve()
+            tenant = speak(stream, scheme, destination.host, destination.port, handle)
+            upstreams.when_gone = tenant.upstream_gone
+            await tenant.serve()
         except TimeoutError:
             pass  # the tenant took too long; what it asked for has been reported
         except ConnectionError:

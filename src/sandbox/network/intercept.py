@@ -35,11 +35,13 @@ class Interception:
         hooks: object | None = None,
         *,
         log: Callable[[str], None] | None = None,
+        authority: Callable[[], Authority] | None = None,
     ) -> None:
         self._given_hooks = hooks
         self._log = log or (lambda line: None)
         self._network = network
         self._authority: Authority | None = None
+        self._trusted_authority = authority
         self._inspection: Inspection | None = None
         self.secrets = Secrets(network.secrets, placeholders)
         self.hooks = HookRunner(hooks, _script(network, self._log))
@@ -71,8 +73,10 @@ class Interception:
 
     @property
     def authority(self) -> Authority:
-        """The sandbox's own; made when first asked for."""
-        if self._authority is None:
+        """The one that tenants trust; without such, one of its own. Made when first asked for."""
+        if self._authority is None and self._trusted_authority is not None:
+            self._authority = self._trusted_authority()
+        elif self._authority is None:
             from sandbox.network.ca import Authority
 
             self._authority = Authority()

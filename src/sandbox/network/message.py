@@ -262,6 +262,8 @@ class Response(_Message):
     def __init__(self, status: int, headers: Headers, stream: Body = EMPTY) -> None:
         super().__init__(headers, stream)
         self.status = status
+        self.phrase = b""  # what HTTP/1.1 says beside the status
+        self.last = False  # whether the connection ends after it: upstream's does
         # On a 101: upstream's side with what was already read from it, and then what moves frames between the
         # two.
         self.switched: tuple[ByteStream, bytes] | None = None
@@ -288,12 +290,12 @@ async def whole(body: Body, allowance: Allowance | None = None) -> Whole:
     if isinstance(body, Whole):
         return body
     kept = (allowance or Allowance()).keep(0)
-    pieces: list[bytes] = []
+    data = bytearray()  # one run of bytes: pieces may be of one byte each
     while piece := await body.read():
         kept.add(len(piece))
         if kept.size > MAX_BUFFERED:
             raise Denied("body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes")
         if allowance is not None and allowance.spent:
             raise Denied("body-too-large", "too many bodies are being read by hooks at the same time")
-        pieces.append(piece)
-    return Whole(b"".join(pieces), body.trailers, kept)
+        data += piece
+    return Whole(bytes(data), body.trailers, kept)

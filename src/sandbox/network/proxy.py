@@ -13,13 +13,17 @@ from base64 import b64encode
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied
+from sandbox.network.http1_rules import refuse_odd_target
+from sandbox.network.message import BadMessage
 from sandbox.network.refusal import Manner, farewell, http_error, http_refusal
 from sandbox.network.sniff import MOST, exactly, peek
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
+    from sandbox.network.destination import Destination
     from sandbox.network.gate import Gate
+    from sandbox.network.refusal import Ca
 
 _HANDSHAKE = 30.0
 _SUCCEEDED, _NOT_ALLOWED, _UNREACHABLE, _UNSUPPORTED, _BAD_ADDRESS = 0, 2, 4, 7, 8
@@ -76,11 +80,11 @@ class _Connect(Manner):
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(client, b"HTTP/1.1 200 Connection established\r\n\r\n")
 
-    async def deny(self, client: socket.socket, decision: Decision) -> None:
+    async def deny(self, client: socket.socket, destination: Destination, decision: Decision, ca: Ca) -> None:
         await farewell(client, http_refusal(decision))
 
-    async def fail(self, client: socket.socket, problem: str) -> None:
-        await farewell(client, http_error(502, f"The sandbox could not connect: {problem}\n"))
+    async def fail(self, client: socket.socket, destination: Destination, problem: str, ca: Ca) -> None:
+        await farewell(client, http_error(502, f"The sandbox could not connect: {destination}: {problem}\n"))
 
 
 class _Absolute(Manner):
@@ -122,6 +126,10 @@ def _http_request(head: bytes, token: str | None) -> tuple[Manner, str, int]:
     _authorize(headers, token)
     if words[0] == "CONNECT":
         return _Connect(), *_authority(words[1], None)
+    try:
+        refuse_odd_target(words[1])
+    except BadMessage as problem:
+        raise BadRequest(str(problem)) from None
     scheme, found, rest = words[1].partition("://")
     if scheme.lower() != "http" or not found:
         raise BadRequest("write CONNECT host:port, or an absolute http:// URL")
@@ -181,10 +189,10 @@ class _Socks(Manner):
     async def welcome(self, client: socket.socket, upstream: socket.socket | None) -> None:
         await asyncio.get_running_loop().sock_sendall(client, _reply(_SUCCEEDED))
 
-    async def deny(self, client: socket.socket, decision: Decision) -> None:
+    async def deny(self, client: socket.socket, destination: Destination, decision: Decision, ca: Ca) -> None:
         await farewell(client, _reply(_NOT_ALLOWED))
 
-    async def fail(self, client: socket.socket, problem: str) -> None:
+    async def fail(self, client: socket.socket, destination: Destination, problem: str, ca: Ca) -> None:
         await farewell(client, _reply(_UNREACHABLE))
 
 

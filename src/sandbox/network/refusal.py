@@ -10,10 +10,18 @@ from sandbox.network.relay import reset
 from sandbox.network.sniff import first_bytes, readable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.network.ca import Authority
+    from sandbox.network.destination import Destination
+    from sandbox.network.message import Response
     from sandbox.policy.decision import Decision
 
-# Clients that speak first do so at once; one that waits for the other side gets its reset after this.
-FIRST_WORD = 0.3
+    Ca = Callable[[], Authority]
+
+# Clients that speak first do so at once (a JVM after a while); one that waits for the other side gets its reset after
+# this.
+FIRST_WORD = 2.0
 _LAST_WORD = 1.0
 _TLS_ACCESS_DENIED = bytes((0x15, 3, 1, 0, 2, 2, 49))  # a fatal alert
 _REASONS = {400: "Bad Request", 403: "Forbidden", 407: "Proxy Authentication Required", 502: "Bad Gateway"}
@@ -25,14 +33,16 @@ def http_refusal(decision: Decision, status: int = 403) -> bytes:
         f"Blocked by the sandbox: {decision.reason}.\nRule: {decision.rule}\n"
         "Retrying will not help: only the sandbox's owner can change this rule.\n"
     )
-    return http_error(status, body, "X-Proxy-Error: blocked-by-allowlist\r\n")
+    from sandbox.network.denial import phrase
+
+    return http_error(status, body, "X-Proxy-Error: blocked-by-allowlist\r\n", phrase(decision).decode())
 
 
-def http_error(status: int, body: str, headers: str = "") -> bytes:
+def http_error(status: int, body: str, headers: str = "", phrase: str = "") -> bytes:
     """A plain-text response that ends the connection."""
     data = body.encode("ascii", "backslashreplace")
     head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain; charset=utf-8\r\n{headers}"
+        f"HTTP/1.1 {status} {phrase or _REASONS[status]}\r\nContent-Type: text/plain; charset=utf-8\r\n{headers}"
         f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode("ascii") + data
@@ -44,26 +54,51 @@ class Manner:
     async def welcome(self, client: socket.socket, upstream: socket.socket | None) -> None:
         """From now on it does: with `upstream`, or, when that is None, with the interceptor."""
 
-    async def deny(self, client: socket.socket, decision: Decision) -> None:
+    async def deny(self, client: socket.socket, destination: Destination, decision: Decision, ca: Ca) -> None:
         """It may not."""
-        await refuse(client, http_refusal(decision))
+        await refuse(client, destination, ca, http_refusal(decision), lambda: _denied(destination, decision))
 
-    async def fail(self, client: socket.socket, problem: str) -> None:
+    async def fail(self, client: socket.socket, destination: Destination, problem: str, ca: Ca) -> None:
         """It may, but cannot."""
-        await refuse(client, http_error(502, f"The sandbox could not connect: {problem}\n"))
+        failed = http_error(502, f"The sandbox could not connect: {destination}: {problem}\n")
+        await refuse(client, destination, ca, failed, lambda: _failed(destination, problem))
 
 
-async def refuse(client: socket.socket, response: bytes) -> None:
-    """Ends a connection that may not be, or cannot be made. Speakers of HTTP get `response`."""
+def _denied(destination: Destination, decision: Decision) -> Response:
+    from sandbox.network.denial import denied
+
+    return denied(str(destination), decision)
+
+
+def _failed(destination: Destination, problem: str) -> Response:
+    from sandbox.network.denial import unreachable
+
+    return unreachable(str(destination), problem)
+
+
+async def refuse(
+    client: socket.socket, destination: Destination, ca: Ca, response: bytes, answer: Callable[[], Response]
+) -> None:
+    """Ends a connection that may not be, or cannot be made. Speakers of HTTP get `response`; inside TLS, and over
+    HTTP/2, what `answer` makes."""
     try:
         async with asyncio.timeout(FIRST_WORD):
-            _, found = await first_bytes(client)
+            peeked, found = await first_bytes(client)
     except (TimeoutError, OSError):
         return reset(client)
-    if found.kind == "http":
+    if found.kind == "http" and peeked.startswith(b"PRI * HTTP/2"):
+        from sandbox.network.refused import answer_http2
+
+        await answer_http2(client, destination.host, answer)
+    elif found.kind == "http":
         await farewell(client, response)
     elif found.kind == "tls":
-        await farewell(client, _TLS_ACCESS_DENIED)
+        from sandbox.network.refused import answer_tls, speaks_http
+
+        if speaks_http(peeked):
+            await answer_tls(client, peeked, destination.host, ca(), answer)
+        else:
+            await farewell(client, _TLS_ACCESS_DENIED)
     else:
         reset(client)
 

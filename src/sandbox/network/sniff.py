@@ -36,7 +36,9 @@ def _http(data: bytes) -> Sniffed:
     if not method.isalpha() or len(method) > 20:
         return Sniffed("other")
     if not newline:
-        return Sniffed("more" if len(data) < MOST else "other")
+        # A line so long is a request's, if it is anything: whoever reads requests judges it.
+        long = len(data) >= MOST
+        return Sniffed("http" if long and line[len(method) : len(method) + 2] == b" /" else "other" if long else "more")
     # Redis' inline commands look like a method and a target, too; only HTTP ends the line with its version.
     return Sniffed("http" if space and line.rstrip(b"\r").rpartition(b" ")[2][:5] == b"HTTP/" else "other")
 

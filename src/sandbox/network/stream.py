@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # What one side may have read ahead of the other. Small enough for 500 connections, large enough for
 # throughput.
 HIGH_WATER = 256 * 1024
+MOST_PIECES = 256  # and in how many pieces: one byte at a time, each would cost fifty
 
 
 class ByteStream(Protocol):
@@ -107,10 +108,12 @@ class Stream(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
+        self.when_ended = None  # it is about the other side
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def abort(self) -> None:
+        self.when_ended = None
         if self._transport is not None:
             self._transport.abort()
 
@@ -124,7 +127,8 @@ class Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._chunks.append(data)
         self._buffered += len(data)
-        if self._buffered > HIGH_WATER and not self._reading_paused and self._transport is not None:
+        full = self._buffered > HIGH_WATER or len(self._chunks) >= MOST_PIECES
+        if full and not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
         self._wake_reader()

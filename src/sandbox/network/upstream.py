@@ -19,11 +19,12 @@ from sandbox.network.stream import Stream
 from sandbox.network.tls import TlsStream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sandbox.network.destination import GateContext
     from sandbox.network.hooks import HookRunner
     from sandbox.network.message import Request, Response
+    from sandbox.network.stream import ByteStream
 
     Upstream = Http1Upstream | Http2Upstream
     Place = tuple[str, str, int]
@@ -92,6 +93,7 @@ class Upstreams:
         self._opening = asyncio.Lock()
         self._closed = False
         self._offer: tuple[str, ...] = (HTTP1,)
+        self.when_gone: Callable[[], None] | None = None  # called when the last connection has ended
 
     async def agree(self, destination: Destination, offer: tuple[str, ...]) -> str:
         """Connects to `destination` and returns the protocol it chose from `offer`. A failure is kept for the
@@ -155,8 +157,9 @@ class Upstreams:
             stream = await Stream.of(await self._context.dial(Destination(host, port, "dns")))
         except OSError as problem:
             raise UpstreamError(problem.strerror or str(problem)) from None
+        stream.when_ended = self._one_ended
         if scheme != "https":
-            return Http2Upstream(stream) if self._offer == (HTTP2,) else Http1Upstream(stream)
+            return Http2Upstream(stream) if self._offer == (HTTP2,) else self._http1(stream)
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 return await self._secured(stream, host)
@@ -174,7 +177,23 @@ class Upstreams:
         except (ssl.SSLError, OSError) as problem:
             raise UpstreamError(f"no TLS connection: {getattr(problem, 'reason', None) or problem}") from None
         await self._hooks.tls_verify(host, tls.certificates())
-        return Http2Upstream(tls) if tls.protocol == HTTP2 else Http1Upstream(tls)
+        return Http2Upstream(tls) if tls.protocol == HTTP2 else self._http1(tls)
+
+    def _http1(self, stream: ByteStream) -> Http1Upstream:
+        upstream = Http1Upstream(stream)
+        upstream.when_left = self._one_ended
+        return upstream
+
+    def _one_ended(self) -> None:
+        """Upstream closed a connection. Tenants that hold theirs for the next request are to know when it was the last:
+        a program that waits for that end (as node does) would wait in vain."""
+        if not self._closed and self.when_gone is not None:
+            asyncio.get_running_loop().call_soon(self._tell_gone)
+
+    def _tell_gone(self) -> None:
+        open_ = [one for known in self._open.values() for one in known]
+        if not self._closed and self.when_gone is not None and not any(one.usable for one in open_):
+            self.when_gone()
 
     def close(self) -> None:
         """Ends them all; no more will be opened."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from sandbox.config.model import Network
+    from sandbox.network.authority import Generation
+    from sandbox.network.ca import Authority
     from sandbox.network.destination import Interception
     from sandbox.network.publish import Published
     from sandbox.policy.network import NetworkPolicy
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
         environment: dict[str, str]
         files: list[tuple[str, int, bytes]]
         operations: list[dict[str, object]]
+        network: bool
+
+        def show(self, source: str, target: str, writable: bool) -> None: ...
 
 
 _OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
@@ -66,6 +71,8 @@ class Watch:
         self.network = network
         self._policy: NetworkPolicy | None = None
         self._interception: Interception | None = None
+        self._generation: Generation | None = None
+        self._authority: Authority | None = None
         self.had_secrets = bool(network.secrets)  # for ever: a placeholder that was given out stays blocked
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -97,8 +104,32 @@ class Watch:
                 raise
 
     def furnish(self, plan: Furnished) -> None:
-        """Puts into a place that is yet to be built what its programs need to trust us when we look into connections.
-        Nothing, and at no cost, when that cannot happen."""
+        """Puts into a place that is yet to be built what its programs need to trust us: when we look into connections,
+        and when we refuse one in words."""
+        if not plan.network:
+            return
+        from sandbox.network.authority import current
+
+        self._generation = current()
+        if self._generation is None:
+            return self._furnish_own(plan)
+        for source, target in self._generation.files():
+            plan.show(source, target, False)
+        for path, by in self._generation.covered:
+            plan.operations.append(
+                {"kind": "bind", "path": path.encode(), "from": by.encode(), "ro": True, "optional": True}
+            )
+        if self._may_intercept():
+            plan.environment.update(self._generation.environment)
+        else:
+            # Most connections are passed: who has chosen certificates for those keeps them. And every java prints a
+            # line about its variable.
+            for name, value in self._generation.environment.items():
+                if name != "JAVA_TOOL_OPTIONS":
+                    plan.environment.setdefault(name, value)
+
+    def _furnish_own(self, plan: Furnished) -> None:
+        """Where no authority can be kept (the home cannot be written), one in memory, if it is needed."""
         authority = self.ca_certificate()
         if authority is not None:
             from sandbox.network.trust import trusted
@@ -107,6 +138,15 @@ class Watch:
             plan.files += trust.files
             plan.operations += trust.mounts()
             plan.environment.update(trust.environment)
+
+    def authority(self) -> Authority:
+        """The one that tenants trust; its key is read when it is first needed. Called under the lock, or in the gate's
+        thread."""
+        if self._authority is None:
+            from sandbox.network.ca import Authority
+
+            self._authority = Authority.load(self._generation.directory) if self._generation else Authority()
+        return self._authority
 
     def start(self) -> None:
         """Begins to watch. Returns at once."""
@@ -152,7 +192,9 @@ class Watch:
             if self._interception is None:
                 from sandbox.network.intercept import Interception
 
-                self._interception = Interception(self.network, self.placeholders, self.hooks, log=self._said)
+                self._interception = Interception(
+                    self.network, self.placeholders, self.hooks, log=self._said, authority=self.authority
+                )
             return self._interception
 
     def _said(self, line: str) -> None:

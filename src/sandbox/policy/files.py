@@ -12,6 +12,7 @@ Order of precedence, first match decides:
 from __future__ import annotations
 
 import posixpath
+from functools import cache
 
 from sandbox.config.patterns import Patterns, fold
 from sandbox.policy.decision import Decision
@@ -151,8 +152,9 @@ class FileGuard:
         return [self._absolute(path) for path in paths]
 
 
+@cache
 def protected_patterns() -> Patterns:
-    """What is always refused to be written, at any depth."""
+    """What is always refused to be written, at any depth. Made once: it is the same for everybody."""
     return Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in PROTECTED])
 
 

@@ -8,6 +8,7 @@
 | `192.0.2.7`, `[2001:db8::7]`       | that address                                |
 | `192.0.2.0/24`                     | a network                                   |
 | `example.com:8443`, `192.0.2.7:22` | that port alone; `:*` is every port, also 22 |
+| `tcp:db.example.com:5432`          | that port, whatever is spoken there: never looked into |
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _LABEL = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 # Entries without a port mean every port but this one: reading a web host is no reason to log in to it.
 SSH = 22
+RAW = "tcp:"  # before an entry of `allowed_hosts`: another protocol than TLS and HTTP is spoken on that port
 
 
 class InvalidHost(ValueError):
@@ -64,13 +66,16 @@ def _ascii(text: str) -> str:
 class HostPattern:
     """One entry. `host` is a name, "*.name", "*", or empty when `network` says it."""
 
-    __slots__ = ("text", "host", "network", "port", "every_port")
+    __slots__ = ("text", "host", "network", "port", "every_port", "raw")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.network: tuple[int, int, int] | None = None
         self.host = ""
-        body, port = _split_port(text)
+        self.raw = text.startswith(RAW)
+        body, port = _split_port(text.removeprefix(RAW))
+        if self.raw and port in ("", "?", "*"):
+            raise ConfigError(f"{text!r}: name the one port that is meant, as in 'tcp:db.example.com:5432'")
         self.every_port = port == "*"
         self.port = None if port in ("", "*") else _port(port, text)
         try:
@@ -134,14 +139,19 @@ def _hint(text: str, problem: str) -> str:
 class HostSet:
     """Entries prepared for asking: names and suffixes by dictionary, networks in order."""
 
-    def __init__(self, entries: Iterable[str], path: str = "", *, near_secret: bool = False) -> None:
-        """Raises ConfigError; with `near_secret` without the entry itself, which may be a secret in the wrong place."""
+    def __init__(
+        self, entries: Iterable[str], path: str = "", *, raw: bool = False, near_secret: bool = False
+    ) -> None:
+        """`raw` says whether entries may begin with `tcp:`, which only makes sense where something is allowed. Raises
+        ConfigError; with `near_secret` without the entry itself, which may be a secret in the wrong place."""
         self._names: dict[str, list[HostPattern]] = {}
         self._networks: list[HostPattern] = []
         self.patterns: list[HostPattern] = []
         for at, text in enumerate(entries):
             try:
                 one = HostPattern(text)
+                if one.raw and not raw:
+                    raise ConfigError(f"{text!r}: 'tcp:' is for network.allowed_hosts; leave it out here")
             except ConfigError as problem:
                 said = "is not a host; the spellings are those of network.allowed_hosts"
                 where = f"{path}[{at}]" if path else ""

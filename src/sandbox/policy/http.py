@@ -71,13 +71,15 @@ class HttpRules:
         if not allowing and not denying:
             return None
         try:
-            as_sent, as_decoded = _readings(target)
+            as_sent, as_split, as_decoded = _readings(target)
         except ValueError as problem:
             return "network.http", f"{problem}, so no rule can be applied to it"
         for rule in denying:
             if rule.covers(method, as_sent) or rule.covers(method, as_decoded):
                 return f"network.http.deny: {rule.text}", f"{method} {host} {_shown(target)} is denied"
-        if allowing and not any(rule.covers(method, as_sent) for rule in allowing):
+        # Whether an encoded slash is one, servers do not agree: what is allowed must be so in both readings.
+        read = (as_sent,) if as_split == as_sent else (as_sent, as_split)
+        if allowing and not all(any(rule.covers(method, one) for rule in allowing) for one in read):
             allow = "network.http.allow"
             return allow, f"{method} {host} {_shown(target)} matches no rule of {allow}"
         return None
@@ -98,13 +100,16 @@ def _shown(target: str) -> str:
     return ascii(path if len(path) <= 120 else path[:120] + "…")[1:-1]
 
 
-def _readings(target: str) -> tuple[list[str], list[str]]:
-    """The path's segments, split before decoding and after. Raises ValueError when more readings exist."""
-    path = target.partition("?")[0].partition("#")[0]
+def _readings(target: str) -> tuple[list[str], list[str], list[str]]:
+    """The path's segments: split before decoding, split after, and as the most lenient servers read them. Raises
+    ValueError when more readings exist."""
+    if "#" in target:
+        raise ValueError("the request's target contains '#'")
+    path = target.partition("?")[0]
     if not path.startswith("/") and path != "*":
         raise ValueError("the request's target is not a path")
     as_sent = [_decoded(one) for one in path.removeprefix("/").split("/")]
-    as_decoded = "/".join(as_sent).split("/")
+    as_decoded = as_split = "/".join(as_sent).split("/")
     if any(one.partition(";")[0] in (".", "..") for one in as_decoded):
         raise ValueError("the path contains dot segments")
     if any(ord(letter) < 32 or letter in "\\\x7f" for one in as_decoded for letter in one):
@@ -114,7 +119,7 @@ def _readings(target: str) -> tuple[list[str], list[str]]:
     # Servers commonly take `//` for `/`, and some (Tomcat) `admin;x=1` for `admin`; a rule must not depend on whether
     # this one does.
     plain = [one.partition(";")[0] for one in as_decoded]
-    return as_sent, [one for at, one in enumerate(plain) if one or at == len(plain) - 1]
+    return as_sent, as_split, [one for at, one in enumerate(plain) if one or at == len(plain) - 1]
 
 
 def _decoded(text: str) -> str:

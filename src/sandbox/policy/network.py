@@ -24,7 +24,7 @@ class NetworkPolicy:
     """
 
     def __init__(self, network: Network) -> None:
-        self._allowed = HostSet(network.allowed_hosts, "network.allowed_hosts")
+        self._allowed = HostSet(network.allowed_hosts, "network.allowed_hosts", raw=True)
         self._denied = HostSet(network.denied_hosts, "network.denied_hosts")
         self._http = HttpRules(network.http.allow, network.http.deny)
         self._secret_hosts = HostSet(
@@ -128,15 +128,18 @@ class NetworkPolicy:
 
     def intercepts(self, host: str) -> bool:
         """Whether connections to `host` are looked into because the configuration says so."""
-        return self._everything or self._http.about(host) or self._secret_hosts.names(host) is not None
+        return self._everything or self.intercepts_by_rule(host)
 
-    def admits_other_protocols(self, host: str, port: int) -> bool:
-        """Whether something that is neither TLS nor HTTP may be said to an intercepted host: only where an
-        entry names the very port (`db.example.com:5432`), or git's ssh, and no rule or secret is about it."""
-        if self._http.about(host) or self._secret_hosts.names(host) is not None:
-            return port == SSH and self.connect(host, port).allowed
-        named = self._allowed.allows(host, port)
-        return (named is not None and named.port == port and port not in (80, 443)) or port == SSH
+    def intercepts_by_rule(self, host: str) -> bool:
+        """Whether a rule on requests, or a secret, is about `host`: then nothing passes there unseen."""
+        return self._http.about(host) or self._secret_hosts.names(host) is not None
+
+    def passes_raw(self, host: str, port: int) -> bool:
+        """Whether the owner said that another protocol is spoken there (`tcp:db.example.com:5432`), so that nobody
+        looks into it. Not for a host that a rule on requests or a secret is about."""
+        if self.intercepts_by_rule(host):
+            return False
+        return any(one.raw and one.port == port for one in self._allowed.matching(host))
 
 
 def _denied_by(entry: str, shown: str) -> Decision:

@@ -23,7 +23,7 @@ _TMP = ("/tmp", "/private/tmp", "/var/tmp")
 
 def _allowed_domains(value: object) -> dict[str, Any]:
     for pattern in text_list(value):
-        if pattern.split(":")[0] == "*":
+        if pattern.removeprefix("tcp:").split(":")[0] == "*":
             raise ConfigError(f"{pattern!r} is too broad; allowAllDomains says that on purpose")
     return {"network.allowed_hosts": value}
 
@@ -156,5 +156,6 @@ def translate(data: Mapping[str, Any]) -> Translated:
     network = into.data.get("network", {})
     for secret in network.get("secrets", {}).values():
         if secret["hosts"] is None:
-            secret["hosts"] = [host for host in network.get("allowed_hosts", []) if host != "*"]
+            hosts = network.get("allowed_hosts", [])
+            secret["hosts"] = [host for host in hosts if host != "*" and not host.startswith("tcp:")]
     return into

@@ -1,0 +1,97 @@
+"""Nothing a tenant does, or leaves undone, takes a connection out of the gate's sight."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from sandbox.config.model import Network
+from sandbox.errors import ConfigError
+from sandbox.policy.network import NetworkPolicy
+from tests.network.room import LOCAL, Listen, Walls, listener, walled
+
+__all__ = ["listener", "walled"]
+
+SILENT = """
+import socket, time, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+time.sleep(1)
+s.sendall(b"GET /admin HTTP/1.1\\r\\nHost: " + sys.argv[1].encode() + b"\\r\\n\\r\\n")
+print(s.recv(9999))
+"""
+
+
+def said(into: list[bytes], first: bytes = b"") -> Callable[[socket.socket], None]:
+    def serve(client: socket.socket) -> None:
+        if first:
+            client.sendall(first)
+        while data := client.recv(65536):
+            into.append(data)
+
+    return serve
+
+
+def test_silence_does_not_switch_inspection_off(walled: Walls, listener: Listen) -> None:
+    heard: list[bytes] = []
+    port = listener(said(heard)).port
+    place = walled(
+        names={"api.test": LOCAL},
+        allowed_hosts=[f"api.test:{port}", *LOCAL],
+        http={"deny": ["* api.test/admin"]},
+        intercept=True,
+    )
+    done = place.run("/usr/bin/python3", "-c", SILENT, "api.test", str(port))
+    assert "403" in done.stdout
+    assert heard == []
+
+
+@pytest.mark.parametrize("banner", [b"", b"SSH-2.0-honest\r\n", b"220 mail\r\n"])
+def test_on_sshs_port_only_what_both_ends_call_ssh_is_passed(
+    walled: Walls, listener: Listen, monkeypatch: pytest.MonkeyPatch, banner: bytes
+) -> None:
+    heard: list[bytes] = []
+    port = listener(said(heard, banner)).port
+    monkeypatch.setattr("sandbox.network.gate.SSH", port)
+    place = walled(names={"git.test": LOCAL}, allowed_hosts=[f"git.test:{port}", *LOCAL], intercept=True)
+    code = (
+        "import socket, sys; s = socket.create_connection(('git.test', int(sys.argv[1]))); "
+        "s.sendall(sys.argv[2].encode() + b'\\r\\nmore\\r\\n'); s.shutdown(1); print(s.recv(99))"
+    )
+    place.run("/usr/bin/python3", "-c", code, str(port), "anything else")
+    assert heard == []
+    place.run("/usr/bin/python3", "-c", code, str(port), "SSH-2.0-me")
+    if banner.startswith(b"SSH-"):
+        place.heard.wait(lambda one: one["status_code"] == 200)
+        assert b"".join(heard) == b"SSH-2.0-me\r\nmore\r\n"
+    else:
+        assert heard == []
+
+
+def test_the_spelling_for_another_protocol_names_one_port_and_only_allows() -> None:
+    policy = NetworkPolicy(Network.read({"allowed_hosts": ["tcp:db.test:5432"], "intercept": True}))
+    assert policy.passes_raw("db.test", 5432)
+    assert policy.connect("db.test", 5432)
+    assert not policy.passes_raw("db.test", 5433)
+    assert not policy.connect("db.test", 5433)
+    for wrong in ({"allowed_hosts": ["tcp:db.test"]}, {"allowed_hosts": ["tcp:db.test:*"]},
+                  {"denied_hosts": ["tcp:db.test:1"]}):  # fmt: skip
+        with pytest.raises(ConfigError):
+            NetworkPolicy(Network.read(wrong))
+    ruled = {"allowed_hosts": ["tcp:db.test:5432"], "http": {"deny": ["* db.test/x"]}}
+    assert not NetworkPolicy(Network.read(ruled)).passes_raw("db.test", 5432)
+
+
+TARGETS = ["/public/#/../../admin", "/public/\\..\\admin", "/public%2Fadmin"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_judged_is_what_is_sent(target: str) -> None:
+    policy = NetworkPolicy(Network.read({"http": {"allow": ["GET api.test/*", "GET api.test/public/"]}}))
+    assert not policy.request("GET", "api.test", 443, target)
+
+
+def test_an_encoded_slash_is_allowed_where_both_readings_are() -> None:
+    policy = NetworkPolicy(Network.read({"http": {"allow": ["GET npm.test/**"]}}))
+    assert policy.request("GET", "npm.test", 443, "/@scope%2fname")
