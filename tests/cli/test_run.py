@@ -168,6 +168,11 @@ def test_a_command_that_is_not_there_is_127(tmp_path: Path) -> None:
     assert done.stderr == "sandbox: no-such-program: no such command inside the sandbox\n"
 
 
+def test_a_port_that_is_none_is_said(tmp_path: Path) -> None:
+    done = run("--localhost", "70000", "true", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (125, "sandbox: network.localhost_ports: 70000 is not a port\n")
+
+
 def test_a_timeout_is_124_and_said(tmp_path: Path) -> None:
     done = run("--timeout", "200ms", "sleep", "1000", cwd=tmp_path)
     assert done.returncode == 124
