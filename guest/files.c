@@ -121,11 +121,28 @@ static bool remove_tree(int parent, const char *name, int depth)
 	return done && !unlinkat(parent, name, AT_REMOVEDIR);
 }
 
+/* `.`, `..` and `/` cannot be removed by these names: said before what is in them is gone, as rm says it. */
+static bool names_itself(const char *path)
+{
+	size_t end = strlen(path);
+	while (end && path[end - 1] == '/')
+		end--;
+	size_t start = end;
+	while (start && path[start - 1] != '/')
+		start--;
+	size_t length = end - start;
+	return !length || (length <= 2 && path[start] == '.' && (length == 1 || path[start + 1] == '.'));
+}
+
 static bool do_remove(struct cbor q, const char *path, struct answer *a)
 {
 	bool recursive;
 	if (!cbor_get_bool(q, "recursive", false, &recursive))
 		return false;
+	if (recursive && names_itself(path)) {
+		errno = EINVAL;
+		return false;
+	}
 	if (recursive ? !remove_tree(AT_FDCWD, path, 0)
 		      : unlink(path) && ((errno != EISDIR && errno != EPERM) || rmdir(path)))
 		return false;

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Words = str | Sequence[str | bytes]
 
 OUTPUT_LIMIT = 10 * 2**20
+LONGEST = 1e9  # seconds: what is asked for beyond is as good as no limit, and the guest's numbers end
 
 
 class Commands:
@@ -118,7 +119,7 @@ class Commands:
             "cwd": os.fsencode(os.path.normpath(os.path.join(self._plan.directory, working_dir or "."))),
         }
         if limit is not None:
-            request["timeout_ms"] = max(1, int(limit * 1000))
+            request["timeout_ms"] = max(1, int(min(limit, LONGEST) * 1000))
         if pty is not None:
             request["pty"] = {"rows": pty[0], "cols": pty[1]}
             process = self._start(request, argv[0], [])

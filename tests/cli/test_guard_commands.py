@@ -123,6 +123,13 @@ def test_one_entry_is_a_list_and_more_can_be_added(project: Path) -> None:
     assert "is not a list" in sandbox("config", "--global", "add", "mode", "max", cwd=project).stderr
 
 
+def test_a_number_that_is_meant_as_text_needs_no_quotes(project: Path) -> None:
+    for words in (["add", "network.publish", "8080", "8081:50"], ["set", "environment.set.PORT", "8080"]):
+        done = sandbox("config", "--global", *words, cwd=project)
+        assert done.returncode == 0, done.stderr
+    assert sandbox("config", "get", "network.publish", cwd=project).stdout == '["8080", "8081:50"]\n'
+
+
 def test_what_why_proposes_works(project: Path) -> None:
     for question in (["--host", "x.example"], ["--path", ".env"], ["--env", "AWS_PROFILE"]):
         told = sandbox("why", *question, cwd=project).stdout

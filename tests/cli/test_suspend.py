@@ -116,3 +116,29 @@ def test_a_stopped_command_without_a_shell_to_resume_it_goes_on(tmp_path: Path) 
     with Person("run", "--", "python3", "-c", script, cwd=tmp_path) as person:
         assert person.status() == 0
         assert "went on" in person.seen
+
+
+def test_a_command_in_the_background_runs_and_leaves_the_terminal_to_the_shell(shell: Shell) -> None:
+    script = "read line; until [ -e go ]; do sleep 0.05; done; echo went-$((40 + 2))"
+    shell.types(f"{sandboxed('sh', '-c', script).strip()} &\n")
+    shell.sees("<prompt>")
+    shell.types("echo typed-$((40 + 1)); touch go\n")
+    shell.sees("typed-41")
+    shell.sees("went-42")
+    shell.types("wait; echo status-$?\n")
+    shell.sees("status-0")
+
+
+def test_a_command_under_timeout_runs_on_a_terminal(shell: Shell) -> None:
+    # `timeout` in a script puts what it runs into the background.
+    shell.types(shlex.join(["sh", "-c", "timeout 60 " + sandboxed("echo", "under") + "echo status-$?"]) + "\n")
+    shell.sees("under\r\nstatus-0")
+
+
+def test_exec_in_the_background_runs_too(shell: Shell) -> None:
+    shell.types(f"id=$({shlex.join([*program(), 'run', '-d', '--', 'sleep', '1000'])})\n")
+    shell.sees("<prompt>")
+    shell.types(f"{shlex.join([*program(), 'exec'])} $id -- sh -c 'read line; echo went-$((40 + 2))' &\n")
+    shell.sees("went-42")
+    shell.types(f"wait; {shlex.join([*program(), 'kill'])} $id; echo status-$?\n")
+    shell.sees("status-0")

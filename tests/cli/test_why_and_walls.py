@@ -20,7 +20,7 @@ CASES = (
 CONFIG = """
 filesystem:
   allow_read: [.env, .aws/config, denied/given-back, OUTSIDE/.env, OUTSIDE/listed]
-  deny_read: [denied]
+  deny_read: [denied, /usr/bin/env]
   deny_write: [frozen]
   allowed_patterns: [listed.pem]
 """
@@ -50,6 +50,7 @@ def project(cli: Command, home: Path, tmp_path: Path) -> Path:
 def test_why_says_what_a_tenant_meets(cli: Command, project: Path, operation: str) -> None:
     outside = project.parent / "outside"
     asked = [*CASES, *(str(outside / name) for name in (".env", "listed", "unlisted"))]
+    asked += ["/usr/bin/env", "/usr/bin/id"]
     asked.remove("dir-link/inner")
     attempt = 'exec 3<"$1"' if operation == "read" else 'exec 3>>"$1"'
     script = f'for f; do if sh -c \'{attempt}\' - "$f" 2>/dev/null; then echo "$f yes"; else echo "$f no"; fi; done'

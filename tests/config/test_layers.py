@@ -223,3 +223,56 @@ def test_hostile_project_files_are_refused_not_read(project: Path) -> None:
     (project / ".sandbox" / "config.yaml").write_text("[" * 100_000)
     with pytest.raises(ConfigError):
         resolved(project)
+
+
+@pytest.mark.parametrize("linked", [".sandbox/config.yaml", ".sandbox"])
+def test_a_projects_file_that_is_a_link_tells_nothing_of_where_it_leads(project: Path, linked: str) -> None:
+    elsewhere = project.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.yaml").write_text("root:$6$hash:20000:0: x\n")
+    link = project / linked
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere if link.parent == project else elsewhere / "config.yaml")
+    with pytest.raises(ConfigError, match="is a symbolic link") as told:
+        resolved(project)
+    assert "hash" not in str(told.value)
+
+
+def test_the_users_own_file_may_be_a_link(project: Path) -> None:
+    (project.parent / "dotfiles.yaml").write_text("mode: max\n")
+    (project.parent / "home").mkdir()
+    (project.parent / "home" / "config.yaml").symlink_to(project.parent / "dotfiles.yaml")
+    assert resolved(project).config.mode == "max"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "limits: {timeout: 99999999999999999999s}",
+        "limits: {timeout: .inf}",
+        "limits: {cpus: .nan}",
+        "limits: {cpus: 1e300}",
+        "limits: {cpus: 0.001}",
+        "limits: {memory: 1e300t}",
+        f"limits: {{memory: {'1' * 400}}}",
+        f"limits: {{pids: {'1' * 5000}}}",
+        "limits: {pids: 99999999999}",
+        "mode: 2026-99-99",
+        "mode: !!bool x",
+        "mode: !!timestamp x",
+        'filesystem: {root: "a\\0b"}',
+        'filesystem: {deny_read: ["a\\0b"]}',
+        'environment: {set: {A: "a\\0b"}}',
+    ],
+)
+def test_values_that_nothing_can_hold_are_mistakes_not_crashes(project: Path, text: str) -> None:
+    own(project, text)
+    with pytest.raises(ConfigError):
+        resolved(project)
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD=/project/evil.so:", "=", "PATH=x"])
+def test_a_variable_is_not_set_by_way_of_another_name(project: Path, name: str) -> None:
+    own(project, f"environment: {{set: {{'{name}': x}}}}")
+    with pytest.raises(ConfigError, match="is not the name of a variable"):
+        resolved(project)

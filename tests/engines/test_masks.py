@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.config.model import Filesystem
-from sandbox.engines.masks import find, masks, protected
+from sandbox.engines.masks import denied, find, masks, protected
 
 
 def tree(root: Path, *names: str) -> None:
@@ -139,3 +139,19 @@ def test_several_roots_and_files_as_roots(tmp_path: Path) -> None:
     roots = [str(tmp_path / name) for name in ("a", "a/b", "c", "d/id.key")]
     found = {os.path.relpath(mask.path, tmp_path) for mask in masks(Filesystem(root=roots[0]), roots)}
     assert found == {"a/.env", "a/b/.env", "c/x.pem", "d/id.key"}
+
+
+def test_deny_read_holds_in_the_system_and_in_programs_under_the_home_too(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    for name in ("share/doc/a", "share/doc/b", "share/kept"):
+        (tools / name).mkdir(parents=True)
+
+    def found(shown: list[str], **settings: list[str]) -> list[str]:
+        filesystem = Filesystem(root=str(tmp_path / "project"), **settings)
+        return sorted(os.path.relpath(mask.path, tools) for mask in denied(filesystem, [str(tools)], shown))
+
+    assert found([], deny_read=[f"{tools}/share/doc"]) == ["share/doc"]
+    assert found([], deny_read=[f"{tools}/share/doc/*"]) == ["share/doc/a", "share/doc/b"]
+    assert found([], deny_read=[f"{tools}/share"], allow_read=[f"{tools}/share/doc/a"]) == ["share/doc/b", "share/kept"]
+    assert found([f"{tools}/share/doc"], deny_read=[f"{tools}/share"]) == ["share/kept"]  # the project stays
+    assert found([], deny_read=["/", str(tmp_path)]) == []  # a narrower path that is shown wins

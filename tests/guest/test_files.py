@@ -77,6 +77,13 @@ def test_removing_a_tree_never_goes_through_a_link(place: Place) -> None:
     assert place.run("cat", "/tmp/keep/x").out == b"x\n"
 
 
+@pytest.mark.parametrize("path", ["/tmp/t/.", "/tmp/t/s/..", "/tmp/t/./", "/", "//"])
+def test_removing_what_cannot_be_removed_by_that_name_removes_nothing_in_it(place: Place, path: str) -> None:
+    place.run("sh", "-c", "mkdir -p /tmp/t/s; echo x > /tmp/t/x")
+    assert failed(place.file("remove", path, recursive=True)) == errno.EINVAL
+    assert place.run("cat", "/tmp/t/x").out == b"x\n"
+
+
 def test_stat_follows_or_not(place: Place) -> None:
     place.run("ln", "-s", "/etc/passwd", "/tmp/l")
     assert stat.S_ISREG(done(place.file("stat", "/tmp/l"))["mode"])  # type: ignore[arg-type]

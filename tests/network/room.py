@@ -54,11 +54,18 @@ class Heard:
 class Walled:
     """A sandbox whose gate resolves names through a table: everything not in it does not exist."""
 
-    def __init__(self, network: Mapping[str, object], names: Mapping[str, list[str]], **more: Any) -> None:
+    def __init__(
+        self,
+        network: Mapping[str, object],
+        names: Mapping[str, list[str]],
+        filesystem: Mapping[str, object] | None = None,
+        **more: Any,
+    ) -> None:
         self.heard = Heard()
         self.names = dict(names)
         self.asked: list[str] = []
-        self.sandbox = Sandbox({"network": dict(network)}, resolve=self._resolve, **more)
+        config = {"network": dict(network), "filesystem": dict(filesystem or {})}
+        self.sandbox = Sandbox(config, resolve=self._resolve, **more)
         self.watch = self.sandbox._watch
         self.sandbox.on_event(self.heard.emit)
         write = self.watch.record

@@ -10,6 +10,7 @@ import pytest
 from sandbox.config.model import Network
 from sandbox.errors import ConfigError
 from sandbox.policy.network import NetworkPolicy
+from tests.network.furnished import Furnished
 from tests.network.room import LOCAL, Listen, Walls, listener, walled
 
 __all__ = ["listener", "walled"]
@@ -54,6 +55,7 @@ def test_on_sshs_port_only_what_both_ends_call_ssh_is_passed(
     heard: list[bytes] = []
     port = listener(said(heard, banner)).port
     monkeypatch.setattr("sandbox.network.gate.SSH", port)
+    monkeypatch.setattr("sandbox.network.gate._FIRST_BYTES", 3.0)  # so long a server that says nothing is waited for
     place = walled(names={"git.test": LOCAL}, allowed_hosts=[f"git.test:{port}", *LOCAL], intercept=True)
     code = (
         "import socket, sys; s = socket.create_connection(('git.test', int(sys.argv[1]))); "
@@ -84,6 +86,48 @@ def test_the_spelling_for_another_protocol_names_one_port_and_only_allows() -> N
 
 
 TARGETS = ["/public/#/../../admin", "/public/\\..\\admin", "/public%2Fadmin"]
+
+
+# Asks for a target as no client would write it: over HTTP/1.1, over HTTP/2, and through the explicit proxy.
+ASK = """
+import socket, ssl, sys
+way, host, port, target = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4].encode()
+name = f"{host}:{port}".encode()
+s = socket.create_connection(("198.18.0.3", 3128) if "proxy" in way else (host, port))
+if way == "proxy, CONNECT":
+    s.sendall(b"CONNECT " + name + b" HTTP/1.1\\r\\nHost: " + name + b"\\r\\n\\r\\n")
+    assert s.recv(999).endswith(b"established\\r\\n\\r\\n")
+if way == "proxy, absolute":
+    target = b"http://" + name + target
+else:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["h2" if way == "HTTP/2" else "http/1.1"])
+    s = context.wrap_socket(s, server_hostname=host)
+if way == "HTTP/2":
+    text = lambda data: bytes((len(data),)) + data
+    head = b"\\x82\\x87\\x04" + text(target) + b"\\x01" + text(name)
+    s.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+    s.sendall(len(head).to_bytes(3, "big") + bytes((1, 5, 0, 0, 0, 1)) + head)
+else:
+    s.sendall(b"GET " + target + b" HTTP/1.1\\r\\nHost: " + name + b"\\r\\nConnection: close\\r\\n\\r\\n")
+got = b""
+while b"sandbox" not in got and b'"method"' not in got and (data := s.recv(65536)):
+    got += data
+print(got)
+"""
+
+
+@pytest.mark.parametrize("way", ["HTTP/1.1", "HTTP/2", "proxy, CONNECT", "proxy, absolute"])
+def test_a_target_that_no_client_sends_reaches_no_server(furnished: Callable[..., Furnished], way: str) -> None:
+    place = furnished({"http": {"allow": ["GET api.test/public/**"]}})
+    origin = place.origins["api.test"]
+    for target in ("/public/#/../../admin", "/public/\\..\\admin", "/public/..%2fadmin", "/public/../admin", "/admin"):
+        done = place.run("/usr/bin/python3", "-c", ASK, way, "api.test", str(origin.port), target)
+        assert "sandbox" in done.stdout, (target, done)
+    assert origin.seen == []
+    if way != "proxy, absolute":  # which is plain HTTP, to an origin of TLS
+        done = place.run("/usr/bin/python3", "-c", ASK, way, "api.test", str(origin.port), "/public/a")
+        assert [one["target"] for one in origin.seen] == ["/public/a"], done
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -166,3 +166,10 @@ def test_what_the_host_would_run_is_never_written(path: str) -> None:
     decision = guard().check(path, "write")
     assert (decision.allowed, decision.rule) == (False, "protected-file")
     assert guard().check(path, "read") or "env" in path
+
+
+def test_deny_read_is_about_the_system_too() -> None:
+    denying = guard(deny_read=["/usr/share/doc"])
+    assert denying.check("/usr/share/doc/bash").rule == "deny-read"
+    assert denying.check("/usr/share/man")
+    assert guard(deny_read=["/"]).check("/usr/share/doc")

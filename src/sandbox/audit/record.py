@@ -135,7 +135,10 @@ class Record:
             self._log = self._open_file(CURRENT, os.O_RDWR | os.O_APPEND)
         except OSError as problem:
             self._release()
-            raise SandboxError(f"the record in {self.directory} cannot be opened: {problem}") from problem
+            raise SandboxError(
+                f"the record in {self.directory} cannot be opened: {problem}; "
+                "set SANDBOX_HOME or audit.directory to a directory of your own"
+            ) from problem
         self._pid = os.getpid()
         self._generation = -1
 

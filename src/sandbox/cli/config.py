@@ -139,7 +139,8 @@ def _set(path: str, value: object, everywhere: bool) -> int:
     from sandbox.config.edit import set_value
 
     file = _file(everywhere)
-    checked = _write(file, set_value(files.read_text(file) or "", path.split("."), value, file), everywhere)
+    text = files.read_text(file, links=everywhere) or ""
+    checked = _write(file, set_value(text, path.split("."), value, file), everywhere)
     shown_value = written(_plain_at(checked.plain(), path))  # as it may be shown
     print(_("{key} = {value} in {file}").format(key=path, value=shown_value, file=file))
     if not everywhere:
@@ -155,7 +156,7 @@ def _unset(path: str, everywhere: bool) -> int:
     from sandbox.config.edit import unset_value
 
     file = _file(everywhere)
-    text = files.read_text(file) or ""
+    text = files.read_text(file, links=everywhere) or ""
     changed = unset_value(text, path.split("."), file)
     if changed is None:
         raise ConfigError("is not set there", path=path, file=file)
@@ -211,7 +212,15 @@ def _value(path: str, text: str) -> Any:
         value = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:
         value = text
+    if isinstance(value, int | float) and _is_text(one, path):
+        value = text  # a port, say: nobody can put quotes around it that a shell would leave there
     return [value] if one is not None and _is_list(one) and not isinstance(value, list) else value
+
+
+def _is_text(one: Field | None, path: str) -> bool:
+    if one is None:
+        return path.startswith("environment.set.")
+    return one.type is str or one.type == list[str]
 
 
 def written(value: object) -> str:

@@ -29,11 +29,12 @@ def run(arguments: Namespace) -> int:
     if arguments.command[0].startswith("-") and arguments.command[0] != "--":
         raise SandboxError(f"{arguments.command[0]} stands behind the id; options come before it")
     variables = dict(_variable(one) for one in arguments.env)
+    from sandbox.cli.foreground import in_background
     from sandbox.cli.remote import piped, with_terminal
     from sandbox.client import attach
 
     with attach(arguments.id) as client:
-        if os.isatty(0) and os.isatty(1) and not arguments.no_tty:
+        if os.isatty(0) and os.isatty(1) and not arguments.no_tty and not in_background():
             return with_terminal(client, command, arguments.workdir, variables)
         return piped(client, command, arguments.workdir, variables)
 

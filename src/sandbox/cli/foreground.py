@@ -31,7 +31,8 @@ def foreground(sandbox: Sandbox, command: Sequence[str], *, started: Callable[[]
 
     `started` is called when it has; only a command without a terminal needs that.
     """
-    if os.isatty(0) and os.isatty(1):
+    behind = in_background()
+    if os.isatty(0) and os.isatty(1) and not behind:
         from sandbox.cli.terminal import with_terminal
 
         return with_terminal(sandbox, command)
@@ -40,6 +41,8 @@ def foreground(sandbox: Sandbox, command: Sequence[str], *, started: Callable[[]
     given = [sandbox.null if kind.st_rdev == null != 0 else None for kind in kinds]
     if stat.S_ISFIFO(kinds[0].st_mode) and _nameless(0):
         given[0] = 0
+    if behind:
+        given[0] = sandbox.null  # to read what is typed would stop us, also when it is meant for the shell
     # `2>&1`: through one pipe, so that the order stays.
     one = os.path.samestat(kinds[1], kinds[2]) and given[1] is None
     ours, theirs = os.pipe() if one else (-1, -1)
@@ -50,6 +53,14 @@ def foreground(sandbox: Sandbox, command: Sequence[str], *, started: Callable[[]
     finally:
         for fd in (ours, theirs) if one else ():
             os.close(fd)
+
+
+def in_background() -> bool:
+    """Whether our input is a terminal that is somebody else's now (`… &`, `timeout …`): who touches it is stopped."""
+    try:
+        return os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:
+        return False  # no terminal, or not one that stops anybody
 
 
 def _nameless(pipe: int) -> bool:

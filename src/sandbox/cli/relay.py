@@ -56,6 +56,18 @@ class Relay:
                 pass
         return self._process.result
 
+    def flush(self, silence: float) -> None:
+        """Copies what the command has written so far: until nothing came for `silence` seconds."""
+        while ready := self._readable(silence):
+            for fd in ready:
+                self._copy(fd)
+
+    def _readable(self, patience: float) -> list[int]:
+        poll = select.poll()
+        for fd in self._outputs:
+            poll.register(fd, select.POLLIN)
+        return [fd for fd, _ in poll.poll(patience * 1000)]
+
     def _waiting(self) -> select.poll:
         poll = select.poll()
         for fd in (*self._calls, *self._outputs):

@@ -9,6 +9,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from sandbox.cli.afterwards import status
+from sandbox.cli.foreground import in_background
 from sandbox.errors import SandboxError
 from sandbox.rpc.raised import RpcError
 from sandbox.words import _
@@ -29,7 +30,10 @@ def piped(client: Client, command: Sequence[str], working_dir: str | None, varia
     with client.spawn(command, working_dir, env=variables) as process:
         for number in _FORWARDED:
             signal.signal(number, lambda got, _frame: _later(lambda: process.signal(got)))
-        _later(lambda: _feed(process))
+        if in_background():
+            process.close_stdin()  # to read what is typed would stop us
+        else:
+            _later(lambda: _feed(process))
         return _show(process)
 
 

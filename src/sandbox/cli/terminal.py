@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
 
+SILENCE = 0.02  # seconds: a terminal hands on what was written to it a moment later
+
 
 def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
     """Runs the command with a real terminal. The user's own is as it was when this returns, whatever happened."""
@@ -25,14 +27,13 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
     variables = {"TERM": os.environ.get("TERM", "xterm-256color")}
     with sandbox.spawn(command, env=variables, pty=(size.lines, size.columns)) as process:
         before = termios.tcgetattr(0)
-        process.stopped = lambda: _sleep(process, before)
         wakes, waking = os.pipe()
         os.set_blocking(waking, False)
         resized = signal.signal(signal.SIGWINCH, lambda *_: os.write(waking, b"."))
         ended = signal.signal(signal.SIGTERM, lambda got, _: process.signal(got))
         try:
             tty.setraw(0, termios.TCSANOW)  # what was typed already is not lost
-            return _relay(process, wakes)
+            return _relay(process, wakes, before)
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, before)
             signal.signal(signal.SIGWINCH, resized)
@@ -41,7 +42,7 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
             os.close(waking)
 
 
-def _relay(process: Process, wakes: int) -> ExecResult:
+def _relay(process: Process, wakes: int, before: list[Any]) -> ExecResult:
     assert process.terminal is not None
 
     def resized() -> None:
@@ -52,17 +53,19 @@ def _relay(process: Process, wakes: int) -> ExecResult:
     relay = Relay(process)
     relay.when(wakes, resized)
     relay.show(process.terminal, 1)
+    process.stopped = lambda: _sleep(process, before, relay)
     # A descriptor of its own for the way in: the relay waits for room there and for output here at the same time.
     with os.fdopen(os.dup(process.terminal), "wb", buffering=0) as terminal:
         relay.feed(0, terminal.fileno())
         return relay.run()
 
 
-def _sleep(process: Process, before: list[Any]) -> None:
+def _sleep(process: Process, before: list[Any], relay: Relay) -> None:
     """Ctrl-Z stopped the command: our shell gets its terminal and its prompt back, and with `fg` all goes on.
 
     Without a shell that could resume us the kernel does not stop us, and the command goes on at once.
     """
+    relay.flush(SILENCE)
     raw = termios.tcgetattr(0)
     termios.tcsetattr(0, termios.TCSADRAIN, before)
     os.kill(0, signal.SIGTSTP)  # everybody in our process group, as the terminal would have done

@@ -130,7 +130,7 @@ def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
 def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation: str) -> Decision:
     """By the search that the walls are built from: links, hard links and directories above are in its answer."""
     from sandbox.config.home import home
-    from sandbox.engines.masks import find
+    from sandbox.engines.masks import denied, find
     from sandbox.policy.files import narrowest
 
     tops = [os.path.realpath(one) for one in (guard.root, *guard.allow_read, *guard.allow_write)]
@@ -138,7 +138,9 @@ def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation
     if decision.rule == "own-scratch" and operation == "read" and narrowest(real, SCRATCH) not in (None, real):
         return Decision(False, "own-scratch", HOST_SCRATCH)
     if decision.rule in ("system", "own-scratch", "outside-project-root"):
-        return decision
+        elsewhere = denied(filesystem, list(guard.system), tops) if decision.rule == "system" else []
+        by = narrowest(real, [mask.path for mask in elsewhere])
+        return decision if by is None else Decision(False, "deny-read", f"Denied by filesystem.deny_read: {by}")
     covers = find(filesystem, [one for one in tops if os.path.lexists(one)], [os.path.realpath(home())])
     mask = covers.masks.get(narrowest(real, list(covers.masks)) or "")
     if mask is not None and mask.rule == "deny_read":

@@ -7,6 +7,7 @@ duplicate keys (two readers would disagree on which one counts).
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 LARGEST = 2**20
 DEEPEST = 32
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a FIFO planted under the name must not hang us
+NO_VALUE = "holds a value that is none: a date, number or tag that cannot be read"
+IS_LINK = "is a symbolic link, and a project's settings are read from no other place; put the file itself there"
 
 
 class Source:
@@ -44,17 +48,16 @@ class Source:
         return ConfigError(problem.problem, path=path, file=self.file, line=self.line(at))
 
 
-def read(file: str) -> Source | None:
+def read(file: str, *, links: bool = True) -> Source | None:
     """The file's content; None when there is no such file. Raises ConfigError with file and line."""
-    text = read_text(file)
+    text = read_text(file, links=links)
     return None if text is None else parse(file, text)
 
 
-def read_text(file: str) -> str | None:
-    """The file's text, or None when it does not exist."""
+def read_text(file: str, *, links: bool = True) -> str | None:
+    """The file's text, or None when it does not exist. `links`: whether it and its directory may be symbolic links."""
     try:
-        # O_NONBLOCK: opening a FIFO planted under this name must not hang us.
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(file, FLAGS) if links else _open_itself(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as problem:
@@ -72,6 +75,27 @@ def read_text(file: str) -> str | None:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError("is not UTF-8 text", file=file) from None
+
+
+def _open_itself(file: str) -> int:
+    """Opens what a project holds, not what it points to: mistakes are told with the words around them, and whoever
+    reads those (an agent, of its own command) would learn a line of a file that it cannot read itself.
+    """
+    directory, name = os.path.split(file)
+    try:
+        above = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:
+        if os.path.islink(directory):
+            raise ConfigError(IS_LINK, file=directory) from None
+        raise
+    try:
+        return os.open(name, FLAGS | os.O_NOFOLLOW, dir_fd=above)
+    except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            raise ConfigError(IS_LINK, file=file) from None
+        raise
+    finally:
+        os.close(above)
 
 
 def parse(file: str, text: str) -> Source:
@@ -95,6 +119,8 @@ def _parse_json(file: str, text: str) -> Source:
         raise ConfigError(problem.msg, file=file, line=problem.lineno) from None
     except RecursionError:
         raise ConfigError("is nested too deeply", file=file) from None
+    except ValueError:
+        raise ConfigError(NO_VALUE, file=file) from None
     return Source(file, _mapping(data, file), {})
 
 
@@ -110,6 +136,8 @@ def _parse_yaml(file: str, text: str) -> Source:
         data = loader.construct_document(node)
     except yaml.MarkedYAMLError as problem:
         raise _yaml_error(file, problem) from None
+    except (ValueError, LookupError, AttributeError, TypeError):  # `!!bool x`, a 13th month, a number of 5000 digits
+        raise ConfigError(NO_VALUE, file=file) from None
     return Source(file, _mapping(data, file), lines)
 
 

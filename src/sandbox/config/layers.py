@@ -126,13 +126,13 @@ def absolute(path: str, project: str) -> str:
     return os.path.realpath(os.path.join(project, os.path.expanduser(path)))
 
 
-def read_source(file: str) -> tuple[Source, dict[str, Any], Config]:
+def read_source(file: str, *, links: bool = True) -> tuple[Source, dict[str, Any], Config]:
     """A config file, its settings in our spelling, and those settings checked. Raises ConfigError with the
     line.
     """
     from sandbox.config import dialects, files
 
-    source = files.read(file)
+    source = files.read(file, links=links)
     if source is None:
         raise ConfigError("no such file", file=file)
     try:
@@ -162,7 +162,7 @@ def _apply_file(resolved: Resolved, layer: str, file: str) -> None:
 def _apply_project(resolved: Resolved, file: str, project: str) -> None:
     from sandbox.config.tighten import tightened
 
-    source, data, checked = read_source(file)
+    source, data, checked = read_source(file, links=False)
     before = resolved.config  # rules look at other settings too: at those of the layers beneath, not at our own
 
     def only_tighter(path: str, current: Any, wanted: Any) -> Any:

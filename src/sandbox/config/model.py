@@ -81,6 +81,15 @@ class Environment(Section):
         {}, 'Values set for the tenant. "${NAME}" of a network secret gives its placeholder.', secret=True
     )
 
+    @classmethod
+    def read(cls, data: "Mapping[str, object]", path: str = "") -> "Self":
+        """As every section. A name with `=` in it would set the variable before the sign, past the rules about it."""
+        section = super().read(data, path)
+        for name in section.set:
+            if not name or "=" in name:
+                raise ConfigError(f"{name!r} is not the name of a variable", path=f"{path}.set" if path else "set")
+        return section
+
 
 class Limits(Section):
     """What a sandbox may use up. A limit that was asked for and cannot be held is an error."""

@@ -219,6 +219,8 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
         for key in value:
             if not isinstance(key, str):
                 raise ConfigError("keys must be text: write them in quotes", path=path)
+            if "\0" in key:
+                raise ConfigError(NUL, path=path)
         return {key: _fitting(kind.__args__[1], item, _join(path, key)) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Section):
         return value.copy() if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
@@ -230,8 +232,12 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
         if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
             raise ConfigError("must be text: write it in quotes", path=path)
         raise ConfigError(f"must be {_WORDS[kind]}, not {_named(value)}", path=path)
+    if kind is str and "\0" in value:  # type: ignore[operator]
+        raise ConfigError(NUL, path=path)
     return value
 
+
+NUL = "holds a NUL character, which no name or value can"
 
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 

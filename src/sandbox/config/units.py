@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     N = TypeVar("N", int, float)
 
 _SIZES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+LEAST_CPUS = 0.01  # the kernel's: a millisecond of each tenth of a second
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -16,7 +17,7 @@ def size(value: "Any") -> int:
     unit = unit.removesuffix("ib").removesuffix("b") if unit != "b" else unit
     if unit not in _SIZES:
         raise ValueError(f"must be a size such as 512m or 2g, not {value!r}")
-    return _positive(int(number * _SIZES[unit]), value)
+    return _positive(int(min(number * _SIZES[unit], 2**61)), value, 2**60)
 
 
 def seconds(value: "Any") -> float:
@@ -24,7 +25,7 @@ def seconds(value: "Any") -> float:
     number, unit = _split(value, "a duration such as 30s")
     if unit not in _SECONDS:
         raise ValueError(f"must be a duration such as 30s or 5m, not {value!r}")
-    return _positive(number * _SECONDS[unit], value)
+    return _positive(number * _SECONDS[unit], value, 1e9)
 
 
 def cpus(value: "Any") -> float:
@@ -32,35 +33,47 @@ def cpus(value: "Any") -> float:
     number, unit = _split(value, "a number of processors")
     if unit:
         raise ValueError(f"must be a number of processors such as 1.5, not {value!r}")
-    return _positive(number, value)
+    given = _positive(number, value, 1e6)
+    if given < LEAST_CPUS:
+        raise ValueError(f"{value!r} is less than can be held; the least is {LEAST_CPUS}")
+    return given
 
 
 def count(value: "Any") -> int:
     """A positive whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"must be a whole number, not {value!r}")
-    return _positive(value, value)
+    return _positive(value, value, 2**31 - 1)
 
 
 def _split(value: "Any", what: str) -> tuple[float, str]:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"must be {what}, not {value!r}")
     if not isinstance(value, str):
-        return float(value), ""
+        try:
+            return _finite(float(value), value, what), ""
+        except OverflowError:
+            raise ValueError(f"must be {what}; this number is too large") from None
     text = value.strip().lower()
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     try:
         number = float(digits)
     except ValueError:
         raise ValueError(f"must be {what}, not {value!r}") from None
+    return _finite(number, value, what), text[len(digits) :].strip()
+
+
+def _finite(number: float, value: object, what: str) -> float:
     if number != number or number in (float("inf"), float("-inf")):
         raise ValueError(f"must be {what}, not {value!r}")
-    return number, text[len(digits) :].strip()
+    return number
 
 
-def _positive(number: "N", value: object) -> "N":
+def _positive(number: "N", value: object, most: "N") -> "N":
     if number <= 0:
         raise ValueError(f"must be more than zero, not {value!r}")
+    if number > most:  # no machine has as much, and the kernel's numbers end
+        raise ValueError(f"is too large; the most is {most}")
     return number
 
 

@@ -14,6 +14,7 @@ from sandbox.engines.base import Bind, Plan
 from sandbox.engines.etc import etc, tenant
 from sandbox.engines.homes import hidden_in_home
 from sandbox.engines.looking import Looker, secret_files
+from sandbox.engines.masks import denied
 from sandbox.engines.toolchains import toolchain_roots
 from sandbox.errors import ConfigError
 from sandbox.guards.views import Views
@@ -148,6 +149,9 @@ def without_walls(
 
 def _ports(plan: Plan, network: Network) -> None:
     """The ports the gate hears on: those lent to the host, and, where nf_tables is missing, those that rules name."""
+    for port in network.localhost_ports:
+        if not 0 < port < 65536:
+            raise ConfigError(f"{port} is not a port", path="network.localhost_ports")
     plan.loopback_ports = sorted(set(network.localhost_ports))
     named = (entry.rpartition(":")[2] for entry in network.allowed_hosts)
     wanted = {53, 80, 443, *(int(port) for port in named if port.isdecimal() and 0 < int(port) < 65536)}
@@ -301,7 +305,12 @@ def _guards(plan: Plan, config: Config, own: list[str], repositories: Repositori
             plan.operations.append(
                 {"kind": "mask", "path": os.fsencode(name), "dir": mask.is_dir, "inode": inode, "optional": True}
             )
-    plan.masked, plan.frozen = len(covers.masks), len(covers.frozen)
+    places = [bind.target for bind in plan.binds if not inside(bind.target)]
+    elsewhere = denied(filesystem, places, plan.views.roots)
+    for mask in elsewhere:
+        plan.rules[mask.path] = mask.rule
+        plan.operations.append({"kind": "mask", "path": os.fsencode(mask.path), "dir": mask.is_dir, "optional": True})
+    plan.masked, plan.frozen = len(covers.masks) + len(elsewhere), len(covers.frozen)
 
 
 def _proc(plan: Plan) -> None:

@@ -74,6 +74,20 @@ def protected(filesystem: Filesystem, roots: list[str]) -> list[str]:
     return list(find(filesystem, roots).frozen)
 
 
+def denied(filesystem: Filesystem, places: list[str], shown: list[str]) -> list[Mask]:
+    """What `deny_read` names in `places`, which nobody walks through: the system, and programs under the home.
+
+    `shown`: the project and its like, which stay although a directory above them is denied.
+    """
+    if not filesystem.deny_read:
+        return []
+    made = Search(filesystem, places, Covers())
+    made.allowed_back += shown
+    made.cover_named()
+    _drop_covered(made.found.masks)
+    return list(made.found.masks.values())
+
+
 def find(
     filesystem: Filesystem,
     roots: list[str],

@@ -3,15 +3,16 @@
 A refused https host can only be told of in words by whoever the client trusts, so every sandbox trusts the gate from
 its start. Making an authority and a bundle takes tenths of a second; so they are kept, for all sandboxes of a user:
 
-    ~/.sandbox/authority/current -> <generation>      what new sandboxes use
+    ~/.sandbox/authority/for-<system> -> <generation>  what new sandboxes use where the system's certificates are these
     ~/.sandbox/authority/<generation>/key.pem         mode 600, never shown inside
                                       sandbox-ca.pem, sandbox-ca-bundle.pem, sandbox-cacerts
                                       stamp           the system's certificates this was made from
                                       trusted         what covers what, and the variables
 
 A generation never changes. When the system's certificates did, or it grows old, the next sandbox makes another; those
-that run keep theirs. Only sandboxes trust this authority, and their traffic ends at the gate: its key opens nothing
-else. Light to import: a start that finds everything in order does a few `stat`s.
+that run keep theirs. A home that several machines or containers share has one for each kind of them. Only sandboxes
+trust this authority, and their traffic ends at the gate: its key opens nothing else. Light to import: a start that
+finds everything in order does a few `stat`s.
 """
 
 from __future__ import annotations
@@ -64,18 +65,23 @@ class Generation:
 
 def current() -> Generation | None:
     """The generation for a sandbox that begins now, made when there is none. None where none can be kept."""
-    where = authority_directory()
+    where, stamp = authority_directory(), _stamp()
     try:
-        directory = os.path.join(where, os.readlink(f"{where}/current"))
+        directory = os.path.join(where, os.readlink(f"{where}/{_link(stamp)}"))
         with open(f"{directory}/stamp", encoding="utf-8", errors="surrogateescape") as file:
-            if file.read() == _stamp() and _young(directory):
+            if file.read() == stamp and _young(directory):
                 return Generation(directory)
     except (OSError, ValueError):
         pass
     try:
-        return Generation(_made(where))
+        return Generation(_made(where, stamp))
     except OSError:
         return None
+
+
+def _link(stamp: str) -> str:
+    """The name of the link for systems like this one. Two that share it by chance take turns, no more."""
+    return f"for-{int.from_bytes(stamp.encode('utf-8', 'surrogateescape'), 'big') % (2**61 - 1):x}"
 
 
 def _stamp() -> str:
@@ -96,12 +102,12 @@ def _young(directory: str) -> bool:
     return time.time() - os.stat(f"{directory}/key.pem").st_mtime < _RENEWED
 
 
-def _made(where: str) -> str:
-    """A new generation, complete before it is the current one."""
+def _made(where: str, stamp: str) -> str:
+    """A new generation, complete before anybody is led to it. Several may be made at once: each is whole, the last one
+    stays."""
     from sandbox.network.ca import Authority
     from sandbox.network.trust import trusted
 
-    stamp = _stamp()
     os.makedirs(where, mode=0o700, exist_ok=True)
     name = os.urandom(8).hex()
     directory = os.path.join(where, name)
@@ -114,8 +120,8 @@ def _made(where: str) -> str:
     _write(f"{directory}/trusted", _listed(trust), 0o600)
     _write(f"{directory}/stamp", stamp.encode("utf-8", "surrogateescape"), 0o600)
     os.symlink(name, f"{where}/.{name}")
-    os.rename(f"{where}/.{name}", f"{where}/current")
-    _forget_old(where, name)
+    os.rename(f"{where}/.{name}", f"{where}/{_link(stamp)}")
+    _forget_old(where)
     return directory
 
 
@@ -128,14 +134,23 @@ def _listed(trust: Trusted) -> bytes:
 def _write(path: str, content: bytes, mode: int) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())  # a machine that goes down must not leave half a generation that looks whole
 
 
-def _forget_old(where: str, kept: str) -> None:
-    """Generations whose certificate is no longer valid: nobody can be using them."""
+def _forget_old(where: str) -> None:
+    """What is about certificates that are no longer valid: nobody can be using them."""
     import shutil
     import time
 
     for name in os.listdir(where):
         path = os.path.join(where, name)
-        if name not in (kept, "current") and time.time() - os.lstat(path).st_mtime > _YEAR:
-            shutil.rmtree(path, ignore_errors=True)
+        try:
+            if time.time() - os.lstat(path).st_mtime <= _YEAR:
+                continue
+            if os.path.islink(path):
+                os.unlink(path)
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # another start was first

@@ -150,7 +150,7 @@ class Exchange:
         except BadMessage as problem:
             raise Denied("hook", f"a hook changed the request to what is no HTTP request: {problem}") from None
         if not request.target.startswith("/"):
-            raise Denied("hook", "a hook changed the request to something that is no HTTP request")
+            raise Denied("hook", "a hook changed the request to what is no HTTP request")
         decision = self._context.judge(Destination(request.host, request.port, "hook"))
         if not decision:
             raise Denied(decision.rule, decision.reason)

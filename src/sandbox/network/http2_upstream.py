@@ -15,6 +15,8 @@ from sandbox.network.http2 import Http2Body, Http2Side, declared_length, http2_f
 from sandbox.network.message import EMPTY, BadMessage, Headers, Response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sandbox.network.message import Body, Pair, Request
     from sandbox.network.stream import ByteStream
 
@@ -29,6 +31,7 @@ class Http2Upstream(Http2Side):
         self._endings: set[asyncio.Task[None]] = set()
         self._leaving = False
         self.used = False
+        self.when_left: Callable[[], None] | None = None  # called when upstream has ended the connection
 
     @property
     def usable(self) -> bool:
@@ -110,7 +113,9 @@ class Http2Upstream(Http2Side):
             problem = UpstreamError(f"upstream's connection broke: {failure}")
         finally:  # whatever it was, nobody waits for an answer that nobody reads
             self._fail(problem)
-            self._stream.close()
+            self._stream.close()  # after TLS's own goodbye it is for us to do, and then nobody else tells
+        if self.when_left is not None:
+            self.when_left()
 
     async def _handle_event(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.ConnectionTerminated):

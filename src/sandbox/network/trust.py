@@ -107,8 +107,13 @@ def _text(text: str) -> bytes:
 
 
 def _certificates(pem: bytes) -> list[bytes]:
-    blocks = pem.split(b"-----BEGIN CERTIFICATE-----")[1:]
-    return [base64.b64decode(one.partition(b"-----END CERTIFICATE-----")[0]) for one in blocks]
+    found = []
+    for block in pem.split(b"-----BEGIN CERTIFICATE-----")[1:]:
+        try:
+            found.append(base64.b64decode(block.partition(b"-----END CERTIFICATE-----")[0]))
+        except ValueError:
+            continue  # a damaged one in the system's bundle is nobody's to trust, and no reason not to start
+    return found
 
 
 def _key_stores_of_their_own() -> list[str]:

@@ -159,7 +159,7 @@ class Upstreams:
             raise UpstreamError(problem.strerror or str(problem)) from None
         stream.when_ended = self._one_ended
         if scheme != "https":
-            return Http2Upstream(stream) if self._offer == (HTTP2,) else self._http1(stream)
+            return self._http2(stream) if self._offer == (HTTP2,) else self._http1(stream)
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 return await self._secured(stream, host)
@@ -177,10 +177,15 @@ class Upstreams:
         except (ssl.SSLError, OSError) as problem:
             raise UpstreamError(f"no TLS connection: {getattr(problem, 'reason', None) or problem}") from None
         await self._hooks.tls_verify(host, tls.certificates())
-        return Http2Upstream(tls) if tls.protocol == HTTP2 else self._http1(tls)
+        return self._http2(tls) if tls.protocol == HTTP2 else self._http1(tls)
 
     def _http1(self, stream: ByteStream) -> Http1Upstream:
         upstream = Http1Upstream(stream)
+        upstream.when_left = self._one_ended
+        return upstream
+
+    def _http2(self, stream: ByteStream) -> Http2Upstream:
+        upstream = Http2Upstream(stream)
         upstream.when_left = self._one_ended
         return upstream
 

@@ -121,25 +121,27 @@ class Watch:
             plan.operations.append(
                 {"kind": "bind", "path": path.encode(), "from": by.encode(), "ro": True, "optional": True}
             )
-        if self._may_intercept():
-            plan.environment.update(self._generation.environment)
-        else:
-            # Most connections are passed: who has chosen certificates for those keeps them. And every java prints a
-            # line about its variable.
-            for name, value in self._generation.environment.items():
-                if name != "JAVA_TOOL_OPTIONS":
-                    plan.environment.setdefault(name, value)
+        self._point_to(plan, self._generation.environment)
 
     def _furnish_own(self, plan: Furnished) -> None:
-        """Where no authority can be kept (the home cannot be written), one in memory, if it is needed."""
-        authority = self.ca_certificate()
-        if authority is not None:
-            from sandbox.network.trust import trusted
+        """Where no authority can be kept (the home cannot be written), one in memory: it costs such a start some tenths
+        of a second, and a refused host is told of in words there too."""
+        from sandbox.network.trust import trusted
 
-            trust = trusted(authority)
-            plan.files += trust.files
-            plan.operations += trust.mounts()
-            plan.environment.update(trust.environment)
+        trust = trusted(self.authority().pem)
+        plan.files += trust.files
+        plan.operations += trust.mounts()
+        self._point_to(plan, trust.environment)
+
+    def _point_to(self, plan: Furnished, environment: Mapping[str, str]) -> None:
+        if self._may_intercept():
+            plan.environment.update(environment)
+            return
+        # Most connections are passed: who has chosen certificates for those keeps them. And every java prints a line
+        # about its variable.
+        for name, value in environment.items():
+            if name != "JAVA_TOOL_OPTIONS":
+                plan.environment.setdefault(name, value)
 
     def authority(self) -> Authority:
         """The one that tenants trust; its key is read when it is first needed. Called under the lock, or in the gate's

@@ -127,7 +127,11 @@ class FileGuard:
         # A home directory below /tmp is the host's all the same.
         if narrowest(absolute, OWN) is not None and narrowest(absolute, [self.home]) is None:
             return Decision(True, "own-scratch", "The sandbox's own; nothing of the host is there")
-        if narrowest(absolute, self.system) is not None:
+        top = narrowest(absolute, self.system)
+        if top is not None:
+            denied = narrowest(absolute, self.deny_read)
+            if denied is not None and len(denied) >= len(top):
+                return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {denied}")
             if operation == "read":
                 return Decision(True, "system", "Programs and libraries can be read")
             return Decision(False, "system", "The system cannot be changed")
