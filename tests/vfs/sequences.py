@@ -67,7 +67,8 @@ def remove(path: str) -> None:
 def view(root: str) -> dict[str, list[object]]:
     """Kind, mode and content of everything."""
     seen: dict[str, list[object]] = {}
-    waiting, opened = [root], []
+    waiting: list[str] = [root]
+    opened: list[tuple[str, int]] = []
     while waiting:
         directory = waiting.pop()
         for name in sorted(os.listdir(directory)):
@@ -83,12 +84,22 @@ def view(root: str) -> dict[str, list[object]]:
                 seen[short] = ["directory", mode, ""]
                 waiting.append(path)
             else:
-                with open(path) as file:
-                    content = file.read()
-                seen[short] = ["file", mode, content]
+                seen[short] = ["file", mode, _content(path, mode, opened)]
     for path, mode in reversed(opened):
         os.chmod(path, mode)
     return seen
+
+
+def _content(path: str, mode: int, opened: list[tuple[str, int]]) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except PermissionError:
+        # overlayfs keeps the old mode for a file's second name when it was changed by the first.
+        os.chmod(path, 0o700)
+        opened.append((path, mode))
+        with open(path) as file:
+            return file.read()
 
 
 def groups(root: str) -> list[list[str]]:
