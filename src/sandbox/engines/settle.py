@@ -49,12 +49,15 @@ class Settling:
 
     def run(self, changed: list[str], missed: bool) -> None:
         before = dict(self._search.found.masks)
-        for _ in range(3):
-            moved = [path for path in changed if self._search.noted.get(path, -1) >= 0]
+        for turn in range(3):
+            # Only before the first turn may a stamp of this very tick stand for no change at all. Later every change is
+            # one since the last covers were put on, each of which may have found its file gone from one place and not
+            # yet come to the next.
+            moved = turn > 0 or any(self._search.noted.get(path, -1) >= 0 for path in changed)
             self._look_again(changed)
             if missed or moved or self._search.found.masks.keys() - before.keys():
                 self._cover_all()
-                missed, before = False, dict(self._search.found.masks)
+                before = dict(self._search.found.masks)
             changed = self._search.changed()
             if not changed:
                 return
