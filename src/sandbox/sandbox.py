@@ -163,10 +163,11 @@ class Sandbox(Commands, Files):
 
     def _settle(self) -> None:
         """Makes sure that what is blocked now is covered, whatever moved while the covers were put on."""
-        if self._plan.search is not None:
+        search, missed = self._plan.search, int(self._guest.have.get("missed", 0))
+        if search is not None and (missed or search.changed()):
             from sandbox.engines.settle import settle
 
-            settle(self._plan.search, self._cover, int(self._guest.have.get("missed", 0)))
+            settle(search, self._cover, missed)
 
     def _cover(self, paths: Iterable[str]) -> list[tuple[str, str | None]]:
         """Covers paths of the host in the place that stands."""

@@ -411,6 +411,18 @@ def test_git_works_in_a_further_work_tree_and_in_a_part_of_a_repository(
         assert sandbox.exec(f"echo x >> {repository}/config || touch {repository}/hooks/x").exit_code != 0
 
 
+def test_the_repository_of_a_work_tree_stays_as_it_is_whatever_happens_in_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    person.does("git worktree add -q ../tree; git worktree add -q ../other")
+    with Sandbox({"filesystem": {"root": str(tmp_path / "tree")}}) as sandbox:
+        sandbox.exec("echo more >> file")
+        person.does("cd ../other && git commit -q --allow-empty -m meanwhile && cd ../tree && git status")
+    assert sandbox.undone == []
+    person.does("cd ../tree && git status && cd ../other && git status")
+
+
 def test_a_git_file_shows_no_repository_that_does_not_know_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
