@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 from zlib import crc32
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from sandbox.network.message import Headers, Request
 from sandbox.network.scrubbing import Scrubber, messages_of
-from sandbox.network.spellings import Values
+from sandbox.network.spellings import Values, _base64, _one_of, _unit, _Value
 
 VALUE, HIDDEN = b'sk-Live_4f8e+/"9&7', b"PLACEHOLDER-0123456789"
 
@@ -78,6 +79,56 @@ def test_a_value_that_begins_another_hides_none_of_it() -> None:
     values = known(b"sk-live-0123", b"sk-live-0123-and-more", b"more-of-another")
     assert values.scrubbed(b"<sk-live-0123-and-more>") == b"<" + HIDDEN + b">"
     assert values.scrubbed(b"<sk-live-0123-and-more-of-another>") == b"<" + HIDDEN + b">"
+
+
+def one_pattern(value: bytes) -> re.Pattern[bytes]:
+    """The whole equivalence as one regular expression; only for what is short, as compiling it takes long."""
+    ways = [b"".join(map(_unit, value)), b"(?i:%s)" % value.hex().encode()]
+    ways += [b"".join(map(_one_of, _base64(value, before))) for before in range(3)]
+    return re.compile(b"|".join(ways))
+
+
+# Characters that escapes are made of: one spelling begins another, and where one ends is open.
+awkward = st.lists(st.sampled_from([b"%", b"\\", b"&", b"2", b"5", b"c", b"a", b";", b"/", b" ", b"\xff"]), min_size=1)
+fragments = [
+    b"%",
+    b"%25",
+    b"25",
+    b"\\",
+    b"5c",
+    b"%5C",
+    b"u005c",
+    b"x5c",
+    b"&",
+    b"amp;",
+    b"%26",
+    b"26",
+    b"u0026",
+    b"#38;",
+]
+
+
+@given(awkward.map(lambda some: b"".join(some[:6])), st.data())
+def test_character_by_character_exactly_that_is_found_which_one_pattern_finds(
+    value: bytes, data: st.DataObject
+) -> None:
+    mix = st.lists(escapes, min_size=len(value), max_size=len(value)).map(
+        lambda ways: b"".join(way(byte) for way, byte in zip(ways, value, strict=True))
+    )
+    encoded = st.binary(max_size=3).map(lambda before: base64.b64encode(before + value + before))
+    others = st.sampled_from([value, value[:-1], value.hex().encode(), value.hex().upper().encode(), *fragments])
+    text = b"".join(data.draw(st.lists(st.one_of(mix, mix, encoded, others), max_size=12)))
+    expected = [match.span() for match in one_pattern(value).finditer(text)]
+    assert list(_Value("KEY", value, HIDDEN).places(text)) == expected
+
+
+def test_a_value_of_many_kilobytes_is_found_in_a_mix_of_spellings() -> None:
+    value = bytes(0x21 + at * at % 94 for at in range(16_384))
+    ways = [b"%c", b"%%%02x", b"\\u%04X", b"&#%d;", b"%%25%02X", b"\\\\x%02x"]
+    mixed = b"".join(ways[at * 7 % 13 % 6] % byte for at, byte in enumerate(value))
+    text = b"|".join([value, mixed, value.hex().upper().encode(), base64.urlsafe_b64encode(b"user:" + value)])
+    assert known(value).scrubbed(text).count(HIDDEN) == 4
+    assert known(value).scrubbed(mixed[:-9] + b"~" + mixed[-9:]).count(HIDDEN) == 0
 
 
 def test_hostile_text_is_searched_in_bounded_time() -> None:

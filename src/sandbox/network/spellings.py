@@ -5,24 +5,42 @@ What counts as the value is an equivalence, not a list of spellings: each of its
 in hexadecimal, or somewhere within base64 (either alphabet, any of the three alignments, padded or not).
 
 Searching is done in two steps. The first is fast and may err on one side only: it resolves escapes and looks for the
-end of each value. The second is exact, and needed only where the first has found something.
+end of each value. The second is exact, and needed only where the first has found something. It goes from character to
+character with one small pattern for each: a single pattern for a value of some kilobytes takes seconds to compile.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from binascii import b2a_base64
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    Match = Callable[[bytes, int], re.Match[bytes] | None]
+    # A part of a value: where it may end if it begins at a given place, what is preferred first.
+    Step = Callable[[bytes, int], Iterable[int]]
+
+Place = TypeVar("Place")
 
 WIDEST = 26  # bytes that one character of a value takes at most, in any spelling we know
 # An escape before a value can swallow the value's first characters when it is resolved ("%" + "41…" is "A…").
 _SWALLOWED = 6
 
+# What may begin an escape; each of these can end at one place only.
+_BACKSLASHES = [rb"(?:\\|%%(?:25)?5[cC]){%d}" % times for times in (4, 3, 2, 1)]
+_PERCENTS = [b"%252525", b"%2525", b"%25", b"%", rb"\\{1,4}u0025"]
+_ANDS = [b"&amp;", b"&", b"%26", rb"\\{1,4}u0026"]
+# And the same, each as one.
 _BACKSLASH = rb"(?:\\|%(?:25)?5[cC]){1,4}"
 _PERCENT = rb"(?:%(?:25){0,3}|\\{1,4}u0025)"
 _AND = rb"(?:&(?:amp;)?|%26|\\{1,4}u0026)"
+# Only of these can one spelling begin another ("%" and "%25").
+_SEVERAL_LENGTHS = b"%\\&"
+_HEAD = 4  # characters of a value by which the exact step looks for its beginning
+_RUN = 64  # characters that are compared at once, for the case that all of them stand plainly
 _NAMED = {ord('"'): b"quot", ord("'"): b"apos", ord("<"): b"lt", ord(">"): b"gt", ord("&"): b"amp"}
 _ESCAPE = re.compile(
     rb"%([0-9A-Fa-f]{2})|\\{1,8}(?:u00|x)([0-9A-Fa-f]{2})|&#0{0,4}([0-9]{2,3});|&#[xX]0{0,4}([0-9A-Fa-f]{2});"
@@ -64,9 +82,7 @@ class Values:
         """Every value in `data`, in order; those that overlap are one."""
         suspects = self._suspects(data)
         found = sorted(
-            Found(match.start(), match.end(), one.name, one.placeholder)
-            for one in suspects
-            for match in one.pattern.finditer(data)
+            Found(start, end, one.name, one.placeholder) for one in suspects for start, end in one.places(data)
         )
         apart: list[Found] = []
         for one in found:
@@ -116,7 +132,7 @@ class _View(NamedTuple):
 class _Value:
     """One value, with what it is looked for by."""
 
-    __slots__ = ("name", "placeholder", "_value", "_ends", "_pattern")
+    __slots__ = ("name", "placeholder", "_value", "_ends", "_exact")
 
     def __init__(self, name: str, value: bytes, placeholder: bytes) -> None:
         self.name, self.placeholder, self._value = name, placeholder, value
@@ -125,7 +141,7 @@ class _Value:
             value.hex().encode()[_SWALLOWED:],
             [_certain(value, before)[_SWALLOWED:] for before in range(3)],
         )
-        self._pattern: re.Pattern[bytes] | None = None
+        self._exact: tuple[re.Pattern[bytes], list[list[Step]]] | None = None
 
     def __repr__(self) -> str:
         return f"_Value({self.name!r})"
@@ -134,14 +150,90 @@ class _Value:
         plain, folded, standard = self._ends
         return plain in view.plain or folded in view.folded or any(one in view.standard for one in standard)
 
-    @property
-    def pattern(self) -> re.Pattern[bytes]:
-        """The exact one; made when it is first needed, which mostly is never."""
-        if self._pattern is None:
-            ways = [b"".join(_unit(byte) for byte in self._value), b"(?i:%s)" % self._value.hex().encode()]
-            ways += [b"".join(map(_one_of, _base64(self._value, before))) for before in range(3)]
-            self._pattern = re.compile(b"|".join(ways))
-        return self._pattern
+    def places(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Exactly where it stands: what is needed for that is made at the first suspicion, which mostly never comes."""
+        if self._exact is None:
+            self._exact = _head(self._value), _ways(self._value)
+        head, ways = self._exact
+        at = 0
+        while found := head.search(data, at):
+            start = found.start()
+            ends = (_end(way, data, start) for way in ways)
+            end = next((end for end in ends if end is not None), None)
+            if end is not None:
+                yield start, end
+            at = start + 1 if end is None else end
+
+
+def _head(value: bytes) -> re.Pattern[bytes]:
+    """How any spelling of `value` begins."""
+    ways = [b"".join(map(_unit, value[:_HEAD])), b"(?i:%s)" % value[:_HEAD].hex().encode()]
+    ways += [b"".join(map(_one_of, _base64(value, before)[:_HEAD])) for before in range(3)]
+    return re.compile(b"|".join(ways))
+
+
+def _ways(value: bytes) -> list[list[Step]]:
+    """The ways to write `value`, each step by step."""
+    mixed = [
+        _choice(_each_length(part[0])) if part in _SEVERAL_LENGTHS else _run(part, part, _match)
+        for part in re.findall(rb"[%%\\&]|[^%%\\&]{1,%d}" % _RUN, value)
+    ]
+    ways = [mixed, [_folded(value.hex().encode())]]
+    for before in range(3):
+        places = _base64(value, before)
+        runs = [places[at : at + _RUN] for at in range(0, len(places), _RUN)]
+        ways.append([_run(b"".join(place[:1] for place in run), run, _match_base64) for run in runs])
+    return ways
+
+
+def _end(steps: list[Step], data: bytes, start: int) -> int | None:
+    """Where what begins at `start` ends, if every step can be taken. None is tried twice at the same place."""
+    left, seen = [(0, start)], set()
+    while left:
+        state = left.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        done, at = state
+        if done == len(steps):
+            return at
+        left += [(done + 1, end) for end in steps[done](data, at)][::-1]
+    return None
+
+
+def _run(plain: bytes, places: Iterable[Place], match_of: Callable[[Place], Match]) -> Step:
+    """Characters one after the other, each of which can end at one place only. They mostly stand as in `plain`."""
+
+    def ends(data: bytes, at: int) -> Iterable[int]:
+        if data.startswith(plain, at):
+            return (at + len(plain),)
+        for place in places:
+            found = match_of(place)(data, at)
+            if found is None:
+                return ()
+            at = found.end()
+        return (at,)
+
+    return ends
+
+
+def _choice(matches: list[Match]) -> Step:
+    """One character, whose spellings may end at several places."""
+
+    def ends(data: bytes, at: int) -> Iterable[int]:
+        return [found.end() for match in matches if (found := match(data, at))]
+
+    return ends
+
+
+def _folded(text: bytes) -> Step:
+    """`text`, which is in lower case, in either."""
+
+    def ends(data: bytes, at: int) -> Iterable[int]:
+        end = at + len(text)
+        return (end,) if data[at:end].lower() == text else ()
+
+    return ends
 
 
 def _views(data: bytes) -> Iterator[_View]:
@@ -167,38 +259,53 @@ def _hex(byte: int) -> bytes:
     return b"(?i:%02x)" % byte
 
 
-def _unit(byte: int) -> bytes:
-    """What may stand for one character."""
+def _spellings(byte: int, percents: list[bytes], backslashes: list[bytes], ands: list[bytes]) -> list[bytes]:
     plain = re.escape(bytes((byte,)))
-    ways = [_PERCENT + _hex(byte), _BACKSLASH + b"(?:u00|x)" + _hex(byte)]
-    ways += [_AND + b"#0{0,4}%d;" % byte, _AND + b"#[xX]0{0,4}" + _hex(byte) + b";"]
+    ways = [percent + _hex(byte) for percent in percents]
+    ways += [backslash + b"(?:u00|x)" + _hex(byte) for backslash in backslashes]
+    ways += [one + b"#0{0,4}%d;" % byte for one in ands]
+    ways += [one + b"#[xX]0{0,4}" + _hex(byte) + b";" for one in ands]
     if byte in _NAMED:
-        ways.append(_AND + _NAMED[byte] + b";")
+        ways += [one + _NAMED[byte] + b";" for one in ands]
     if byte in b"\"'/\\":
-        ways.append(_BACKSLASH + plain)
+        ways += [backslash + plain for backslash in backslashes]
     if byte == 0x20:
         ways.append(rb"\+")
-    return b"(?:%s)" % b"|".join([*ways, plain])
+    return [*ways, plain]
+
+
+def _unit(byte: int) -> bytes:
+    """What may stand for one character."""
+    return b"(?:%s)" % b"|".join(_spellings(byte, [_PERCENT], [_BACKSLASH], [_AND]))
+
+
+@cache
+def _match(byte: int) -> Match:
+    return re.compile(_unit(byte)).match
+
+
+@cache
+def _each_length(byte: int) -> list[Match]:
+    """The same, apart: each can end at one place only. In the order in which the pattern of `_unit` tries them."""
+    return [re.compile(way).match for way in _spellings(byte, _PERCENTS, _BACKSLASHES, _ANDS)]
 
 
 def _base64(value: bytes, before: int) -> list[bytes]:
     """The characters that each place of base64 may hold where `value` follows `before` bytes (modulo three): one in the
     middle, several at the ends, where a character also holds bits of a neighbour."""
     first, last = 8 * before, 8 * (before + len(value))
-    low = bytes(before) + value + bytes(2)
-    high = b"\xff" * before + value + b"\xff" * 2
-    places = []
-    for at in range(first // 6, (last + 5) // 6):
-        shift = 6 * at
-        least, most = _six(low, shift), _six(high, shift)
-        free = least ^ most
-        places.append(bytes(_BASE64[six] for six in range(64) if six & ~free == least & ~free))
-    return places
+    low = b2a_base64(bytes(before) + value + bytes(2))
+    high = b2a_base64(b"\xff" * before + value + b"\xff" * 2)
+    places = slice(first // 6, (last + 5) // 6)
+    return [_between(*pair) for pair in zip(low[places], high[places], strict=True)]
 
 
-def _six(data: bytes, shift: int) -> int:
-    pair = int.from_bytes(data[shift // 8 : shift // 8 + 2].ljust(2, b"\0"), "big")
-    return pair >> (10 - shift % 8) & 63
+@cache
+def _between(low: int, high: int) -> bytes:
+    """The characters of base64 whose bits are those that two have in common."""
+    least, most = _BASE64.index(low), _BASE64.index(high)
+    free = least ^ most
+    return bytes(_BASE64[six] for six in range(64) if six & ~free == least & ~free)
 
 
 def _certain(value: bytes, before: int) -> bytes:
@@ -211,3 +318,8 @@ def _one_of(characters: bytes) -> bytes:
     plain = b"[%s]" % b"".join(re.escape(bytes((one,))) for one in characters + more)
     ways = [_unit(byte) for byte in b"+/" if byte in characters]
     return b"(?:%s)" % b"|".join([plain, *ways]) if ways else plain
+
+
+@cache
+def _match_base64(characters: bytes) -> Match:
+    return re.compile(_one_of(characters)).match
