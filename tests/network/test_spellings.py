@@ -214,3 +214,13 @@ def test_whoever_chooses_an_answers_type_and_first_bytes_cannot_have_a_value_cut
         scrubber = Scrubber(known(), messages_of(kind, request), same_length=True)
         out = scrubber.feed(head + VALUE[:size]) + scrubber.feed(VALUE[size:]) + scrubber.flush()
         assert out == head + HIDDEN[: len(VALUE)]
+
+
+@pytest.mark.parametrize("escaped", [b"/", b"w", b"@", b"%", b"d", b"&", b"4"])
+@pytest.mark.parametrize("way", [b"%%%02X", b"\\u00%02x", b"&#%d;", b"%%25%02x"])
+def test_a_value_that_holds_an_escape_itself_is_found_in_a_mix_of_spellings(escaped: bytes, way: bytes) -> None:
+    value = b"postgres://app:p%40ssw0rd@db/main?a=1&lt;b"
+    values = Values()
+    values.add("URL", value, b"PLACEHOLDER")
+    text = b"before " + value.replace(escaped, way % escaped[0]) + b" behind"
+    assert values.scrubbed(text) == b"before PLACEHOLDER behind"

@@ -46,6 +46,7 @@ _ESCAPE = re.compile(
     rb"%([0-9A-Fa-f]{2})|\\{1,8}(?:u00|x)([0-9A-Fa-f]{2})|&#0{0,4}([0-9]{2,3});|&#[xX]0{0,4}([0-9A-Fa-f]{2});"
     rb"|&(quot|apos|lt|gt|amp);"
 )
+_SIGNS = (b"%", b"\\", b"&")  # with which an escape begins
 _UNNAMED = {name: bytes((byte,)) for byte, name in _NAMED.items()}
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -137,7 +138,7 @@ class _Value:
     def __init__(self, name: str, value: bytes, placeholder: bytes) -> None:
         self.name, self.placeholder, self._value = name, placeholder, value
         self._ends = (
-            value[_SWALLOWED:].replace(b"\\", b""),
+            _plain_ends(value),
             value.hex().encode()[_SWALLOWED:],
             [_certain(value, before)[_SWALLOWED:] for before in range(3)],
         )
@@ -148,7 +149,11 @@ class _Value:
 
     def suspected(self, view: _View) -> bool:
         plain, folded, standard = self._ends
-        return plain in view.plain or folded in view.folded or any(one in view.standard for one in standard)
+        return (
+            any(one in view.plain for one in plain)
+            or folded in view.folded
+            or any(one in view.standard for one in standard)
+        )
 
     def places(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Exactly where it stands: what is needed for that is made at the first suspicion, which mostly never comes."""
@@ -163,6 +168,15 @@ class _Value:
             if end is not None:
                 yield start, end
             at = start + 1 if end is None else end
+
+
+def _plain_ends(value: bytes) -> list[bytes]:
+    """What is left of `value` in some view of any text that holds it. A value with an escape of its own is resolved with
+    the text, and its last characters can then be swallowed, too."""
+    ends = [value[_SWALLOWED:].replace(b"\\", b"")]
+    if any(sign in value for sign in _SIGNS):
+        ends += [view.plain[_SWALLOWED:-_SWALLOWED] for view in _views(value)]
+    return ends
 
 
 def _head(value: bytes) -> re.Pattern[bytes]:
