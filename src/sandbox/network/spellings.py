@@ -171,8 +171,8 @@ class _Value:
 
 
 def _plain_ends(value: bytes) -> list[bytes]:
-    """What is left of `value` in some view of any text that holds it. A value with an escape of its own is resolved with
-    the text, and its last characters can then be swallowed, too."""
+    """What is left of `value` in some view of any text that holds it. A value with an escape of its own is resolved
+    with the text, and its last characters can then be swallowed, too."""
     ends = [value[_SWALLOWED:].replace(b"\\", b"")]
     if any(sign in value for sign in _SIGNS):
         ends += [view.plain[_SWALLOWED:-_SWALLOWED] for view in _views(value)]
