@@ -11,7 +11,7 @@ from sandbox.guards.git_config import harmless
 from sandbox.guards.git_directories import (
     CONFIGS,
     OPTIONS,
-    TODO,
+    REBASE_STEPS,
     Examination,
     Trusted,
     beneath,
@@ -97,7 +97,7 @@ class _Merged:
         if known is None:
             known = self._has(f"{repository}/commondir")
             names = _names(f"{self._layer}/{repository}")
-            known = known or any(self._leads_astray(repository, one) for one in (*names, *OPTIONS, TODO))
+            known = known or any(self._leads_astray(repository, one) for one in (*names, *OPTIONS, REBASE_STEPS))
             for name in CONFIGS:
                 path = self._where(f"{repository}/{name}")
                 if os.path.lexists(path):
@@ -111,7 +111,7 @@ class _Merged:
     def _leads_astray(self, repository: str, inside: str) -> bool:
         """What git wrote for itself, where git would not have written this."""
         path = self._where(f"{repository}/{inside}")
-        if inside == TODO:
+        if inside == REBASE_STEPS:
             return self._commands(repository)
         if inside in OPTIONS:
             return os.path.islink(path) or runs_a_path(path)
@@ -123,7 +123,7 @@ class _Merged:
         return os.path.islink(path) or leads_astray(path, config)
 
     def _commands(self, repository: str) -> bool:
-        text = (content(self._where(f"{repository}/{TODO}")) or b"").decode("latin-1")
+        text = (content(self._where(f"{repository}/{REBASE_STEPS}")) or b"").decode("latin-1")
         return any(is_command(line) for line in text.split("\n"))
 
     def _has(self, path: str) -> bool:

@@ -23,7 +23,7 @@ CONFIGS = ("config", "config.worktree")
 READ = (*CONFIGS, "commondir", "hooks")  # in a repository's directory: settings and programs
 SMALL = 1 << 14
 DEEP = 10  # as git: files that include files
-TODO = "rebase-merge/git-rebase-todo"
+REBASE_STEPS = "rebase-merge/git-rebase-todo"
 OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  # of what is under way
 
 
@@ -257,7 +257,7 @@ def words_of(script: str) -> list[str]:
 
 def commands_in(repository: str) -> list[str]:
     """The `exec` lines of a rebase that is under way in a repository."""
-    lines = (content(f"{repository}/{TODO}") or b"").decode("latin-1").split("\n")
+    lines = (content(f"{repository}/{REBASE_STEPS}") or b"").decode("latin-1").split("\n")
     return [line for line in lines if is_command(line)]
 
 

@@ -13,7 +13,7 @@ from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, written
 from sandbox.guards.git_directories import (
     CONFIGS,
     OPTIONS,
-    TODO,
+    REBASE_STEPS,
     beneath,
     commands_in,
     common_directory,
@@ -188,10 +188,10 @@ class Neutralise:
                 os.close(place)
 
     def _todo(self, place: int, directory: str, before: Collection[str]) -> None:
-        lines = (content(f"/proc/self/fd/{place}/{TODO}") or b"").decode("latin-1").split("\n")
+        lines = (content(f"/proc/self/fd/{place}/{REBASE_STEPS}") or b"").decode("latin-1").split("\n")
         kept = [line for line in lines if not is_command(line) or line in before]
         if len(kept) != len(lines):
-            inner, name = TODO.split("/")
+            inner, name = REBASE_STEPS.split("/")
             below = os.open(inner, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
             try:
                 self._replace(below, f"{directory}/{inner}", name, "\n".join(kept).encode("latin-1"))
