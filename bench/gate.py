@@ -101,7 +101,7 @@ def unused(bench: Bench) -> Row:
     program = (
         "import sys; from sandbox import Sandbox\n"
         "with Sandbox({'network': {'allowed_hosts': ['example.com']}}) as s: s.exec(['true'])\n"
-        "print(*(one for one in ('asyncio', 'ssl', 'cryptography', 'sandbox.network.gate') if one in sys.modules))"
+        "print(*(one for one in ('asyncio', 'ssl', 'cryptography', 'sandbox.network.gate.gate') if one in sys.modules))"
     )
     with tempfile.TemporaryDirectory() as project:
         done = subprocess.run([bench.python, "-c", program], cwd=project, capture_output=True, text=True, check=False)

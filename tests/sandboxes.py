@@ -23,12 +23,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(project)
     yield place
-    from sandbox.registry import ends
+    from sandbox.registry import remove
     from sandbox.registry.registry import entries
 
     for entry in entries(str(place)):
         if entry.running and entry.pid != os.getpid():
-            ends.kill(entry)
+            remove.kill(entry)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import sys
 from sandbox import Sandbox, get_vm, kill_vm, list_vms
 
 # List all running VMs
-for vm in list_vms(status='running'):
+for vm in list_vms(status="running"):
     print(f"{vm.id}: {vm.image} (PID {vm.pid})")
 
 # Get VM details
@@ -14,7 +14,7 @@ print(vm.config)
 
 # Attach to existing VM (if socket available)
 sb = Sandbox.attach(sys.argv[1])
-result = sb.exec('echo hello')
+result = sb.exec("echo hello")
 print(result.stdout)
 sb.close()
 

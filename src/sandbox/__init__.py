@@ -13,8 +13,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.aio import AsyncSandbox
+    from sandbox.audit.audit_log import SandboxAuditLog
     from sandbox.audit.feed import get_audit_feed_size, query_audit_feed, subscribe_audit_feed
-    from sandbox.audit.log import SandboxAuditLog
     from sandbox.config.model import Config
     from sandbox.errors import (
         CommandError,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         WallError,
     )
     from sandbox.guest.process import Process
-    from sandbox.network.hooks import Blocked, Hooks
-    from sandbox.registry.vms import get_vm, kill_vm, list_vms
+    from sandbox.network.http.hooks import Blocked, Hooks
+    from sandbox.registry.api import get_vm, kill_vm, list_vms
     from sandbox.result import Chunk, ExecResult
     from sandbox.sandbox import Sandbox
 
@@ -41,13 +41,13 @@ _HOMES = {
     "AsyncSandbox": "sandbox.aio",
     "Config": "sandbox.config.model",
     "Process": "sandbox.guest.process",
-    "Blocked": "sandbox.network.hooks",
-    "Hooks": "sandbox.network.hooks",
+    "Blocked": "sandbox.network.http.hooks",
+    "Hooks": "sandbox.network.http.hooks",
     "Chunk": "sandbox.result",
     "ExecResult": "sandbox.result",
-    "SandboxAuditLog": "sandbox.audit.log",
+    "SandboxAuditLog": "sandbox.audit.audit_log",
     **dict.fromkeys(("query_audit_feed", "subscribe_audit_feed", "get_audit_feed_size"), "sandbox.audit.feed"),
-    **dict.fromkeys(("list_vms", "get_vm", "kill_vm"), "sandbox.registry.vms"),
+    **dict.fromkeys(("list_vms", "get_vm", "kill_vm"), "sandbox.registry.api"),
     **dict.fromkeys(
         (
             "SandboxError",

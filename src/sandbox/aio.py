@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from typing import Self
 
-    from sandbox.commands import Words
+    from sandbox.commands import Command
     from sandbox.config.model import Config
     from sandbox.events import Handler
     from sandbox.guest.process import Process
@@ -58,7 +58,7 @@ class AsyncSandbox:
 
     async def exec(
         self,
-        command: Words,
+        command: Command,
         working_dir: str | None = None,
         *,
         max_output: int = OUTPUT_LIMIT,
@@ -76,7 +76,7 @@ class AsyncSandbox:
         raise AssertionError("a stream ends with its result")
 
     async def exec_stream(
-        self, command: Words, working_dir: str | None = None, **options: Any
+        self, command: Command, working_dir: str | None = None, **options: Any
     ) -> AsyncIterator[Chunk | ExecResult]:
         """As `Sandbox.exec_stream`; the command is killed when the caller stops listening or is cancelled."""
         loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ class AsyncSandbox:
             await asyncio.shield(pumping)
             process.close()
 
-    async def spawn(self, command: Words, working_dir: str | None = None, **options: Any) -> Process:
+    async def spawn(self, command: Command, working_dir: str | None = None, **options: Any) -> Process:
         """As `Sandbox.spawn`."""
         return await self._in_thread(lambda: self.sync.spawn(command, working_dir, **options))
 

@@ -22,7 +22,7 @@ from sandbox.rpc.remote import Ended, RemoteProcess, pieces, result_of
 if TYPE_CHECKING:
     from typing import Self
 
-    Words = str | Sequence[str]
+    Command = str | Sequence[str]
 
 OUTPUT_LIMIT = 10 * 2**20
 FILE_LIMIT = 2**30
@@ -67,7 +67,7 @@ class Client:
 
     def exec(
         self,
-        command: Words,
+        command: Command,
         working_dir: str | None = None,
         *,
         env: Mapping[str, str] | None = None,
@@ -81,7 +81,7 @@ class Client:
 
     def exec_stream(
         self,
-        command: Words,
+        command: Command,
         working_dir: str | None = None,
         *,
         env: Mapping[str, str] | None = None,
@@ -95,7 +95,7 @@ class Client:
 
     def spawn(
         self,
-        command: Words,
+        command: Command,
         working_dir: str | None = None,
         *,
         env: Mapping[str, str] | None = None,
@@ -189,7 +189,7 @@ class Client:
 
 def attach(id: str) -> Client:
     """A client of a sandbox that runs already. Raises NotFound, or SandboxError when it cannot be reached."""
-    from sandbox.registry.vms import get_vm
+    from sandbox.registry.api import get_vm
 
     entry = get_vm(id)
     client = Client(connection=Connection.to_socket(entry))
@@ -198,7 +198,7 @@ def attach(id: str) -> Client:
 
 
 def _asked(
-    command: Words, working_dir: str | None, env: Mapping[str, str] | None, timeout: float | None
+    command: Command, working_dir: str | None, env: Mapping[str, str] | None, timeout: float | None
 ) -> dict[str, Any]:
     given = {"working_dir": working_dir, "env": env and dict(env), "timeout": timeout}
     words = command if isinstance(command, str) else [os.fspath(word) for word in command]

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config
-    from sandbox.engines.base import Place, Plan
+    from sandbox.engines.base import Plan, Running
     from sandbox.guest.process import Process
 
-    Words = str | Sequence[str | bytes]
+    Command = str | Sequence[str | bytes]
 
 OUTPUT_LIMIT = 10 * 2**20
 LONGEST = 1e9  # seconds: what is asked for beyond is as good as no limit, and the guest's numbers end
@@ -29,7 +29,7 @@ class Commands:
     config: Config
     record: Record
     _plan: Plan
-    _place: Place
+    _place: Running
     _events: Events
     _closed: bool
 
@@ -40,7 +40,7 @@ class Commands:
 
     def exec(
         self,
-        command: Words,
+        command: Command,
         working_dir: str | None = None,
         *,
         env: Mapping[str, str] | None = None,
@@ -66,7 +66,7 @@ class Commands:
 
     def exec_stream(
         self,
-        command: Words,
+        command: Command,
         working_dir: str | None = None,
         *,
         env: Mapping[str, str] | None = None,
@@ -81,7 +81,7 @@ class Commands:
 
     def begin(
         self,
-        command: Words,
+        command: Command,
         working_dir: str | None = None,
         *,
         env: Mapping[str, str] | None = None,
@@ -96,7 +96,7 @@ class Commands:
 
     def spawn(
         self,
-        command: Words,
+        command: Command,
         working_dir: str | None = None,
         *,
         env: Mapping[str, str] | None = None,
@@ -166,7 +166,7 @@ class Commands:
         """A command that is there outside: why not inside, and what would show it."""
         if problem.exit_code != 127 or not self._plan.walls:
             return problem
-        from sandbox.engines.toolchains import hidden_program
+        from sandbox.layout.toolchains import hidden_program
 
         found = hidden_program(os.fsdecode(name), os.environ.get("PATH", ""), self._plan)
         return problem if found is None else CommandError(found, exit_code=127)
@@ -197,7 +197,7 @@ class Commands:
         )
 
 
-def _argv(command: Words) -> list[bytes]:
+def _argv(command: Command) -> list[bytes]:
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     if not words:
         raise SandboxError("an empty command")

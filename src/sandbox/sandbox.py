@@ -15,17 +15,17 @@ from sandbox.commands import Commands
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
-from sandbox.engines.etc import ignore
-from sandbox.engines.layout import layout, project_root, without_walls, writable_trees
-from sandbox.engines.looking import secret_files
-from sandbox.engines.stand_ins import StandIns
-from sandbox.engines.tripwire import Reports
-from sandbox.engines.vigil import Vigil
 from sandbox.errors import WallError
 from sandbox.events import Events, event
 from sandbox.files import Files
+from sandbox.guards.late_masks import LateMasks
 from sandbox.guards.repositories import Repositories
-from sandbox.network.watch import Watch
+from sandbox.guards.reserved_dirs import ReservedDirs
+from sandbox.guards.scan import secret_files
+from sandbox.guards.tripwire import Reports
+from sandbox.layout.etc import ignore
+from sandbox.layout.layout import layout, project_root, without_walls, writable_trees
+from sandbox.network.gate_thread import GateThread
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.files import protected_patterns
 from sandbox.registry.registration import Registration
@@ -85,7 +85,7 @@ class Sandbox(Commands, Files):
         # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
         self._at_exit = partial(close_forgotten, ref(self))
         self._registration: Registration | None = None
-        self._stand_ins: StandIns | None = None
+        self._stand_ins: ReservedDirs | None = None
         self.notices: list[str] = []  # what a person should know of this place, a line each
         self._repositories: Repositories | None = None
         self._served: list[Repositories] = []  # of directories that are served from here
@@ -113,7 +113,7 @@ class Sandbox(Commands, Files):
         self._guest = self._place.guest
         self._tell_notices()
         self._settle()
-        self._keep_watch()
+        self._keep_gate_thread()
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._register().beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
@@ -122,7 +122,7 @@ class Sandbox(Commands, Files):
         """Everything that is decided, and made on the host, before the walls stand."""
         filesystem, walls = self.config.filesystem, self.engine != "none"
         if walls and not (filesystem.read_only or filesystem.overlay):
-            self._stand_ins = StandIns(project_root(filesystem))
+            self._stand_ins = ReservedDirs(project_root(filesystem))
             self._endings.append(self._stand_ins.remove)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
@@ -142,7 +142,7 @@ class Sandbox(Commands, Files):
         if self._mounts is not None:
             self._mounts.furnish(self._plan, self._layer())
             self._register().note("mounts.json", self._mounts.ways)
-        self._watch = self._gate()
+        self._gate_thread = self._gate()
         return self._plan
 
     def _register(self) -> Registration:
@@ -165,13 +165,13 @@ class Sandbox(Commands, Files):
         """Makes sure that what is blocked now is covered, whatever moved while the covers were put on."""
         search, missed = self._plan.search, int(self._guest.have.get("missed", 0))
         if search is not None and (missed or search.changed()):
-            from sandbox.engines.settle import settle
+            from sandbox.guards.recheck import settle
 
             settle(search, self._cover, missed)
 
     def _cover(self, paths: Iterable[str]) -> list[tuple[str, str | None]]:
         """Covers paths of the host in the place that stands."""
-        from sandbox.engines.entering import cover
+        from sandbox.guards.mount_in_namespace import cover
 
         namespace = os.open(f"/proc/{self._place.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -179,14 +179,14 @@ class Sandbox(Commands, Files):
         finally:
             os.close(namespace)
 
-    def _keep_watch(self) -> None:
+    def _keep_gate_thread(self) -> None:
         """Everything that serves and looks after the place while it stands."""
         if self._guest.have.get("tripwires"):
             tops = {self._plan.directory: ".", self._plan.environment.get("HOME", ""): "~"}
             touches = access.Touches(self.record, self._events, self._plan.rules, tops)
             self._endings.append(Reports(self._guest, touches).close)
-        self._watch.sockets, self._watch.dial = self._guest.take_sockets(), self._guest.dial
-        self._watch.start()
+        self._gate_thread.sockets, self._gate_thread.dial = self._guest.take_sockets(), self._guest.dial
+        self._gate_thread.start()
         if self._mounts is not None:
             self._mounts.serve(self._guest.devices)
         if self.config.vfs.file_events:
@@ -195,7 +195,7 @@ class Sandbox(Commands, Files):
             told = partial(access.covered, self.record)
             if self._plan.search is not None and self._plan.search.looker is not None:
                 looker = self._plan.search.looker
-                self.vigil = Vigil(self._place.pid, looker, told, self._repositories)
+                self.vigil = LateMasks(self._place.pid, looker, told, self._repositories)
                 self._endings.append(self.vigil.close)
 
     def _own_directories(self) -> Mounts:
@@ -209,7 +209,7 @@ class Sandbox(Commands, Files):
 
     def _guard_tree(self, directory: str) -> Guard:
         """The rules for a directory of the host that is served from here."""
-        from sandbox.engines.served import Served
+        from sandbox.guards.served import Served
 
         undone = partial(tell_undone, self.record, self.undone)
         repositories = Repositories(home(), [os.path.realpath(directory)], undone)
@@ -226,16 +226,16 @@ class Sandbox(Commands, Files):
 
         return Workspace.begin(home(), self.id, self._plan.directory).directory
 
-    def _gate(self) -> Watch:
+    def _gate(self) -> GateThread:
         """What will answer every connection, with the secrets' placeholders where tenants look for them."""
         network = self.config.network
         held: dict[str, str] = {}
         if network.secrets:
-            from sandbox.network.placeholders import placeholders
+            from sandbox.network.secrets.placeholders import placeholders
 
             held = placeholders(network.secrets)
             self._plan.environment.update(with_placeholders(self.config.environment.set, held))
-        watch = Watch(
+        watch = GateThread(
             {},
             network,
             sandbox_id=self.id,
@@ -252,7 +252,7 @@ class Sandbox(Commands, Files):
 
     def _report_changes(self) -> None:
         """Watches what the kernel serves; what goes through FUSE tells by itself."""
-        from sandbox.vfs.watch import Watch as FileWatch
+        from sandbox.vfs.file_events import FileEvents
 
         ways = self._mounts.ways if self._mounts else {}
         trees: dict[str, int] = {}
@@ -260,14 +260,14 @@ class Sandbox(Commands, Files):
             if ways.get(path) != "FUSE" and path not in trees:
                 flags = os.O_RDONLY | os.O_DIRECTORY
                 trees[path] = self._guest.file("open", os.fsencode(path), flags=flags)[1][0]
-        self._endings.append(FileWatch(trees, partial(tell_of_file, self._events)).close)
+        self._endings.append(FileEvents(trees, partial(tell_of_file, self._events)).close)
 
     # -- the network
 
     def update_network(self, changes: Mapping[str, Any]) -> None:
         """Changes the network's configuration; new connections see it at once. Raises ConfigError, changing nothing."""
         network = self.config.network.changed(changes)
-        self._watch.update(network)
+        self._gate_thread.update(network)
         self.config.network = network
         self._cover_secret_files()
         self.record.write("policy_decision", "network configuration changed", metadata={"keys": ", ".join(changes)})
@@ -420,7 +420,7 @@ def take_providers(config: Asked) -> tuple[Asked, dict[str, Provider]]:
     """Provider objects among a caller's `vfs.mounts`, apart from the plain rest."""
     if config is None or isinstance(config, Config) or not (config.get("vfs") or {}).get("mounts"):
         return config, {}
-    from sandbox.vfs.plan import take_providers
+    from sandbox.vfs.arrange import take_providers
 
     return take_providers(config)
 

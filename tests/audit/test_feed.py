@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.audit.audit_log import SandboxAuditLog, without_secrets
 from sandbox.audit.feed import Feed, feed, get_audit_feed_size, query_audit_feed, subscribe_audit_feed
-from sandbox.audit.log import SandboxAuditLog, without_secrets
 from sandbox.audit.reading import entries
 from sandbox.audit.record import Record
 from sandbox.errors import SandboxError

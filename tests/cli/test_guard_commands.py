@@ -145,7 +145,7 @@ def test_a_config_file_of_another_kind_is_told(project: Path) -> None:
     (project.parent / "home" / "config.yaml").write_text("network: {allowed_hosts: x.example}\n")
     assert "must be a list: write [ ] around a single entry" in sandbox("run", "true", cwd=project).stderr
     (project.parent / "home" / "config.yaml").write_text("environment: {set: {PORT: 80}}\n")
-    assert 'must be text: write it in quotes' in sandbox("run", "true", cwd=project).stderr
+    assert "must be text: write it in quotes" in sandbox("run", "true", cwd=project).stderr
 
 
 def test_a_project_setting_that_would_loosen_is_warned_about(project: Path) -> None:

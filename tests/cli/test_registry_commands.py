@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import get_vm
-from sandbox.registry import ends
+from sandbox.registry import remove
 from tests.cli.person import Person
 from tests.sandboxes import Command, program
 
@@ -145,7 +145,7 @@ def test_kill_all_ends_all(cli: Command, detached: str) -> None:
 def test_kill_works_on_an_owner_that_hangs(cli: Command, detached: str) -> None:
     pid = json.loads(cli("get", detached).stdout)["pid"]
     os.kill(pid, signal.SIGSTOP)
-    ends.kill(get_vm(detached), patience=0.2)
+    remove.kill(get_vm(detached), patience=0.2)
     assert json.loads(cli("get", detached).stdout)["status"] == "stopped"
 
 

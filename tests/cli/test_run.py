@@ -326,9 +326,9 @@ def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     heavy = {"asyncio", "ssl", "cryptography", "rich", "typing", "msgspec", "dataclasses", "inspect", "subprocess",
              "yaml", "pathlib", "json", "shutil", "h11", "h2", "cbor2", "hashlib", "logging",
-             "sandbox.network.ca", "sandbox.network.trust", "sandbox.network.gate"}  # fmt: skip
+             "sandbox.network.tls.ca", "sandbox.network.tls.trust", "sandbox.network.gate.gate"}  # fmt: skip
     assert imported & heavy == set()
-    assert "sandbox.network.authority" in imported  # tenants trust the gate all the same
+    assert "sandbox.network.tls.authority" in imported  # tenants trust the gate all the same
     assert "sandbox.engines.bubblewrap" in imported
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox import EngineUnavailable, Sandbox, WallError
 from sandbox.engines import bubblewrap, doctor
-from sandbox.guest import wire
+from sandbox.guest import frames
 from sandbox.guest.client import Guest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ def test_switched_off_namespaces_are_named_with_their_remedy(monkeypatch: pytest
 def test_a_kernel_without_the_system_calls_is_told_from_a_broken_plan() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        wire.send(theirs, {"t": "failed", "step": "mounts", "errno": errno.ENOSYS, "detail": b"/usr"})
+        frames.send(theirs, {"t": "failed", "step": "mounts", "errno": errno.ENOSYS, "detail": b"/usr"})
         with pytest.raises(WallError, match=r"no system call for a wall \(mounts \(/usr\)\): it takes Linux 5\.12"):
             Guest(ours).set_up({})
 

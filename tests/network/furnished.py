@@ -44,7 +44,7 @@ class Furnished:
         config = {"network": settings, "filesystem": {"allow_read": [sys.prefix], "blocked_patterns": []}}
         self.settings = settings
         self.sandbox = Sandbox(config, hooks=hooks)
-        self.watch = self.sandbox._watch
+        self.watch = self.sandbox._gate_thread
         self.watch.resolve = self._resolve  # before the first connection
         self.watch.record = self.heard.record
         self.sandbox.on_event(lambda event: self.heard.emit(event) if event["type"] == "network" else None)

@@ -66,7 +66,7 @@ class Walled:
         self.asked: list[str] = []
         config = {"network": dict(network), "filesystem": dict(filesystem or {})}
         self.sandbox = Sandbox(config, resolve=self._resolve, **more)
-        self.watch = self.sandbox._watch
+        self.watch = self.sandbox._gate_thread
         self.sandbox.on_event(self.heard.emit)
         write = self.watch.record
 

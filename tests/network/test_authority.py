@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.network import authority, trust
+from sandbox.network.tls import authority, trust
 from tests.network.lab import Pki
 from tests.network.room import Walls, walled
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import Denied
-from sandbox.network.bodies import (
+from sandbox.network.http.bodies import (
     Decompressor,
     Finder,
     Guarded,
@@ -24,7 +24,7 @@ from sandbox.network.bodies import (
     decompressor,
     unescaped,
 )
-from sandbox.network.message import Body, Headers, whole
+from sandbox.network.http.message import Body, Headers, whole
 
 WORD, VALUE = b"SANDBOX_PLACEHOLDER_0a1b2c3d", b"sk-live-the-value"
 cuts = st.lists(st.integers(0, 400), max_size=12)

@@ -11,8 +11,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from sandbox.network import ca
-from sandbox.network.ca import Authority
+from sandbox.network.tls import ca
+from sandbox.network.tls.ca import Authority
 
 
 def leaf(authority: Authority, host: str) -> x509.Certificate:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.network.dns import MAX_MESSAGE, answer
+from sandbox.network.gate.dns import MAX_MESSAGE, answer
 
 V4, V6 = bytes((198, 18, 1, 0)), bytes.fromhex("20010002000000000000000000010000")
 NOERROR, FORMERR, NOTIMP, REFUSED = 0, 1, 4, 5

@@ -483,9 +483,9 @@ def test_a_sandbox_that_uses_no_network_imports_nothing_of_the_gate() -> None:
 import sys
 import tempfile
 from sandbox.config.model import Network
-from sandbox.network.watch import Watch
-w = Watch({}, Network(), sandbox_id='x', emit=print, record=print, dial=print); w.start(); w.close()
-bad = {'asyncio', 'ssl', 'cryptography', 'sandbox.network.gate', 'sandbox.policy.network'} & set(sys.modules)
+from sandbox.network.gate_thread import GateThread
+w = GateThread({}, Network(), sandbox_id='x', emit=print, record=print, dial=print); w.start(); w.close()
+bad = {'asyncio', 'ssl', 'cryptography', 'sandbox.network.gate.gate', 'sandbox.policy.network'} & set(sys.modules)
 assert not bad, bad"""
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.network import hooks as hooks_module
-from sandbox.network.hooks import Blocked, Hooks
-from sandbox.network.message import Headers, Request, Response
+from sandbox.network.http import hooks as hooks_module
+from sandbox.network.http.hooks import Blocked, Hooks
+from sandbox.network.http.message import Headers, Request, Response
 from tests.network.lab import PLACEHOLDER, VALUE, Lab, secret
 
 MakeLab = Callable[..., Lab]

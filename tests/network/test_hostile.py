@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from sandbox.network import door
+from sandbox.network.gate import acceptor
 from tests.network.room import LOCAL, Listen, Origin, Walled, Walls, echo, open_descriptors
 
 pytestmark = pytest.mark.walls
@@ -56,7 +56,7 @@ print(total)"""
 def test_beyond_the_limit_new_connections_are_reset_and_told(
     walled: Walls, listener: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "MOST_CONNECTIONS", 64)
+    monkeypatch.setattr(acceptor, "MOST_CONNECTIONS", 64)
     room = walled(names={"raw.test": LOCAL}, allowed_hosts=["raw.test", *LOCAL])
     port = listener(echo).port
     code = f"""

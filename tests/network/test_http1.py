@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.network.http1_rules import (
+from sandbox.network.http.http1_rules import (
     end_to_end,
     origin_form,
     refuse_ambiguous_head,
     refuse_no_request,
     refuse_other_host,
 )
-from sandbox.network.http1_tenant import Http1Tenant
-from sandbox.network.message import BadMessage, Headers, Request, Response
+from sandbox.network.http.http1_tenant import Http1Tenant
+from sandbox.network.http.message import BadMessage, Headers, Request, Response
 from tests.network.lab import Lab, secret
 
 MakeLab = Callable[..., Lab]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.network.hooks import Hooks
-from sandbox.network.message import Request
+from sandbox.network.http.hooks import Hooks
+from sandbox.network.http.message import Request
 from tests.network.furnished import Furnished
 
 pytestmark = pytest.mark.walls

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import Denied
-from sandbox.network import http1_tenant, inspection
-from sandbox.network.tls import read_hello
+from sandbox.network.http import http1_tenant, inspection
+from sandbox.network.tls.connection import read_hello
 from tests.network.lab import Lab, secret
 
 MakeLab = Callable[..., Lab]

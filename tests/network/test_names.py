@@ -7,7 +7,7 @@ import socket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.network.names import Names, is_synthetic
+from sandbox.network.gate.names import Names, is_synthetic
 from sandbox.policy.addresses import is_blocked_private_or_link_local_ip
 
 

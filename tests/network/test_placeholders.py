@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.config.model import Secret
 from sandbox.errors import ConfigError
-from sandbox.network.placeholders import placeholders
+from sandbox.network.secrets.placeholders import placeholders
 
 
 def test_each_secret_gets_a_placeholder_that_nobody_could_guess() -> None:

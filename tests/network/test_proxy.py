@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandbox.config.model import Network
-from sandbox.network.watch import Watch
+from sandbox.network.gate_thread import GateThread
 from tests.network.room import LOCAL, Heard, Listener, Origin, echo
 
 
@@ -23,7 +23,7 @@ class Proxy:
         self.heard = Heard()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
-        self.watch = Watch(
+        self.watch = GateThread(
             {"proxy": self.listener},
             Network.read(network),
             sandbox_id="test",

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.network.relay import CHUNK, Relay
+from sandbox.network.gate.relay import CHUNK, Relay
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

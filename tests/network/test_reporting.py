@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox.network.destination import Destination
-from sandbox.network.reporting import Reporter
+from sandbox.network.gate.destination import Destination
+from sandbox.network.gate.reporting import Reporter
 from sandbox.policy.decision import Decision
 from tests.network.room import Heard
 

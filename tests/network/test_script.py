@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from sandbox.errors import ConfigError
-from sandbox.network import script as script_module
-from sandbox.network.message import Headers, Request, Response, Whole
-from sandbox.network.script import Script
+from sandbox.network.http import script as script_module
+from sandbox.network.http.message import Headers, Request, Response, Whole
+from sandbox.network.http.script import Script
 from tests.network.lab import Lab
 
 MakeLab = Callable[..., Lab]

@@ -17,8 +17,8 @@ import pytest
 
 from sandbox.config.model import Secret
 from sandbox.errors import ConfigError
-from sandbox.network.secrets import Secrets
-from sandbox.network.values import resolve
+from sandbox.network.secrets.injection import Secrets
+from sandbox.network.secrets.values import resolve
 from tests.network.lab import PLACEHOLDER, VALUE, Lab, secret
 
 MakeLab = Callable[..., Lab]

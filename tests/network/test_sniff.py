@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.network.sniff import MOST, sniff
+from sandbox.network.gate.sniff import MOST, sniff
 
 
 def client_hello(name: str | None) -> bytes:

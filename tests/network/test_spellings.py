@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandbox.network.message import Headers, Request
-from sandbox.network.scrubbing import Scrubber, messages_of
-from sandbox.network.spellings import Values, _base64, _one_of, _unit, _Value
+from sandbox.network.http.message import Headers, Request
+from sandbox.network.secrets.scrubbing import Scrubber, messages_of
+from sandbox.network.secrets.spellings import Values, _base64, _one_of, _unit, _Value
 
 VALUE, HIDDEN = b'sk-Live_4f8e+/"9&7', b"PLACEHOLDER-0123456789"
 

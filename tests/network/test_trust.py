@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.network.ca import Authority
-from sandbox.network.trust import key_store, trusted
+from sandbox.network.tls.ca import Authority
+from sandbox.network.tls.trust import key_store, trusted
 from tests.network.furnished import Furnished
 
 Make = Callable[..., Furnished]
@@ -221,7 +221,7 @@ def test_nothing_of_the_system_is_needed() -> None:
 
 @needs["keytool"]
 def test_java_reads_the_key_store(tmp_path: Path) -> None:
-    from sandbox.network.ca import Authority
+    from sandbox.network.tls.ca import Authority
 
     der = __import__("ssl").PEM_cert_to_DER_cert(Authority("x").pem.decode())
     (tmp_path / "store").write_bytes(key_store([der, der]))

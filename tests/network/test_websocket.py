@@ -13,7 +13,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.connection import Connection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
 
-from sandbox.network.websocket import _gathered
+from sandbox.network.http.websocket import _gathered
 from tests.network.lab import PLACEHOLDER, VALUE, Lab, secret
 
 MakeLab = Callable[..., Lab]

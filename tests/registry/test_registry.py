@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import NotFound, Sandbox, SandboxError, get_vm, list_vms
-from sandbox.registry import ends
+from sandbox.registry import remove
 from sandbox.registry.registration import Registration
 from sandbox.registry.registry import entries, find
 
@@ -112,9 +112,9 @@ def test_an_id_may_be_shortened_while_it_is_unique(home: Path) -> None:
 def test_a_running_sandbox_cannot_be_removed(home: Path) -> None:
     registration = registered(home, "vm-00000003")
     with pytest.raises(SandboxError, match="kill"):
-        ends.remove(find(str(home), registration.id))
+        remove.remove(find(str(home), registration.id))
     registration.end()
-    ends.remove(find(str(home), registration.id))
+    remove.remove(find(str(home), registration.id))
     assert entries(str(home)) == []
 
 
@@ -126,7 +126,7 @@ def test_prune_takes_ended_ones_and_half_made_ones_and_leaves_the_living(home: P
     dead = subprocess.Popen(["true"])
     dead.wait()
     os.rename(home / "vms" / "vm-00000007", home / "vms" / f".vm-00000007.{dead.pid}")
-    removed, kept = ends.prune(str(home))
+    removed, kept = remove.prune(str(home))
     assert (sorted(removed), kept) == (["vm-00000005", "vm-00000006"], [])
     assert os.listdir(home / "vms") == [living.id]
     living.end()
@@ -138,8 +138,8 @@ def test_prune_keeps_changes_that_nobody_has_applied(home: Path) -> None:
     upper.mkdir(parents=True)
     (upper / "work.txt").write_text("hours of it")
     registration.end()
-    assert ends.prune(str(home)) == ([], [registration.id])
-    assert ends.prune(str(home), changes_too=True) == ([registration.id], [])
+    assert remove.prune(str(home)) == ([], [registration.id])
+    assert remove.prune(str(home), changes_too=True) == ([registration.id], [])
 
 
 def test_what_a_tenant_left_in_its_layer_cannot_stop_a_removal_or_lead_it_astray(home: Path, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_what_a_tenant_left_in_its_layer_cannot_stop_a_removal_or_lead_it_astray
         deep.mkdir()
     locked.chmod(0)
     registration.end()
-    ends.remove(find(str(home), registration.id))
+    remove.remove(find(str(home), registration.id))
     assert os.listdir(home / "vms") == []
     assert stat.S_IMODE(outside.stat().st_mode) == 0o755
 
@@ -164,21 +164,21 @@ def test_starts_lists_and_prunes_at_the_same_time_do_not_disturb_each_other(home
     def life(number: int) -> str:
         registration = registered(home, f"vm-{number:08x}")
         if number % 3 == 0:
-            ends.prune(str(home))
+            remove.prune(str(home))
         assert find(str(home), registration.id).running
         registration.end()
         return registration.id
 
     with ThreadPoolExecutor(16) as pool:
         assert len(set(pool.map(life, range(1, 200)))) == 199
-    ends.prune(str(home))
+    remove.prune(str(home))
     assert os.listdir(home / "vms") == []
 
 
 def test_the_oldest_stopped_ones_give_way(home: Path) -> None:
     for number in range(1, 30):
         registered(home, f"vm-{number:08x}").end()
-    ends.trim(str(home), 10)
+    remove.trim(str(home), 10)
     assert len(entries(str(home))) == 10
 
 

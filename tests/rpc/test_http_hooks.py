@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sandbox.errors import Denied
-from sandbox.network.message import Request, Response
+from sandbox.network.http.message import Request, Response
 from sandbox.rpc.hooked import answer, named
 from sandbox.rpc.hooks import remote_hooks
 from tests.network.room import LOCAL, Origin, Walled

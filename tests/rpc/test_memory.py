@@ -11,7 +11,7 @@ import pytest
 from sandbox.registry.registry import find
 from sandbox.rpc import faults
 from sandbox.rpc.budget import ALL_BYTES, BYTES
-from sandbox.rpc.wire import LINE_LIMIT
+from sandbox.rpc.lines import LINE_LIMIT
 from tests.rpc.raw import Raw, serving
 
 pytestmark = pytest.mark.walls

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.rpc.wire import NoRoom, TooLong, Writer, lines
+from sandbox.rpc.lines import NoRoom, TooLong, Writer, lines
 
 
 def received(pieces: list[bytes], limit: int) -> list[bytes | None]:

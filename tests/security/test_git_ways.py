@@ -310,7 +310,9 @@ def test_a_person_can_make_a_checkout_sparse_while_a_sandbox_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     person = Person(tmp_path, monkeypatch, Way("", ""))
-    person.does("mkdir in out; touch in/f out/f; git add .; git commit -qm more; git config extensions.worktreeConfig true")
+    person.does(
+        "mkdir in out; touch in/f out/f; git add .; git commit -qm more; git config extensions.worktreeConfig true"
+    )
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
         sandbox.vigil.watching.wait()
         person.does("git sparse-checkout set in")

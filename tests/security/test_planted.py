@@ -244,7 +244,7 @@ def test_nothing_is_made_behind_a_planted_link(project: Path, tmp_path: Path) ->
 
 
 def test_programs_planted_on_the_owners_path_are_not_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox.registry.ends import take_away
+    from sandbox.registry.remove import take_away
 
     for name in ("bwrap", "chmod", "rm", "git", "python3", "sh"):
         (project / name).write_text(f"#!/bin/sh\n/usr/bin/touch {project}/ran\n")

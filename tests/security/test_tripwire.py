@@ -11,7 +11,7 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
-from sandbox.engines import tripwire
+from sandbox.guards import tripwire
 
 SECRET = "s3cret-value"
 CAN = os.access("/dev/fuse", os.R_OK | os.W_OK)

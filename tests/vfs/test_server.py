@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.guest import cbor
-from sandbox.vfs import wire
+from sandbox.vfs import protocol
 from sandbox.vfs.client import RemoteProvider
 from sandbox.vfs.memory import MemoryProvider
+from sandbox.vfs.protocol import BrokenFrame, Op
 from sandbox.vfs.provider import Provider
 from sandbox.vfs.readonly import ReadonlyProvider
 from sandbox.vfs.realfs import RealFSProvider
 from sandbox.vfs.server import MOST_HANDLES, Server, serve
-from sandbox.vfs.wire import BrokenFrame, Op
 
 VECTORS = json.loads((Path(__file__).parent / "wire_vectors.json").read_text())
 
@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 def test_both_sides_speak_the_same_bytes(vector: dict[str, Any]) -> None:
     body, message = bytes.fromhex(vector["hex"]), plain(vector["message"])
     assert cbor.encode(message) == body
-    assert wire.decode(body) == message
+    assert protocol.decode(body) == message
 
 
 def test_the_numbers_of_the_first_version_never_change() -> None:
@@ -124,8 +124,8 @@ HOSTILE = {
 def test_a_broken_frame_ends_the_connection_and_nothing_else(served: tuple[MemoryProvider, str], frame: bytes) -> None:
     _, path = served
     stream = connect(path)
-    wire.send(stream, {"op": Op.HELLO.value, "fh": 1})
-    assert wire.receive(stream) == {"err": 0, "fh": 1, "flags": 2}
+    protocol.send(stream, {"op": Op.HELLO.value, "fh": 1})
+    assert protocol.receive(stream) == {"err": 0, "fh": 1, "flags": 2}
     stream.sendall(frame)
     stream.shutdown(socket.SHUT_WR)
     assert stream.recv(100) == b""
@@ -152,17 +152,17 @@ def test_what_cannot_be_done_is_answered(
 ) -> None:
     _, path = served
     stream = connect(path)
-    wire.send(stream, {"op": Op.HELLO.value, "fh": 1})
-    wire.receive(stream)
-    wire.send(stream, {**request_, "id": 9})
-    assert wire.receive(stream) == {"err": -number, "id": 9}
+    protocol.send(stream, {"op": Op.HELLO.value, "fh": 1})
+    protocol.receive(stream)
+    protocol.send(stream, {**request_, "id": 9})
+    assert protocol.receive(stream) == {"err": -number, "id": 9}
     stream.close()
 
 
 def test_whoever_does_not_greet_is_not_answered(served: tuple[MemoryProvider, str]) -> None:
     stream = connect(served[1])
-    wire.send(stream, {"op": 0, "path": "/a"})
-    assert wire.receive(stream) is None
+    protocol.send(stream, {"op": 0, "path": "/a"})
+    assert protocol.receive(stream) is None
     stream.close()
 
 
@@ -256,7 +256,7 @@ def test_no_request_breaks_the_server(fields: dict[str, Any], op: int) -> None:
 @given(st.binary(max_size=64))
 def test_no_bytes_break_the_decoder(body: bytes) -> None:
     try:
-        assert isinstance(wire.decode(body), dict)
+        assert isinstance(protocol.decode(body), dict)
     except BrokenFrame:
         pass
 
@@ -266,7 +266,7 @@ def test_no_answer_breaks_the_client(answer: dict[str, Any]) -> None:
     """A server that lies gives errors, nothing else."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        wire.send(theirs, {"err": 0, "fh": 1})
+        protocol.send(theirs, {"err": 0, "fh": 1})
         client = RemoteProvider(ours)
         for attempt in (
             lambda: client.stat("/"),
@@ -275,8 +275,8 @@ def test_no_answer_breaks_the_client(answer: dict[str, Any]) -> None:
             lambda: client.listxattr("/"),
             lambda: client.open("/", 0).read(10, 0),
         ):
-            wire.send(theirs, answer)
-            wire.send(theirs, answer)
+            protocol.send(theirs, answer)
+            protocol.send(theirs, answer)
             try:
                 attempt()
             except (BrokenFrame, OSError):
@@ -321,12 +321,12 @@ def test_a_nul_from_a_client_in_another_language_fails_that_request_alone() -> N
             {"op": Op.RENAME.value, "path": "/x", "to": "/\0"},
             {"op": Op.LOOKUP.value, "path": 5},
         ):
-            wire.send(ours, request)
-            answer = wire.receive(ours)
+            protocol.send(ours, request)
+            answer = protocol.receive(ours)
             assert answer is not None
             assert answer["err"] == (0 if request["op"] == Op.HELLO.value else -errno.EINVAL)
-        wire.send(ours, {"op": Op.LOOKUP.value, "path": "/"})
-        answer = wire.receive(ours)
+        protocol.send(ours, {"op": Op.LOOKUP.value, "path": "/"})
+        answer = protocol.receive(ours)
         assert answer is not None
         assert answer["err"] == 0
         ours.close()

@@ -15,6 +15,6 @@ def run_with_config(config: Config | Mapping[str, Any], argv: Sequence[str] | No
 
     Whoever runs the command cannot loosen `config`: there are no options, and no file of theirs is read.
     """
-    from sandbox.cli.baked import run_baked
+    from sandbox.cli.config_fd import run_baked
 
     return run_baked(config, argv)

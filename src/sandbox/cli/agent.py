@@ -10,8 +10,8 @@ from sandbox.config.agents import Agent, find, look
 from sandbox.config.layers import USER, Resolved, leave_to_the_user, resolve
 from sandbox.config.modes import without_walls
 from sandbox.errors import ConfigError, Denied
+from sandbox.i18n import _
 from sandbox.policy.tools import ToolGuard, project
-from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,9 +126,9 @@ def _run(arguments: Namespace) -> int:
     else:
         config.mode = "off"
         leave_to_the_user(resolved)
-    from sandbox.cli.afterwards import Refusals, tell
     from sandbox.cli.foreground import foreground
     from sandbox.cli.run import tell_ignored, tell_notices
+    from sandbox.cli.run_summary import Refusals, tell
     from sandbox.sandbox import Sandbox
 
     config.environment.set = {

@@ -7,7 +7,7 @@ import sys
 
 from sandbox.cli.diff import find
 from sandbox.errors import NotFound, SandboxError
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.cli.afterwards import Refusals, status
+from sandbox.cli.run_summary import Refusals, status
 from sandbox.errors import SandboxError
 
 TYPE_CHECKING = False

@@ -19,7 +19,7 @@ def check(config: Config, *, everywhere: bool) -> None:
     """Raises the error with which a run would end. `everywhere`: for all projects, so relative paths are not known."""
     from sandbox.engines.choose import choose, engine_name
     from sandbox.policy.tools import ToolGuard
-    from sandbox.vfs.plan import arrange
+    from sandbox.vfs.arrange import arrange
 
     _check_network(config.network)
     if engine_name(config) != "seatbelt":
@@ -36,9 +36,9 @@ def check(config: Config, *, everywhere: bool) -> None:
 
 
 def _check_network(network: Network) -> None:
-    from sandbox.network.dial import proxy_address
-    from sandbox.network.placeholders import placeholders
-    from sandbox.network.publish import Published
+    from sandbox.network.gate.dial import proxy_address
+    from sandbox.network.gate.publish import Published
+    from sandbox.network.secrets.placeholders import placeholders
     from sandbox.policy.network import NetworkPolicy
 
     NetworkPolicy(network)
@@ -59,7 +59,7 @@ def _check_network(network: Network) -> None:
 
 def _check_paths(config: Config, everywhere: bool) -> None:
     from sandbox.engines.base import Plan
-    from sandbox.engines.layout import further_paths, project_root
+    from sandbox.layout.layout import further_paths, project_root
 
     filesystem = config.copy().filesystem
     plan = Plan()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.cli.main import COMMANDS, parser_of
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sandbox.config.layers import Resolved, present, resolve
 from sandbox.config.model import Config
 from sandbox.config.section import Field, Section, unknown_key
 from sandbox.errors import ConfigError, SandboxError
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import os
 import signal
 import stat
 
-from sandbox.cli.relay import Relay
+from sandbox.cli.relay import StdioRelay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _copied(
         if started is not None:
             process.wait_started()
             started()
-        relay = Relay(process)
+        relay = StdioRelay(process)
         if process.stdin is not None:
             relay.feed(0, process.stdin)
         for source, target in ((process.stdout, 1), (process.stderr, 2), (both if both >= 0 else None, 1)):

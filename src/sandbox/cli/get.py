@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sandbox.config.home import home
+from sandbox.i18n import _
 from sandbox.registry.registry import find
-from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

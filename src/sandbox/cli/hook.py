@@ -13,7 +13,7 @@ import shlex
 import sys
 
 from sandbox.errors import SandboxError
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import sys
 
 from sandbox.config.home import home
 from sandbox.errors import SandboxError
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Session:
 
     def _runs(self) -> bool:
         from sandbox.errors import NotFound
-        from sandbox.registry.vms import get_vm
+        from sandbox.registry.api import get_vm
 
         try:
             return get_vm(self.vm()).running
@@ -90,7 +90,7 @@ class Session:
     def end(self) -> None:
         """Ends the sandbox and forgets the session."""
         from sandbox.errors import NotFound
-        from sandbox.registry.vms import kill_vm
+        from sandbox.registry.api import kill_vm
 
         try:
             kill_vm(self.vm())
@@ -100,7 +100,7 @@ class Session:
 
     def forget(self) -> None:
         """Deletes what is kept of the session."""
-        from sandbox.config.trees import remove_tree
+        from sandbox.config.rmtree import remove_tree
 
         try:
             remove_tree(self.path)

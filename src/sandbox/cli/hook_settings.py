@@ -12,9 +12,9 @@ import os
 import shlex
 import sys
 
-from sandbox.config.whole import write_whole
+from sandbox.config.atomic_write import write_whole
 from sandbox.errors import SandboxError
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

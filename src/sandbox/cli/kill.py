@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sandbox.config.home import home
 from sandbox.errors import SandboxError
-from sandbox.registry import ends
+from sandbox.i18n import _
+from sandbox.registry import remove
 from sandbox.registry.registry import entries, find
-from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,6 @@ def run(arguments: Namespace) -> int:
     else:
         chosen = [find(home(), id) for id in arguments.id]  # all of them, before the first is killed
     for entry in chosen:
-        ends.kill(entry)
+        remove.kill(entry)
         print(entry.id)
     return 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sandbox.cli.output import shown
 from sandbox.config.home import home
+from sandbox.i18n import _
 from sandbox.registry.registry import entries
-from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

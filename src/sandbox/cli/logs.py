@@ -7,8 +7,8 @@ import sys
 
 from sandbox.cli.output import shown
 from sandbox.config.home import home
+from sandbox.i18n import _
 from sandbox.registry.registry import find
-from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from sandbox.errors import SandboxError
-from sandbox.words import LANGUAGES, _
+from sandbox.i18n import LANGUAGES, _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ COMMANDS = {
     "apply": ("apply", "carry a sandbox's changes over to the project"),
     "discard": ("discard", "throw a sandbox's changes away"),
     "why": ("why", "what would be decided about a file, host, variable or tool, and why"),
-    "log": ("log", "what happened, from the record"),
+    "audit": ("audit", "what happened, from the record"),
+    "log": ("audit", "the same as audit"),
     "test": ("test", "try every rule of this configuration in a real sandbox"),
     "list": ("list", "every sandbox of yours"),
     "exec": ("exec", "a further command in a running sandbox"),
@@ -34,13 +35,13 @@ COMMANDS = {
     "rm": ("rm", "delete what is kept of ended sandboxes"),
     "prune": ("prune", "delete every ended sandbox, and what crashed ones left behind"),
     "config": ("config", "settings, where they come from, and how to change them"),
-    "configure": ("configure", "the same as config"),
+    "configure": ("config", "the same as config"),
     "agent": ("agent", "run an agent behind walls that hold what its file says"),
     "hook": ("hook", "the guards for Claude Code's own tool calls"),
     "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
     "completion": ("completion", "shell completion for bash, zsh or fish"),
     "--rpc": ("rpc", "JSON-RPC over stdin and stdout, for programs"),
-    "--config-fd": ("baked", "a configuration from a descriptor, for commands of one's own"),
+    "--config-fd": ("config_fd", "a configuration from a descriptor, for commands of one's own"),
 }
 
 

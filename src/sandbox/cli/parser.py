@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, HelpFormatter
 
 from sandbox.errors import SandboxError
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

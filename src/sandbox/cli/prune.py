@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from sandbox.cli.afterwards import tell_undone
+from sandbox.cli.run_summary import tell_undone
 from sandbox.config.home import home
 from sandbox.engines import cgroup_tree
 from sandbox.guards.repositories import repair_all
-from sandbox.registry import ends
-from sandbox.words import _
+from sandbox.i18n import _
+from sandbox.registry import remove
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def add(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     put_right()
-    removed, kept = ends.prune(home(), changes_too=arguments.changes_too)
+    removed, kept = remove.prune(home(), changes_too=arguments.changes_too)
     cgroup_tree.sweep()  # what owners that were killed left on the machine
     undone: list[tuple[str, str]] = []
     repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and in projects

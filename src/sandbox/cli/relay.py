@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PIECE = 2**16
 
 
-class Relay:
+class StdioRelay:
     """Copies input towards the command without ever blocking on it (a command that does not read must not keep us from
     taking its output), and output towards us as it comes."""
 

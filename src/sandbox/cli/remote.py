@@ -8,11 +8,11 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from sandbox.cli.afterwards import status
 from sandbox.cli.foreground import in_background
+from sandbox.cli.run_summary import status
 from sandbox.errors import SandboxError
+from sandbox.i18n import _
 from sandbox.rpc.raised import RpcError
-from sandbox.words import _
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

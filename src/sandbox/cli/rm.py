@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sandbox.config.home import home
 from sandbox.errors import SandboxError
-from sandbox.registry import ends
+from sandbox.i18n import _
+from sandbox.registry import remove
 from sandbox.registry.registry import entries, find
-from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,6 @@ def run(arguments: Namespace) -> int:
 
     put_right()
     for entry in chosen:
-        ends.remove(entry)
+        remove.remove(entry)
         print(entry.id)
     return 0

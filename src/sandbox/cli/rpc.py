@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

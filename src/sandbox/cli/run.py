@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-from sandbox.cli.afterwards import Refusals, status, tell
 from sandbox.cli.output import shown
+from sandbox.cli.run_summary import Refusals, status, tell
 from sandbox.engines.choose import engine_name
 from sandbox.errors import SandboxError
-from sandbox.words import _
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from sandbox.audit.record import Record
 from sandbox.config.home import home as sandbox_home
 from sandbox.engines import seatbelt
 from sandbox.errors import CommandError, EngineUnavailable, SandboxError
-from sandbox.network.placeholders import placeholders
-from sandbox.network.watch import Watch
+from sandbox.network.gate_thread import GateThread
+from sandbox.network.secrets.placeholders import placeholders
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.files import PROTECTED
 
@@ -44,7 +44,7 @@ class Enclosure:
         try:
             listener = socket.create_server(("127.0.0.1", 0))
             self._port: int = listener.getsockname()[1]
-            self._watch = Watch(
+            self._watch = GateThread(
                 {"proxy": listener},
                 config.network,
                 sandbox_id=self.id,
@@ -73,7 +73,7 @@ class Enclosure:
         chosen |= seatbelt.proxy_environment(self._port, self._token, script)
         authority = self._watch.ca_certificate()
         if authority is not None:
-            from sandbox.network.trust import trusted
+            from sandbox.network.tls.trust import trusted
 
             trust = trusted(authority, directory=self._scratch)
             for path, mode, content in trust.files:

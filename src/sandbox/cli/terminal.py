@@ -7,7 +7,7 @@ import signal
 import termios
 import tty
 
-from sandbox.cli.relay import PIECE, Relay
+from sandbox.cli.relay import PIECE, StdioRelay
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _relay(process: Process, wakes: int, before: list[Any]) -> ExecResult:
         size = os.get_terminal_size(1)
         process.resize(size.lines, size.columns)
 
-    relay = Relay(process)
+    relay = StdioRelay(process)
     relay.when(wakes, resized)
     relay.show(process.terminal, 1)
     process.stopped = lambda: _sleep(process, before, relay)
@@ -60,7 +60,7 @@ def _relay(process: Process, wakes: int, before: list[Any]) -> ExecResult:
         return relay.run()
 
 
-def _sleep(process: Process, before: list[Any], relay: Relay) -> None:
+def _sleep(process: Process, before: list[Any], relay: StdioRelay) -> None:
     """Ctrl-Z stopped the command: our shell gets its terminal and its prompt back, and with `fg` all goes on.
 
     Without a shell that could resume us the kernel does not stop us, and the command goes on at once.

@@ -11,10 +11,10 @@ import tempfile
 
 from sandbox.cli.output import print_json, table
 from sandbox.config.layers import Resolved, resolve
+from sandbox.i18n import _
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.files import FileGuard
 from sandbox.policy.tools import ToolGuard
-from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

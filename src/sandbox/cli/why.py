@@ -8,8 +8,8 @@ from sandbox.cli.output import print_json, shown
 from sandbox.config.layers import Resolved, resolve
 from sandbox.config.modes import without_walls
 from sandbox.errors import SandboxError
+from sandbox.i18n import _
 from sandbox.policy.decision import Decision
-from sandbox.words import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
 def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation: str) -> Decision:
     """By the search that the walls are built from: links, hard links and directories above are in its answer."""
     from sandbox.config.home import home
-    from sandbox.engines.masks import denied, find
+    from sandbox.guards.masks import denied, find
     from sandbox.policy.files import narrowest
 
     tops = [os.path.realpath(one) for one in (guard.root, *guard.allow_read, *guard.allow_write)]

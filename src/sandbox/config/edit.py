@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from sandbox.config import files
-from sandbox.config.whole import write_whole
+from sandbox.config.atomic_write import write_whole
 from sandbox.errors import ConfigError
 
 

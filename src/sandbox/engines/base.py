@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.engines.masks import Search
+    from sandbox.guards.masks import Search
     from sandbox.guest.client import Guest
 
 
@@ -109,7 +109,7 @@ class Finding:
         self.needed = needed
 
 
-class Place(ABC):
+class Running(ABC):
     """A place that stands: the guest is ready, no tenant has run yet."""
 
     guest: Guest
@@ -135,7 +135,7 @@ class Engine(ABC):
         """What this machine offers this engine. Raises nothing: a problem is a finding."""
 
     @abstractmethod
-    def open(self, arrange: Callable[[], Plan]) -> Place:
+    def open(self, arrange: Callable[[], Plan]) -> Running:
         """Builds the place. `arrange` makes the plan; it is called once, while a launcher is already at work.
 
         Raises EngineUnavailable when this machine cannot build such walls at all, WallError when one of them could

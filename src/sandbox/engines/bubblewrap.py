@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 
-from sandbox.engines.base import HOSTNAME, Engine, Finding, Place, Plan
+from sandbox.engines.base import HOSTNAME, Engine, Finding, Plan, Running
 from sandbox.engines.launch import Launch
-from sandbox.engines.room import stand
-from sandbox.engines.tripwire import arm
+from sandbox.engines.local import stand
 from sandbox.errors import EngineUnavailable, SandboxError, WallError
+from sandbox.guards.tripwire import arm
 from sandbox.guest.binary import guest_binary
 
 TYPE_CHECKING = False
@@ -49,7 +49,7 @@ NAMESPACES = (
 class Bubblewrap(Engine):
     name = "bubblewrap"
 
-    def open(self, arrange: Callable[[], Plan]) -> Place:
+    def open(self, arrange: Callable[[], Plan]) -> Running:
         bwrap = find_bwrap()
         if bwrap is None:
             raise EngineUnavailable(MISSING)

@@ -56,8 +56,8 @@ def _tried() -> list[Finding]:
 
     from sandbox.config.model import Config
     from sandbox.engines.bubblewrap import Bubblewrap
-    from sandbox.engines.layout import layout
     from sandbox.errors import EngineUnavailable, SandboxError
+    from sandbox.layout.layout import layout
 
     with tempfile.TemporaryDirectory() as empty:
         try:

@@ -7,7 +7,7 @@ import select
 import signal
 import socket
 
-from sandbox.guest import wire
+from sandbox.guest import frames
 from sandbox.guest.client import Guest
 
 TYPE_CHECKING = False
@@ -47,7 +47,7 @@ class Launch:
             raise
         finally:
             theirs.close()
-            wire.close_all([saying, null, *(fd for fd, _ in high)])
+            frames.close_all([saying, null, *(fd for fd, _ in high)])
         self._said = said
         self._channel = ours
         self._reaped = False
@@ -56,7 +56,7 @@ class Launch:
 
     def greet(self) -> None:
         """Hears the guest's first word. Raises SandboxClosed when the launcher ended instead."""
-        self.guest_pid = wire.sender_pid(self._channel)
+        self.guest_pid = frames.sender_pid(self._channel)
         self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         self.guest.greet()
 

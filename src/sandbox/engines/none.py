@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sandbox.engines.base import Engine, Finding, Place, Plan
+from sandbox.engines.base import Engine, Finding, Plan, Running
 from sandbox.engines.launch import Launch
-from sandbox.engines.room import stand
+from sandbox.engines.local import stand
 from sandbox.errors import EngineUnavailable, WallError
 from sandbox.guest.binary import guest_binary
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class NoWalls(Engine):
     name = "none"
 
-    def open(self, arrange: Callable[[], Plan]) -> Place:
+    def open(self, arrange: Callable[[], Plan]) -> Running:
         return stand(lambda: Launch([guest_binary()]), arrange, lambda said: WallError(f"the guest ended: {said}"))
 
     def findings(self) -> list[Finding]:

@@ -7,7 +7,7 @@ import stat
 
 from sandbox.guards.git_directories import Examination, Trusted, beneath, common_directory, is_repository
 from sandbox.guards.git_marker import Baseline, identity
-from sandbox.guards.in_place import open_in_place
+from sandbox.guards.nofollow import open_in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

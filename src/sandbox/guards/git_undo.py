@@ -24,7 +24,7 @@ from sandbox.guards.git_directories import (
     work_trees,
 )
 from sandbox.guards.git_index import indexes, leads_astray
-from sandbox.guards.in_place import open_in_place
+from sandbox.guards.nofollow import open_in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -190,9 +190,7 @@ class Remembered:
             ) from None
 
     def _write(self, entries: list[Entry]) -> None:
-        records = b"".join(
-            _RECORD.pack(one.inode, one.born, one.device, one.changed, one.missed) for one in entries
-        )
+        records = b"".join(_RECORD.pack(one.inode, one.born, one.device, one.changed, one.missed) for one in entries)
         words = "".join(f"{one.rule}\0{one.path}\0" for one in entries)
         temporary = f"{self._file}.new"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

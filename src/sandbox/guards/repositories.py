@@ -225,7 +225,7 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
         with os.scandir(directory) as entries:
             return list(entries)
     except PermissionError:
-        from sandbox.guards.in_place import open_in_place
+        from sandbox.guards.nofollow import open_in_place
 
         place = open_in_place(directory)
         try:

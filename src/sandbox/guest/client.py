@@ -8,7 +8,7 @@ import socket
 from threading import Lock
 
 from sandbox.errors import GuestError, SandboxClosed, WallError
-from sandbox.guest import wire
+from sandbox.guest import frames
 from sandbox.guest.process import Process, whole
 
 TYPE_CHECKING = False
@@ -33,21 +33,21 @@ class Guest:
 
     def greet(self) -> None:
         """Hears the guest's first word. Raises SandboxClosed when it never comes, GuestError when it is another."""
-        message, fds = wire.receive(self._channel)
-        wire.close_all(fds)
+        message, fds = frames.receive(self._channel)
+        frames.close_all(fds)
         if message["t"] != "hello" or message.get("v") != VERSION:
             raise GuestError(f"the guest speaks version {message.get('v')!r}, not {VERSION}: build or install it again")
 
     def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
         """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
         self._say({"t": "setup", **setup}, fds)
-        message, received = wire.receive(self._channel)
+        message, received = frames.receive(self._channel)
         if message["t"] == "failed":
-            wire.close_all(received)
+            frames.close_all(received)
             raise WallError(_failed(message))
         names = message.get("sockets", [])
         if message["t"] != "ready" or not isinstance(names, list) or len(names) != len(received):
-            wire.close_all(received)
+            frames.close_all(received)
             raise GuestError("the guest did not get ready")
         for name, fd in zip(names, received, strict=True):
             if name == "null":
@@ -91,10 +91,10 @@ class Guest:
         """What the guest says by itself, until its stream ends; for one reader. Raises GuestError."""
         while True:
             try:
-                message, fds = wire.receive(self._channel)
+                message, fds = frames.receive(self._channel)
             except SandboxClosed:
                 return
-            wire.close_all(fds)
+            frames.close_all(fds)
             yield message
 
     def finish(self) -> None:
@@ -108,7 +108,7 @@ class Guest:
         """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""
         for one in self.sockets.values():
             one.close()
-        wire.close_all([*self.devices.values(), *([self.null] if self.null >= 0 else [])])
+        frames.close_all([*self.devices.values(), *([self.null] if self.null >= 0 else [])])
         self.devices.clear()
         self.null = -1
         self._channel.close()
@@ -118,13 +118,13 @@ class Guest:
         with line:
             with theirs:
                 self._say({"id": self._number(), **request}, (theirs.fileno(),))
-            message, fds = wire.receive(line)
+            message, fds = frames.receive(line)
             if fds:
                 # Until whoever opened it is gone: while it holds a copy, a program just written is "busy" to run.
                 line.recv(1)
         if message["t"] == "done":
             return message, fds
-        wire.close_all(fds)
+        frames.close_all(fds)
         if message["t"] != "failed":
             raise GuestError(f"the guest answered {message['t']!r}")
         number = whole(message, "errno")
@@ -133,7 +133,7 @@ class Guest:
     def _say(self, message: dict[str, object], fds: Sequence[int]) -> None:
         with self._lock:
             try:
-                wire.send(self._channel, message, fds)
+                frames.send(self._channel, message, fds)
             except ValueError as closed:  # our own end was closed by another thread
                 raise SandboxClosed("the sandbox is closed") from closed
 

@@ -12,7 +12,7 @@ import select
 import time
 
 from sandbox.errors import CommandError, GuestError, SandboxClosed
-from sandbox.guest import wire
+from sandbox.guest import frames
 from sandbox.result import Chunk, ExecResult
 
 TYPE_CHECKING = False
@@ -53,27 +53,27 @@ class Process:
 
     def hear(self) -> None:
         """Takes in one frame from the line. Raises CommandError, GuestError or SandboxClosed."""
-        message, fds = wire.receive(self.line)
+        message, fds = frames.receive(self.line)
         kind = message["t"]
         if kind == "started":
             self.pid = whole(message, "pid")
             if fds:
                 self.terminal = fds.pop()
-            wire.close_all(fds)
+            frames.close_all(fds)
         elif kind == "exit":
-            wire.close_all(fds)
+            frames.close_all(fds)
             self.result = _result(message)
             if self.judge is not None:
                 self.judge(self.result)
         elif kind == "stopped":
-            wire.close_all(fds)
+            frames.close_all(fds)
             (self.stopped or self.resume)()
         elif kind == "failed":
-            wire.close_all(fds)
+            frames.close_all(fds)
             problem = never_ran(self.name, message)
             raise problem if self.explain is None else self.explain(problem)
         else:
-            wire.close_all(fds)
+            frames.close_all(fds)
             raise GuestError(f"the guest said {kind!r} about a command")
 
     # -- what the host asks
@@ -96,7 +96,7 @@ class Process:
 
     def _tell(self, message: dict[str, object]) -> None:
         try:
-            wire.send(self.line, message)
+            frames.send(self.line, message)
         except SandboxClosed:
             pass  # it ended first: what was asked no longer matters
 

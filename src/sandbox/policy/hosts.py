@@ -139,9 +139,7 @@ def _hint(text: str, problem: str) -> str:
 class HostSet:
     """Entries prepared for asking: names and suffixes by dictionary, networks in order."""
 
-    def __init__(
-        self, entries: Iterable[str], path: str = "", *, raw: bool = False, near_secret: bool = False
-    ) -> None:
+    def __init__(self, entries: Iterable[str], path: str = "", *, raw: bool = False, near_secret: bool = False) -> None:
         """`raw` says whether entries may begin with `tcp:`, which only makes sense where something is allowed. Raises
         ConfigError; with `near_secret` without the entry itself, which may be a secret in the wrong place."""
         self._names: dict[str, list[HostPattern]] = {}

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    Words = list[str | None]
+    Argv = list[str | None]
 
 _DEEPEST = 20
 
@@ -91,12 +91,12 @@ _GIT_DATA = frozenset((
 # fmt: on
 
 
-def programs(command: Command) -> Iterator[Words]:
+def programs(command: Command) -> Iterator[Argv]:
     """The command itself and every command it runs or may run in turn, as words. Raises Unclear."""
     yield from _programs(command.words, command, 0)
 
 
-def _programs(words: Words, command: Command, depth: int) -> Iterator[Words]:
+def _programs(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
     if depth > _DEEPEST:
         raise Unclear("nested too deeply")
     if not words:
@@ -125,7 +125,7 @@ def _programs(words: Words, command: Command, depth: int) -> Iterator[Words]:
         yield from _anything(rest)
 
 
-def _shell(name: str, words: Words, depth: int) -> Iterator[Words]:
+def _shell(name: str, words: Argv, depth: int) -> Iterator[Argv]:
     """A shell: its `-c` script is read; one from a file is as any program; one from its input cannot be read."""
     at, script = 0, False
     while at < len(words):
@@ -153,12 +153,12 @@ def _shell(name: str, words: Words, depth: int) -> Iterator[Words]:
         yield from _script(_text(words[at]), depth)
 
 
-def _script(text: str, depth: int) -> Iterator[Words]:
+def _script(text: str, depth: int) -> Iterator[Argv]:
     for inner in commands(text):
         yield from _programs(inner.words, inner, depth + 1)
 
 
-def _after_options(name: str, words: Words, options: _Options) -> Words:
+def _after_options(name: str, words: Argv, options: _Options) -> Argv:
     """The words of the command that a wrapper runs. Raises Unclear for an option that we do not know."""
     at = 0
     while at < len(words):
@@ -198,7 +198,7 @@ def _option(name: str, word: str, options: _Options) -> int:
     return 1
 
 
-def _find(words: Words, command: Command, depth: int) -> Iterator[Words]:
+def _find(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
     """`find … -exec command ;`: each of them."""
     at = 0
     while at < len(words):
@@ -213,12 +213,12 @@ def _find(words: Words, command: Command, depth: int) -> Iterator[Words]:
         at += 1
 
 
-def _git_runs(words: Words) -> bool:
+def _git_runs(words: Argv) -> bool:
     """Whether some option of a git command names a program (`--exec`, `--upload-pack`, `-x`) or is computed."""
     return any(word is not None and word.startswith(("--exec", "--upload-pack", "--receive-pack")) for word in words)
 
 
-def _anything(words: Words) -> Iterator[Words]:
+def _anything(words: Argv) -> Iterator[Argv]:
     """A program that we do not know: it may run any of its words, or what stands in one of them."""
     for at, word in enumerate(words):
         if word is None:

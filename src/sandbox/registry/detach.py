@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from sandbox.registry.log import Log
-from sandbox.words import _
+from sandbox.i18n import _
+from sandbox.registry.output_log import Log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@
         logs/vm.log   output of a detached sandbox
 
 An entry is furnished under a hidden name and appears by one rename, so nobody ever sees half of one; it disappears by
-one rename too (registry/ends.py). Every mode is set explicitly: an odd umask neither opens nor breaks it.
+one rename too (registry/remove.py). Every mode is set explicitly: an odd umask neither opens nor breaks it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import SandboxError
-from sandbox.registry.plain import encode
+from sandbox.registry.json_text import encode
 from sandbox.registry.process import identity
 
 TYPE_CHECKING = False
@@ -66,7 +66,7 @@ class Registration:
 
     def discard(self) -> None:
         """Takes the whole entry away: the sandbox never came to be."""
-        from sandbox.registry.ends import take_away
+        from sandbox.registry.remove import take_away
 
         self.end()
         take_away(self.path)
@@ -88,7 +88,7 @@ class Registration:
         finally:
             os.close(directory)
         if self.id.endswith("0"):  # one run in sixteen tidies up for the others
-            from sandbox.registry.ends import trim
+            from sandbox.registry.remove import trim
 
             trim(self.home, _KEPT)
 

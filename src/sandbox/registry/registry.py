@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import NotFound
-from sandbox.registry.plain import decode
+from sandbox.registry.json_text import decode
 from sandbox.registry.process import Boot, identity
 from sandbox.registry.registration import CRASHED, RUNNING, STOPPED, overwrite_status
 

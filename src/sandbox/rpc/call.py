@@ -12,8 +12,8 @@ from msgspec import UNSET, UnsetType
 
 from sandbox.rpc import faults
 from sandbox.rpc.faults import Fault
+from sandbox.rpc.lines import Writer
 from sandbox.rpc.turns import Turn
-from sandbox.rpc.wire import Writer
 
 if TYPE_CHECKING:
     from sandbox.guest.process import Process

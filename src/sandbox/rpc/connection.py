@@ -14,8 +14,8 @@ import msgspec
 
 from sandbox.errors import SandboxClosed, SandboxError
 from sandbox.events import Events
+from sandbox.rpc.lines import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.rpc.raised import raised
-from sandbox.rpc.wire import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
 
 if TYPE_CHECKING:
     from typing import Self

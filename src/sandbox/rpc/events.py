@@ -7,7 +7,7 @@ from threading import Condition, Thread
 from typing import Any
 
 from sandbox.events import event
-from sandbox.rpc.wire import Writer
+from sandbox.rpc.lines import Writer
 
 _WAITING = 4096
 

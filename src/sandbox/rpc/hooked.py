@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sandbox.network.message import Headers, Request, Response, Whole
+from sandbox.network.http.message import Headers, Request, Response, Whole
 
 _HTTP = ("on_request", "on_response", "on_tls_verify")
 

@@ -15,7 +15,7 @@ from threading import Lock, Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.rpc.place import Place
+    from sandbox.rpc.slot import Slot
     from sandbox.sandbox import Sandbox
 
 _CONNECTIONS = 64
@@ -27,7 +27,7 @@ class Listener:
 
     def __init__(self, path: str, sandbox: Sandbox) -> None:
         self._sandbox = ref(sandbox)  # to be listened for does not keep a sandbox alive
-        self._place: Place | None = None
+        self._place: Slot | None = None
         self._connections: set[socket.socket] = set()
         self._lock = Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -70,12 +70,12 @@ class Listener:
             del sandbox
 
     def _serve(self, connection: socket.socket, sandbox: Sandbox) -> None:
-        from sandbox.rpc.place import Place
         from sandbox.rpc.session import Session
+        from sandbox.rpc.slot import Slot
 
         with self._lock:
             if self._place is None:  # shared, so that who joins a terminal finds it
-                self._place = Place(sandbox)
+                self._place = Slot(sandbox)
         session = Session(connection.fileno(), connection.fileno(), self._place)
         unsubscribe = sandbox.on_event(session.events.put)
         try:

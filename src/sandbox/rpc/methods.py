@@ -17,7 +17,7 @@ from sandbox.rpc import messages as m
 from sandbox.rpc.call import Call
 from sandbox.rpc.faults import Fault
 from sandbox.rpc.hooks import remote_hooks
-from sandbox.rpc.wire import CONTENT_LIMIT
+from sandbox.rpc.lines import CONTENT_LIMIT
 
 if TYPE_CHECKING:
     from sandbox.rpc.session import Session

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
-from sandbox.rpc.place import Place
+from sandbox.rpc.lines import widen
 from sandbox.rpc.session import Session
-from sandbox.rpc.wire import widen
+from sandbox.rpc.slot import Slot
 
 
 def serve(file: str | None = None, flags: Mapping[str, Any] | None = None) -> int:
@@ -19,7 +19,7 @@ def serve(file: str | None = None, flags: Mapping[str, Any] | None = None) -> in
     source, sink = _own_stdio()
     _raise_descriptor_limit()
     signal.signal(signal.SIGTERM, _end)
-    place = Place(file=file, flags=flags)
+    place = Slot(file=file, flags=flags)
     try:
         Session(source, sink, place).run()
     finally:

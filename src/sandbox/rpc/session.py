@@ -15,15 +15,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sandbox.rpc import faults, methods
-from sandbox.rpc.asking import Asking
 from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
 from sandbox.rpc.call import Call
 from sandbox.rpc.events import EventQueue
 from sandbox.rpc.faults import Fault
+from sandbox.rpc.lines import LINE_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.rpc.messages import Id, Message, read_message
-from sandbox.rpc.place import Place
+from sandbox.rpc.reverse_calls import Asking
+from sandbox.rpc.slot import Slot
 from sandbox.rpc.turns import Turns
-from sandbox.rpc.wire import LINE_LIMIT, Line, NoRoom, TooLong, Writer, lines
 
 _GRACE = 5.0  # seconds
 _LAST_WORDS = 1.0  # seconds that requests have to tell that the sandbox was closed under them
@@ -32,8 +32,8 @@ _LAST_WORDS = 1.0  # seconds that requests have to tell that the sandbox was clo
 class Session:
     """Serves one connection until it ends."""
 
-    def __init__(self, source: int, sink: int, place: Place, *, limit: int = LINE_LIMIT) -> None:
-        self.place: Place = place
+    def __init__(self, source: int, sink: int, place: Slot, *, limit: int = LINE_LIMIT) -> None:
+        self.place: Slot = place
         self.budget = Budget(BYTES, place.budget)
         self.writer = Writer(sink)
         self.events = EventQueue(self.writer)

@@ -7,9 +7,9 @@ import os
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from sandbox.vfs import wire
+from sandbox.vfs import protocol
+from sandbox.vfs.protocol import BrokenFrame, Message, Op
 from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure
-from sandbox.vfs.wire import BrokenFrame, Message, Op
 
 if TYPE_CHECKING:
     import socket
@@ -26,8 +26,8 @@ class _RemoteHandle(Handle):
     def read(self, size: int, offset: int) -> bytes:
         parts: list[bytes] = []
         while size > 0:
-            wanted = min(size, wire.MOST_DATA)
-            part = wire.data(self._provider._ask(Op.READ, fh=self._number, off=offset, sz=wanted))
+            wanted = min(size, protocol.MOST_DATA)
+            part = protocol.data(self._provider._ask(Op.READ, fh=self._number, off=offset, sz=wanted))
             if len(part) > wanted:
                 raise failure(errno.EIO)
             parts.append(part)
@@ -39,9 +39,9 @@ class _RemoteHandle(Handle):
     def write(self, data: memoryview, offset: int) -> int:
         done = 0
         while done < len(data):
-            part = bytes(data[done : done + wire.MOST_DATA])
+            part = bytes(data[done : done + protocol.MOST_DATA])
             answer = self._provider._ask(Op.WRITE, fh=self._number, off=offset + done, data=part)
-            written = wire.number(answer, "written", len(part))
+            written = protocol.number(answer, "written", len(part))
             if not written:
                 break
             done += written
@@ -57,7 +57,7 @@ class _RemoteHandle(Handle):
         self._provider._ask(Op.RELEASE, fh=self._number)
 
     def stat(self) -> FileInfo:
-        return wire.stat(self._provider._ask(Op.GETATTR, fh=self._number).get("stat"))
+        return protocol.stat(self._provider._ask(Op.GETATTR, fh=self._number).get("stat"))
 
     def setattr(self, **changes: Unpack[Changes]) -> None:
         self._provider._ask(Op.SETATTR, fh=self._number, set=dict(changes))
@@ -69,15 +69,15 @@ class RemoteProvider(Provider):
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
         self._lock = Lock()
-        hello = self._ask(Op.HELLO, fh=wire.VERSION)
-        if wire.number(hello, "fh") != wire.VERSION:
+        hello = self._ask(Op.HELLO, fh=protocol.VERSION)
+        if protocol.number(hello, "fh") != protocol.VERSION:
             raise BrokenFrame("the server speaks another version")
-        flags = wire.number(hello, "flags")
+        flags = protocol.number(hello, "flags")
         self.readonly, self.xattrs = bool(flags & 1), bool(flags & 2)
         self.flushes = True
 
     def stat(self, path: str) -> FileInfo:
-        return wire.stat(self._ask(Op.LOOKUP, path).get("stat"))
+        return protocol.stat(self._ask(Op.LOOKUP, path).get("stat"))
 
     def readdir(self, path: str) -> list[DirEntry]:
         found: list[DirEntry] = []
@@ -85,16 +85,16 @@ class RemoteProvider(Provider):
             entries = self._ask(Op.READDIR, path, off=len(found)).get("entries", [])
             if not isinstance(entries, list):
                 raise BrokenFrame("entries is not a list")
-            found += [wire.entry(one) for one in entries]
-            if len(entries) < wire.MOST_ENTRIES:
+            found += [protocol.entry(one) for one in entries]
+            if len(entries) < protocol.MOST_ENTRIES:
                 return found
 
     def open(self, path: str, flags: int, mode: int = 0) -> Handle:
         meant = flags & (os.O_ACCMODE | os.O_TRUNC)
-        return _RemoteHandle(self, wire.number(self._ask(Op.OPEN, path, flags=meant), "fh"))
+        return _RemoteHandle(self, protocol.number(self._ask(Op.OPEN, path, flags=meant), "fh"))
 
     def create(self, path: str, mode: int) -> Handle:
-        return _RemoteHandle(self, wire.number(self._ask(Op.CREATE, path, mode=mode), "fh"))
+        return _RemoteHandle(self, protocol.number(self._ask(Op.CREATE, path, mode=mode), "fh"))
 
     def mkdir(self, path: str, mode: int) -> None:
         self._ask(Op.MKDIR, path, mode=mode)
@@ -109,39 +109,39 @@ class RemoteProvider(Provider):
             self._ask(Op.RMDIR, path)
 
     def rename(self, old: str, new: str) -> None:
-        self._ask(Op.RENAME, old, to=wire.packed_name(new))
+        self._ask(Op.RENAME, old, to=protocol.packed_name(new))
 
     def link(self, path: str, new: str) -> None:
-        self._ask(Op.LINK, path, to=wire.packed_name(new))
+        self._ask(Op.LINK, path, to=protocol.packed_name(new))
 
     def symlink(self, target: str, link: str) -> None:
-        self._ask(Op.SYMLINK, link, to=wire.packed_name(target))
+        self._ask(Op.SYMLINK, link, to=protocol.packed_name(target))
 
     def readlink(self, path: str) -> str:
-        return wire.name(self._ask(Op.READLINK, path), "target")
+        return protocol.name(self._ask(Op.READLINK, path), "target")
 
     def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
         self._ask(Op.SETATTR, path, set=dict(changes))
 
     def statfs(self) -> Space:
-        return wire.space(self._ask(Op.STATFS).get("space"))
+        return protocol.space(self._ask(Op.STATFS).get("space"))
 
     def getxattr(self, path: str, name: str) -> bytes:
-        return wire.data(self._ask(Op.GETXATTR, path, name=wire.packed_name(name)))
+        return protocol.data(self._ask(Op.GETXATTR, path, name=protocol.packed_name(name)))
 
     def setxattr(self, path: str, name: str, value: bytes, flags: int) -> None:
-        if len(value) > wire.MOST_DATA:
+        if len(value) > protocol.MOST_DATA:
             raise failure(errno.E2BIG, path)
-        self._ask(Op.SETXATTR, path, name=wire.packed_name(name), data=value, flags=flags)
+        self._ask(Op.SETXATTR, path, name=protocol.packed_name(name), data=value, flags=flags)
 
     def listxattr(self, path: str) -> list[str]:
         names = self._ask(Op.LISTXATTR, path).get("names", [])
         if not isinstance(names, list):
             raise BrokenFrame("names is not a list")
-        return [wire.name({"name": one}, "name") for one in names]
+        return [protocol.name({"name": one}, "name") for one in names]
 
     def removexattr(self, path: str, name: str) -> None:
-        self._ask(Op.REMOVEXATTR, path, name=wire.packed_name(name))
+        self._ask(Op.REMOVEXATTR, path, name=protocol.packed_name(name))
 
     def close(self) -> None:
         self._stream.close()
@@ -149,11 +149,11 @@ class RemoteProvider(Provider):
     def _ask(self, op: Op, path: str | None = None, **fields: Any) -> Message:
         request: Message = {"op": int(op), **fields}
         if path is not None:
-            request["path"] = wire.packed_name(path)
+            request["path"] = protocol.packed_name(path)
         with self._lock:
             try:
-                wire.send(self._stream, request)
-                answer = wire.receive(self._stream)
+                protocol.send(self._stream, request)
+                answer = protocol.receive(self._stream)
             except OSError as problem:
                 raise failure(errno.ENOTCONN) from problem
             except BrokenFrame:

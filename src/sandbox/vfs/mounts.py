@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.errors import ConfigError
-from sandbox.vfs.plan import arrange, overlay_project
+from sandbox.vfs.arrange import arrange, overlay_project
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         def moved(self) -> None:
             """A directory is about to be renamed: what is blocked in it is to be known by what it is."""
 
+
 NAME_MAX = 255
 PATH_MAX = 4096
 

@@ -15,10 +15,10 @@ import socket
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, cast
 
-from sandbox.vfs import wire
+from sandbox.vfs import protocol
+from sandbox.vfs.protocol import BrokenFrame, Message, Op
 from sandbox.vfs.provider import clean, failure
 from sandbox.vfs.readonly import ReadonlyProvider
-from sandbox.vfs.wire import BrokenFrame, Message, Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,8 +84,8 @@ def serve(provider: Provider, stream: socket.socket) -> None:
     """Answers on one connection until it ends or breaks the protocol."""
     line = _Line(provider)
     try:
-        while (request := wire.receive(stream)) is not None:
-            wire.send(stream, line.answer(request))
+        while (request := protocol.receive(stream)) is not None:
+            protocol.send(stream, line.answer(request))
     except (BrokenFrame, OSError):
         pass
     finally:
@@ -103,10 +103,10 @@ class _Line:
 
     def answer(self, request: Message) -> Message:
         """Does one request. Raises BrokenFrame for one that is not in the protocol."""
-        op = wire.number(request, "op", 255)
+        op = protocol.number(request, "op", 255)
         reply: Message = {"err": 0}
         if "id" in request:
-            reply["id"] = wire.number(request, "id")
+            reply["id"] = protocol.number(request, "id")
         if not self._greeted and op != Op.HELLO:
             raise BrokenFrame("the first request is not HELLO")
         doing: Callable[[Message, Message], None] | None = None
@@ -120,7 +120,7 @@ class _Line:
         except Exception as problem:  # a provider's fault is an errno on the other side
             if isinstance(problem, BrokenFrame) and not self._greeted:
                 raise
-            wrong = -errno.EINVAL if isinstance(problem, BrokenFrame) else wire.failure_number(problem)
+            wrong = -errno.EINVAL if isinstance(problem, BrokenFrame) else protocol.failure_number(problem)
             reply = {**{key: reply[key] for key in ("id",) if key in reply}, "err": wrong}
         return reply
 
@@ -133,18 +133,18 @@ class _Line:
         self._handles.clear()
 
     def _hello(self, request: Message, reply: Message) -> None:
-        if not wire.number(request, "fh"):
+        if not protocol.number(request, "fh"):
             raise BrokenFrame("HELLO without a version")
         self._greeted = True
-        reply["fh"] = min(wire.VERSION, wire.number(request, "fh"))
+        reply["fh"] = min(protocol.VERSION, protocol.number(request, "fh"))
         reply["flags"] = int(self._provider.readonly) | int(self._provider.xattrs) << 1
 
     def _lookup(self, request: Message, reply: Message) -> None:
-        reply["stat"] = wire.packed_stat(self._provider.stat(_path(request)))
+        reply["stat"] = protocol.packed_stat(self._provider.stat(_path(request)))
 
     def _getattr(self, request: Message, reply: Message) -> None:
-        if number := wire.number(request, "fh"):
-            reply["stat"] = wire.packed_stat(self._handle(number).stat())
+        if number := protocol.number(request, "fh"):
+            reply["stat"] = protocol.packed_stat(self._handle(number).stat())
         else:
             self._lookup(request, reply)
 
@@ -153,37 +153,38 @@ class _Line:
         if not isinstance(asked, dict) or not set(asked) <= set(_CHANGES):
             raise BrokenFrame("set is not a map of attributes")
         changes = cast(
-            "Changes", {key: wire.number(asked, key, least=-(1 << 63) if key.endswith("_ns") else 0) for key in asked}
+            "Changes",
+            {key: protocol.number(asked, key, least=-(1 << 63) if key.endswith("_ns") else 0) for key in asked},
         )
-        if number := wire.number(request, "fh"):
+        if number := protocol.number(request, "fh"):
             self._handle(number).setattr(**changes)
         else:
             self._provider.setattr(_path(request), **changes)
 
     def _read(self, request: Message, reply: Message) -> None:
-        size = min(wire.number(request, "sz"), wire.MOST_DATA)
-        content = self._handle(wire.number(request, "fh")).read(size, wire.number(request, "off"))
+        size = min(protocol.number(request, "sz"), protocol.MOST_DATA)
+        content = self._handle(protocol.number(request, "fh")).read(size, protocol.number(request, "off"))
         if len(content) > size:
             raise failure(errno.EIO)
         reply["data"] = bytes(content)
 
     def _write(self, request: Message, reply: Message) -> None:
-        content, offset = wire.data(request), wire.number(request, "off")
-        reply["written"] = self._handle(wire.number(request, "fh")).write(memoryview(content), offset)
+        content, offset = protocol.data(request), protocol.number(request, "off")
+        reply["written"] = self._handle(protocol.number(request, "fh")).write(memoryview(content), offset)
 
     def _create(self, request: Message, reply: Message) -> None:
-        path, mode = _path(request), wire.number(request, "mode", 0o7777)
+        path, mode = _path(request), protocol.number(request, "mode", 0o7777)
         self._opened(lambda: self._provider.create(path, mode), reply)
 
     def _open(self, request: Message, reply: Message) -> None:
-        path, flags = _path(request), wire.number(request, "flags", (1 << 31) - 1)
+        path, flags = _path(request), protocol.number(request, "flags", (1 << 31) - 1)
         self._opened(lambda: self._provider.open(path, flags & (os.O_ACCMODE | os.O_TRUNC)), reply)
 
     def _mkdir(self, request: Message, reply: Message) -> None:
-        self._provider.mkdir(_path(request), wire.number(request, "mode", 0o7777))
+        self._provider.mkdir(_path(request), protocol.number(request, "mode", 0o7777))
 
     def _mknod(self, request: Message, reply: Message) -> None:
-        self._provider.mknod(_path(request), wire.number(request, "mode", 0o177777))
+        self._provider.mknod(_path(request), protocol.number(request, "mode", 0o177777))
 
     def _unlink(self, request: Message, reply: Message) -> None:
         if self._provider.stat(_path(request)).is_dir:
@@ -202,44 +203,44 @@ class _Line:
         self._provider.link(_path(request), _path(request, "to"))
 
     def _symlink(self, request: Message, reply: Message) -> None:
-        self._provider.symlink(wire.name(request, "to"), _path(request))
+        self._provider.symlink(protocol.name(request, "to"), _path(request))
 
     def _readlink(self, request: Message, reply: Message) -> None:
-        reply["target"] = wire.packed_name(self._provider.readlink(_path(request)))
+        reply["target"] = protocol.packed_name(self._provider.readlink(_path(request)))
 
     def _release(self, request: Message, reply: Message) -> None:
-        handle = self._handles.pop(wire.number(request, "fh"), None)
+        handle = self._handles.pop(protocol.number(request, "fh"), None)
         if handle is None:
             raise failure(errno.EBADF)
         handle.close()
 
     def _fsync(self, request: Message, reply: Message) -> None:
-        self._handle(wire.number(request, "fh")).sync()
+        self._handle(protocol.number(request, "fh")).sync()
 
     def _flush(self, request: Message, reply: Message) -> None:
-        self._handle(wire.number(request, "fh")).flush()
+        self._handle(protocol.number(request, "fh")).flush()
 
     def _readdir(self, request: Message, reply: Message) -> None:
         """The listing from entry number `off` on; fewer than MOST_ENTRIES entries are its end."""
-        offset = wire.number(request, "off", 1_000_000)
-        listing = itertools.islice(self._provider.readdir(_path(request)), offset, offset + wire.MOST_ENTRIES)
-        reply["entries"] = [wire.packed_entry(entry) for entry in listing]
+        offset = protocol.number(request, "off", 1_000_000)
+        listing = itertools.islice(self._provider.readdir(_path(request)), offset, offset + protocol.MOST_ENTRIES)
+        reply["entries"] = [protocol.packed_entry(entry) for entry in listing]
 
     def _statfs(self, request: Message, reply: Message) -> None:
-        reply["space"] = wire.packed_space(self._provider.statfs())
+        reply["space"] = protocol.packed_space(self._provider.statfs())
 
     def _getxattr(self, request: Message, reply: Message) -> None:
-        reply["data"] = self._provider.getxattr(_path(request), wire.name(request, "name"))
+        reply["data"] = self._provider.getxattr(_path(request), protocol.name(request, "name"))
 
     def _setxattr(self, request: Message, reply: Message) -> None:
-        flags = wire.number(request, "flags", 3)
-        self._provider.setxattr(_path(request), wire.name(request, "name"), wire.data(request), flags)
+        flags = protocol.number(request, "flags", 3)
+        self._provider.setxattr(_path(request), protocol.name(request, "name"), protocol.data(request), flags)
 
     def _listxattr(self, request: Message, reply: Message) -> None:
-        reply["names"] = [wire.packed_name(one) for one in self._provider.listxattr(_path(request))]
+        reply["names"] = [protocol.packed_name(one) for one in self._provider.listxattr(_path(request))]
 
     def _removexattr(self, request: Message, reply: Message) -> None:
-        self._provider.removexattr(_path(request), wire.name(request, "name"))
+        self._provider.removexattr(_path(request), protocol.name(request, "name"))
 
     def _opened(self, open_it: Callable[[], Handle], reply: Message) -> None:
         if len(self._handles) >= MOST_HANDLES:
@@ -256,4 +257,4 @@ class _Line:
 
 
 def _path(request: Message, key: str = "path") -> str:
-    return clean(wire.name(request, key))
+    return clean(protocol.name(request, key))

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from sandbox.config.trees import empty_tree
+from sandbox.config.rmtree import empty_tree
 
 COPY = 1 << 24
 _NOREPLACE, _EXCHANGE = 1, 2

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandbox.config.trees import remove_tree
-from sandbox.config.whole import write_whole
+from sandbox.config.atomic_write import write_whole
+from sandbox.config.rmtree import remove_tree
 from sandbox.errors import NotFound, SandboxError
 from sandbox.guards.git_apply import is_object, risky
 from sandbox.vfs.changes import Change, Closed, Layer, walk
@@ -111,7 +111,7 @@ class Workspace:
         return done
 
     def _carry(self, upper: int, project: int, layer: Layer, choice: Choice, done: Applied) -> None:
-        from sandbox.vfs.carry import Carry, Sides
+        from sandbox.vfs.apply import Carry, Sides
 
         sets = related(layer, upper, project)
         choice.choose(layer.changes, sets)

@@ -7,7 +7,7 @@ import os
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.fuse import wire
+from sandbox.vfs.fuse import structs
 from sandbox.vfs.provider import NAME_MAX, DirEntry, FileInfo, failure
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ class Directory:
             if offset == 0 or self._source is None:  # rewinddir shows what is there now
                 self._rewind()
             out = bytearray()
-            extra = wire.ENTRY.size + wire.ATTR.size if found else 0
+            extra = structs.ENTRY.size + structs.ATTR.size if found else 0
             for at, (name, entry) in enumerate(self._from(offset), offset + 1):
                 padded = (len(name) + 7) & ~7
-                if len(out) + extra + wire.DIRENT.size + padded > size:
+                if len(out) + extra + structs.DIRENT.size + padded > size:
                     break
                 info = entry.info if entry else None
                 if found:
@@ -48,7 +48,7 @@ class Directory:
                 kind = (info.mode & 0o170000) >> 12 if info else 0 if entry else DIRECTORY_KIND
                 # A number must not be 0; the real one comes with the attributes.
                 number = (info.ino if info else 0) or 1
-                out += wire.DIRENT.pack(number, at, len(name), kind) + name + bytes(padded - len(name))
+                out += structs.DIRENT.pack(number, at, len(name), kind) + name + bytes(padded - len(name))
             return bytes(out)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import WallError
 from sandbox.vfs.fuse.session import DEADLINE, Session
-from sandbox.vfs.fuse.wire import MAX_WRITE
+from sandbox.vfs.fuse.structs import MAX_WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

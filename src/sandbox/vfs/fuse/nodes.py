@@ -10,7 +10,7 @@ import errno
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.fuse.wire import ROOT
+from sandbox.vfs.fuse.structs import ROOT
 from sandbox.vfs.provider import PATH_MAX, failure, join
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.fuse import wire
+from sandbox.vfs.fuse import structs
 from sandbox.vfs.fuse.allocate import allocate
 from sandbox.vfs.fuse.directory import Directory
 from sandbox.vfs.fuse.request import KIND, REGULAR, Request
+from sandbox.vfs.fuse.structs import Init, Op
 from sandbox.vfs.fuse.tree import Tree
-from sandbox.vfs.fuse.wire import Init, Op
 from sandbox.vfs.provider import PATH_MAX, FileInfo, failure
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class Operations:
         """The kernel no longer wanted the answer (its process was killed, or it came too late): take back what it
         would have owned."""
         if op in (Op.OPEN, Op.OPENDIR):
-            self.tree.release(wire.OPEN_OUT.unpack_from(reply)[0])
+            self.tree.release(structs.OPEN_OUT.unpack_from(reply)[0])
         elif op in (Op.LOOKUP, Op.MKNOD, Op.MKDIR, Op.SYMLINK, Op.LINK, Op.CREATE):
-            self.nodes.forget(wire.ENTRY.unpack_from(reply)[0], 1)
+            self.nodes.forget(structs.ENTRY.unpack_from(reply)[0], 1)
             if op == Op.CREATE:
-                self.tree.release(wire.OPEN_OUT.unpack_from(reply, 128)[0])
+                self.tree.release(structs.OPEN_OUT.unpack_from(reply, 128)[0])
 
     def close(self) -> None:
         """The mount is gone: give everything back."""
@@ -74,8 +74,8 @@ class Operations:
     # Names
 
     def _init(self, request: Request) -> bytes:
-        major, minor, readahead, offered = wire.INIT_IN.unpack_from(request.body)
-        if major != wire.MAJOR or minor < wire.MINOR:
+        major, minor, readahead, offered = structs.INIT_IN.unpack_from(request.body)
+        if major != structs.MAJOR or minor < structs.MINOR:
             raise failure(errno.EPROTO)
         wanted = (
             Init.ASYNC_READ | Init.ATOMIC_O_TRUNC | Init.BIG_WRITES | Init.DO_READDIRPLUS | Init.READDIRPLUS_AUTO
@@ -85,8 +85,18 @@ class Operations:
         wanted |= Init.WRITEBACK_CACHE if self._writeback else Init.AUTO_INVAL_DATA
         if self.provider.keep_cache and self.provider.cache_seconds:
             wanted |= Init.CACHE_SYMLINKS
-        return wire.INIT_OUT.pack(
-            wire.MAJOR, wire.MINOR, readahead, wanted & offered, 64, 48, wire.MAX_WRITE, 1, wire.MAX_PAGES, 0, 0
+        return structs.INIT_OUT.pack(
+            structs.MAJOR,
+            structs.MINOR,
+            readahead,
+            wanted & offered,
+            64,
+            48,
+            structs.MAX_WRITE,
+            1,
+            structs.MAX_PAGES,
+            0,
+            0,
         )
 
     def _lookup(self, request: Request) -> bytes:
@@ -101,24 +111,24 @@ class Operations:
         return self.tree.entry(parent, name, info)
 
     def _forget(self, request: Request) -> bytes:
-        self.nodes.forget(request.node, wire.FORGET_IN.unpack_from(request.body)[0])
+        self.nodes.forget(request.node, structs.FORGET_IN.unpack_from(request.body)[0])
         return b""
 
     def _batch_forget(self, request: Request) -> bytes:
-        number = wire.BATCH_FORGET_IN.unpack_from(request.body)[0]
+        number = structs.BATCH_FORGET_IN.unpack_from(request.body)[0]
         for at in range(number):
-            self.nodes.forget(*wire.FORGET_ONE.unpack_from(request.body, 8 + at * wire.FORGET_ONE.size))
+            self.nodes.forget(*structs.FORGET_ONE.unpack_from(request.body, 8 + at * structs.FORGET_ONE.size))
         return b""
 
     def _mkdir(self, request: Request) -> bytes:
-        mode, _ = wire.MKDIR_IN.unpack_from(request.body)
-        return self._made(request, wire.MKDIR_IN.size, lambda path: self.provider.mkdir(path, mode & 0o7777))
+        mode, _ = structs.MKDIR_IN.unpack_from(request.body)
+        return self._made(request, structs.MKDIR_IN.size, lambda path: self.provider.mkdir(path, mode & 0o7777))
 
     def _mknod(self, request: Request) -> bytes:
-        mode, _, _, _ = wire.MKNOD_IN.unpack_from(request.body)
+        mode, _, _, _ = structs.MKNOD_IN.unpack_from(request.body)
         if mode & KIND == REGULAR:
-            return self._made(request, wire.MKNOD_IN.size, lambda path: self.provider.create(path, mode).close())
-        return self._made(request, wire.MKNOD_IN.size, lambda path: self.provider.mknod(path, mode))
+            return self._made(request, structs.MKNOD_IN.size, lambda path: self.provider.create(path, mode).close())
+        return self._made(request, structs.MKNOD_IN.size, lambda path: self.provider.mknod(path, mode))
 
     def _symlink(self, request: Request) -> bytes:
         name, target = request.names(0)
@@ -129,8 +139,8 @@ class Operations:
         return self.tree.entry(parent, name, self.provider.stat(path))
 
     def _link(self, request: Request) -> bytes:
-        old = self.nodes[wire.LINK_IN.unpack_from(request.body)[0]]
-        parent, name = self.nodes[request.node], request.names(wire.LINK_IN.size)[0]
+        old = self.nodes[structs.LINK_IN.unpack_from(request.body)[0]]
+        parent, name = self.nodes[request.node], request.names(structs.LINK_IN.size)[0]
         path = self.nodes.child(parent, name)
         self.provider.link(self.nodes.path(old), path)
         return self.tree.entry(parent, name, self.provider.stat(path))
@@ -144,11 +154,11 @@ class Operations:
     _rmdir = _unlink
 
     def _rename(self, request: Request) -> bytes:
-        return self._moved(request, wire.RENAME_IN.unpack_from(request.body)[0], 0, wire.RENAME_IN.size)
+        return self._moved(request, structs.RENAME_IN.unpack_from(request.body)[0], 0, structs.RENAME_IN.size)
 
     def _rename2(self, request: Request) -> bytes:
-        target, flags, _ = wire.RENAME2_IN.unpack_from(request.body)
-        return self._moved(request, target, flags, wire.RENAME2_IN.size)
+        target, flags, _ = structs.RENAME2_IN.unpack_from(request.body)
+        return self._moved(request, target, flags, structs.RENAME2_IN.size)
 
     def _moved(self, request: Request, target: int, flags: int, skip: int) -> bytes:
         if flags & ~RENAME_NOREPLACE:  # the kernel has looked itself whether there is something to replace
@@ -168,9 +178,9 @@ class Operations:
     # Attributes
 
     def _getattr(self, request: Request) -> bytes:
-        flags, _, number = wire.GETATTR_IN.unpack_from(request.body)
+        flags, _, number = structs.GETATTR_IN.unpack_from(request.body)
         node = self.nodes[request.node]
-        handle = self.tree.handles[number][1] if flags & wire.GETATTR_FH and number in self.tree.handles else None
+        handle = self.tree.handles[number][1] if flags & structs.GETATTR_FH and number in self.tree.handles else None
         return self.tree.attributes(node, self.tree.info(node, handle))
 
     def _setattr(self, request: Request) -> bytes:
@@ -189,11 +199,11 @@ class Operations:
     def _statfs(self, request: Request) -> bytes:
         space = self.provider.statfs()
         total, free = space.total // 4096, space.free // 4096
-        return wire.STATFS_OUT.pack(total, free, free, space.files, space.files_free, 4096, 255, 4096, 0)
+        return structs.STATFS_OUT.pack(total, free, free, space.files, space.files_free, 4096, 255, 4096, 0)
 
     def _getxattr(self, request: Request) -> bytes:
         self._need_xattrs()
-        name = request.names(wire.XATTR_IN.size)[0]
+        name = request.names(structs.XATTR_IN.size)[0]
         return self._sized(request, self.provider.getxattr(self._path(request), name))
 
     def _listxattr(self, request: Request) -> bytes:
@@ -203,8 +213,8 @@ class Operations:
 
     def _setxattr(self, request: Request) -> bytes:
         self._need_xattrs()
-        size, flags = wire.XATTR_IN.unpack_from(request.body)
-        name, _, value = bytes(request.body[wire.XATTR_IN.size :]).partition(b"\0")
+        size, flags = structs.XATTR_IN.unpack_from(request.body)
+        name, _, value = bytes(request.body[structs.XATTR_IN.size :]).partition(b"\0")
         self.provider.setxattr(self._path(request), os.fsdecode(name), value[:size], flags)
         return b""
 
@@ -217,17 +227,17 @@ class Operations:
 
     def _open(self, request: Request) -> bytes:
         self.tree.check_room()
-        flags, more = wire.OPEN_IN.unpack_from(request.body)
+        flags, more = structs.OPEN_IN.unpack_from(request.body)
         node = self.nodes[request.node]
         handle = self.provider.open(self.nodes.path(node), self._meant(flags))
-        if more & wire.OPEN_KILL_SUIDGID:
+        if more & structs.OPEN_KILL_SUIDGID:
             self.tree.strip(node, handle)
         return self.tree.opened(node, handle)
 
     def _create(self, request: Request) -> bytes:
         self.tree.check_room()
-        flags, mode, _, _ = wire.CREATE_IN.unpack_from(request.body)
-        parent, name = self.nodes[request.node], request.names(wire.CREATE_IN.size)[0]
+        flags, mode, _, _ = structs.CREATE_IN.unpack_from(request.body)
+        parent, name = self.nodes[request.node], request.names(structs.CREATE_IN.size)[0]
         path = self.nodes.child(parent, name)
         try:
             handle = self.provider.create(path, mode & 0o7777)
@@ -245,24 +255,24 @@ class Operations:
             raise
 
     def _read(self, request: Request) -> bytes | bytearray | memoryview:
-        number, offset, size, _ = wire.READ_IN.unpack_from(request.body)
+        number, offset, size, _ = structs.READ_IN.unpack_from(request.body)
         data = self.tree.handle(number).read(size, offset)
         if len(data) > size:  # the kernel would refuse the answer, and its reader would wait for ever
             raise failure(errno.EIO)
         return data
 
     def _write(self, request: Request) -> bytes:
-        number, offset, size, flags, _, _, _ = wire.WRITE_IN.unpack_from(request.body)
+        number, offset, size, flags, _, _, _ = structs.WRITE_IN.unpack_from(request.body)
         handle = self.tree.handle(number)
-        written = handle.write(request.body[wire.WRITE_IN.size :], offset)
+        written = handle.write(request.body[structs.WRITE_IN.size :], offset)
         if not 0 <= written <= size:
             raise failure(errno.EIO)
-        if flags & wire.WRITE_KILL_SUIDGID:
+        if flags & structs.WRITE_KILL_SUIDGID:
             self.tree.strip(self.tree.handles[number][0], handle)
-        return wire.WRITE_OUT.pack(written, 0)
+        return structs.WRITE_OUT.pack(written, 0)
 
     def _fallocate(self, request: Request) -> bytes:
-        number, offset, length, mode, _ = wire.FALLOCATE_IN.unpack_from(request.body)
+        number, offset, length, mode, _ = structs.FALLOCATE_IN.unpack_from(request.body)
         handle = self.tree.handle(number)
         allocate(self.tree, self.tree.handles[number][0], handle, mode, offset, length)
         return b""
@@ -270,15 +280,15 @@ class Operations:
     def _flush(self, request: Request) -> bytes:
         if not self.provider.flushes:
             raise failure(errno.ENOSYS)  # the kernel does not ask again
-        self.tree.handle(wire.RELEASE_IN.unpack_from(request.body)[0]).flush()
+        self.tree.handle(structs.RELEASE_IN.unpack_from(request.body)[0]).flush()
         return b""
 
     def _fsync(self, request: Request) -> bytes:
-        self.tree.handle(wire.FSYNC_IN.unpack_from(request.body)[0]).sync()
+        self.tree.handle(structs.FSYNC_IN.unpack_from(request.body)[0]).sync()
         return b""
 
     def _release(self, request: Request) -> bytes:
-        self.tree.release(wire.RELEASE_IN.unpack_from(request.body)[0])
+        self.tree.release(structs.RELEASE_IN.unpack_from(request.body)[0])
         return b""
 
     # Directories
@@ -288,19 +298,19 @@ class Operations:
         number = next(self.tree.numbers)
         node = self.nodes[request.node]
         self.tree.directories[number] = Directory(node, lambda: self.provider.readdir(self.nodes.path(node)))
-        return wire.OPEN_OUT.pack(number, 0, 0)
+        return structs.OPEN_OUT.pack(number, 0, 0)
 
     def _readdir(self, request: Request) -> bytes:
-        number, offset, size, _ = wire.READ_IN.unpack_from(request.body)
+        number, offset, size, _ = structs.READ_IN.unpack_from(request.body)
         return self.tree.directories[number].read(offset, size)
 
     def _readdirplus(self, request: Request) -> bytes:
-        number, offset, size, _ = wire.READ_IN.unpack_from(request.body)
+        number, offset, size, _ = structs.READ_IN.unpack_from(request.body)
         directory = self.tree.directories[number]
         return directory.read(offset, size, lambda name, info: self.tree.found(directory.node, name, info))
 
     def _releasedir(self, request: Request) -> bytes:
-        self.tree.release(wire.RELEASE_IN.unpack_from(request.body)[0])
+        self.tree.release(structs.RELEASE_IN.unpack_from(request.body)[0])
         return b""
 
     def _fsyncdir(self, request: Request) -> bytes:
@@ -342,9 +352,9 @@ class Operations:
             raise failure(errno.ENOSYS)  # the kernel does not ask again
 
     def _sized(self, request: Request, value: bytes) -> bytes:
-        size, _ = wire.XATTR_IN.unpack_from(request.body)
+        size, _ = structs.XATTR_IN.unpack_from(request.body)
         if size == 0:
-            return wire.XATTR_OUT.pack(len(value), 0)
+            return structs.XATTR_OUT.pack(len(value), 0)
         if len(value) > size:
             raise failure(errno.ERANGE)
         return value

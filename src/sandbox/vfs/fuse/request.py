@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.fuse import wire
-from sandbox.vfs.fuse.wire import Attr
+from sandbox.vfs.fuse import structs
+from sandbox.vfs.fuse.structs import Attr
 from sandbox.vfs.provider import failure
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ class Request:
     __slots__ = ("body", "gid", "node", "op", "pid", "uid", "unique")
 
     def __init__(self, data: memoryview) -> None:
-        _, self.op, self.unique, self.node, self.uid, self.gid, self.pid, _, _ = wire.IN_HEADER.unpack_from(data)
-        self.body = data[wire.IN_HEADER.size :]
+        _, self.op, self.unique, self.node, self.uid, self.gid, self.pid, _, _ = structs.IN_HEADER.unpack_from(data)
+        self.body = data[structs.IN_HEADER.size :]
 
     def names(self, skip: int) -> list[str]:
         """The NUL-ended strings after the first `skip` bytes."""
@@ -37,7 +37,7 @@ class Request:
         """Of SETATTR: the open file it is about (0: none), what is to be changed, and whether setuid and setgid end."""
         (
             valid, _, number, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
-        ) = wire.SETATTR_IN.unpack_from(self.body)  # fmt: skip
+        ) = structs.SETATTR_IN.unpack_from(self.body)  # fmt: skip
         changes: Changes = {}
         if valid & Attr.MODE:
             changes["mode"] = mode & 0o7777
@@ -65,7 +65,7 @@ def packed(node: Node, info: FileInfo) -> bytes:
     atime, atime_ns = divmod(info.atime_ns, 1_000_000_000)
     mtime, mtime_ns = divmod(info.mtime_ns, 1_000_000_000)
     ctime, ctime_ns = divmod(info.ctime_ns, 1_000_000_000)
-    return wire.ATTR.pack(
+    return structs.ATTR.pack(
         info.ino or node.id,
         size,
         (size + 511) // 512 if info.blocks is None else info.blocks,

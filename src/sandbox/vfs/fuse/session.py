@@ -19,10 +19,10 @@ import time
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.fuse import wire
+from sandbox.vfs.fuse import structs
 from sandbox.vfs.fuse.operations import Operations
 from sandbox.vfs.fuse.request import Request
-from sandbox.vfs.fuse.wire import Op
+from sandbox.vfs.fuse.structs import Op
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +111,7 @@ class Session:
         Thread(target=self._serve, args=(worker,), name="sandbox-fuse", daemon=True).start()
 
     def _serve(self, worker: _Worker) -> None:
-        buffer = bytearray(wire.BUFFER)
+        buffer = bytearray(structs.BUFFER)
         view = memoryview(buffer)
         device = select.poll()
         device.register(self._device, select.POLLIN)
@@ -201,7 +201,9 @@ class Session:
         """Sends an answer; false when nobody waits for it any more."""
         body = b"" if problem else reply
         try:
-            os.writev(self._device, (wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), -problem, unique), body))
+            os.writev(
+                self._device, (structs.OUT_HEADER.pack(structs.OUT_HEADER.size + len(body), -problem, unique), body)
+            )
             return True
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENODEV) or problem:
@@ -287,7 +289,7 @@ class Session:
 
     def _interrupt(self, request: Request) -> None:
         """Marks the request that the tenant no longer waits for; the watch ends it if it is not done by itself."""
-        unique = wire.INTERRUPT_IN.unpack_from(request.body)[0]
+        unique = structs.INTERRUPT_IN.unpack_from(request.body)[0]
         for worker in list(self._workers):
             if worker.unique == unique:
                 worker.interrupted = True

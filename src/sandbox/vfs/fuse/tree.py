@@ -6,7 +6,7 @@ import errno
 from itertools import count
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.fuse import wire
+from sandbox.vfs.fuse import structs
 from sandbox.vfs.fuse.nodes import Node, Nodes
 from sandbox.vfs.fuse.request import KIND, REGULAR, SET_ID, packed
 from sandbox.vfs.provider import FileInfo, failure
@@ -29,8 +29,8 @@ class Tree:
         self.numbers = count(1)
         seconds = max(0.0, provider.cache_seconds)
         self.lifetime = int(seconds), int(seconds % 1 * 1e9)
-        self.no_entry = wire.ENTRY.pack(0, 0, *(self.lifetime[0],) * 2, *(self.lifetime[1],) * 2) + bytes(88)
-        self._open_flags = wire.OPEN_KEEP_CACHE if provider.keep_cache else 0
+        self.no_entry = structs.ENTRY.pack(0, 0, *(self.lifetime[0],) * 2, *(self.lifetime[1],) * 2) + bytes(88)
+        self._open_flags = structs.OPEN_KEEP_CACHE if provider.keep_cache else 0
 
     # What is open
 
@@ -43,7 +43,7 @@ class Tree:
         number = next(self.numbers)
         self.handles[number] = node, handle
         node.handles.append(handle)
-        return wire.OPEN_OUT.pack(number, self._open_flags, 0)
+        return structs.OPEN_OUT.pack(number, self._open_flags, 0)
 
     def handle(self, number: int) -> Handle:
         try:
@@ -100,13 +100,13 @@ class Tree:
         try:
             return self.entry(parent, name, info or self.provider.stat(self.nodes.child(parent, name)))
         except OSError:
-            return bytes(wire.ENTRY.size + wire.ATTR.size)
+            return bytes(structs.ENTRY.size + structs.ATTR.size)
 
     def packed_entry(self, node: Node, info: FileInfo) -> bytes:
         seconds, rest = self.lifetime
         try:
             node.set_id = node.kind == REGULAR and bool(info.mode & SET_ID)
-            return wire.ENTRY.pack(node.id, 0, seconds, seconds, rest, rest) + packed(node, info)
+            return structs.ENTRY.pack(node.id, 0, seconds, seconds, rest, rest) + packed(node, info)
         except BaseException:
             self.nodes.forget(node.id, 1)
             raise
@@ -115,4 +115,4 @@ class Tree:
         if (info.mode & KIND or REGULAR) != node.kind:
             raise failure(errno.ESTALE)  # another file has its name now: the kernel must look it up again
         node.set_id = node.kind == REGULAR and bool(info.mode & SET_ID)
-        return wire.ATTR_OUT.pack(*self.lifetime, 0) + packed(node, info)
+        return structs.ATTR_OUT.pack(*self.lifetime, 0) + packed(node, info)

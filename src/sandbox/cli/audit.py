@@ -1,0 +1,175 @@
+"""`sandbox log`: what happened, from the record; `sandbox log verify`: whether the record is whole."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from sandbox.audit import reading
+from sandbox.audit.entry import SEVERITIES, TYPES, timestamp
+from sandbox.audit.record import CURRENT
+from sandbox.cli.output import shown, table
+from sandbox.config.home import home
+from sandbox.errors import SandboxError
+from sandbox.i18n import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
+    from typing import Any
+
+_POLL = 0.2  # seconds between looks at the file under --follow
+
+
+def add(parser: ArgumentParser) -> None:
+    option = parser.add_argument
+    option("action", nargs="?", choices=["verify"], help=_("check that no line was altered, removed or moved"))
+    option("--blocked-only", action="store_true", help=_("only what was refused"))
+    option("--follow", "-f", action="store_true", help=_("go on printing as entries come"))
+    option("--type", choices=TYPES, metavar="TYPE", help=_("only this type of event"))
+    option("--severity", choices=SEVERITIES, metavar="LEVEL", help=_("this severity or worse"))
+    option("--since", metavar="TIME", help=_("since a time (2026-01-28T10:30) or for a while (30m, 2h, 1d)"))
+    option("--sandbox", metavar="ID", help=_("only this sandbox"))
+    option("--agent", metavar="NAME", help=_("only this agent"))
+    option("--lines", "-n", metavar="N", type=int, help=_("only the last N entries"))
+    option("--json", action="store_true", help=_("print JSON lines"))
+
+
+def run(arguments: Namespace) -> int:
+    directory = _directory()
+    if arguments.action == "verify":
+        return _verify(directory, arguments.json)
+    since = _since(arguments.since)
+    everything = list(reading.entries(directory))
+    entries = [one for one in everything if fits(one, arguments, since)]
+    if arguments.lines is not None:
+        entries = entries[max(0, len(entries) - arguments.lines) :]
+    _print(entries, arguments.json)
+    if arguments.follow:
+        sys.stdout.flush()
+        try:
+            for one in follow(directory, everything[-1].get("seq", 0) if everything else 0):
+                if fits(one, arguments, since):
+                    _print([one], arguments.json)
+                    sys.stdout.flush()
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def _directory() -> str:
+    from sandbox.config.layers import resolve
+
+    directory = resolve({}, project=".").config.audit.directory
+    return os.path.expanduser(directory) if directory else os.path.join(home(), "audit")
+
+
+def _verify(directory: str, as_json: bool) -> int:
+    verdict = reading.verify(directory)
+    if as_json:
+        from sandbox.cli.output import print_json
+
+        print_json({name: getattr(verdict, name) for name in ("count", "problem", "file", "line")})
+    elif verdict:
+        print(_("{count} entries; none altered, removed or moved").format(count=verdict.count))
+    else:
+        where = f"{verdict.file}:{verdict.line}" if verdict.line else verdict.file
+        print(f"{where}: {_.said(verdict.problem)}")
+        print(_("{count} entries before that are sound").format(count=verdict.count))
+    return 0 if verdict else 1
+
+
+def fits(entry: dict[str, Any], arguments: Namespace, since: str | None) -> bool:
+    """Whether the entry is one that was asked for."""
+    severity = entry.get("severity")
+    return (
+        (not arguments.blocked_only or entry.get("result") == "blocked")
+        and (arguments.type is None or entry.get("type") == arguments.type)
+        and (
+            arguments.severity is None
+            or (severity in SEVERITIES and SEVERITIES.index(severity) >= SEVERITIES.index(arguments.severity))
+        )
+        and (arguments.sandbox is None or str(entry.get("sandbox", "")).startswith(arguments.sandbox))
+        and (arguments.agent is None or entry.get("agent") == arguments.agent)
+        and (since is None or str(entry.get("timestamp", "")) >= since)
+    )
+
+
+def _since(text: str | None) -> str | None:
+    """A time as the record writes it; timestamps then compare as text. Raises SandboxError."""
+    if text is None:
+        return None
+    from datetime import datetime
+
+    from sandbox.config.units import seconds
+
+    try:
+        return timestamp(time.time() - seconds(text))
+    except ValueError:
+        pass
+    try:
+        return timestamp(datetime.fromisoformat(text).timestamp())
+    except ValueError:
+        raise SandboxError(f"--since {text!r} is neither a time nor a duration such as 30m") from None
+
+
+def follow(directory: str, after: int) -> Iterator[dict[str, Any]]:
+    """Entries beyond number `after` as they are written: none twice, none lost, across rotations too."""
+    while True:
+        # From the start of what is there; a new look only when the file was rotated away beneath us.
+        for entry in reading.entries(directory):
+            if entry.get("seq", 0) > after:
+                after = entry["seq"]
+                yield entry
+        for entry in _appended(os.path.join(directory, CURRENT), after):
+            after = entry["seq"]
+            yield entry
+
+
+def _appended(name: str, after: int) -> Iterator[dict[str, Any]]:
+    """What is written to the current file, until it is no longer the current one."""
+    while not os.path.exists(name):
+        time.sleep(_POLL)
+    with open(name, encoding="ascii", errors="backslashreplace") as file:
+        partial = ""
+        while True:
+            partial += file.readline()
+            if partial.endswith("\n"):
+                entry, partial = reading.parsed(partial), ""
+                if entry is not None and entry.get("seq", 0) > after:
+                    yield entry
+            elif not os.path.exists(name) or os.stat(name).st_ino != os.fstat(file.fileno()).st_ino:
+                return
+            else:
+                time.sleep(_POLL)
+
+
+def _print(entries: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        import json
+
+        for entry in entries:
+            print(json.dumps(entry))
+        return
+    rows = [
+        (
+            str(entry.get("timestamp", ""))[:19].replace("T", " "),
+            entry.get("severity", ""),
+            entry.get("sandbox") or "-",
+            entry.get("agent") or "-",
+            entry.get("result") or "-",
+            _what(entry),
+        )
+        for entry in entries
+    ]
+    if rows:
+        print(table(rows))
+
+
+def _what(entry: dict[str, Any]) -> str:
+    operation, target = entry.get("operation"), entry.get("target")
+    what = f"{operation} {target}" if operation and target else str(entry.get("summary", ""))
+    reason = entry.get("reason")
+    return shown(f"{what} ({reason})" if reason else what)

@@ -1,0 +1,134 @@
+"""Whether what is covered is still all there is to cover, asked when the covers are on and before any tenant runs.
+
+Between the look at a tree and the mounts lie milliseconds in which anybody can rename a directory: its covers then are
+mounted on nothing, or the look passed it by. A directory that nobody has changed since it was looked at proves the
+look right. What has changed is looked at again, and what is new is covered, from outside.
+
+While a program keeps changing directories (a build does) there is no such proof; then inotify tells what kind of change
+it was. New files do not matter: `late_masks.py` covers what appears later. Only something that *moves* could have been
+missed. Where that does not stop either, the sandbox does not start.
+"""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+
+from sandbox.errors import WallError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from sandbox.guards.masks import Search
+    from sandbox.inotify import Inotify
+
+    Cover = Callable[[Iterable[str]], Iterable[tuple[str, str | None]]]
+
+TICK = 0.005  # seconds: stamps on files are no finer
+PATIENCE = 1.0  # seconds
+UNSETTLED = (
+    "directories that hold blocked files, or could, keep being renamed while the sandbox starts, so some might be left "
+    "uncovered; try again when that has stopped"
+)
+
+
+def settle(search: Search, cover: Cover, missed: int) -> None:
+    """Returns when everything blocked is covered. `missed`: covers that found nothing, or something else, beneath.
+
+    `cover(paths)` covers what is not covered yet, and tells of each path as `entering.cover` does. Raises WallError.
+    """
+    changed = search.changed()
+    if changed or missed:
+        Settling(search, cover).run(changed, bool(missed))
+
+
+class Settling:
+    def __init__(self, search: Search, cover: Cover) -> None:
+        self._search = search
+        self._cover = cover
+
+    def run(self, changed: list[str], missed: bool) -> None:
+        before = dict(self._search.found.masks)
+        for turn in range(3):
+            # Only before the first turn may a stamp of this very tick stand for no change at all. Later every change is
+            # one since the last covers were put on, each of which may have found its file gone from one place and not
+            # yet come to the next.
+            moved = turn > 0 or any(self._search.noted.get(path, -1) >= 0 for path in changed)
+            self._look_again(changed)
+            if missed or moved or self._search.found.masks.keys() - before.keys():
+                self._cover_all()
+                before = dict(self._search.found.masks)
+            changed = self._search.changed()
+            if not changed:
+                return
+            sleep(TICK)
+        from sandbox.inotify import Inotify
+
+        watch = Inotify()
+        try:
+            self._watched(watch, changed)
+        finally:
+            watch.close()
+
+    def _watched(self, watch: Inotify, changed: list[str]) -> None:
+        from sandbox.inotify import DONT_FOLLOW, MOVED_FROM, MOVED_TO, ONLY_DIR
+
+        deadline = monotonic() + PATIENCE
+        watched: set[str] = set()
+        while monotonic() < deadline:
+            for path in changed:
+                try:
+                    watch.add(path, MOVED_FROM | MOVED_TO | ONLY_DIR | DONT_FOLLOW)
+                    watched.add(path)
+                except OSError:
+                    self._forget(path)  # renamed: its parent is changed, too
+            list(_read_all(watch))
+            # From here on nothing that is watched moves unseen, and nothing else changes unseen.
+            self._look_again([*changed, *watched])
+            self._cover_all()
+            changed = [path for path in self._search.changed() if path not in watched]
+            if not changed and not list(_read_all(watch)):
+                return
+            watched = {path for path in watched if path in self._search.noted}
+        raise WallError(UNSETTLED)
+
+    def _look_again(self, directories: Iterable[str]) -> None:
+        search = self._search
+        for directory in directories:
+            root = next((one for one in search.roots if f"{directory}/".startswith(f"{one.rstrip('/')}/")), None)
+            if root is None or directory not in search.noted:
+                continue
+            del search.noted[directory]
+            below = search.look(directory, len(root.rstrip("/")) + 1)
+            if search.noted.get(directory, -1) < 0 and not below:
+                self._forget(directory)
+            for path in below:
+                if path not in search.noted:
+                    search.walk_below(path, root)
+        search.cover_links()
+        search.cover_named()
+        search.cover_links()
+        if search.remembered is not None:
+            search.remembered.save()
+
+    def _forget(self, directory: str) -> None:
+        """What is gone; what it has become is found in the directory that it was moved to."""
+        import os
+
+        if not os.path.isdir(directory):
+            noted = self._search.noted
+            for path in [one for one in noted if one == directory or one.startswith(f"{directory}/")]:
+                del noted[path]
+
+    def _cover_all(self) -> None:
+        for path, problem in self._cover(self._search.found.masks):
+            if problem:
+                raise WallError(f"{path!r} is blocked and could not be covered: {problem}")
+
+
+def _read_all(watch: Inotify) -> Iterator[object]:
+    for _ in range(64):  # a flood is not waited for: what is left is found next time, and counts then
+        events = watch.read()
+        if not events:
+            return
+        yield from events

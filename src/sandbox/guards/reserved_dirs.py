@@ -1,0 +1,114 @@
+"""What programs on the host act on must not be *made* from inside either, where it does not exist yet.
+
+Only what exists can be frozen. In a git repository, which people open in editors, directories (`.vscode`, `.claude`, …)
+therefore are made, empty, for as long as the sandbox lives: git does not see them (`git clean -d` would, and is told to
+ignore them), and they go with it. An empty file
+in their place would be seen, and committed; so files (`.mcp.json`, …), and everything in a directory that is no
+repository, are only looked for at the end, and told.
+
+Taking a directory away takes its mount away too, in every sandbox: so the last one in a project does it. Who is in one
+is told by locks on a file of ours, which no tenant can reach.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from struct import pack
+
+from sandbox.config.home import home
+from sandbox.errors import SandboxError
+from sandbox.guards.dot_entries import SHOWN
+
+# Few, since each costs a start and an end a little. Our own (`.sandbox`, `.uds`) can only tighten, so they may be made.
+DIRECTORIES = (".claude", ".cursor", ".idea", ".vscode", ".git/hooks")
+FILES = (".mcp.json", ".envrc", ".gitmodules", ".git", ".sandbox", ".uds")
+# Read from the home directory; elsewhere they are files like any other.
+HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
+MOST = 1000  # that are told
+
+
+class ReservedDirs:
+    """The empty directories of one sandbox's project."""
+
+    def __init__(self, root: str) -> None:
+        """Makes those that are missing. Where that is not possible a tenant cannot make them either."""
+        self._made: list[str] = []
+        self._root = root
+        self._lock, self._number = -1, os.stat(root).st_ino
+        try:
+            os.makedirs(home(), 0o700, exist_ok=True)
+            self._lock = os.open(f"{home()}/projects", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as problem:
+            raise SandboxError(
+                f"cannot write {home()}: {problem.strerror}; set SANDBOX_HOME to a directory of your own"
+            ) from problem
+        shared = not self._alone()
+        fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK))
+        is_home = root == os.path.realpath(os.path.expanduser("~"))
+        names = FILES + (HOME_FILES if is_home else ())
+        for path in (f"{root}/{name}" for name in DIRECTORIES if os.path.lexists(f"{root}/.git")):
+            if os.path.islink(os.path.dirname(path)):
+                continue  # put there by a tenant, it would have us make a directory anywhere
+            try:
+                os.mkdir(path, 0o755)
+            except OSError:
+                if not (shared and _empty(path)):
+                    continue
+            self._made.append(path)
+        looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES))
+        self._absent = [path for path in looked_for if not os.path.lexists(path)]
+        # In the home nearly everything that begins with a dot is some program's settings.
+        self._dotted = set(_dotted(root)) if is_home else None
+
+    def names(self) -> list[str]:
+        """Those in the project's own directory."""
+        return [os.path.basename(path) for path in self._made if os.path.dirname(path) == self._root]
+
+    def remove(self) -> None:
+        """Takes away what was made here and is still empty. Idempotent."""
+        if self._lock < 0:
+            return
+        for path in self._made if self._alone() else ():
+            try:
+                os.rmdir(path)
+            except OSError:
+                pass  # somebody on the host uses it by now
+        os.close(self._lock)
+        self._lock = -1
+
+    def _alone(self) -> bool:
+        """Whether no other sandbox is in this project; none can come while we hold this lock."""
+        try:
+            fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, self._range(fcntl.F_WRLCK))
+        except OSError:
+            return False
+        return True
+
+    def _range(self, kind: int) -> bytes:
+        """The kernel's `struct flock` for one byte of the file: each project has its own."""
+        return pack("hhqqi4x", kind, os.SEEK_SET, self._number & (2**62 - 1), 1, 0)
+
+    def appeared(self) -> list[str]:
+        """Files that programs on the host act on and that were made since the start, by whomever."""
+        found = [path for path in self._absent if os.path.lexists(path)]
+        if self._dotted is not None:
+            ours = os.path.realpath(home())
+            new = (f"{self._root}/{name}" for name in _dotted(self._root) if name not in self._dotted)
+            found += [path for path in new if path not in found and path != ours]
+        return found[:MOST]
+
+
+def _dotted(directory: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(directory) if name.startswith(".") and name not in SHOWN)
+    except OSError:
+        return []
+
+
+def _empty(path: str) -> bool:
+    """Whether it is a directory with nothing in it: made, like ours, by a sandbox that is in the project too."""
+    try:
+        return not os.listdir(path)
+    except OSError:
+        return False

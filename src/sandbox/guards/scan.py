@@ -1,0 +1,66 @@
+"""One look at everything of the host's that a sandbox shows, with what was blocked before in mind."""
+
+from __future__ import annotations
+
+from time import time
+
+from sandbox.config.home import home
+from sandbox.guards.masks import Search, search
+from sandbox.guards.remembered import Remembered
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sandbox.config.model import Config, Filesystem
+    from sandbox.guards.views import Views
+
+DAY = 86400
+
+
+def secret_files(config: Config) -> dict[str, str]:
+    """The files that hold secrets of the gate, each with the rule that blocks it."""
+    secrets = config.network.secrets
+    return {one.from_file: f"network.secrets.{name}.from_file" for name, one in secrets.items() if one.from_file}
+
+
+class Scanner:
+    """Looks at the same trees by the same rules whenever it is asked."""
+
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        views: Views,
+        own: Sequence[str] = (),
+        secrets: Mapping[str, str] | None = None,
+        hidden: Sequence[str] = (),
+    ) -> None:
+        self.filesystem = filesystem
+        self.views = views
+        self.own = own
+        self.secrets = dict(secrets or {})
+        self.hidden = hidden
+
+    def look(self) -> Search:
+        """Finds what is to be covered or frozen, and writes down what is blocked before anybody can move it.
+
+        Raises SandboxError when that cannot be written."""
+        remembered = Remembered(home())
+        done = search(
+            self.filesystem,
+            self.views.roots,
+            self.own,
+            secrets=self.secrets,
+            remembered=remembered,
+            hidden=self.hidden,
+        )
+        remembered.searched(self.views.roots, int(time()) // DAY)
+        done.kept = remembered.save()
+        done.looker = self
+        return done
+
+    def again(self) -> Search:
+        """A search that has looked at nothing yet."""
+        from sandbox.guards.masks import Covers
+
+        return Search(self.filesystem, self.views.roots, Covers(), Remembered(home()), self.hidden)

@@ -1,0 +1,138 @@
+"""Lets connections in, within bounds: each is a task of its own, and what goes wrong in one stays there."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sandbox.network.gate.relay import Relay
+
+    Serve = Callable[[socket.socket], Awaitable[None]]
+
+MOST_CONNECTIONS = 1024
+_DESCRIPTORS = 65536  # for all sandboxes of a process
+IDLE = 3600.0  # a connection over which nothing went for so long is closed
+_EVICTABLE = 60.0  # at the limit, one that was silent for so long makes room
+_AT_ONCE = 64
+_LAST_BYTES = 5.0  # for whoever is to receive what tenants sent before they ended
+
+
+class Acceptor:
+    """All of one sandbox's connections. `overflow` hears of one too many, `broke` of an error of ours."""
+
+    def __init__(self, overflow: Callable[[socket.socket], None], broke: Callable[[BaseException], None]) -> None:
+        self.most = _connection_limit()
+        self._overflow = overflow
+        self._broke = broke
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[asyncio.Task[None], Relay | None] = {}
+        self._listeners: dict[socket.socket, None] = {}
+        self._expected: set[asyncio.Task[None]] = set()  # will carry a relay
+        self._closing = False
+        self._sweeper = self._loop.create_task(self._sweep())
+
+    def open(self, listener: socket.socket, serve: Serve) -> None:
+        """Accepts on `listener` from now on."""
+        if self._closing:
+            return
+        self._listeners[listener] = None
+        listener.setblocking(False)
+        self._loop.add_reader(listener, self._accept, listener, serve)
+
+    def carries(self, relay: Relay) -> None:
+        """The current task's connection moves bytes through `relay`: it can be ended when it falls silent."""
+        task = asyncio.current_task()
+        if task in self._tasks:
+            self._tasks[task] = relay
+            if self._closing:
+                relay.wind_up()
+
+    def expects_relay(self) -> None:
+        """The current task's connection is about to be carried: it has a while to become so, also at the end."""
+        task = asyncio.current_task()
+        if task in self._tasks:
+            self._expected.add(task)
+
+    async def close(self) -> None:
+        """Ends every connection, when what tenants sent before they ended has been passed on."""
+        self._closing = True
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+        lasting = [task for task, relay in self._tasks.items() if relay is not None or task in self._expected]
+        for relay in [one for one in self._tasks.values() if one is not None]:
+            relay.wind_up()
+        if lasting:
+            await asyncio.wait(lasting, timeout=_LAST_BYTES)
+        tasks = (self._sweeper, *self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _accept(self, listener: socket.socket, serve: Serve) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                client, _ = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError:  # out of descriptors: what waits in the backlog waits a little longer
+                self._loop.remove_reader(listener)
+                self._loop.call_later(0.1, self.open, listener, serve)
+                return
+            if len(self._tasks) >= self.most and not self._evict():
+                self._overflow(client)
+                continue
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # pieces go on as they came
+            task = self._loop.create_task(self._guarded(client, serve))
+            self._tasks[task] = None
+            task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        self._expected.discard(task)
+
+    async def _guarded(self, client: socket.socket, serve: Serve) -> None:
+        try:
+            await serve(client)
+        except OSError:
+            pass  # the tenant went away, or its destination did
+        except Exception as problem:  # noqa: BLE001 - hostile input found a hole: note it, keep the others alive
+            self._broke(problem)
+        finally:
+            client.close()
+
+    def _evict(self) -> bool:
+        """Makes room by ending the relay that was silent the longest, if any was silent for long."""
+        relays = [relay for relay in self._tasks.values() if relay is not None]
+        oldest = min(relays, key=lambda relay: relay.last_moved, default=None)
+        if oldest is None or self._loop.time() - oldest.last_moved < _EVICTABLE:
+            return False
+        oldest.abort()
+        return True
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(60)
+            for relay in [one for one in self._tasks.values() if one is not None]:
+                if self._loop.time() - relay.last_moved > IDLE:
+                    relay.abort()
+
+
+def _connection_limit() -> int:
+    """MOST_CONNECTIONS, or fewer where descriptors are short: no sandbox may take those of the others. The soft limit
+    is raised first, as other servers do: it is there for users of select()."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    best = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft < best:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (best, hard))
+            soft = best
+        except (OSError, ValueError):
+            pass
+    return max(64, min(MOST_CONNECTIONS, (soft - 128) // 6))

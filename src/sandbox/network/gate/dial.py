@@ -1,0 +1,132 @@
+"""The way out: resolve a name, ask the policy about every answer, connect to the very address that was judged."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from sandbox.errors import ConfigError, Denied
+from sandbox.network.gate.threads import in_thread
+from sandbox.policy.addresses import normalize_ip_for_policy, parse_address
+from sandbox.policy.hosts import InvalidHost, canonical_host
+from sandbox.policy.network import HOST_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sandbox.network.gate.destination import Destination
+    from sandbox.policy.network import NetworkPolicy
+
+    Resolve = Callable[[str, int], Sequence[str]]
+
+_PER_ADDRESS = 10.0
+_PROXY_ANSWER = 16384
+_AT_ONCE = 32  # names being resolved for one sandbox
+
+
+def system_resolve(host: str, port: int) -> list[str]:
+    """The host system's own resolver. Raises OSError (`socket.gaierror`)."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Dialer:
+    """Dials for one sandbox, with its resolver."""
+
+    def __init__(self, resolve: Resolve | None) -> None:
+        self._resolve = resolve or system_resolve
+        self._resolving = asyncio.Semaphore(_AT_ONCE)
+
+    async def dial(self, destination: Destination, policy: NetworkPolicy, upstream_proxy: str | None) -> socket.socket:
+        """A connected socket to a destination that was judged. Raises Denied for its addresses, or OSError."""
+        if destination.host == HOST_NAME:
+            return await _connect(["127.0.0.1", "::1"], destination.port)
+        if upstream_proxy is not None:
+            # The proxy resolves: it may be the only one who can, and it was chosen by the owner.
+            return await _through(upstream_proxy, destination)
+        return await _connect(await self._addresses(destination, policy), destination.port)
+
+    async def _addresses(self, destination: Destination, policy: NetworkPolicy) -> Sequence[str]:
+        if parse_address(destination.host) is not None:
+            return [destination.host]
+        async with self._resolving:
+            found = await in_thread(self._resolve, destination.host, destination.port)
+        if not found:
+            raise OSError(f"{destination.host} has no address")
+        decision = policy.addresses(destination.host, destination.port, found)
+        if not decision:
+            raise Denied(decision.rule, decision.reason)
+        return [normalize_ip_for_policy(one) for one in found]
+
+
+async def _connect(addresses: Sequence[str], port: int) -> socket.socket:
+    problem: Exception = OSError("no address to connect to")
+    for address in addresses:
+        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            async with asyncio.timeout(_PER_ADDRESS):
+                await asyncio.get_running_loop().sock_connect(sock, (address, port))
+            return sock
+        except (OSError, TimeoutError) as one:
+            sock.close()
+            problem = one
+        except BaseException:
+            sock.close()
+            raise
+    raise OSError(str(problem) or "timed out") from problem
+
+
+def proxy_address(text: str) -> tuple[str, int, str | None]:
+    """Host, port and credentials of `http://user:password@host:port`. Raises ConfigError."""
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
+            raise ValueError("not http://host:port")
+        credentials = None
+        if parts.username is not None:
+            credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return canonical_host(parts.hostname), parts.port or 80, credentials
+    except (InvalidHost, ValueError):
+        raise ConfigError("must be http://host:port", path="network.upstream_proxy") from None
+
+
+async def _through(proxy: str, destination: Destination) -> socket.socket:
+    host, port, credentials = proxy_address(proxy)
+    loop = asyncio.get_running_loop()
+    found = [host] if parse_address(host) else await in_thread(system_resolve, host, port)
+    sock = await _connect(found, port)
+    try:
+        request = f"CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n"
+        if credentials is not None:
+            from base64 import b64encode
+
+            request += f"Proxy-Authorization: Basic {b64encode(credentials.encode()).decode()}\r\n"
+        async with asyncio.timeout(_PER_ADDRESS):
+            await loop.sock_sendall(sock, request.encode() + b"\r\n")
+            status = await _head(sock)
+        if status.split(b" ", 2)[1:2] != [b"200"]:
+            raise OSError(f"the upstream proxy refused {destination}: {status.decode('latin-1')!a}")
+        return sock
+    except BaseException as problem:
+        sock.close()
+        if isinstance(problem, TimeoutError):
+            raise OSError("the upstream proxy did not answer") from None
+        raise
+
+
+async def _head(sock: socket.socket) -> bytes:
+    """The first line of the proxy's answer; reads the head to its end, and not a byte of what follows."""
+    loop = asyncio.get_running_loop()
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = await loop.sock_recv(sock, 1)
+        if not byte or len(head) > _PROXY_ANSWER:
+            raise OSError("the upstream proxy gave no answer to CONNECT")
+        head += byte
+    return head.partition(b"\r\n")[0]

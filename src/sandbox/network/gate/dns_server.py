@@ -1,0 +1,62 @@
+"""Serves DNS to tenants, over UDP and TCP, whatever address they believe their resolver has."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from sandbox.network.gate import dns
+from sandbox.network.gate.sniff import exactly
+
+if TYPE_CHECKING:
+    from sandbox.network.gate.dns import Lookup
+
+_STREAM = 10.0
+_IP_PKTINFO = 8
+
+
+def serve_datagrams(sock: socket.socket, lookup: Lookup) -> None:
+    """Answers what waits in a port-53 socket that has PKTINFO on; leaves the rest for the next turn."""
+    for _ in range(64):
+        try:
+            query, control, _, sender = sock.recvmsg(dns.MAX_MESSAGE + 1, 128)
+        except BlockingIOError:
+            return
+        except OSError:
+            continue  # the echo of an earlier answer that nobody waited for
+        response = dns.answer(query, lookup)
+        if response is not None:
+            try:
+                sock.sendmsg([response], _from_same(control), 0, sender)
+            except OSError:
+                pass
+
+
+def _from_same(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+    """Makes the answer come from the address the question went to, or its sender would not know it."""
+    answer = []
+    for level, kind, data in control:
+        if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO) and len(data) >= 12:
+            # in_pktinfo: interface, address to send from, address it was sent to
+            answer.append((level, kind, b"\0\0\0\0" + data[8:12] + b"\0\0\0\0"))
+        elif (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO) and len(data) >= 20:
+            answer.append((level, kind, data[:16] + b"\0\0\0\0"))
+    return answer
+
+
+async def serve_stream(client: socket.socket, lookup: Lookup) -> None:
+    """DNS over TCP: each message after its length. Ends at the first that makes no sense."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_STREAM):
+            while True:
+                size = int.from_bytes(await exactly(client, 2), "big")
+                if not 12 <= size <= dns.MAX_MESSAGE:
+                    return
+                response = dns.answer(await exactly(client, size), lookup)
+                if response is None:
+                    return
+                await loop.sock_sendall(client, len(response).to_bytes(2, "big") + response)
+    except TimeoutError:
+        pass

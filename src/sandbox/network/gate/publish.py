@@ -1,0 +1,62 @@
+"""Inside ports that can be reached from the host: `[address:]port:inside port`."""
+
+from __future__ import annotations
+
+import socket
+
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.network.gate.gate import Gate
+
+
+class Published:
+    """One entry of `network.publish`. Without an address it is the host's loopback, never every interface."""
+
+    __slots__ = ("text", "address", "port", "inside")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        rest, _, inside = text.rpartition(":")
+        address, _, port = rest.rpartition(":")
+        self.inside = _port(inside, text, least=1)
+        self.port = _port(port, text, least=0) if rest else self.inside
+        self.address = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
+
+    def listen(self) -> socket.socket:
+        """The host's listening socket. Raises ConfigError when the port cannot be had."""
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((self.address, self.port))
+            sock.listen(128)
+        except OSError as problem:
+            sock.close()
+            raise ConfigError(f"cannot listen on {self.text!r}: {problem}", path="network.publish") from problem
+        self.port = sock.getsockname()[1]
+        return sock
+
+
+def _port(text: str, entry: str, least: int) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) < 65536:
+        return int(text)
+    raise ConfigError(f"{entry!r}: write address:port:inside, as in '127.0.0.1:8080:80'", path="network.publish")
+
+
+async def serve_published(client: socket.socket, rule: Published, gate: Gate) -> None:
+    """Joins a connection from the host with the tenant's listening port; an unanswered one is reset."""
+    from sandbox.network.gate.relay import Relay, reset
+
+    gate.expects_relay()
+    try:
+        inside = await gate.dial_inside(rule.inside)
+    except OSError:
+        return reset(client)
+    with inside:
+        inside.setblocking(False)
+        relay = Relay(client, inside)
+        relay.tenants = relay.received
+        gate.carries(relay)
+        await relay.run()

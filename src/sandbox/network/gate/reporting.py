@@ -1,0 +1,124 @@
+"""What the gate tells: an event for whoever listens, an entry for the record; floods are counted, not listed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from sandbox.events import event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.network.gate.destination import Destination
+    from sandbox.policy.decision import Decision
+
+
+class Reporter:
+    """One sandbox's telling."""
+
+    def __init__(self, emit: Callable[[dict[str, object]], None], record: Callable[..., None]) -> None:
+        self._emit = emit
+        self._record = record
+        self._throttles = {True: Throttle(5000, 200), False: Throttle(1000, 50)}
+
+    def report(
+        self,
+        destination: Destination,
+        *,
+        method: str,
+        url: str,
+        decision: Decision,
+        status: int = 0,
+        sent: int = 0,
+        received: int = 0,
+        seconds: float = 0.0,
+        **more: object,
+    ) -> None:
+        """Event and record; see GateContext.report. Events of a flood of refusals are left out with its entries."""
+        if self.note(decision, destination, method) or decision:
+            self.tell(decision, method, url, status, sent, received, seconds, **more)
+
+    def note(self, decision: Decision, destination: Destination, method: str = "CONNECT") -> bool:
+        """An entry of the record. False when it is part of a flood and only counted."""
+        throttle = self._throttles[decision.allowed]
+        if not throttle.admits():
+            return False
+        metadata: dict[str, object] = {"host": destination.host, "port": destination.port, "method": method}
+        skipped = throttle.take_skipped()
+        if skipped:
+            metadata["attempts_not_listed"] = skipped
+        verdict = "allowed" if decision else "blocked"
+        self._record(
+            "policy_decision",
+            f"network {verdict}: {method} {destination}",
+            severity="info" if decision else "warn",
+            operation="network",
+            target=str(destination),
+            result=verdict,
+            policy=decision.rule,
+            reason=decision.reason,
+            metadata=metadata,
+        )
+        return True
+
+    def tell(
+        self,
+        decision: Decision,
+        method: str,
+        url: str,
+        status: int = 0,
+        sent: int = 0,
+        received: int = 0,
+        seconds: float = 0.0,
+        **more: object,
+    ) -> None:
+        """An event in seed 002's shape, with the rule and the reason."""
+        details: dict[str, object] = {
+            "method": method,
+            "url": url,
+            "status_code": status,
+            "request_bytes": sent,
+            "response_bytes": received,
+            "duration_ms": round(seconds * 1000),
+            "blocked": not decision,
+            "rule": decision.rule,
+            "reason": decision.reason,
+        }
+        self._emit(event("network", **details, **more))
+
+    def broke(self, problem: BaseException) -> None:
+        """A handler raised what it should not: a bug of ours, or a record that cannot be written."""
+        summary = f"a connection broke the gate's handler: {type(problem).__name__}: {str(problem)!a}"
+        try:
+            self._record("fetch_proxy_error", summary, severity="error")
+        except Exception as worse:  # noqa: BLE001 - the connection is refused already; the others must live
+            print(f"sandbox: {summary}; and it could not be recorded: {worse!r}", file=sys.stderr)
+
+
+class Throttle:
+    """Lets a burst through, then so many a second, and counts the rest: a tenant must not fill the disk."""
+
+    def __init__(self, burst: float, per_second: float) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._tokens = burst
+        self._at = time.monotonic()
+        self._skipped = 0
+
+    def admits(self) -> bool:
+        """Whether this one is written out."""
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_second)
+        self._at = now
+        if self._tokens < 1:
+            self._skipped += 1
+            return False
+        self._tokens -= 1
+        return True
+
+    def take_skipped(self) -> int:
+        """How many were not, since the last one that was."""
+        skipped, self._skipped = self._skipped, 0
+        return skipped

@@ -1,0 +1,44 @@
+"""Whether a connection is ssh: decided by what both ends say, before a byte of the tenant's goes out.
+
+Each side of ssh begins with one line, `SSH-2.0-…` (RFC 4253, 4.2). The server's is handed to the tenant, because some
+clients wait for it; the tenant's is only looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from sandbox.network.gate.relay import either_readable
+from sandbox.network.gate.sniff import peek
+
+_MARK = b"SSH-"
+_LONGEST = 255  # of a first line, with its end
+
+
+async def both_speak_ssh(client: socket.socket, upstream: socket.socket) -> bool:
+    """Whether both begin as ssh does. Nothing of the tenant's is taken or sent. Callers set the time limit."""
+    await either_readable(client, upstream)
+    try:
+        said = client.recv(len(_MARK), socket.MSG_PEEK)
+        if not said or not _MARK.startswith(said):
+            return False  # TLS or HTTP on ssh's port: no need to hear the server
+    except BlockingIOError:
+        pass  # it waits for the server
+    line = await _first_line(upstream)
+    if not line.startswith(_MARK):
+        return False
+    upstream.recv(len(line))
+    await asyncio.get_running_loop().sock_sendall(client, line)
+    return (await peek(client, len(_MARK))).startswith(_MARK)
+
+
+async def _first_line(sock: socket.socket) -> bytes:
+    """The first line that waits in `sock`, left unread; what there is when it has no end within reason."""
+    seen = b""
+    while True:
+        data = await peek(sock, len(seen) + 1)
+        line, end, _ = data.partition(b"\n")
+        if end or len(data) >= _LONGEST or len(data) <= len(seen):
+            return line + end if end and len(line) < _LONGEST else b""
+        seen = data

@@ -1,0 +1,236 @@
+"""What a sandbox with a network always has: one sleeping thread. The gate itself is imported when somebody knocks."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
+
+    from sandbox.config.model import Network
+    from sandbox.network.gate.destination import Interception
+    from sandbox.network.gate.publish import Published
+    from sandbox.network.tls.authority import Generation
+    from sandbox.network.tls.ca import Authority
+    from sandbox.policy.network import NetworkPolicy
+
+    class Furnished(Protocol):
+        """What `furnish` needs of a plan."""
+
+        environment: dict[str, str]
+        files: list[tuple[str, int, bytes]]
+        operations: list[dict[str, object]]
+        network: bool
+
+        def show(self, source: str, target: str, writable: bool) -> None: ...
+
+
+_OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
+
+HOOKS = ("on_request", "on_response", "on_tls_verify")
+
+
+class GateThread:
+    """Owns the listening sockets the guest handed over, and everything the gate needs to know.
+
+    `sockets` are named as in `guest/protocol.md`: `tcp4`, `tcp6`, `udp4`, `udp6`, `lo4:5432`, …; `proxy` is a listener
+    for explicit proxy requests, which must know `proxy_token` when there is one. `dial(address, port)` connects to a
+    tenant's port from inside. `resolve(host, port)` replaces the system's resolver. Raises ConfigError when `network`
+    cannot be used.
+    """
+
+    def __init__(
+        self,
+        sockets: dict[str, socket.socket],
+        network: Network,
+        *,
+        sandbox_id: str,
+        emit: Callable[[dict[str, object]], None],
+        record: Callable[..., None],
+        dial: Callable[[str, int], socket.socket],
+        hooks: object | None = None,
+        resolve: Callable[[str, int], Sequence[str]] | None = None,
+        placeholders: Mapping[str, str] | None = None,
+        proxy_token: str | None = None,
+    ) -> None:
+        self.sockets = sockets
+        self.sandbox_id = sandbox_id
+        self.emit = emit
+        self.record = record
+        self.dial = dial
+        self.hooks = hooks
+        self.resolve = resolve
+        self.placeholders = dict(placeholders or {})
+        self.proxy_token = proxy_token
+        self.network = network
+        self._policy: NetworkPolicy | None = None
+        self._interception: Interception | None = None
+        self._generation: Generation | None = None
+        self._authority: Authority | None = None
+        self.had_secrets = bool(network.secrets)  # for ever: a placeholder that was given out stays blocked
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.published: list[tuple[Published, socket.socket]] = []
+        if network.allowed_hosts or network.denied_hosts or self._may_intercept():
+            self._policy = _compiled(network)
+        self._publish(network.publish)
+        self._stop, self._stopper = socket.socketpair()
+
+    @property
+    def policy(self) -> NetworkPolicy:
+        """The configuration, compiled."""
+        if self._policy is None:
+            self._policy = _compiled(self.network)
+        return self._policy
+
+    def _publish(self, entries: Sequence[str]) -> None:
+        if entries:
+            from sandbox.network.gate.publish import Published
+
+            try:
+                for text in entries:
+                    rule = Published(text)
+                    self.published.append((rule, rule.listen()))
+            except BaseException:
+                for _, listener in self.published:
+                    listener.close()
+                raise
+
+    def furnish(self, plan: Furnished) -> None:
+        """Puts into a place that is yet to be built what its programs need to trust us: when we look into connections,
+        and when we refuse one in words."""
+        if not plan.network:
+            return
+        from sandbox.network.tls.authority import current
+
+        self._generation = current()
+        if self._may_intercept():
+            self.interception()  # secrets and scripts are read before a tenant exists, and their mistakes told at once
+        if self._generation is None:
+            return self._furnish_own(plan)
+        for source, target in self._generation.files():
+            plan.show(source, target, False)
+        for path, by in self._generation.covered:
+            plan.operations.append(
+                {"kind": "bind", "path": path.encode(), "from": by.encode(), "ro": True, "optional": True}
+            )
+        self._point_to(plan, self._generation.environment)
+
+    def _furnish_own(self, plan: Furnished) -> None:
+        """Where no authority can be kept (the home cannot be written), one in memory: it costs such a start some tenths
+        of a second, and a refused host is told of in words there too."""
+        from sandbox.network.tls.trust import trusted
+
+        trust = trusted(self.authority().pem)
+        plan.files += trust.files
+        plan.operations += trust.mounts()
+        self._point_to(plan, trust.environment)
+
+    def _point_to(self, plan: Furnished, environment: Mapping[str, str]) -> None:
+        if self._may_intercept():
+            plan.environment.update(environment)
+            return
+        # Most connections are passed: who has chosen certificates for those keeps them. And every java prints a line
+        # about its variable.
+        for name, value in environment.items():
+            if name != "JAVA_TOOL_OPTIONS":
+                plan.environment.setdefault(name, value)
+
+    def authority(self) -> Authority:
+        """The one that tenants trust; its key is read when it is first needed. Called under the lock, or in the gate's
+        thread."""
+        if self._authority is None:
+            from sandbox.network.tls.ca import Authority
+
+            self._authority = Authority.load(self._generation.directory) if self._generation else Authority()
+        return self._authority
+
+    def start(self) -> None:
+        """Begins to watch. Returns at once."""
+        self.sockets = {name: sock for name, sock in self.sockets.items() if name.startswith(_OURS)}
+        self._thread = threading.Thread(target=self._watch, name=f"gate-{self.sandbox_id}", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        for sock in (self._stop, *self.sockets.values(), *(listener for _, listener in self.published)):
+            poll.register(sock, select.POLLIN)
+        ready = poll.poll()
+        if any(fd == self._stop.fileno() for fd, _ in ready):
+            return
+        from sandbox.network.gate.gate import run
+
+        run(self, self._stop)
+
+    def update(self, network: Network) -> None:
+        """New connections see the new configuration at once. Raises ConfigError and changes nothing."""
+        if network.publish != self.network.publish:
+            raise ConfigError("cannot be changed while the sandbox runs", path="network.publish")
+        policy = _compiled(network)
+        with self._lock:
+            if self._interception is not None:
+                self._interception.update(network)
+            self.network, self._policy = network, policy
+            self.had_secrets = self.had_secrets or bool(network.secrets)
+
+    def _may_intercept(self) -> bool:
+        network = self.network
+        ruled = bool(network.http.allow or network.http.deny or self.had_secrets)
+        hooked = any(getattr(self.hooks, name, None) for name in HOOKS)  # an object may have hooks for files alone
+        return ruled or network.intercept or network.policy_script is not None or hooked
+
+    def wants_interception(self, host: str) -> bool:
+        """Whether a hook, script or secret is a reason to see what is said to `host`."""
+        return self._may_intercept() and self.interception().wants(host)
+
+    def interception(self) -> Interception:
+        """The interceptor, made on first use."""
+        with self._lock:
+            if self._interception is None:
+                from sandbox.network.http.intercept import Interception
+
+                self._interception = Interception(
+                    self.network, self.placeholders, self.hooks, log=self._said, authority=self.authority
+                )
+            return self._interception
+
+    def _said(self, line: str) -> None:
+        """What a policy script prints."""
+        from sandbox.events import event
+
+        self.emit(event("log", source="policy_script", message=line))
+
+    def ca_certificate(self) -> bytes | None:
+        """The authority that tenants are to trust, PEM, when interception can happen; else None, at no cost."""
+        return self.interception().ca_certificate() if self._may_intercept() else None
+
+    def close(self) -> None:
+        """Ends every connection and the thread, and gives the sockets back. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stopper.send(b"x")
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        if self._interception is not None:
+            self._interception.close()
+        for sock in (self._stop, self._stopper, *self.sockets.values(), *(one for _, one in self.published)):
+            sock.close()
+
+
+def _compiled(network: Network) -> NetworkPolicy:
+    """Compiles early, so that a mistake is an error at once and not a refusal later."""
+    from sandbox.policy.network import NetworkPolicy
+
+    if network.upstream_proxy is not None:
+        from sandbox.network.gate.dial import proxy_address
+
+        proxy_address(network.upstream_proxy)
+    return NetworkPolicy(network)

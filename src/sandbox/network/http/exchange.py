@@ -1,0 +1,283 @@
+"""One request on its way through the gate: judged, changed by hooks, given its secrets, sent, and its answer
+cleaned.
+
+The order is the point. The rules see what the tenant asked for; hooks and the script see placeholders, never
+values; when they changed where the request goes, the rules are asked again; secrets go in last, for the host
+the request really goes to. Whatever fails on the way refuses the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from sandbox.errors import Denied
+from sandbox.network.gate.destination import Destination
+from sandbox.network.http.denied_response import denied, printable, unreachable, unreadable
+from sandbox.network.http.http1_rules import readings, refuse_odd_target
+from sandbox.network.http.message import EMPTY, BadMessage, Body, Whole
+from sandbox.policy.decision import Decision
+from sandbox.policy.hosts import InvalidHost, canonical_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.network.gate.destination import GateContext
+    from sandbox.network.gate.stream import ByteStream
+    from sandbox.network.http.body_memory import Allowance
+    from sandbox.network.http.hooks import HookRunner
+    from sandbox.network.http.message import Inform, Pair, Request, Response
+    from sandbox.network.http.upstream import Upstreams
+    from sandbox.network.secrets.injection import Secrets
+
+ALLOWED = Decision(True, "network.allowed_hosts", "allowed")
+
+
+class Parts(Protocol):
+    """What of a sandbox every request is handled with, as it is now: `update_network` may replace it."""
+
+    secrets: Secrets
+    hooks: HookRunner
+    allowance: Allowance
+
+
+class Exchange:
+    """Handles the requests of one tenant connection. Calling it with a Request always gives a Response."""
+
+    def __init__(self, destination: Destination, context: GateContext, parts: Parts, upstreams: Upstreams) -> None:
+        self._destination = destination
+        self._context = context
+        self._parts = parts
+        self._upstreams = upstreams
+        self.asked = False  # whether the tenant ever asked for anything
+
+    @property
+    def _secrets(self) -> Secrets:
+        return self._parts.secrets
+
+    @property
+    def _hooks(self) -> HookRunner:
+        return self._parts.hooks
+
+    async def __call__(self, request: Request) -> Response:
+        self.asked = True
+        report = Report(self._context, self._destination, self._secrets, request)
+        try:
+            if request.problem is not None:
+                raise request.problem
+            return await self._handled(request, report)
+        except Denied as problem:
+            decision = Decision(False, problem.rule, self._secrets.scrub(problem.reason))
+            return report.ended(denied(report.what, decision), decision)
+        except BadMessage as problem:
+            reason = printable(str(problem))
+            return report.ended(unreadable(reason, problem.status), Decision(False, "ambiguous-request", reason))
+        except OSError as problem:  # upstream failed or took too long, or the tenant left within its request
+            reason = self._secrets.scrub(str(problem) or "it took too long")
+            return report.ended(unreachable(request.host, reason), Decision(True, "upstream", reason))
+        except asyncio.CancelledError:
+            report.left()
+            raise
+        except Exception as problem:  # noqa: BLE001 - a mistake of ours refuses too, and is on the record
+            decision = Decision(False, "gate", f"the gate failed: {type(problem).__name__}")
+            return report.ended(denied(report.what, decision), decision)
+
+    async def _handled(self, request: Request, report: Report) -> Response:
+        self._judge(request)
+        request.allowance = self._parts.allowance
+        if request.stream is not EMPTY:
+            report.body = request.stream = Counted(request.stream)
+        request = await self._hooked(request)
+        asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
+        await self._fitted(request, report.body)
+        try:
+            response = await self._upstreams.send(request)
+        except BaseException:
+            request.stream.close()  # it may still be reading ahead
+            raise
+        if response.switched is not None:
+            return self._upgraded(request, response, report)
+        response.allowance = request.allowance
+        try:
+            self._secrets.clean(response, request)
+            if self._hooks.on_responses:
+                response = await self._hooks.response(response, asked)
+        except BaseException:
+            response.stream.close()  # upstream is still sending it
+            raise
+        return report.following(response)
+
+    async def _hooked(self, request: Request) -> Request:
+        """`request` as the hooks want it, judged anew when they sent it elsewhere."""
+        if self._hooks.on_requests:
+            before = (request.method, request.scheme, request.host, request.port, request.target)
+            request = await self._hooks.request(request)
+            if (request.method, request.scheme, request.host, request.port, request.target) != before:
+                self._rejudge(request)
+        return request
+
+    async def _fitted(self, request: Request, body: Body) -> None:
+        """Makes `request` ready to be sent."""
+        if self._hooks.reads_answers:
+            request.headers.set("Accept-Encoding", "identity")
+        await self._secrets.put_in(request)
+        if self._secrets and request.inform is not None:
+            request.inform = _cleaning(request.inform, self._secrets)
+        if request.stream is not body:
+            request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
+        if "Upgrade" in request.headers:
+            # Compressed frames could not be looked into.
+            request.headers.remove("Sec-WebSocket-Extensions")
+
+    def _judge(self, request: Request) -> None:
+        """The rules on single requests. Whom the connection is for, the gate has judged already."""
+        for method, target in readings(request.method, request.target, request.headers.pairs):
+            decision = self._context.policy.request_denial(method, request.host, request.port, target)
+            if decision is not None:
+                raise Denied(decision.rule, decision.reason)
+
+    def _rejudge(self, request: Request) -> None:
+        """A hook sent the request elsewhere: everything that was true of the old place is asked about the new
+        one. (Its addresses are, when it is dialled.)"""
+        try:
+            request.host = canonical_host(request.host)
+        except InvalidHost as problem:
+            raise Denied("hook", f"a hook changed the host to something that is none: {problem}") from None
+        try:
+            refuse_odd_target(request.target)
+            refuse_odd_target(request.method)
+        except BadMessage as problem:
+            raise Denied("hook", f"a hook changed the request to what is no HTTP request: {problem}") from None
+        if not request.target.startswith("/"):
+            raise Denied("hook", "a hook changed the request to what is no HTTP request")
+        decision = self._context.judge(Destination(request.host, request.port, "hook"))
+        if not decision:
+            raise Denied(decision.rule, decision.reason)
+        self._judge(request)
+
+    def _upgraded(self, request: Request, response: Response, report: Report) -> Response:
+        from sandbox.network.http.websocket import FrameRelay, refuse_other_upgrade
+
+        assert response.switched is not None
+        upstream, ahead = response.switched
+        refuse_other_upgrade(request, response)
+        self._secrets.clean(response, request)
+        guard = self._secrets.message_guard(request)
+
+        async def upgraded(tenant: ByteStream, read_ahead: bytes) -> None:
+            relay = FrameRelay(tenant, upstream, guard)
+            try:
+                await relay.run(read_ahead, ahead)
+            finally:
+                report.switched(relay.sent, relay.received, relay.problem)
+
+        response.upgraded = upgraded
+        return response
+
+
+def _cleaning(inform: Inform, secrets: Secrets) -> Inform:
+    """Informational answers, too, may give a value back."""
+
+    async def cleaned_inform(status: int, pairs: list[Pair]) -> None:
+        await inform(status, secrets.cleaned(pairs))
+
+    return cleaned_inform
+
+
+class Report:
+    """What is told about one exchange, once: when its answer has gone through, or failed to."""
+
+    def __init__(self, context: GateContext, destination: Destination, secrets: Secrets, request: Request) -> None:
+        self._context, self._destination = context, destination
+        self._began = time.monotonic()
+        # As the tenant sent it: with placeholders. Scrubbed even so, for a value it may have got in another
+        # way.
+        self._method, self._url = request.method, secrets.scrub(request.url)
+        self._scrub = secrets.scrub
+        self.body: Body = EMPTY
+        self._done = False
+
+    @property
+    def what(self) -> str:
+        """The request in words."""
+        return f"{self._method} {self._url}"
+
+    def ended(self, response: Response, decision: Decision) -> Response:
+        """It ends here: with our own answer."""
+        self._tell(decision, response.status, len(response.stream.data) if isinstance(response.stream, Whole) else 0)
+        return response
+
+    def left(self) -> None:
+        """The tenant went away before there was an answer."""
+        self._tell(Decision(True, "tenant", "the tenant left"), 0, 0)
+
+    def following(self, response: Response) -> Response:
+        """It ends when the body of `response` does."""
+        body = response.stream
+        if isinstance(body, Whole) or body is EMPTY:
+            self._tell(ALLOWED, response.status, len(body.data) if isinstance(body, Whole) else 0)
+        else:
+            response.stream = Counted(body, lambda size, problem: self._answered(response.status, size, problem))
+        return response
+
+    def switched(self, sent: int, received: int, problem: Exception | None) -> None:
+        """A WebSocket ended."""
+        refused = Decision(False, problem.rule, problem.reason) if isinstance(problem, Denied) else ALLOWED
+        self._tell(refused, 101, received, sent)
+
+    def _answered(self, status: int, size: int, problem: Exception | None) -> None:
+        if isinstance(problem, Denied):
+            self._tell(Decision(False, problem.rule, problem.reason), status, size)
+        elif problem is not None:
+            self._tell(Decision(True, "upstream", self._scrub(f"cut short: {problem}")), status, size)
+        else:
+            self._tell(ALLOWED, status, size)
+
+    def _tell(self, decision: Decision, status: int, received: int, sent: int | None = None) -> None:
+        if self._done:
+            return
+        self._done = True
+        if sent is None:
+            sent = self.body.size if isinstance(self.body, Counted) else 0
+        self._context.report(
+            self._destination,
+            method=self._method,
+            url=self._url,
+            decision=decision,
+            status=status,
+            sent=sent,
+            received=received,
+            seconds=time.monotonic() - self._began,
+        )
+
+
+class Counted(Body):
+    """A body whose size is told when it ends, whichever way."""
+
+    def __init__(self, source: Body, ended: Callable[[int, Exception | None], None] | None = None) -> None:
+        self._source = source
+        self._ended = ended
+        self.size = 0
+        self.length = source.length
+
+    async def read(self) -> bytes:
+        try:
+            piece = await self._source.read()
+        except BaseException as problem:
+            self._tell(problem if isinstance(problem, Exception) else ConnectionAbortedError("the tenant left"))
+            raise
+        self.size += len(piece)
+        if not piece:
+            self.trailers = self._source.trailers
+            self._tell(None)
+        return piece
+
+    def close(self) -> None:
+        self._tell(ConnectionAbortedError("the tenant left"))
+        self._source.close()
+
+    def _tell(self, problem: Exception | None) -> None:
+        if self._ended is not None:
+            self._ended(self.size, problem)
+            self._ended = None

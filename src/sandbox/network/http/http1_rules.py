@@ -1,0 +1,169 @@
+"""What makes an HTTP/1.1 message readable in two ways, and is therefore refused.
+
+h11 is liberal where a proxy must not be: a message that two programs could understand differently is how
+requests are smuggled past one of them. `ambiguous_head` looks at the bytes before h11 does, the others at the
+fields after. Pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import TYPE_CHECKING
+
+from sandbox.network.http.message import BadMessage
+from sandbox.policy.hosts import InvalidHost, canonical_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from sandbox.network.http.message import Pair
+
+MAX_LINE = 64 * 1024
+MAX_HEAD = 2 * MAX_LINE  # a request line of the longest kind, and as much of fields
+
+_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"transfer-encoding"))
+_REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
+# A line feed without its carriage return, the reverse, NUL, a folded line, or a space before the colon.
+_AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00|\r\n[ \t]|\r\n[^:\r\n]*[ \t]:")
+
+
+def refuse_no_request(data: bytes) -> None:
+    """Raises BadMessage when `data`, perhaps cut short, does not begin a request: garbage need not be waited
+    for."""
+    if len(data) > MAX_HEAD:
+        raise BadMessage("the request's head is larger than 128 KiB", 431)
+    if b"\n" in data and not _REQUEST_LINE.match(data):
+        raise BadMessage("the request line is malformed")
+
+
+def refuse_ambiguous_head(head: bytes) -> None:
+    """Raises BadMessage for a request head whose lines could be told apart in two ways, or which leaves the
+    length of the body or the host open."""
+    line = _REQUEST_LINE.match(head)
+    if not line:
+        raise BadMessage("the request line is malformed")
+    if len(head) > MAX_HEAD:
+        raise BadMessage("the request's head is larger than 128 KiB", 431)
+    if len(line.group()) > MAX_LINE + 2:
+        raise BadMessage("the request line is longer than 64 KiB", 414)
+    if _AMBIGUOUS.search(head):
+        raise BadMessage("a bare line end, a folded line or a NUL in the head")
+    # Counted here because h11 makes one of two equal lengths; others take the first, or the last.
+    fields = head.lower()
+    if b"\r\ntransfer_encoding:" in fields or b"\r\ncontent_length:" in fields:
+        raise BadMessage("a length in a field that some servers read and others do not")
+    if fields.count(b"\r\nhost:") > 1:
+        raise BadMessage("more than one Host")
+    codings = fields.count(b"\r\ntransfer-encoding:")
+    if fields.count(b"\r\ncontent-length:") + codings > 1:
+        raise BadMessage("more than one of Content-Length and Transfer-Encoding")
+    if codings and line.group().endswith(b"1.0\r\n"):
+        raise BadMessage("Transfer-Encoding in HTTP/1.0")
+
+
+def refuse_odd_target(target: str) -> None:
+    """Raises BadMessage for a target that no client sends and that servers read in several ways. Rules are asked about
+    exactly what is sent on, so nothing in it may be a sign that some reader stops at."""
+    if any(not "!" <= one <= "~" for one in target):
+        raise BadMessage("a control character or a space in the request's target")
+    if "#" in target:
+        raise BadMessage("a '#' in the request's target")
+    if "\\" in target.partition("?")[0]:
+        raise BadMessage("a backslash in the request's path")
+
+
+# Fields that say how a message is framed, whom it is for, who sends it or what its content is: all of that was decided
+# when its head was read, and a trailer that says so again is read by some and not by others (RFC 9110, 6.5.1).
+_NOT_IN_TRAILERS = frozenset(
+    (
+        *(b"age", b"allow", b"authorization", b"cache-control", b"connection", b"cookie", b"date", b"expect"),
+        *(b"expires", b"forwarded", b"from", b"host", b"keep-alive", b"location", b"max-forwards", b"origin"),
+        *(b"pragma", b"range", b"referer", b"retry-after", b"server", b"set-cookie", b"te", b"trailer"),
+        *(b"transfer-encoding", b"upgrade", b"user-agent", b"vary", b"via", b"warning", b"www-authenticate"),
+    )
+)
+_NOT_IN_TRAILERS_FROM = (
+    *(b":", b"accept", b"access-control-", b"authentication-", b"content-", b"if-", b"proxy-", b"sec-"),
+    *(b"x-forwarded-", b"x-http-method", b"x-method-", b"x-original-", b"x-real-", b"x-rewrite-"),
+)
+
+
+def safe_trailers(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
+    """The trailers that may be passed on; the others are left out."""
+    return tuple(
+        pair
+        for pair in pairs
+        if (low := _dashed(pair[0])) not in _NOT_IN_TRAILERS and not low.startswith(_NOT_IN_TRAILERS_FROM)
+    )
+
+
+def _dashed(name: bytes) -> bytes:
+    """A field's name as the most lenient servers read it: those after CGI's fashion (WSGI, PHP) take `_` for `-`."""
+    return name.lower().replace(b"_", b"-")
+
+
+def refuse_other_host(host: bytes, expected: str, port: int) -> None:
+    """Raises BadMessage unless `host` (a Host field or :authority) names the host this connection is for."""
+    text = host.decode("latin-1")
+    name, colon, number = text.rpartition(":")
+    if not colon or "]" in number:
+        name, number = text, ""
+    try:
+        if name != expected and canonical_host(name.removeprefix("[").removesuffix("]")) != expected:
+            raise BadMessage(f"the request is for {text[:260]!r}, the connection for {expected!r}", 421)
+    except InvalidHost as problem:
+        raise BadMessage(f"Host: {problem}") from None
+    # Without a number nobody is misled: rules and secrets go by the connection's own port.
+    if number and number != str(port):
+        raise BadMessage(f"the request is for port {number[:8]!r}, the connection for {port}", 421)
+
+
+def origin_form(method: str, target: str, host: bytes | None, scheme: str) -> tuple[str, bytes | None]:
+    """A request's target as a path, and the host it names; raises BadMessage when that is not the one Host
+    names."""
+    refuse_odd_target(target)
+    if target.startswith("/") or (target == "*" and method == "OPTIONS"):
+        return target, host
+    if method == "CONNECT":
+        raise BadMessage("a tunnel inside a connection that is looked into", 405)
+    named, mark, rest = target.partition("://")
+    at = min((rest.find(sign) for sign in "/?" if sign in rest), default=len(rest))
+    authority, path = rest[:at], rest[at:]
+    if not mark or named.lower() != scheme or "@" in authority or "#" in target:
+        raise BadMessage("the request's target is neither a path nor an address of this host")
+    if host is not None and host.lower() != authority.lower().encode():
+        raise BadMessage("the request's target names another host than Host")
+    return (path if path.startswith("/") else f"/{path}"), authority.encode()
+
+
+def end_to_end(pairs: list[Pair]) -> list[Pair]:
+    """The fields that are meant for the other end, not for this connection."""
+    named: set[bytes] = set()
+    for name, value in pairs:
+        if name.lower() == b"connection":
+            named.update(token.strip().lower() for token in value.split(b","))
+    return [pair for pair in pairs if (low := pair[0].lower()) not in _HOP_BY_HOP and low not in named]
+
+
+# Fields that many servers take for the request's method or path, after everyone else has looked at those.
+_METHODS = frozenset((b"x-http-method-override", b"x-http-method", b"x-method-override"))
+_TARGETS = frozenset((b"x-original-url", b"x-rewrite-url"))
+
+
+def readings(method: str, target: str, pairs: Iterable[Pair]) -> Iterator[tuple[str, str]]:
+    """The method and target of a request in every way that a server may read them."""
+    methods, targets = [method], [target]
+    for name, value in pairs:
+        if (low := _dashed(name)) in _METHODS:
+            methods.append(value.decode("latin-1").strip())
+        elif low in _TARGETS:
+            targets.append(value.decode("latin-1").strip())
+    return product(methods, targets)
+
+
+def asks_for_websocket(pairs: Iterable[Pair]) -> bool:
+    """Whether a request asks for a WebSocket. Every other upgrade is left out on the way, and so never
+    happens."""
+    fields = {name.lower(): value.lower() for name, value in pairs}
+    return fields.get(b"upgrade") == b"websocket" and b"upgrade" in fields.get(b"connection", b"")

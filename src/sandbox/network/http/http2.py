@@ -1,0 +1,206 @@
+"""What both ends of HTTP/2 share: bodies under flow control, and the writing of frames. By h2.
+
+h2 keeps the protocol's state and both flow-control windows; we keep the waiting. A received byte is
+acknowledged when it has been passed on, so a slow reader on one side slows the sender on the other, and
+nothing piles up here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
+from h2.connection import ConnectionInputs, ConnectionState
+from h2.errors import ErrorCodes
+
+from sandbox.network.http.http1_rules import safe_trailers
+from sandbox.network.http.message import Body
+
+if TYPE_CHECKING:
+    from sandbox.network.gate.stream import ByteStream
+    from sandbox.network.http.message import Pair
+
+WINDOW = 256 * 1024  # per stream
+CONNECTION_WINDOW = 1024 * 1024
+MAX_STREAMS = 100
+MAX_HEADERS = 64 * 1024
+# How much of what we sent is remembered to say it shorter. The other side may allow 4 GiB: all of it would be kept, and
+# searched for every field that is sent.
+MAX_TABLE = 4096
+
+_CONNECTION_FIELDS = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"host")
+)
+
+
+def http2_fields(pairs: list[Pair]) -> list[Pair]:
+    """Header fields as HTTP/2 wants them: names in lower case, nothing about the connection."""
+    return [(low, value) for name, value in pairs if (low := name.lower()) not in _CONNECTION_FIELDS]
+
+
+class Http2Body(Body):
+    """The content of one stream, as it comes. Acknowledging what is read is what lets the sender go on."""
+
+    def __init__(self, side: Http2Side, stream_id: int, length: int | None) -> None:
+        self._side, self._stream_id = side, stream_id
+        self.length = length
+        self._data = bytearray()  # one run of bytes: its size is bounded by the window, whatever the frames were
+        self._owed = 0  # what it counts for in flow control, padding included
+        self._ended = False
+        self._problem: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def read(self) -> bytes:
+        while True:
+            data, owed = bytes(self._data), self.unread()
+            if owed:
+                await self._side.acknowledge(self._stream_id, owed)
+            if data:
+                return data
+            if self._owed:
+                continue  # more came while that was told; frames may be all padding
+            if self._problem is not None:
+                raise self._problem
+            if self._ended:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def feed(self, data: bytes, size: int) -> None:
+        """More came; `size` is what it counts for in flow control."""
+        self._data += data
+        self._owed += size
+        if size:
+            self._wake()  # an empty frame is no news
+
+    def end(self, trailers: tuple[Pair, ...] = (), problem: Exception | None = None) -> None:
+        """No more will come: it is whole, or `problem` says why not."""
+        self.trailers = safe_trailers(trailers) or self.trailers
+        self._ended, self._problem = True, self._problem or problem
+        self._wake()
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of it has come."""
+        return self._ended
+
+    def unread(self) -> int:
+        """Forgets what nobody will read, and says how much that was for flow control."""
+        size, self._owed = self._owed, 0
+        self._data.clear()
+        return size
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Http2Side:
+    """One end of one connection."""
+
+    def __init__(self, stream: ByteStream, *, client: bool) -> None:
+        self._stream = stream
+        config = h2.config.H2Configuration(client_side=client, header_encoding=None)
+        self._h2 = h2.connection.H2Connection(config)
+        self._h2.local_settings = h2.settings.Settings(
+            client=client,
+            initial_values={
+                h2.settings.SettingCodes.ENABLE_PUSH: 0,
+                h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
+                h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: WINDOW,
+                h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADERS,
+            },
+        )
+        # h2 ends every stream at a GOAWAY; RFC 9113 lets those go on that the sender has seen.
+        machine = self._h2.state_machine
+        goodbye = (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY)
+        machine._transitions = {**machine._transitions, goodbye: (None, ConnectionState.CLIENT_OPEN)}
+        self._room: list[asyncio.Future[None]] = []
+        self._gone: Exception | None = None
+
+    async def start(self) -> None:
+        """Says hello."""
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(CONNECTION_WINDOW - 65535)
+        await self.flush()
+
+    def receive(self, data: bytes) -> list[h2.events.Event]:
+        """What `data` says. Raises ProtocolError, also for a frame too large: h2 would first wait for all of
+        it."""
+        events = self._h2.receive_data(data)
+        if self._h2.encoder.header_table_size > MAX_TABLE:
+            self._h2.encoder.header_table_size = MAX_TABLE
+        waiting = self._h2.incoming_buffer._data
+        if len(waiting) >= 3 and int.from_bytes(waiting[:3], "big") > self._h2.max_inbound_frame_size:
+            self._h2.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
+            raise h2.exceptions.FrameTooLargeError("a frame larger than was agreed")
+        return events
+
+    async def flush(self) -> None:
+        """Sends what h2 has to say; waits while the other side is slow."""
+        data = self._h2.data_to_send()
+        if data:
+            await self._stream.write(data)
+
+    async def acknowledge(self, stream_id: int, size: int) -> None:
+        """`size` bytes were passed on: the sender may send as many more."""
+        if size and self._gone is None:
+            try:
+                self._h2.acknowledge_received_data(size, stream_id)
+            except h2.exceptions.ProtocolError:
+                return  # the connection is over
+            await self.flush()
+
+    async def send_body(self, stream_id: int, body: Body) -> None:
+        """Sends `body` and ends the stream, at the pace the other side allows."""
+        while piece := await body.read():
+            view = memoryview(piece)
+            while view:
+                room = await self._wait_for_room(stream_id)
+                self._h2.send_data(stream_id, bytes(view[:room]))
+                view = view[room:]
+                await self.flush()
+        if body.trailers:
+            self._h2.send_headers(stream_id, http2_fields(list(body.trailers)), end_stream=True)
+        else:
+            self._h2.end_stream(stream_id)
+        await self.flush()
+
+    async def _wait_for_room(self, stream_id: int) -> int:
+        while True:
+            if self._gone is not None:
+                raise self._gone
+            room = min(self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
+            if room > 0:
+                return room
+            await self._wait_for_change()
+
+    async def _wait_for_change(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room.append(waiter)
+        await waiter
+
+    def wake(self) -> None:
+        """Windows, settings or streams changed: whoever waits looks again."""
+        waiting, self._room = self._room, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    async def reset(self, stream_id: int, code: ErrorCodes) -> None:
+        """Ends one stream before its time; the others go on."""
+        try:
+            self._h2.reset_stream(stream_id, code)
+            await self.flush()
+        except (h2.exceptions.ProtocolError, OSError):
+            pass  # it is over already
+
+
+def declared_length(pairs: list[Pair]) -> int | None:
+    """What content-length says (h2 has checked that it is a number, and will check that it is true)."""
+    return next((int(value) for name, value in pairs if name == b"content-length"), None)

@@ -1,0 +1,227 @@
+"""The upstream end of HTTP/2: many exchanges over one connection."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import h2.events
+import h2.exceptions
+from h2.errors import ErrorCodes
+
+from sandbox.errors import Denied
+from sandbox.network.http.http1_upstream import UpstreamError
+from sandbox.network.http.http2 import Http2Body, Http2Side, declared_length, http2_fields
+from sandbox.network.http.message import EMPTY, BadMessage, Headers, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.network.gate.stream import ByteStream
+    from sandbox.network.http.message import Body, Pair, Request
+
+
+class Http2Upstream(Http2Side):
+    """One connection; exchanges side by side."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        super().__init__(stream, client=True)
+        self._streams: dict[int, _Answer] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._endings: set[asyncio.Task[None]] = set()
+        self._leaving = False
+        self.used = False
+        self.when_left: Callable[[], None] | None = None  # called when upstream has ended the connection
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request can be sent."""
+        return self._gone is None and not self._leaving and not self._stream.ended
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing will ever be sent on it again."""
+        return not self.usable and not self._streams
+
+    def reserve(self) -> None:
+        """It takes any number."""
+
+    def close(self) -> None:
+        """Ends the connection and every exchange on it."""
+        if self._reader is not None:
+            self._reader.cancel()
+        self._fail(ConnectionResetError("the connection is closed"))
+        self._stream.close()
+
+    async def send(self, request: Request) -> Response:
+        """Sends `request` and returns when the head of the answer is there. Raises UpstreamError; Denied when
+        the body turned out to hold what must not leave."""
+        try:
+            if self._reader is None:
+                self._reader = asyncio.ensure_future(self._read())
+                await self.start()
+            stream_id = await self._begin(request)
+        except (OSError, h2.exceptions.ProtocolError) as problem:
+            raise UpstreamError(f"upstream went away: {problem}", nothing_came=True) from None
+        answer = self._streams[stream_id]
+        try:
+            if request.stream is not EMPTY:
+                answer.pump = asyncio.ensure_future(self._pump(stream_id, request.stream))
+            return await answer.head
+        except BaseException:
+            self._forget(stream_id)
+            await self.reset(stream_id, ErrorCodes.CANCEL)
+            raise
+        finally:
+            self.used = True
+
+    async def _begin(self, request: Request) -> int:
+        while self._h2.open_outbound_streams >= self._h2.remote_settings.max_concurrent_streams:
+            if self._gone is not None:
+                raise self._gone
+            await self._wait_for_change()
+        pairs: list[Pair] = [
+            (b":method", request.method.encode("latin-1")),
+            (b":scheme", request.scheme.encode()),
+            (b":authority", request.authority.encode("ascii")),
+            (b":path", request.target.encode("latin-1")),
+            *http2_fields(request.headers.pairs),
+        ]
+        stream_id = self._h2.get_next_available_stream_id()
+        self._h2.send_headers(stream_id, pairs, end_stream=request.stream is EMPTY)
+        self._streams[stream_id] = _Answer(self, stream_id, request)
+        await self.flush()
+        return stream_id
+
+    async def _pump(self, stream_id: int, body: Body) -> None:
+        try:
+            await self.send_body(stream_id, body)
+        except (Denied, BadMessage, OSError, h2.exceptions.ProtocolError) as problem:
+            answer = self._streams.get(stream_id)
+            if answer is not None:
+                answer.fail(problem)
+            await self.reset(stream_id, ErrorCodes.CANCEL)
+
+    async def _read(self) -> None:
+        problem: Exception = UpstreamError("upstream closed the connection")
+        try:
+            while data := await self._stream.read():
+                for event in self.receive(data):
+                    await self._handle_event(event)
+                await self.flush()
+        except (OSError, h2.exceptions.ProtocolError) as failure:
+            problem = UpstreamError(f"upstream's connection broke: {failure}")
+        finally:  # whatever it was, nobody waits for an answer that nobody reads
+            self._fail(problem)
+            self._stream.close()  # after TLS's own goodbye it is for us to do, and then nobody else tells
+        if self.when_left is not None:
+            self.when_left()
+
+    async def _handle_event(self, event: h2.events.Event) -> None:
+        if isinstance(event, h2.events.ConnectionTerminated):
+            self._leave(event)
+        elif isinstance(event, h2.events.WindowUpdated | h2.events.RemoteSettingsChanged):
+            self.wake()
+        answer = self._streams.get(getattr(event, "stream_id", None) or 0)
+        if answer is None:
+            if isinstance(event, h2.events.DataReceived) and event.flow_controlled_length:
+                self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        elif isinstance(event, h2.events.InformationalResponseReceived):
+            await answer.inform(list(event.headers))
+        elif isinstance(event, h2.events.ResponseReceived):
+            answer.begin(list(event.headers), ended=event.stream_ended is not None)
+        elif isinstance(event, h2.events.DataReceived):
+            answer.body.feed(event.data, event.flow_controlled_length)
+        elif isinstance(event, h2.events.TrailersReceived):
+            answer.body.end(tuple(event.headers))
+        elif isinstance(event, h2.events.StreamEnded):
+            answer.body.end()
+            if answer.pump is not None and not answer.pump.done():  # answered early: it wants no more
+                await self.reset(event.stream_id, ErrorCodes.NO_ERROR)
+            self._forget(event.stream_id)
+        elif isinstance(event, h2.events.StreamReset):
+            if event.error_code != ErrorCodes.NO_ERROR or not answer.body.ended:
+                answer.fail(UpstreamError(f"upstream reset the stream (error {int(event.error_code or 0)})"))
+            self._forget(event.stream_id)
+
+    def _leave(self, event: h2.events.ConnectionTerminated) -> None:
+        """Upstream takes no new streams; those it has seen go on."""
+        self._leaving = True
+        for stream_id, answer in list(self._streams.items()):
+            if stream_id > (event.last_stream_id or 0) or event.error_code != ErrorCodes.NO_ERROR:
+                unseen = stream_id > (event.last_stream_id or 0)
+                answer.fail(UpstreamError("upstream is closing", nothing_came=unseen))
+                self._forget(stream_id)
+
+    def _forget(self, stream_id: int) -> None:
+        answer = self._streams.pop(stream_id, None)
+        if answer is not None and answer.pump is not None and not answer.pump.done():
+            answer.pump.cancel()
+        self.wake()
+
+    def abandon(self, stream_id: int, body: Http2Body) -> None:
+        """Nobody reads the rest of an answer."""
+        self._forget(stream_id)
+        if self._gone is None:
+            task = asyncio.ensure_future(self._abandon(stream_id, body.unread()))
+            self._endings.add(task)  # the loop itself holds tasks only weakly
+            task.add_done_callback(self._endings.discard)
+
+    async def _abandon(self, stream_id: int, unread: int) -> None:
+        await self.reset(stream_id, ErrorCodes.CANCEL)
+        await self.acknowledge(stream_id, unread)
+
+    def _fail(self, problem: Exception) -> None:
+        self._gone = self._gone or problem
+        for answer in list(self._streams.values()):
+            answer.fail(problem)
+            if answer.pump is not None:
+                answer.pump.cancel()
+        self._streams.clear()
+        self.wake()
+
+
+class _Answer:
+    """What is known of one exchange's answer."""
+
+    def __init__(self, side: Http2Upstream, stream_id: int, request: Request) -> None:
+        self._request = request
+        self.head: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self.body = _AnswerBody(side, stream_id, None)
+        self.pump: asyncio.Task[None] | None = None
+
+    async def inform(self, pairs: list[Pair]) -> None:
+        """An informational answer (100, 103)."""
+        status = _status(pairs, 100, 199)
+        if self._request.inform is not None:
+            await self._request.inform(status, [pair for pair in pairs if not pair[0].startswith(b":")])
+
+    def begin(self, pairs: list[Pair], *, ended: bool) -> None:
+        """The head is here."""
+        status = _status(pairs, 200, 999)
+        self.body.length = declared_length(pairs)
+        headers = Headers(pair for pair in pairs if not pair[0].startswith(b":"))
+        if not self.head.done():
+            self.head.set_result(Response(status, headers, EMPTY if ended else self.body))
+
+    def fail(self, problem: Exception) -> None:
+        """It will not come, or not whole."""
+        self.body.end(problem=problem)
+        if not self.head.done():
+            self.head.set_exception(problem)
+            self.head.exception()  # whoever waits gets it; when nobody does, that is no news
+
+
+def _status(pairs: list[Pair], least: int, most: int) -> int:
+    """What :status says: h2 has checked that it is there, not that it is a number. Raises UpstreamError."""
+    text = next(value for name, value in pairs if name == b":status")
+    # 101 is HTTP/1.1's alone (RFC 9113, 8.6).
+    if len(text) != 3 or not text.isdigit() or not least <= int(text) <= most or text == b"101":
+        raise UpstreamError("its answer has no status that can be read")
+    return int(text)
+
+
+class _AnswerBody(Http2Body):
+    def close(self) -> None:
+        if not self._ended and isinstance(self._side, Http2Upstream):
+            self._side.abandon(self._stream_id, self)

@@ -1,0 +1,125 @@
+"""One connection that is looked into, from the tenant's first byte to the end.
+
+Apart from `intercept.py`, which a sandbox needs when it starts: what is imported here is needed when somebody connects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING
+
+from sandbox.errors import Denied
+from sandbox.network.gate.stream import Stream
+from sandbox.network.http.exchange import Exchange
+from sandbox.network.http.http1_tenant import Http1Tenant
+from sandbox.network.http.http2_tenant import Http2Tenant
+from sandbox.network.http.upstream import HTTP1, HTTP2, Trust, Upstreams
+from sandbox.network.tls.connection import TlsStream, read_hello
+from sandbox.policy.hosts import InvalidHost, canonical_host
+
+if TYPE_CHECKING:
+    import socket
+
+    from sandbox.network.gate.destination import Destination, GateContext
+    from sandbox.network.gate.stream import ByteStream
+    from sandbox.network.http.intercept import Interception
+
+HANDSHAKE_TIMEOUT = 30.0
+LEAVE = 5.0
+UNTRUSTED = "; perhaps it does not trust the sandbox's authority"
+PREFACE = b"PRI * HTTP/2.0\r\n"
+
+
+class Inspection:
+    """Serves connections with what `parts` says at the time."""
+
+    def __init__(self, parts: Interception, ca_certificates: list[str]) -> None:
+        self._parts = parts
+        self._trust = Trust(ca_certificates)
+        self._trust.warm()
+
+    async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
+        """Ends TLS here. Upstream is asked first, so that the tenant is offered what upstream speaks."""
+        stream = await Stream.of(client)
+        upstreams = Upstreams(context, self._trust, self._parts.hooks)
+        try:
+            hello = read_hello(peeked)
+            _refuse_other_name(hello.server_name, destination)
+            offer = tuple(one for one in hello.protocols if one in (HTTP1, HTTP2)) or (HTTP1,)
+            protocol = await upstreams.agree(destination, offer)
+            tls = TlsStream(stream, self._parts.authority.context(destination.host, protocol), server_side=True)
+            await _handshake(tls)
+            _end_with(stream, upstreams)
+            await self._serve(tls, protocol, "https", destination, context, upstreams)
+        except ssl.SSLError as problem:
+            raise Denied("tls", f"the TLS handshake failed ({problem.reason or problem})" + UNTRUSTED) from None
+        finally:
+            upstreams.close()
+            stream.close()
+
+    async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
+        """The same for plain HTTP, on any port; HTTP/2 when the tenant begins with its preface."""
+        stream = await Stream.of(client)
+        upstreams = Upstreams(context, self._trust, self._parts.hooks)
+        try:
+            protocol = HTTP2 if peeked.startswith(PREFACE) else HTTP1
+            upstreams.plain(protocol)
+            _end_with(stream, upstreams)
+            await self._serve(stream, protocol, "http", destination, context, upstreams)
+        finally:
+            upstreams.close()
+            stream.close()
+
+    async def _serve(
+        self,
+        stream: ByteStream,
+        protocol: str,
+        scheme: str,
+        destination: Destination,
+        context: GateContext,
+        upstreams: Upstreams,
+    ) -> None:
+        handle = Exchange(destination, context, self._parts, upstreams)
+        speak = Http2Tenant if protocol == HTTP2 else Http1Tenant
+        try:
+            tenant = speak(stream, scheme, destination.host, destination.port, handle)
+            upstreams.when_gone = tenant.upstream_gone
+            await tenant.serve()
+        except TimeoutError:
+            pass  # the tenant took too long; what it asked for has been reported
+        except ConnectionError:
+            # It left. When it never asked for anything, that is news; what it asked for has been reported.
+            if scheme == "https" and not handle.asked:
+                raise Denied("tls", "the tenant ended the connection after the TLS handshake" + UNTRUSTED) from None
+        finally:
+            stream.close()
+
+
+async def _handshake(tls: TlsStream) -> None:
+    try:
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+            await tls.handshake()
+    except ConnectionError:  # which may have swallowed the alert that said why
+        raise Denied("tls", "the tenant ended the connection in the TLS handshake" + UNTRUSTED) from None
+
+
+def _end_with(tenant: Stream, upstreams: Upstreams) -> None:
+    """A tenant that has left must not keep upstream working on what it asked for. It may only have ended its own
+    direction (a pipe into a raw client does), so an answer that is on its way gets a moment."""
+    loop = asyncio.get_running_loop()
+    tenant.when_ended = lambda: loop.call_later(LEAVE, upstreams.close)
+
+
+def _refuse_other_name(server_name: str | None, destination: Destination) -> None:
+    if server_name is None:
+        return
+    try:
+        same = canonical_host(server_name) == destination.host
+    except InvalidHost:
+        same = False
+    if not same:
+        raise Denied(
+            "server-name",
+            f"the TLS handshake names {server_name[:260]!r}, the connection is for {destination.host!r}",
+        )

@@ -1,0 +1,113 @@
+"""What looking into a sandbox's connections needs: decided when it starts, kept in memory, gone with it.
+
+One `Interception` per sandbox: its authority, its secrets, its hooks. Light to import, because a sandbox with a secret
+needs its authority before anything connects; the connections themselves are in `inspection.py`, what happens to a
+request in `exchange.py`, and what the gate expects of all this in `destination.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandbox.network.http.body_memory import Allowance
+from sandbox.network.http.hooks import HookRunner
+from sandbox.network.secrets.injection import Secrets
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping
+
+    from sandbox.config.model import Network
+    from sandbox.network.gate.destination import Destination, GateContext
+    from sandbox.network.http.inspection import Inspection
+    from sandbox.network.http.script import Script
+    from sandbox.network.tls.ca import Authority
+    from sandbox.policy.decision import Decision
+
+
+class Interception:
+    """See the module. Raises ConfigError when a secret has no value or the policy script cannot be loaded."""
+
+    def __init__(
+        self,
+        network: Network,
+        placeholders: Mapping[str, str],
+        hooks: object | None = None,
+        *,
+        log: Callable[[str], None] | None = None,
+        authority: Callable[[], Authority] | None = None,
+    ) -> None:
+        self._given_hooks = hooks
+        self._log = log or (lambda line: None)
+        self._network = network
+        self._authority: Authority | None = None
+        self._trusted_authority = authority
+        self._inspection: Inspection | None = None
+        self.secrets = Secrets(network.secrets, placeholders)
+        self.hooks = HookRunner(hooks, _script(network, self._log))
+        self.allowance = Allowance()
+
+    def update(self, network: Network) -> None:
+        """New requests see `network`. Changes nothing when it raises ConfigError."""
+        old = self._network
+        scripted = (network.policy_script, network.policy_secrets) != (old.policy_script, old.policy_secrets)
+        hooks = HookRunner(self._given_hooks, _script(network, self._log)) if scripted else self.hooks
+        self.secrets.update(network.secrets)
+        self.hooks = hooks  # what runs in the old ones ends there
+        if network.ca_certificates != old.ca_certificates:
+            self._inspection = None
+        self._network = network
+
+    def wants(self, host: str) -> bool:
+        """Whether connections to `host` must be looked into. A secret anywhere is a reason everywhere: a
+        placeholder on its way to the wrong host can only be stopped where it can be seen."""
+        return bool(self.secrets) or bool(self.hooks)
+
+    def host_allowed(self, host: str) -> Decision | None:
+        """What the policy script's `is_host_allowed` says; None when there is no such function."""
+        return self.hooks.host_allowed(host)
+
+    def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
+        """Raises Denied when a request head that the gate itself reads (CONNECT) holds a placeholder."""
+        self.secrets.refuse_in(head, destination.host, destination.port)
+
+    @property
+    def authority(self) -> Authority:
+        """The one that tenants trust; without such, one of its own. Made when first asked for."""
+        if self._authority is None and self._trusted_authority is not None:
+            self._authority = self._trusted_authority()
+        elif self._authority is None:
+            from sandbox.network.tls.ca import Authority
+
+            self._authority = Authority()
+        return self._authority
+
+    def ca_certificate(self) -> bytes:
+        """Its certificate, PEM."""
+        return self.authority.pem
+
+    async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
+        """See `destination.Interception`."""
+        await self._look().tls(client, peeked, destination, context)
+
+    async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
+        """See `destination.Interception`."""
+        await self._look().http(client, peeked, destination, context)
+
+    def _look(self) -> Inspection:
+        if self._inspection is None:
+            from sandbox.network.http.inspection import Inspection
+
+            self._inspection = Inspection(self, self._network.ca_certificates)
+        return self._inspection
+
+    def close(self) -> None:
+        """Nothing of it outlives the gate's loop: connections end with that, and no hook's thread is waited for."""
+
+
+def _script(network: Network, log: Callable[[str], None]) -> Script | None:
+    if network.policy_script is None:
+        return None
+    from sandbox.network.http.script import Script
+
+    return Script(network.policy_script, network.policy_secrets, log)

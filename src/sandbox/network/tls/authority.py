@@ -1,0 +1,156 @@
+"""The user's certificate authority for sandboxes, and what makes tenants trust it: made once, shown by mounts.
+
+A refused https host can only be told of in words by whoever the client trusts, so every sandbox trusts the gate from
+its start. Making an authority and a bundle takes tenths of a second; so they are kept, for all sandboxes of a user:
+
+    ~/.sandbox/authority/for-<system> -> <generation>  what new sandboxes use where the system's certificates are these
+    ~/.sandbox/authority/<generation>/key.pem         mode 600, never shown inside
+                                      sandbox-ca.pem, sandbox-ca-bundle.pem, sandbox-cacerts
+                                      stamp           the system's certificates this was made from
+                                      trusted         what covers what, and the variables
+
+A generation never changes. When the system's certificates did, or it grows old, the next sandbox makes another; those
+that run keep theirs. A home that several machines or containers share has one for each kind of them. Only sandboxes
+trust this authority, and their traffic ends at the gate: its key opens nothing else. Light to import: a start that
+finds everything in order does a few `stat`s.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.config.home import authority_directory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.network.tls.trust import Trusted
+
+FILES = ("sandbox-ca.pem", "sandbox-ca-bundle.pem", "sandbox-cacerts")
+SOURCES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/certs/java/cacerts",
+    "/etc/pki/java/cacerts",
+    "/etc/pki/ca-trust/extracted/java/cacerts",
+    "/usr/lib/jvm",
+)
+_YEAR = 365 * 86400
+_RENEWED = 180 * 86400  # a certificate is valid for a year; no sandbox should outlive its own
+_VERSION = "1"
+
+
+class Generation:
+    """One authority with its files, as it was when the sandbox began."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.covered: list[tuple[str, str]] = []  # a file of the system, and the name inside of what covers it
+        self.environment: dict[str, str] = {}
+        with open(f"{directory}/trusted", encoding="utf-8", errors="surrogateescape") as file:
+            for line in file:
+                kind, name, value = line.rstrip("\n").split("\t")
+                if kind == "cover":
+                    self.covered.append((name, value))
+                else:
+                    self.environment[name] = value
+
+    def files(self) -> list[tuple[str, str]]:
+        """What is shown inside: the host's file and its name there."""
+        return [(f"{self.directory}/{name}", f"/etc/{name}") for name in FILES]
+
+
+def current() -> Generation | None:
+    """The generation for a sandbox that begins now, made when there is none. None where none can be kept."""
+    where, stamp = authority_directory(), _stamp()
+    try:
+        directory = os.path.join(where, os.readlink(f"{where}/{_link(stamp)}"))
+        with open(f"{directory}/stamp", encoding="utf-8", errors="surrogateescape") as file:
+            if file.read() == stamp and _young(directory):
+                return Generation(directory)
+    except (OSError, ValueError):
+        pass
+    try:
+        return Generation(_made(where, stamp))
+    except OSError:
+        return None
+
+
+def _link(stamp: str) -> str:
+    """The name of the link for systems like this one. Two that share it by chance take turns, no more."""
+    return f"for-{int.from_bytes(stamp.encode('utf-8', 'surrogateescape'), 'big') % (2**61 - 1):x}"
+
+
+def _stamp() -> str:
+    """The state of the system's certificates."""
+    lines = [_VERSION]
+    for path in SOURCES:
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        lines.append(f"{path} {found.st_ino} {found.st_size} {found.st_mtime_ns}")
+    return "\n".join(lines) + "\n"
+
+
+def _young(directory: str) -> bool:
+    import time
+
+    return time.time() - os.stat(f"{directory}/key.pem").st_mtime < _RENEWED
+
+
+def _made(where: str, stamp: str) -> str:
+    """A new generation, complete before anybody is led to it. Several may be made at once: each is whole, the last one
+    stays."""
+    from sandbox.network.tls.ca import Authority
+    from sandbox.network.tls.trust import trusted
+
+    os.makedirs(where, mode=0o700, exist_ok=True)
+    name = os.urandom(8).hex()
+    directory = os.path.join(where, name)
+    os.mkdir(directory, 0o700)
+    authority = Authority()
+    trust = trusted(authority.pem)
+    _write(f"{directory}/key.pem", authority.key_pem(), 0o600)
+    for path, _, content in trust.files:
+        _write(f"{directory}/{os.path.basename(path)}", content, 0o644)
+    _write(f"{directory}/trusted", _listed(trust), 0o600)
+    _write(f"{directory}/stamp", stamp.encode("utf-8", "surrogateescape"), 0o600)
+    os.symlink(name, f"{where}/.{name}")
+    os.rename(f"{where}/.{name}", f"{where}/{_link(stamp)}")
+    _forget_old(where)
+    return directory
+
+
+def _listed(trust: Trusted) -> bytes:
+    lines = [f"cover\t{path}\t{by}" for path, by in trust.covered]
+    lines += [f"set\t{name}\t{value}" for name, value in trust.environment.items()]
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
+
+
+def _write(path: str, content: bytes, mode: int) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())  # a machine that goes down must not leave half a generation that looks whole
+
+
+def _forget_old(where: str) -> None:
+    """What is about certificates that are no longer valid: nobody can be using them."""
+    import shutil
+    import time
+
+    for name in os.listdir(where):
+        path = os.path.join(where, name)
+        try:
+            if time.time() - os.lstat(path).st_mtime <= _YEAR:
+                continue
+            if os.path.islink(path):
+                os.unlink(path)
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # another start was first

@@ -1,0 +1,155 @@
+"""How sandboxes and their entries come to an end: kill, remove, prune."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.errors import SandboxError
+from sandbox.registry.process import identity
+from sandbox.registry.registration import STOPPED
+from sandbox.registry.registry import Entry, entries, mark
+
+
+def kill(entry: Entry, *, patience: float = 5.0) -> None:
+    """Ends a running sandbox and returns when it is gone. Raises SandboxError when it is not running.
+
+    The owner is asked first, because it may be a program that does more than own this sandbox. One that does not
+    answer within `patience` seconds gets SIGTERM, and SIGKILL after as many again.
+    """
+    import signal
+
+    if entry.pid is None:
+        raise SandboxError(f"{entry.id} is not running (it is {entry.status})")
+    try:
+        owner = os.pidfd_open(entry.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if not _is_same(entry) or _asked_to_close(entry, patience):
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            signal.pidfd_send_signal(owner, number)
+            if _gone(owner, patience):
+                break
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(owner)
+    mark(entry.path, STOPPED)
+
+
+def remove(entry: Entry) -> None:
+    """Deletes an ended sandbox's entry, and the changes it kept. Raises SandboxError while it is running."""
+    if entry.running:
+        raise SandboxError(f"{entry.id} is running; `sandbox kill {entry.id}` first")
+    take_away(entry.path)
+
+
+def prune(home: str, *, changes_too: bool = False) -> tuple[list[str], list[str]]:
+    """Deletes every ended entry, and the beginnings of ones whose owner died over them.
+
+    Returns the ids removed, and those kept because their overlay holds changes that nobody has applied or dropped
+    (`changes_too` removes those as well). Safe beside starts and other prunes.
+    """
+    removed, kept = [], []
+    for entry in entries(home):
+        if entry.running:
+            continue
+        if _holds_changes(entry.path) and not changes_too:
+            kept.append(entry.id)
+        elif take_away(entry.path):
+            removed.append(entry.id)
+    _clear_half_made(home)
+    return removed, kept
+
+
+def trim(home: str, keep: int) -> None:
+    """Deletes the oldest stopped entries beyond `keep`. Crashed ones stay until somebody has seen them."""
+    stopped = [entry for entry in entries(home) if entry.status == STOPPED and not _holds_changes(entry.path)]
+    for entry in stopped[keep:]:
+        take_away(entry.path)
+
+
+def _is_same(entry: Entry) -> bool:
+    """Whether the pid, now pinned by a pidfd, is the owner and not a later process of that number."""
+    with open(f"{entry.path}/pid", encoding="ascii") as file:
+        return entry.pid is not None and identity(entry.pid) == file.read().partition("\n")[2].strip()
+
+
+def _asked_to_close(entry: Entry, patience: float) -> bool:
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(patience)
+        try:
+            directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                line.connect(f"/proc/self/fd/{directory}/socket")
+            finally:
+                os.close(directory)
+            line.sendall(b'{"jsonrpc": "2.0", "method": "close", "params": {"grace": 0}, "id": 1}\n')
+            received = b""
+            while b'"id":1' not in received:  # events may come before the answer
+                more = line.recv(65536)
+                if not more:
+                    return False
+                received = received[-16:] + more
+            return True
+        except OSError:
+            return False
+
+
+def _gone(owner: int, patience: float) -> bool:
+    import select
+
+    poll = select.poll()
+    poll.register(owner, select.POLLIN)
+    return bool(poll.poll(patience * 1000))
+
+
+def _holds_changes(path: str) -> bool:
+    try:
+        return bool(os.listdir(f"{path}/overlay/upper"))
+    except OSError:
+        return False
+
+
+def take_away(path: str) -> bool:
+    """Removes a directory of the registry by one rename, then at leisure. False when somebody else was faster."""
+    parent, name = os.path.split(path)
+    hidden = f"{parent}/.gone.{name.lstrip('.')}.{os.getpid()}"
+    try:
+        os.rename(path, hidden)
+    except FileNotFoundError:
+        return False
+    _delete(hidden)
+    return True
+
+
+def _clear_half_made(home: str) -> None:
+    """Entries whose owner died while furnishing them, and removals that were themselves interrupted."""
+    try:
+        names = os.listdir(f"{home}/vms")
+    except FileNotFoundError:
+        return
+    for name in names:
+        pid = name.rpartition(".")[2]
+        if name.startswith(".") and pid.isdigit() and identity(int(pid)) is None:
+            _delete(f"{home}/vms/{name}")
+
+
+def _delete(path: str) -> None:
+    from sandbox.config.rmtree import remove_tree
+
+    try:
+        remove_tree(path)
+    except FileNotFoundError:
+        pass  # another prune deletes the same directory
+    except (OSError, RecursionError):
+        # A tenant's layer may hold directories without permissions, or a million deep. coreutils handles both, and
+        # neither program follows a symbolic link on the way.
+        import subprocess
+
+        system = {"PATH": "/usr/bin:/bin"}  # not ours: a project's directory may come first there
+        subprocess.run(["chmod", "-R", "u+rwx", "--", path], env=system, stderr=subprocess.DEVNULL, check=False)
+        subprocess.run(["rm", "-rf", "--", path], env=system, check=False)

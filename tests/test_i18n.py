@@ -1,0 +1,105 @@
+"""Three languages: nothing is left untranslated, and nothing is lost on the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ConfigError, Denied
+from sandbox.i18n import Messages, catalogue, read_po, spoken
+from tests.messages import messages
+
+TRANSLATED = ("zh-TW", "zh-CN")
+
+
+@pytest.mark.parametrize("language", TRANSLATED)
+def test_every_message_has_a_translation(language: str) -> None:
+    known = catalogue(language)
+    missing = {message: place for message, place in messages().items() if not known.get(message)}
+    assert missing == {}, "add these to src/sandbox/locale/*.po"
+
+
+@pytest.mark.parametrize("language", TRANSLATED)
+def test_every_translation_has_the_values_of_its_message(language: str) -> None:
+    for message, translated in catalogue(language).items():
+        for sign in (r"\{\w+\}", r"%\(\w+\)[sr]|%[sr]"):
+            assert sorted(set(re.findall(sign, message))) == sorted(set(re.findall(sign, translated))), message
+
+
+def test_the_two_chinese_catalogues_differ_in_more_than_their_name() -> None:
+    taiwan, mainland = catalogue("zh-TW"), catalogue("zh-CN")
+    assert set(taiwan) == set(mainland)
+    assert sum(taiwan[message] != mainland[message] for message in taiwan) > len(taiwan) / 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "language"),
+    [
+        ({}, "en"),
+        ({"LANG": "C.UTF-8"}, "en"),
+        ({"LANG": "en_GB.UTF-8"}, "en"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+        ({"LANG": "zh_TW.UTF-8"}, "zh-TW"),
+        ({"LANG": "zh_HK.UTF-8"}, "zh-TW"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh-CN"),
+        ({"LANG": "zh_SG"}, "zh-CN"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "en_US.UTF-8"}, "en"),
+        ({"LANG": "en_US.UTF-8", "LANGUAGE": "zh_TW:en"}, "zh-TW"),
+    ],
+)
+def test_the_environment_chooses_as_gettext_does(environment: dict[str, str], language: str) -> None:
+    assert spoken(environment) == language
+
+
+def test_an_error_is_said_in_the_persons_language_with_its_place() -> None:
+    words = Messages()
+    words.use("zh-TW")
+    problem = ConfigError("must be true or false, not 'x'", path="enabled", file="config.yaml", line=3)
+    assert words.said(problem) == "config.yaml:3: enabled: 必須是 true 或 false，而不是 'x'"
+    assert words.said(Denied("rule", "Matches blocked pattern: .env")) == "符合被阻擋的樣式：.env (rule: rule)"
+    assert words.said("something nobody translated") == "something nobody translated"
+    words.use("en")
+    assert words.said(problem) == str(problem)
+
+
+def test_continued_strings_and_escapes_are_read() -> None:
+    assert read_po('msgid ""\nmsgstr ""\n"X: y\\n"\n\nmsgid "a"\n"b\\n"\nmsgstr "c"\n"d\\"e"\n') == {"ab\n": 'cd"e'}
+
+
+def sandbox(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    cleaned = {name: value for name, value in os.environ.items() if not name.startswith(("LANG", "LC_"))}
+    given = {**cleaned, "PYTHONIOENCODING": "utf-8", **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "sandbox", *words], cwd=cwd, env=given, capture_output=True, text=True, check=False
+    )
+
+
+def test_help_and_errors_follow_the_language(tmp_path: Path) -> None:
+    assert "執行您不信任的程式碼" in sandbox("--help", cwd=tmp_path, LANG="zh_TW.UTF-8").stdout
+    assert "运行您不信任的代码" in sandbox("--help", cwd=tmp_path, LANG="zh_CN.UTF-8").stdout
+    assert "usage: sandbox COMMAND" in sandbox("--help", cwd=tmp_path, LANG="fr_FR.UTF-8").stdout
+    wrong = sandbox("config", "set", "mode", "strong", cwd=tmp_path, LANG="zh_TW.UTF-8")
+    assert "sandbox: mode: 必須是 off, light, standard, max 其中之一" in wrong.stderr
+    helped = sandbox("log", "--help", cwd=tmp_path, LANG="zh_TW.UTF-8").stdout
+    assert "選項" in helped
+    assert "只顯示被拒絕的" in helped
+    assert "無法識別的引數" in sandbox("log", "--nonsense", cwd=tmp_path, LANG="zh_TW.UTF-8").stderr
+
+
+def test_the_config_chooses_the_language_too(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text("ui:\n  language: zh-CN\n")
+    shown = sandbox("why", "--path", ".env", cwd=tmp_path, LANG="C.UTF-8", SANDBOX_HOME=str(home)).stdout
+    assert ".env: 阻挡" in shown
+
+
+def test_english_loads_nothing(tmp_path: Path) -> None:
+    code = "import sys; from sandbox.i18n import _; _('x'); print('json' in sys.modules, 'gettext' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env={"LANG": "C"}, capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"
