@@ -34,6 +34,7 @@ class Process:
         self.line = line
         self.name = name
         self.explain: Callable[[CommandError], CommandError] | None = None  # and on why it never ran
+        self.runs: Callable[[int], None] | None = None  # called with its pid when it has started
         self.judge: Callable[[ExecResult], None] | None = None  # the sandbox's last word on the result
         self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; it is to be continued
         self.pid: int | None = None
@@ -60,6 +61,8 @@ class Process:
             if fds:
                 self.terminal = fds.pop()
             frames.close_all(fds)
+            if self.runs is not None:
+                self.runs(self.pid)
         elif kind == "exit":
             frames.close_all(fds)
             self.result = _result(message)

@@ -37,7 +37,7 @@ def stream(call: Call, sandbox: Sandbox, asked: Exec) -> dict[str, Any]:
 
 def pipe(call: Call, sandbox: Sandbox, asked: ExecPipe) -> dict[str, Any]:
     """`exec_pipe`: as `exec_stream`, with a first answer that it runs, and its stdin from `input`."""
-    process = _running(sandbox.spawn(asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout))
+    process = _running(sandbox._spawn(asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout))
     # The feeder owns stdin from here on: a command that does not read must not hold up its own output.
     stdin, process.stdin = process.stdin, None
     Thread(target=call.inputs.feed, args=(stdin,), daemon=True).start()
@@ -47,7 +47,7 @@ def pipe(call: Call, sandbox: Sandbox, asked: ExecPipe) -> dict[str, Any]:
 
 def _begun(sandbox: Sandbox, asked: Exec) -> Process:
     return _running(
-        sandbox.begin(asked.command, asked.working_dir, env=asked.env, stdin=asked.stdin, timeout=asked.timeout)
+        sandbox._begin(asked.command, asked.working_dir, env=asked.env, input=asked.stdin, timeout=asked.timeout)
     )
 
 
@@ -66,7 +66,7 @@ def terminal(call: Call, sandbox: Sandbox, asked: ExecTty, terminals: Terminals)
     size = (asked.rows, asked.cols)
 
     def start() -> Process:
-        return sandbox.spawn(asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout, pty=size)
+        return sandbox._spawn(asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout, pty=size)
 
     shown, joined = terminals.join(asked.keep, start)
     if joined:

@@ -112,7 +112,7 @@ def _read_file(session: Session, call: Call, asked: m.ReadFile) -> Answer:
             )
         with session.budget.hold(length):
             if descriptor is None:
-                content = b"".join(sandbox.read_pieces(asked.path, asked.offset, length))
+                content = b"".join(sandbox._read_at(asked.path, asked.offset, length))
             else:
                 content = _read(descriptor, asked.offset, length)
             call.turn.over()  # whoever takes long to hear the answer holds up nobody
@@ -134,7 +134,7 @@ def _write_file(session: Session, call: Call, asked: m.WriteFile) -> Answer:
     view, at = memoryview(asked.content), asked.offset
     with _opened(sandbox, asked.path, flags, asked.mode) as descriptor:
         if descriptor is None:
-            sandbox.write_pieces(asked.path, at, view, asked.mode)
+            sandbox._write_at(asked.path, at, view, asked.mode)
             return {}
         while view:
             written = os.pwrite(descriptor, view, at)
@@ -146,7 +146,7 @@ def _write_file(session: Session, call: Call, asked: m.WriteFile) -> Answer:
 def _opened(sandbox: Sandbox, path: str, flags: int, mode: int = 0o644) -> Iterator[int | None]:
     """A descriptor of the file; None where only tenants can open it (a directory that a provider serves)."""
     try:
-        descriptor = sandbox.open_file(path, flags, mode)
+        descriptor = sandbox._open_file(path, flags, mode)
     except OSError as problem:
         if problem.errno != errno.EXDEV:
             raise
@@ -159,7 +159,7 @@ def _opened(sandbox: Sandbox, path: str, flags: int, mode: int = 0o644) -> Itera
 
 
 def _list_files(session: Session, call: Call, asked: m.OnePath) -> Answer:
-    files = session.place.sandbox().list_files(asked.path)
+    files = [dict(one) for one in session.place.sandbox().list_files(asked.path)]
     for file in files:
         exact = os.fsencode(file["name"])
         if exact.decode("utf-8", "replace") != file["name"]:  # JSON can only show something like it
@@ -168,7 +168,7 @@ def _list_files(session: Session, call: Call, asked: m.OnePath) -> Answer:
 
 
 def _stat(session: Session, call: Call, asked: m.OnePath) -> Answer:
-    return session.place.sandbox().stat(asked.path)
+    return dict(session.place.sandbox().stat(asked.path))
 
 
 def _mkdir(session: Session, call: Call, asked: m.OnePath) -> Answer:
