@@ -261,7 +261,7 @@ class Conformance:
         with self.make(project) as sandbox:
             unsubscribe = sandbox.on_event(seen.append)
             sandbox.exec(["sh", "-c", "exit 2"])
-        assert [one["type"] for one in seen] == ["exec", "lifecycle"]
+        assert [one["type"] for one in seen] == ["exec_start", "exec", "lifecycle"]
         assert seen[0]["exec"]["exit_code"] == 2  # type: ignore[index]
         unsubscribe()
 
