@@ -10,6 +10,7 @@ import errno
 import os
 import select
 import time
+from threading import Lock
 
 from sandbox.errors import CommandError, GuestError, SandboxClosed
 from sandbox.guest import frames
@@ -43,6 +44,7 @@ class Process(ProcessView):
         self.given: memoryview | None = None  # the whole input, if it is known; else the caller writes it
         self._ready: list[int] = []  # descriptors that have something for us
         self._ended: set[int] = set()  # outputs whose end has been read
+        self._closing = Lock()
 
     # -- what the guest says
 
@@ -187,29 +189,37 @@ class Process(ProcessView):
 
     def write(self, data: bytes) -> None:
         """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
-        target = self.terminal if self.terminal is not None else self.stdin
-        if target is None:
-            raise ValueError("this command has no input")
-        left = memoryview(data)
-        while left:
-            left = left[os.write(target, left) :]
+        with self._closing:
+            target = self.terminal if self.terminal is not None else self.stdin
+            if target is None:
+                raise BrokenPipeError(errno.EPIPE, "this command reads no input, or no more")
+            target = os.dup(target)  # whoever closes the command meanwhile may free the number for another file
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(target, left) :]
+        finally:
+            os.close(target)
 
     def close_stdin(self) -> None:
         """Ends the command's input; on a terminal by typing Ctrl-D."""
         if self.terminal is not None:
             self.write(b"\x04")
-        elif self.stdin is not None:
-            stdin, self.stdin = self.stdin, None
-            os.close(stdin)
+            return
+        with self._closing:
+            if self.stdin is not None:
+                os.close(self.stdin)
+                self.stdin = None
 
     def close(self) -> None:
         """Gives back every descriptor; the guest kills what still runs when the line closes."""
         self.line.close()
-        for name in ("stdin", "stdout", "stderr", "terminal"):
-            fd = getattr(self, name)
-            if fd is not None:
-                setattr(self, name, None)
-                os.close(fd)
+        with self._closing:
+            for name in ("stdin", "stdout", "stderr", "terminal"):
+                fd = getattr(self, name)
+                if fd is not None:
+                    setattr(self, name, None)
+                    os.close(fd)
 
 
 def whole(message: dict[str, object], key: str) -> int:
