@@ -91,7 +91,7 @@ class Commands:
         """Starts a command whose whole input is known: `stdin`, or nothing. Its `chunks()` feed it and yield output."""
         nothing = self.null if stdin is None else None
         process = self.spawn(command, working_dir, env=env, timeout=timeout, stdin=nothing)
-        process.given = stdin.encode() if isinstance(stdin, str) else stdin or b""
+        process._give(stdin.encode() if isinstance(stdin, str) else stdin or b"")
         return process
 
     def spawn(
@@ -126,8 +126,9 @@ class Commands:
             process.wait_started()
         else:
             process = self._with_pipes(request, argv[0], (stdin, stdout, stderr))
-        process.judge = lambda result: self._judge(argv, result)
-        process.explain = lambda problem: self._explain(argv[0], problem)
+        process._follow(
+            judge=lambda result: self._judge(argv, result), explain=lambda problem: self._explain(argv[0], problem)
+        )
         return process
 
     def _with_pipes(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import select
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING
 
@@ -79,11 +78,11 @@ class Terminal:
 
     def _read(self) -> None:
         try:
-            for piece in _output(self.process):
+            for piece in self.process.chunks():
                 with self._changed:
-                    self._remember(piece)
+                    self._remember(piece.data)
                     for watcher in self._watchers:
-                        watcher.append(piece)
+                        watcher.append(piece.data)
                     self._changed.notify_all()
                     while any(sum(map(len, watcher)) > _WAITING for watcher in self._watchers):
                         self._changed.wait()
@@ -123,26 +122,3 @@ class Terminals:
                 return kept, True
             self._kept[name] = Terminal(start())
             return self._kept[name], False
-
-
-def _output(process: Process) -> Iterator[bytes]:
-    """Everything the terminal shows until the command has ended; what it left in the background is not waited for."""
-    terminal = process.terminal
-    assert terminal is not None
-    poll = select.poll()
-    poll.register(terminal, select.POLLIN)
-    poll.register(process.line.fileno(), select.POLLIN)
-    while process.result is None:
-        for descriptor, _ in poll.poll():
-            if descriptor != terminal:
-                process.hear()
-            elif data := process.read():
-                yield data
-            else:
-                poll.unregister(terminal)
-    os.set_blocking(terminal, False)
-    try:
-        while data := process.read():
-            yield data
-    except BlockingIOError:
-        return
