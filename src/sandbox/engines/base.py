@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Capabilities:
     """What an engine offers beyond running commands. What is asked for and not offered is an error."""
 
-    __slots__ = ("walls", "namespace", "fuse", "overlay", "tripwires", "gate", "limits")
+    __slots__ = ("walls", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors")
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Capabilities:
         tripwires: bool = False,
         gate: str = "none",
         limits: bool = False,
+        descriptors: bool = True,
     ) -> None:
         self.walls = walls  # tenants see only what the plan shows
         self.namespace = namespace  # `Running.pid` has a mount namespace on this machine: paths can be covered later
@@ -46,6 +47,7 @@ class Capabilities:
         self.tripwires = tripwires  # covers report who touches them
         self.gate = gate  # how connections reach the gate: "sockets", "proxy" (a port on the loopback) or "none"
         self.limits = limits  # memory, processes and the rest are held
+        self.descriptors = descriptors  # what is opened inside can be used here, and the other way round
 
 
 class Finding:
