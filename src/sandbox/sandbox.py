@@ -21,7 +21,7 @@ from sandbox.files import Files
 from sandbox.guards.host_guard import HostGuard
 from sandbox.guards.tripwire import Reports, arm
 from sandbox.layout.etc import ignore
-from sandbox.layout.layout import layout, without_walls
+from sandbox.layout.layout import layout, on_host
 from sandbox.layout.paths import project_root, writable_trees
 from sandbox.network.gate_thread import GateThread
 from sandbox.policy.environment import EnvFilter
@@ -102,12 +102,13 @@ class Sandbox(Commands, Files):
         self.engine, self._can = engine.name, engine.can
         started = engine.start()  # the launcher works while everything else is decided
         try:
-            self._arrange()
+            self._arrange(started.directory)
         except BaseException:
             started.abandon()
             raise
         self._running = started.build(self._plan)
         self._endings.append(self._running.close)
+        self._plan.environment.update(self._running.environment)
         self._tell_notices()
         if self._can.namespace and self._running.pid is not None and self._layout.search is not None:
             self._guard.check(self._running.pid, self._layout.views, self._layout.search, self._running.missed)
@@ -116,24 +117,25 @@ class Sandbox(Commands, Files):
         self._endings.append(Listener(self._register().beside("socket"), self).close)
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
 
-    def _arrange(self) -> None:
-        """Decides what is built, and makes what must be there before: everything before the walls stand."""
+    def _arrange(self, directory: str | None) -> None:
+        """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
         filesystem, can = self.config.filesystem, self._can
         self._endings.append(self._guard.finish)
         reserved: list[str] = []
-        if can.walls and not (filesystem.read_only or filesystem.overlay):
+        if can.own_root and not (filesystem.read_only or filesystem.overlay):
             reserved = self._guard.reserve(project_root(filesystem))
         self._mounts = self._own_directories() if has_mounts(self.config) else None
-        if can.walls:
+        if can.own_root:
             shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
             trees = writable_trees(filesystem, shown)
             repositories = self._guard.trust(trees) if trees else None
             self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding)
             ignore(self._layout.plan, reserved)
         else:
-            self._layout = without_walls(self.config, self.id, os.environ)
+            self._layout = on_host(self.config, self.id, os.environ, directory)
         self._plan = self._layout.plan
         self._plan.pids = default_pids(self.config)
+        self._plan.proxy_token = os.urandom(16).hex() if can.gate == "proxy" else None
         self._register()
         if self._mounts is not None:
             self._mounts.furnish(self._plan, self._layer())
@@ -213,6 +215,7 @@ class Sandbox(Commands, Files):
             hooks=self._hooks,
             resolve=self._resolve,
             placeholders=held,
+            proxy_token=self._plan.proxy_token,
         )
         self._endings.append(watch.close)
         watch.furnish(self._plan)

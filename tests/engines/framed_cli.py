@@ -7,9 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import sandbox.sandbox  # noqa: E402
-from sandbox.cli.main import main  # noqa: E402
-from tests.engines.framed_engine import FramedEngine  # noqa: E402
+import sandbox.sandbox
+from sandbox.cli.main import main
+from tests.engines.framed_engine import FramedEngine
 
-sandbox.sandbox.choose = lambda config: FramedEngine()
+vars(sandbox.sandbox)["choose"] = lambda config: FramedEngine()
 main()

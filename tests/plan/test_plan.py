@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 from sandbox.plan.operations import Bind, Cover, Fuse, Overlay, Tmpfs, Unmount
 from sandbox.plan.plan import Plan
 
-ADDED = (
+ADDED: tuple[Callable[[Plan], object], ...] = (
     lambda plan: plan.show("/home/me/project", "/home/me/project", True),
     lambda plan: plan.scratch.append(("/home/me", 0o700)),
     lambda plan: plan.layers.append(Overlay("/home/me/project", "/.lower", "/.state")),

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from sandbox.guest.client import Guest
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 class Capabilities:
     """What an engine offers beyond running commands. What is asked for and not offered is an error."""
 
-    __slots__ = ("walls", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors")
+    __slots__ = ("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors")
 
     def __init__(
         self,
         *,
         walls: bool = True,
+        own_root: bool = True,
         namespace: bool = False,
         fuse: bool = False,
         overlay: bool = False,
@@ -40,7 +41,8 @@ class Capabilities:
         limits: bool = False,
         descriptors: bool = True,
     ) -> None:
-        self.walls = walls  # tenants see only what the plan shows
+        self.walls = walls
+        self.own_root = own_root  # tenants see only what the plan shows; else the host's own paths, by rules
         self.namespace = namespace  # `Running.pid` has a mount namespace on this machine: paths can be covered later
         self.fuse = fuse  # directories can be served from here
         self.overlay = overlay  # the kernel's overlayfs: changes stay in a layer of their own
@@ -66,6 +68,7 @@ class Finding:
 class Running(ABC):
     """Walls that stand. No tenant has run yet when an engine hands it over."""
 
+    environment: Mapping[str, str] = {}  # variables that tenants need with this engine
     unheld: str | None = None  # what of a limit that was asked for cannot be held here, in words
 
     # Only where the engine declares the capability:
@@ -149,6 +152,8 @@ class GuestRunning(Running):
 
 class Started(ABC):
     """An engine at work, before anybody has decided what is to be built."""
+
+    directory: str | None = None  # without `own_root`: a directory of the tenants' own, for home and temporary files
 
     @abstractmethod
     def build(self, plan: Plan) -> Running:

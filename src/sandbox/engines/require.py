@@ -28,6 +28,8 @@ def _lacking(config: Config, engine: Engine) -> Iterator[str]:
         yield "vfs"
     if vfs.file_events and not can.descriptors:
         yield "vfs.file_events"
+    if config.network.publish and can.gate == "proxy":
+        yield "network.publish"
     if not can.limits:
         asked = (name for name in config.limits.fields if getattr(config.limits, name) is not None)
         yield from (f"limits.{name}" for name in asked if name != "timeout")  # the guest itself holds that one

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandbox.config.model import Config, Filesystem, Network
-    from sandbox.guards.masks import Search
     from sandbox.guards.repositories import Repositories
+    from sandbox.guards.search import Search
     from sandbox.layout.system import System
 
 
@@ -86,15 +86,21 @@ def layout(
     return made
 
 
-def without_walls(config: Config, identity: str, environment: Mapping[str, str]) -> Layout:
-    """For mode `off`: commands run on the host, in the project, with the environment that was chosen."""
+def on_host(config: Config, identity: str, environment: Mapping[str, str], directory: str | None = None) -> Layout:
+    """For an engine without a root of its own: commands see the host's paths, with the environment that was chosen.
+
+    `directory`: where tenants have their home and temporary files; without it (mode `off`) those are the owner's.
+    """
     plan = Plan()
     plan.id = identity
+    plan.config = config
     plan.walls = plan.network = False
     plan.uid, plan.gid = os.getuid(), os.getgid()
     plan.limits = config.limits
     plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
     plan.environment = EnvFilter(config.environment).filter(environment)
+    if directory is not None:
+        plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX=identity)
     return Layout(plan)
 
 

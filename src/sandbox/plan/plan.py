@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sandbox.config.model import Config
+
 HOSTNAME = "sandbox"
 
 
@@ -61,6 +63,8 @@ class Plan:
         self.network = True
         self.ports: list[int] = []  # to listen on where nf_tables is missing
         self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
+        self.proxy_token: str | None = None  # what tenants show to a gate that is a proxy
+        self.config: Config | None = None  # what was asked, for engines that write rules instead of mounting
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
         self.count_memory = False  # memory that is no file and not mapped cannot be made
