@@ -74,7 +74,7 @@ class Commands:
             assert process.result is not None
             result = output.into(process.result)
         if check:
-            result.check(process.name)
+            result.check(arguments.name(command))
         return result
 
     def exec_stream(
@@ -158,7 +158,7 @@ class Commands:
         """
         nothing = self._null if input is None else None
         process = self._launch(command, directory, env, timeout, stdio=(nothing, None, None))
-        process.given = input or b""
+        process.given = None if input is None else memoryview(input)
         return process
 
     def _spawn(
