@@ -6,7 +6,6 @@ import base64
 import json
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -115,7 +114,7 @@ def test_a_published_port_of_number_0_is_told_with_its_real_number_and_works(cre
     raw = create(network={"publish": ["0:8000"]})
     (port,) = raw.ask("ports")["result"]["ports"]
     assert (port["address"], port["inside"]) == ("127.0.0.1", 8000) and port["port"] > 0
-    start(raw, "exec_stream", "server", command=[sys.executable, "-c", GREETS])
+    start(raw, "exec_stream", "server", command=["python3", "-c", GREETS])
     until(raw, "server", lambda result: "stdout" in result)
     with socket.create_connection((port["address"], port["port"])) as line:
         assert line.recv(10) == b"hi"
@@ -233,7 +232,7 @@ while True:
 
 def test_dialling_inwards_talks_to_a_port_and_ends_as_it_ends(create: Create) -> None:
     raw = create()
-    start(raw, "exec_stream", "server", command=[sys.executable, "-c", ECHO])
+    start(raw, "exec_stream", "server", command=["python3", "-c", ECHO])
     until(raw, "server", lambda result: "stdout" in result)
     start(raw, "dial", "line", port=7777, credit=4)
     assert raw.receive()["result"] == {"connected": True}
@@ -251,7 +250,7 @@ def test_dialling_inwards_talks_to_a_port_and_ends_as_it_ends(create: Create) ->
 
 def test_cancelling_closes_a_connection(create: Create) -> None:
     raw = create()
-    start(raw, "exec_stream", "server", command=[sys.executable, "-c", ECHO])
+    start(raw, "exec_stream", "server", command=["python3", "-c", ECHO])
     until(raw, "server", lambda result: "stdout" in result)
     start(raw, "dial", "line", port=7777)
     until(raw, "line", lambda result: "connected" in result)
@@ -352,6 +351,8 @@ def test_a_lifetime_ends_the_sandbox_and_the_record_says_why(
         until(server, 5, lambda result: "stdout" in result)
         assert server.ask("extend", lifetime=0.05)["result"] == {}
         assert until(server, 5, lambda result: "exit_code" in result)["error"]["code"] == faults.CLOSED
+        while find(str(home), id).running:
+            pass
     assert find(str(home), id).status == "stopped"
     assert "lifetime" in cli("audit", "--json").stdout
 
