@@ -19,9 +19,9 @@ from sandbox.client_files import ClientFiles
 from sandbox.errors import InvalidArgument, SandboxClosed
 from sandbox.info import Port, ProcessInfo, Stats
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from sandbox.rpc.connection import Connection
-from sandbox.rpc.raised import RpcError
+from sandbox.rpc.errors import RpcError
 from sandbox.rpc.remote import WINDOW, Ended, RemoteProcess, result_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Client(ClientFiles):
         try:
             told: dict[str, Any] = self._connection.call("info", {})
         except RpcError as problem:
-            if problem.code != faults.NO_SUCH_METHOD:  # a sandbox that an older version started
+            if problem.code != errors.NO_SUCH_METHOD:  # a sandbox that an older version started
                 raise
             return {}
         return told

@@ -19,13 +19,11 @@ import os
 from sandbox.errors import SandboxError
 from sandbox.registry.json_text import encode
 from sandbox.registry.process import identity
+from sandbox.registry.status import RUNNING, STOPPED, overwrite_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-# All three are seven letters: a status is overwritten in place, and a reader never finds it empty.
-RUNNING, STOPPED, CRASHED = "running", "stopped", "crashed"
 
 _KEPT = 200  # stopped sandboxes that stay listed; older ones give way
 
@@ -88,15 +86,6 @@ class Registration:
             from sandbox.registry.remove import trim
 
             trim(self.home, _KEPT)
-
-
-def overwrite_status(directory: int, status: str) -> None:
-    """Changes the status of the entry open as `directory`."""
-    descriptor = os.open("status", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory)
-    try:
-        os.pwrite(descriptor, status.encode(), 0)
-    finally:
-        os.close(descriptor)
 
 
 def _furnish(home: str, path: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None) -> int:

@@ -10,7 +10,7 @@ import os
 from sandbox.errors import NotFound
 from sandbox.registry.json_text import decode
 from sandbox.registry.process import Boot, identity
-from sandbox.registry.registration import CRASHED, RUNNING, STOPPED, overwrite_status
+from sandbox.registry.status import CRASHED, RUNNING, STOPPED, mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,20 +150,6 @@ def _state(path: str, boot: Boot) -> tuple[str, int | None]:
         return status, None
     mark(path, CRASHED)
     return CRASHED, None
-
-
-def mark(path: str, status: str) -> None:
-    """Writes the status of an entry whose owner is gone; nothing when the entry is gone too."""
-    try:
-        directory = os.open(path, _OPEN | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return
-    try:
-        overwrite_status(directory, status)
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(directory)
 
 
 def _text(path: str, most: int = 256) -> str:

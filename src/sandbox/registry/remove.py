@@ -6,8 +6,8 @@ import os
 
 from sandbox.errors import SandboxError
 from sandbox.registry.process import identity
-from sandbox.registry.registration import STOPPED
-from sandbox.registry.registry import Entry, entries, mark
+from sandbox.registry.registry import Entry, entries
+from sandbox.registry.status import STOPPED, mark
 
 
 def kill(entry: Entry, *, patience: float = 5.0) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from threading import Lock
 
-from sandbox.rpc import faults
-from sandbox.rpc.faults import Fault
+from sandbox.rpc import errors
+from sandbox.rpc.errors import Fault
 
 REQUESTS = 2048  # of one connection
 BYTES = 128 * 2**20  # of one connection
@@ -31,7 +31,7 @@ class Budget:
         """Takes `size` bytes, to be given back. Raises Fault(BUSY) when there is no room."""
         hold = Hold(self)
         if not hold.grow(size):
-            raise Fault(faults.BUSY, NO_ROOM)
+            raise Fault(errors.BUSY, NO_ROOM)
         return hold
 
     def take(self, size: int) -> bool:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from sandbox.rpc import faults
-from sandbox.rpc.faults import Fault
+from sandbox.rpc import errors
+from sandbox.rpc.errors import Fault
 from sandbox.rpc.flow import Credit
 from sandbox.rpc.lines import Writer
 from sandbox.rpc.turns import Turn
@@ -67,7 +67,7 @@ class Call:
         """Sends an error."""
         self.done()
         if self.id is not UNSET:
-            self._writer.send({"jsonrpc": "2.0", "error": faults.fault(problem).plain(), "id": self.id})
+            self._writer.send({"jsonrpc": "2.0", "error": errors.to_fault(problem).plain(), "id": self.id})
 
     @property
     def gone(self) -> bool:
@@ -90,7 +90,7 @@ class Call:
         """The command, as soon as it runs. Raises Fault when this request runs none."""
         self._started.wait()
         if self._process is None:
-            raise Fault(faults.NO_SUCH_REQUEST, f"{self.method} runs no command")
+            raise Fault(errors.NO_SUCH_REQUEST, f"{self.method} runs no command")
         return self._process
 
     def cancel(self) -> None:
@@ -124,9 +124,9 @@ class Inputs:
         """Queues input; calls `answer` when the command has been given it. Raises Fault when too much is waiting."""
         with self._changed:
             if self._closed:
-                raise Fault(faults.NO_SUCH_REQUEST, "the command reads no more input")
+                raise Fault(errors.NO_SUCH_REQUEST, "the command reads no more input")
             if self._held + len(data) > _WAITING_INPUT:
-                raise Fault(faults.BUSY, "the command does not read its input; wait for the answer to each `input`")
+                raise Fault(errors.BUSY, "the command does not read its input; wait for the answer to each `input`")
             self._held += len(data)
             self._queue.append((data, end, answer))
             self._changed.notify()
@@ -171,4 +171,4 @@ class Inputs:
 
 
 def _no_more_input() -> Fault:
-    return Fault(faults.NO_SUCH_REQUEST, "the command reads no more input")
+    return Fault(errors.NO_SUCH_REQUEST, "the command reads no more input")

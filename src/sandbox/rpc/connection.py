@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from sandbox.errors import SandboxClosed, SandboxError
+from sandbox.rpc.errors import to_exception
 from sandbox.rpc.event_thread import EventThread
 from sandbox.rpc.lines import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
-from sandbox.rpc.raised import raised
 
 if TYPE_CHECKING:
     from typing import Self
@@ -268,7 +268,7 @@ class Stream:
             raise SandboxClosed("the connection to the sandbox ended before it had answered")
         if isinstance(answer, _Answer) and answer.error is not None:
             self.finished()
-            raise raised(answer.error)
+            raise to_exception(answer.error)
         return answer
 
     def finished(self) -> None:

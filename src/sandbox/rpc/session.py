@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
 from sandbox.rpc.call import Call
+from sandbox.rpc.errors import Fault
 from sandbox.rpc.events import EventQueue
-from sandbox.rpc.faults import Fault
 from sandbox.rpc.lines import LINE_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.rpc.messages import Id, Message, read_message
 from sandbox.rpc.reverse_calls import Asking
@@ -60,9 +60,9 @@ class Session:
                 if self._closed:
                     break
                 if isinstance(line, TooLong):
-                    self._refuse(Fault(faults.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
+                    self._refuse(Fault(errors.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
                 elif isinstance(line, NoRoom):
-                    self._refuse(Fault(faults.BUSY, NO_ROOM), None)
+                    self._refuse(Fault(errors.BUSY, NO_ROOM), None)
                 else:
                     self._take(line)
             self.asking.close()
@@ -87,7 +87,7 @@ class Session:
         with self._idle:
             found = self._calls.get(id)
         if found is None:
-            raise Fault(faults.NO_SUCH_REQUEST, f"no request {id!r} is running")
+            raise Fault(errors.NO_SUCH_REQUEST, f"no request {id!r} is running")
         return found
 
     def finish(self, call: Call, grace: float) -> None:
@@ -125,13 +125,13 @@ class Session:
         if isinstance(message.method, UnsetType):
             if message.result is UNSET and message.error is UNSET:
                 id = None if isinstance(message.id, UnsetType) else message.id
-                self._refuse(Fault(faults.INVALID_REQUEST, "a request needs a method"), id)
+                self._refuse(Fault(errors.INVALID_REQUEST, "a request needs a method"), id)
             self.asking.answered(message)
             return
         method = METHODS.get(message.method)
         if method is None:
             known = ", ".join(METHODS)
-            self._answer(message, Fault(faults.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
+            self._answer(message, Fault(errors.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
             return
         try:
             asked = method.read(message.params) if params is None else params
@@ -157,7 +157,7 @@ class Session:
             Thread(target=self._work, args=(method, call, asked, held), daemon=True).start()
         except RuntimeError:  # the machine has no thread left for it
             held.release()
-            self._ended(call, Fault(faults.BUSY, "no further request can be run at the moment"))
+            self._ended(call, Fault(errors.BUSY, "no further request can be run at the moment"))
 
     def _admitted(self, message: Message, method: Served) -> Call:
         assert not isinstance(message.method, UnsetType)
@@ -175,12 +175,12 @@ class Session:
     def _register(self, call: Call, message: Message, method: Served) -> None:
         with self._idle:
             if self._closing is not None and message.method not in ("input", "more", "signal", "cancel", "resize"):
-                raise Fault(faults.CLOSED, "the sandbox is being closed")
+                raise Fault(errors.CLOSED, "the sandbox is being closed")
             if self._running >= REQUESTS:
-                raise Fault(faults.BUSY, f"{REQUESTS} requests are running; wait for answers first")
+                raise Fault(errors.BUSY, f"{REQUESTS} requests are running; wait for answers first")
             if not isinstance(message.id, UnsetType):
                 if message.id in self._calls:
-                    raise Fault(faults.INVALID_REQUEST, f"id {message.id!r} is still in use")
+                    raise Fault(errors.INVALID_REQUEST, f"id {message.id!r} is still in use")
                 self._calls[message.id] = call
             self._running += 1
             if message.method == "close":
@@ -238,11 +238,11 @@ class _Loose(msgspec.Struct):
 
 def _unreadable(line: Line, problem: Exception) -> tuple[Fault, Id | None]:
     if not isinstance(problem, msgspec.ValidationError):
-        return Fault(faults.PARSE, f"not a line of JSON: {problem}"), None
+        return Fault(errors.PARSE, f"not a line of JSON: {problem}"), None
     try:
         id = msgspec.json.decode(line, type=_Loose).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         id = None
     if line.lstrip().startswith(b"["):
-        return Fault(faults.INVALID_REQUEST, "batches are not supported: send one message per line"), None
-    return Fault(faults.INVALID_REQUEST, f"not a JSON-RPC 2.0 request: {problem}"), id
+        return Fault(errors.INVALID_REQUEST, "batches are not supported: send one message per line"), None
+    return Fault(errors.INVALID_REQUEST, f"not a JSON-RPC 2.0 request: {problem}"), id
