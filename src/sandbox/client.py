@@ -59,9 +59,9 @@ class Client(ClientFiles):
         """
         asked = dict(config or {})
         if hooks is not None:
-            from sandbox.hook_names import names_of
+            from sandbox.rpc.hooks import named
 
-            asked["hooks"] = {name: _options(name) for name in names_of(hooks)}
+            asked["hooks"] = named(hooks)
         self._connection = connection or Connection.start(command or _server())
         self._owns = connection is None
         if hooks is not None:
@@ -268,10 +268,6 @@ def attach(id: str) -> Client:
 
 def _server() -> list[str]:
     return [*(os.environ.get("SANDBOX_COMMAND", "").split() or ["sandbox"]), "--rpc"]
-
-
-def _options(name: str) -> dict[str, bool]:
-    return {"body": True} if name in ("on_request", "on_response") else {}
 
 
 def _asked(
