@@ -47,6 +47,8 @@ class Call:
 
     def output(self, name: str, data: bytes) -> None:
         """Sends output under `name`, in as many pieces as the client's credit makes of it; waits for credit."""
+        if self.id is UNSET:
+            return  # a notification has no reader, and so nobody who would grant credit
         left = memoryview(data)
         while left and (size := self.credit.take(len(left))):
             self.piece({name: left[:size]})

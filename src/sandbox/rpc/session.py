@@ -1,7 +1,8 @@
 """One connection: requests in, answers and events out.
 
-Every request has a thread of its own and begins when those before it have taken effect (see `turns`); what only passes
-something on to a running request (`input`, `cancel`) is done by the reading thread itself, in the order it was sent.
+Every request has a thread of its own and begins when the requests before it have taken effect (see `turns`). Requests
+that only pass something on to a running one (`input`, `more`, `cancel`) are handled by the reading thread itself, in
+the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sandbox.rpc.errors import Fault
 from sandbox.rpc.events import EventQueue
 from sandbox.rpc.lines import LINE_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.rpc.messages import Id, Message, read_message
-from sandbox.rpc.reverse_calls import Asking
+from sandbox.rpc.reverse_calls import ReverseCalls
 from sandbox.rpc.slot import Slot
 from sandbox.rpc.table import METHODS, Served
 from sandbox.rpc.turns import Turns
@@ -38,7 +39,7 @@ class Session:
         self.budget = Budget(BYTES, slot.budget)
         self.writer = Writer(sink)
         self.events = EventQueue(self.writer)
-        self.asking = Asking(self.writer)
+        self.hooks = ReverseCalls(self.writer)
         self._source = source
         self._limit = limit
         self._calls: dict[Id, Call] = {}
@@ -50,10 +51,10 @@ class Session:
         self._wakes, self._waking = os.pipe2(os.O_CLOEXEC)
 
     def run(self) -> None:
-        """Until the other side closes its end, or `close` was asked for and answered.
+        """Serves until the other side closes its end, or `close` was requested and answered.
 
-        Requests still running when the other side has sent its last line have a moment to finish, so that
-        `sandbox --rpc < requests > answers` works; when nobody hears their answers any more, not even that.
+        Requests that still run when the other side has sent its last line have a few seconds to finish, so that
+        `sandbox --rpc < requests > answers` works; none when nobody reads the answers any more.
         """
         try:
             for line in lines(self._source, self._limit, self.budget.hold(), self._wakes):
@@ -65,10 +66,10 @@ class Session:
                     self._refuse(Fault(errors.BUSY, NO_ROOM), None)
                 else:
                     self._take(line)
-            self.asking.close()
+            self.hooks.close()
             self._await_running()
         finally:
-            self.asking.close()
+            self.hooks.close()
             for call in self.calls():
                 call.cancel()
             self.events.close()
@@ -78,7 +79,7 @@ class Session:
                 os.close(self._wakes)
 
     def calls(self) -> list[Call]:
-        """The requests that run."""
+        """The requests that are running."""
         with self._idle:
             return list(self._calls.values())
 
@@ -91,9 +92,9 @@ class Session:
         return found
 
     def finish(self, call: Call, grace: float) -> None:
-        """Ends the sandbox when what was sent before `call` is answered, or the grace is over; then this connection.
+        """Ends the sandbox once the requests before `call` are answered, or the grace is over; then this connection.
 
-        Meanwhile no further request is taken, but what a running one needs (`input`, `signal`, a hook's answer).
+        Meanwhile only messages that a running request needs are accepted (`input`, `signal`, a hook's answer).
         """
         self._await_others(grace)
         self.slot.close()
@@ -110,7 +111,7 @@ class Session:
         until = time.monotonic() + seconds
         with self._idle:
             while self._running > 1 and not self.writer.hung_up() and (left := until - time.monotonic()) > 0:
-                self._idle.wait(timeout=min(0.1, left))  # a hang-up wakes nobody
+                self._idle.wait(timeout=min(0.1, left))  # nothing wakes us when the other side hangs up
 
     # -- taking requests
 
@@ -126,7 +127,7 @@ class Session:
             if message.result is UNSET and message.error is UNSET:
                 id = None if isinstance(message.id, UnsetType) else message.id
                 self._refuse(Fault(errors.INVALID_REQUEST, "a request needs a method"), id)
-            self.asking.answered(message)
+            self.hooks.answered(message)
             return
         method = METHODS.get(message.method)
         if method is None:
@@ -155,14 +156,14 @@ class Session:
     def _start(self, method: Served, call: Call, asked: Any, held: Hold) -> None:
         try:
             Thread(target=self._work, args=(method, call, asked, held), daemon=True).start()
-        except RuntimeError:  # the machine has no thread left for it
+        except RuntimeError:  # no thread can be started
             held.release()
             self._ended(call, Fault(errors.BUSY, "no further request can be run at the moment"))
 
     def _admitted(self, message: Message, method: Served) -> Call:
         assert not isinstance(message.method, UnsetType)
-        # A hook of the client's may itself ask the sandbox: it must not wait for the request that waits for the hook.
-        at_once = method.unordered or self.asking.waiting
+        # A hook of the client may itself use the sandbox: it must not wait for the request that waits for the hook.
+        at_once = method.unordered or self.hooks.waiting
         turn = self._turns.at_once() if at_once else self._turns.behind_all()
         call = Call(self.writer, message.id, message.method, turn, self._free)
         try:
@@ -195,7 +196,7 @@ class Session:
                 if answered is not None:
                     call.turn.over()
                     call.reply(answered)
-        except BaseException as raised:  # noqa: BLE001 - whatever it was, the client hears of it and we live on
+        except BaseException as raised:  # noqa: BLE001 - whatever it was, the client is told, and the server goes on
             problem = raised
         self._ended(call, problem)
 
@@ -225,13 +226,13 @@ class Session:
     def _await_running(self) -> None:
         until = time.monotonic() + _GRACE
         with self._idle:
-            # A `close` has named its own grace.
+            # `close` has a grace of its own.
             while self._running and not self.writer.hung_up() and (self._closing or time.monotonic() < until):
-                self._idle.wait(timeout=0.1)  # a hang-up wakes nobody
+                self._idle.wait(timeout=0.1)  # nothing wakes us when the other side hangs up
 
 
 class _Loose(msgspec.Struct):
-    """Enough of a faulty request to answer it under its id."""
+    """Enough of an invalid request to answer it under its id."""
 
     id: Id | None = None
 

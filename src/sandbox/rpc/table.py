@@ -52,7 +52,7 @@ class Served:
 
 def _create(session: Session, call: Call, config: dict[str, Any]) -> Answer:
     asked = config.pop("hooks", None)
-    hooks = remote_hooks(asked, session.asking.hook) if asked is not None else None
+    hooks = remote_hooks(asked, session.hooks.hook) if asked is not None else None
     sandbox = session.slot.create(config, hooks)
     sandbox.on_event(session.events.put)
     return methods.info(sandbox, m.Nothing())
