@@ -159,6 +159,8 @@ class Sandbox(Commands, Files, OverlayChanges):
             self._mounts.furnish(self._plan, self._layer())
             self._register().note("mounts.json", self._mounts.ways)
         self._gate_thread = self._gate()
+        if self.config.network.publish:
+            self._register().note("ports.json", {"ports": [dict(port) for port in self.ports]})
         if can.tripwires:
             arm(self._plan)
 
