@@ -262,8 +262,12 @@ func (vm *VM) ReadLink(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	var got struct {
-		Target string `json:"target"`
+		Target      string `json:"target"`
+		TargetBytes []byte `json:"target_bytes"` // the exact target, when it is not UTF-8
 	}
 	err := vm.call(ctx, "read_link", map[string]string{"path": path}, &got)
+	if got.TargetBytes != nil {
+		got.Target = string(got.TargetBytes)
+	}
 	return got.Target, err
 }
