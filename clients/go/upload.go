@@ -77,8 +77,14 @@ func (u *upload) directory(from hostDir, to string, mode fs.FileMode, existing *
 	err := u.vm.call(u.ctx, "mkdir", params, nil)
 	there := map[string]*FileInfo{}
 	if errors.Is(err, fs.ErrExist) {
-		there, err = u.list(to)
-	} else if err == nil && created != mode {
+		if existing != nil { // one that is there keeps its mode
+			mode, created = existing.Mode.Perm(), existing.Mode.Perm()|0o700
+		} else {
+			mode = created
+		}
+		there, err = u.enter(to, mode, created)
+	}
+	if created != mode {
 		defer func() { u.directories = append(u.directories, modeOf{to, mode}) }()
 	}
 	if err != nil {
@@ -96,7 +102,13 @@ func (u *upload) directory(from hostDir, to string, mode fs.FileMode, existing *
 	return nil
 }
 
-func (u *upload) list(directory string) (map[string]*FileInfo, error) {
+// enter lists a directory that exists. One that its owner may not write is opened up until the end.
+func (u *upload) enter(directory string, mode, needed fs.FileMode) (map[string]*FileInfo, error) {
+	if mode != needed {
+		if err := u.chmodAll(needed, []string{directory}); err != nil {
+			return nil, err
+		}
+	}
 	files, err := u.vm.ListFilesContext(u.ctx, directory)
 	there := make(map[string]*FileInfo, len(files))
 	for i := range files {
@@ -147,7 +159,8 @@ func (u *upload) link(target, to string, existing *FileInfo) error {
 }
 
 func (u *upload) file(from *os.File, to string, mode fs.FileMode, existing *FileInfo) error {
-	if existing != nil && existing.Mode != mode { // also a link, which would be written through
+	// Also a link, which would be written through, and a file that its owner may not write.
+	if existing != nil && (existing.Mode != mode || mode&0o200 == 0) {
 		if err := u.vm.Remove(u.ctx, to, false); err != nil {
 			return err
 		}

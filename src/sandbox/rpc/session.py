@@ -97,6 +97,8 @@ class Session:
         """
         self._await_others(grace)
         self.slot.close()
+        for other in self.calls():  # one that waits for credit would not notice that its command has ended
+            other.credit.close()
         self._await_others(_LAST_WORDS)
         call.reply({})
         with self._idle:
