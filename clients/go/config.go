@@ -3,6 +3,8 @@ package sandbox
 import (
 	"encoding/json"
 	"io"
+	"os"
+	"sync"
 	"time"
 )
 
@@ -23,6 +25,28 @@ type Config struct {
 
 	// Stderr receives the messages of the `sandbox` process and of hooks that panic. The default is os.Stderr.
 	Stderr io.Writer
+}
+
+func (c *Config) log() io.Writer {
+	switch w := c.Stderr.(type) {
+	case nil:
+		return os.Stderr
+	case *os.File:
+		return w
+	}
+	return &oneAtATime{w: c.Stderr}
+}
+
+// oneAtATime is a writer that the process and the hooks can share.
+type oneAtATime struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (o *oneAtATime) Write(data []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.w.Write(data)
 }
 
 // Resources is what a sandbox may use. Zero means that there is no limit.

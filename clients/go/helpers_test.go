@@ -1,13 +1,8 @@
 package sandbox_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -89,40 +84,6 @@ func leavesNothing(t *testing.T, what func()) {
 	what()
 	eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= goroutines })
 	eventually(t, "as many processes as before", func() bool { return children(t) <= processes })
-}
-
-// origin is a server on loopback that every name leads to: the sandbox reaches it as through a proxy with CONNECT.
-func origin(t *testing.T, handler http.HandlerFunc) (config map[string]interface{}) {
-	t.Helper()
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodConnect {
-			http.Error(w, "CONNECT only", http.StatusMethodNotAllowed)
-			return
-		}
-		conn, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
-		serve(conn, handler)
-	}))
-	t.Cleanup(proxy.Close)
-	return map[string]interface{}{"network": map[string]interface{}{"upstream_proxy": proxy.URL}}
-}
-
-// serve answers one request.
-func serve(conn net.Conn, handler http.HandlerFunc) {
-	req, err := http.ReadRequest(bufio.NewReader(conn))
-	if err != nil {
-		return
-	}
-	recorded := httptest.NewRecorder()
-	handler(recorded, req)
-	resp := recorded.Result()
-	resp.Close = true
-	resp.ContentLength = int64(recorded.Body.Len())
-	resp.Write(conn)
 }
 
 func needsFUSE(t *testing.T) {

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -55,10 +54,7 @@ func Create(ctx context.Context, config *Config) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	var log io.Writer = os.Stderr
-	if own.Stderr != nil {
-		log = own.Stderr
-	}
+	log := own.log()
 	vm := &VM{events: newEventQueue(), owner: true}
 	vm.conn, err = wire.Start(Command(), log, wire.Handlers{
 		Event: vm.events.put, Ended: vm.events.end, Hook: own.hook, Log: log,
