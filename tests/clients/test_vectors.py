@@ -62,7 +62,7 @@ def play(client: Client, step: dict[str, Any]) -> dict[str, Any]:
         case "list_files":
             return {"names": sorted(file["name"] for file in client.list_files(args["path"]))}
         case "stat":
-            return client.stat(args["path"])
+            return dict(client.stat(args["path"]))
         case other:
             getattr(client, other)(**args)
     return {}

@@ -80,6 +80,27 @@ def test_the_python_client_takes_the_hooks_that_a_sandbox_takes(rpc: list[str]) 
         assert client.exec("touch /workspace/other && cat /workspace/secret").exit_code != 0
 
 
-def test_a_hook_that_does_not_exist_is_a_mistake_in_the_configuration(raw: Raw) -> None:
-    assert raw.ask("create", hooks={"on_everything": {}})["error"]["code"] == faults.CONFIG
-    assert raw.ask("create", hooks=["on_request"])["error"]["code"] == faults.CONFIG
+@pytest.mark.parametrize(
+    ("hooks", "named"),
+    [
+        ({"before_opn": {}}, "did you mean 'before_open'"),
+        ({"on_requst": {}}, "did you mean 'on_request'"),
+        ({"on_everything": {}}, "on_everything"),
+        ({"on_request": True}, "hooks.on_request"),
+        ({"on_request": {"bdy": True}}, "hooks.on_request"),
+        (["on_request"], "hooks must be an object"),
+        ("on_request", "hooks must be an object"),
+    ],
+)
+def test_a_hook_that_would_never_be_called_is_an_error_that_names_it(raw: Raw, hooks: object, named: str) -> None:
+    error = raw.ask("create", hooks=hooks)["error"]
+    assert error["code"] == faults.INVALID_PARAMS
+    assert named in error["message"]
+    assert raw.ask("create")["result"]["id"], "nothing was created before"
+
+
+@pytest.mark.parametrize("answer", [{"blokced": "no"}, {"request": {}}, None, True, [], {"blocked": 1}])
+def test_an_answer_that_is_not_clear_refuses(raw: Raw, answer: object) -> None:
+    assert "id" in raw.ask("create", vfs=MOUNTS, hooks={"before_create": {}})["result"]
+    _, ended = write(raw, "/workspace/note", {"result": answer})
+    assert ended["error"]["code"] == faults.FILE

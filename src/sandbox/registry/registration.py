@@ -58,11 +58,8 @@ class Registration:
         return f"/proc/self/fd/{self._directory}/{name}"
 
     def note(self, name: str, facts: Mapping[str, object]) -> None:
-        """Keeps something more that `sandbox get` shows."""
-        import json
-
-        with open(self.beside(name), "w", encoding="utf-8") as file:
-            json.dump(facts, file)
+        """Keeps something more that `sandbox get` shows. Once for each name."""
+        _write(self._directory, name, encode(dict(facts)))
 
     def discard(self) -> None:
         """Takes the whole entry away: the sandbox never came to be."""
@@ -147,6 +144,8 @@ def _write(directory: int, name: str, text: str) -> None:
     descriptor = os.open(name, flags, 0o600, dir_fd=directory)
     try:
         os.fchmod(descriptor, 0o600)
-        os.write(descriptor, text.encode())
+        left = memoryview(text.encode())
+        while left:
+            left = left[os.write(descriptor, left) :]
     finally:
         os.close(descriptor)

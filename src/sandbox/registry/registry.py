@@ -58,6 +58,18 @@ class Entry:
             return {}
 
     @property
+    def ports(self) -> list[dict[str, Any]]:
+        """The ports of the host that lead inside, while it runs: `address`, `port`, `inside`."""
+        if not self.running:
+            return []
+        try:
+            with open(f"{self.path}/ports.json", encoding="utf-8") as file:
+                published = _parsed(file.read()).get("ports")
+        except FileNotFoundError:
+            return []
+        return published if isinstance(published, list) else []
+
+    @property
     def log(self) -> str:
         return f"{self.path}/logs/vm.log"
 
@@ -74,6 +86,7 @@ class Entry:
             "image": self.image,
             "created_at": _iso(self.created_at),
             "command": self.command,
+            "ports": self.ports,
         }
 
 

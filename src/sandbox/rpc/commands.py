@@ -100,7 +100,7 @@ def _talk(call: Call, process: Process, *, kept: bool) -> dict[str, Any]:
     with process:
         call.runs(process, process.close if kept else process.kill)
         Thread(target=call.inputs.feed, args=(process.write, process.close_stdin), daemon=True).start()
-        call.piece({"pid": process.pid, "joined": getattr(process, "joined", False)})
+        call.piece({"pid": process.pid, "joined": getattr(process, "joined", False), "tty": process.tty})
         try:
             _send(call, process)
         except SandboxClosed:

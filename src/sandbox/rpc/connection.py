@@ -6,14 +6,14 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
 from sandbox.errors import SandboxClosed, SandboxError
-from sandbox.events import Events
+from sandbox.rpc.event_thread import EventThread
 from sandbox.rpc.lines import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.rpc.raised import raised
 
@@ -49,6 +49,12 @@ class _Large(msgspec.Struct):
     result: Content
 
 
+class _Data(msgspec.Struct):
+    """An answer of `dial`."""
+
+    data: bytes | None = None
+
+
 _LARGE = 2**16
 
 
@@ -56,7 +62,7 @@ class Connection:
     """A conversation with one server. `finish` gives back what it took to have it."""
 
     def __init__(self, source: int, sink: int, finish: Callable[[], object]) -> None:
-        self.events = Events()
+        self.events = EventThread()
         self.hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"blocked": "this client has no hooks"}
         self.ended = False
         self._source = source
@@ -188,6 +194,7 @@ class Connection:
                 self._sort(decoder.decode(line))
             except msgspec.DecodeError:
                 break  # whoever speaks there does not speak JSON-RPC
+        self.events.close()
         with self._lock:
             self.ended = True
             waiting, self._waiting = self._waiting, {}
@@ -235,9 +242,13 @@ class Stream:
         answer: dict[str, Any] = msgspec.json.decode(self.next_raw())
         return answer
 
-    def next_raw(self) -> msgspec.Raw:
-        """The next answer, to be read by whoever knows what it is. Raises what an error stands for."""
-        answer = self._next()
+    def next_data(self) -> bytes | None:
+        """The `data` of the next answer, which is base64; None when it has none, which is then the last."""
+        return msgspec.json.decode(self.next_raw(), type=_Data).data
+
+    def next_raw(self, timeout: float | None = None) -> msgspec.Raw:
+        """The next answer, read by whoever knows what it is. Raises what an error stands for, and TimeoutError."""
+        answer = self._next(timeout)
         assert isinstance(answer, _Answer)
         return answer.result
 
@@ -247,8 +258,11 @@ class Stream:
         self.finished()
         return answer.result if isinstance(answer, _Large) else msgspec.json.decode(answer.result, type=kind)
 
-    def _next(self) -> _Answer | _Large:
-        answer = self._answers.get()
+    def _next(self, timeout: float | None = None) -> _Answer | _Large:
+        try:
+            answer = self._answers.get(timeout=timeout)
+        except Empty:
+            raise TimeoutError("the command still runs") from None
         if answer is None:
             self.finished()
             raise SandboxClosed("the connection to the sandbox ended before it had answered")
@@ -266,6 +280,7 @@ class Stream:
         """Leaves: what the request still runs is cancelled."""
         if not self._finished:
             self.finished()
+            self._answers.put(None)  # for whoever still waits here
             self._connection.notify("cancel", {"request": self.id})
 
     def __enter__(self) -> Self:

@@ -8,6 +8,7 @@ from sandbox import errors
 from sandbox.rpc import faults
 
 _KINDS = {kind.__name__: kind for kind in (errors.EngineUnavailable, errors.WallError, errors.LimitUnavailable)}
+_OTHERS = {kind.__name__: kind for kind in (errors.NotFound, errors.InvalidArgument, errors.GuestError)}
 
 
 class RpcError(errors.SandboxError):
@@ -40,4 +41,6 @@ def raised(error: dict[str, Any]) -> Exception:
         case faults.FILE if isinstance(more.get("errno"), int):
             words, _, path = message.partition(": ")
             return OSError(more["errno"], words, path or None)
+        case faults.OTHER if more.get("kind") in _OTHERS:
+            return _OTHERS[more["kind"]](message)
     return RpcError(code if isinstance(code, int) else faults.OTHER, message, data)

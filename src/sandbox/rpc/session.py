@@ -27,7 +27,7 @@ from sandbox.rpc.table import METHODS, Served
 from sandbox.rpc.turns import Turns
 
 _GRACE = 5.0  # seconds
-_LAST_WORDS = 1.0  # seconds that requests have to tell that the sandbox was closed under them
+_LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was closed
 
 
 class Session:
@@ -97,9 +97,9 @@ class Session:
         """
         self._await_others(grace)
         self.slot.close()
-        for other in self.calls():  # one that waits for credit would not notice that its command has ended
-            other.credit.close()
-        self._await_others(_LAST_WORDS)
+        for other in self.calls():
+            other.credit.close()  # one that waits for credit has nothing to wait for any more
+        self._await_others(_LAST_ANSWERS)
         call.reply({})
         with self._idle:
             if not self._closed:
