@@ -15,6 +15,23 @@ import (
 
 var background = context.Background()
 
+// source is the directory of this package. The tests run in an empty one, which is then the project of sandboxes.
+var source string
+
+func TestMain(m *testing.M) {
+	source, _ = os.Getwd()
+	project, err := os.MkdirTemp("", "sandbox-go-")
+	if err == nil {
+		err = os.Chdir(project)
+	}
+	if err != nil {
+		panic(err)
+	}
+	status := m.Run()
+	os.RemoveAll(project)
+	os.Exit(status)
+}
+
 // create starts a sandbox with an empty project of its own.
 func create(t *testing.T, config *sandbox.Config) *sandbox.VM {
 	t.Helper()

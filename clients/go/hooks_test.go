@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -127,7 +128,7 @@ func TestAHookThatDoesNotAgreeRefuses(t *testing.T) {
 }
 
 func TestEveryFileHookOfTheDocumentationIsThere(t *testing.T) {
-	page, err := os.ReadFile("../../docs/vfs.md")
+	page, err := os.ReadFile(filepath.Join(source, "../../docs/vfs.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

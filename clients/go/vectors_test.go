@@ -40,7 +40,7 @@ type scenario struct {
 }
 
 func TestTheClientDoesWhatTheVectorsSay(t *testing.T) {
-	files, _ := filepath.Glob("../vectors/*.json")
+	files, _ := filepath.Glob(filepath.Join(source, "../vectors/*.json"))
 	if len(files) == 0 {
 		t.Fatal("no vectors")
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -17,7 +18,8 @@ import (
 func TestASandboxWithAHookOnNetHTTPsOwnRequests(t *testing.T) {
 	ctx := context.Background()
 	vm, err := embed.Create(ctx, &embed.Config{
-		Image: "standard",
+		Image:      "standard",
+		Filesystem: embed.FilesystemConfig{Root: t.TempDir()},
 		Network: embed.NetworkConfig{
 			AllowedHosts: []string{"api.openai.com"},
 			Hooks: embed.HTTPHooks{
@@ -38,6 +40,9 @@ func TestASandboxWithAHookOnNetHTTPsOwnRequests(t *testing.T) {
 }
 
 func TestANilConfigIsTheDefault(t *testing.T) {
+	if err := os.Chdir(t.TempDir()); err != nil { // the project
+		t.Fatal(err)
+	}
 	vm, err := embed.Create(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
