@@ -30,13 +30,7 @@ func (vm *VM) Dial(ctx context.Context, network, address string) (net.Conn, erro
 		vm.conn.Notify("more", map[string]interface{}{"request": c.request.ID, "bytes": bytes})
 	}}
 	params := map[string]interface{}{"port": remote.Port, "address": remote.IP.String(), "credit": window}
-	ready := make(chan struct{})
-	c.request, err = vm.conn.Open(ctx, "dial", params, func(raw json.RawMessage, err error) bool {
-		<-ready
-		return c.answer(raw, err)
-	})
-	if err == nil {
-		close(ready)
+	if c.request, err = vm.conn.Open(ctx, "dial", params, c.answer); err == nil {
 		select {
 		case <-c.connected:
 			return c, nil

@@ -110,7 +110,7 @@ func (vm *VM) WriteFileFrom(ctx context.Context, path string, r io.Reader, mode 
 			return offset, err
 		}
 		if n > 0 || offset == 0 {
-			part := piece{path, append([]byte{}, buffer[:n]...), uint32(mode.Perm()), offset}
+			part := piece{path, buffer[:n], uint32(mode.Perm()), offset}
 			if err := window.send("write_file", part, nil); err != nil {
 				return offset, err
 			}
@@ -129,8 +129,17 @@ func (vm *VM) WriteFileFrom(ctx context.Context, path string, r io.Reader, mode 
 
 // sizeHint is how much to read at a time: no more than r has, if it says.
 func sizeHint(r io.Reader) int {
-	if sized, ok := r.(interface{ Len() int }); ok && sized.Len() < filePiece {
-		return sized.Len() + 1
+	size := int64(filePiece)
+	switch sized := r.(type) {
+	case interface{ Len() int }:
+		size = int64(sized.Len())
+	case fs.File:
+		if info, err := sized.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+		}
+	}
+	if size < filePiece {
+		return int(size) + 1 // one more shows the end
 	}
 	return filePiece
 }

@@ -66,16 +66,10 @@ func (vm *VM) open(ctx context.Context, method string, params map[string]interfa
 		}
 	}
 	params["credit"] = window
-	ready := make(chan struct{}) // the answers may be faster than Open
 	var err error
-	p.request, err = vm.conn.Open(ctx, method, params, func(raw json.RawMessage, err error) bool {
-		<-ready
-		return p.answer(raw, err)
-	})
-	if err != nil {
+	if p.request, err = vm.conn.Open(ctx, method, params, p.answer); err != nil {
 		return nil, translated(err)
 	}
-	close(ready)
 	if method != "exec_stream" {
 		select {
 		case <-p.started:
@@ -107,7 +101,7 @@ func (p *Process) failed() bool {
 	}
 }
 
-// answer takes one answer; it is called by the goroutine that reads the connection.
+// answer takes one answer. The goroutine that reads the connection calls it, perhaps before p.request is set.
 func (p *Process) answer(raw json.RawMessage, err error) (last bool) {
 	if err != nil {
 		p.finish(nil, translated(err))
