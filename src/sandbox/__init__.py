@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sandbox.protocols import Process
     from sandbox.registry.api import get_sandbox, get_vm, kill_sandbox, kill_vm, list_sandboxes, list_vms
     from sandbox.result import Chunk, ExecResult
-    from sandbox.rpc.raised import RpcError
+    from sandbox.rpc.errors import RpcError
     from sandbox.sandbox import Sandbox
     from sandbox.wiring import Listener
 
@@ -66,7 +66,7 @@ _HOMES = {
     "Client": "sandbox.client",
     "Config": "sandbox.config.model",
     "Process": "sandbox.protocols",
-    "RpcError": "sandbox.rpc.raised",
+    "RpcError": "sandbox.rpc.errors",
     "SandboxAuditLog": "sandbox.audit.audit_log",
     **dict.fromkeys(("Blocked", "Hooks"), "sandbox.network.http.hooks"),
     **dict.fromkeys(("Chunk", "ExecResult"), "sandbox.result"),

@@ -19,9 +19,9 @@ from sandbox.client_files import ClientFiles
 from sandbox.errors import InvalidArgument, SandboxClosed
 from sandbox.info import Port, ProcessInfo, Stats
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from sandbox.rpc.connection import Connection
-from sandbox.rpc.raised import RpcError
+from sandbox.rpc.errors import RpcError
 from sandbox.rpc.remote import WINDOW, Ended, RemoteProcess, result_of
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ class Client(ClientFiles):
         """
         asked = dict(config or {})
         if hooks is not None:
-            from sandbox.hook_names import names_of
+            from sandbox.rpc.hooks import named
 
-            asked["hooks"] = {name: _options(name) for name in names_of(hooks)}
+            asked["hooks"] = named(hooks)
         self._connection = connection or Connection.start(command or _server())
         self._owns = connection is None
         if hooks is not None:
@@ -78,7 +78,7 @@ class Client(ClientFiles):
         try:
             told: dict[str, Any] = self._connection.call("info", {})
         except RpcError as problem:
-            if problem.code != faults.NO_SUCH_METHOD:  # a sandbox that an older version started
+            if problem.code != errors.NO_SUCH_METHOD:  # a sandbox that an older version started
                 raise
             return {}
         return told
@@ -268,10 +268,6 @@ def attach(id: str) -> Client:
 
 def _server() -> list[str]:
     return [*(os.environ.get("SANDBOX_COMMAND", "").split() or ["sandbox"]), "--rpc"]
-
-
-def _options(name: str) -> dict[str, bool]:
-    return {"body": True} if name in ("on_request", "on_response") else {}
 
 
 def _asked(

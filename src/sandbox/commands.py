@@ -226,6 +226,7 @@ class Commands:
             return self._explain(argv[0], problem)
 
         process.runs, process.judge, process.explain = runs, judge, explain
+        process.gone = lambda: self._processes.remove(started)
         self._processes.add(started, process)
 
     def _with_pipes(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from tests.rpc.raw import Raw, serving
 from tests.rpc.test_memory import peak
 
@@ -86,7 +86,7 @@ def test_cancelling_a_command_that_waits_for_credit_ends_it(made: Raw) -> None:
     assert receive(made, 5, 1) == 1
     start(made, "cancel", 6, request=5)
     answers = {answer["id"]: answer for answer in (made.receive(), made.receive())}
-    assert answers[5]["error"]["code"] == faults.CANCELLED
+    assert answers[5]["error"]["code"] == errors.CANCELLED
     assert answers[6]["result"] == {}
 
 
@@ -110,11 +110,11 @@ def test_what_a_command_printed_last_comes_with_the_last_credit(made: Raw) -> No
 @pytest.mark.parametrize("credit", [0, -1, 2**63, "1", 1.5])
 def test_a_window_is_a_positive_whole_number(made: Raw, credit: object) -> None:
     for method in ("exec_stream", "exec_pipe", "exec_tty"):
-        assert made.ask(method, command="true", credit=credit)["error"]["code"] == faults.INVALID_PARAMS
+        assert made.ask(method, command="true", credit=credit)["error"]["code"] == errors.INVALID_PARAMS
 
 
 def test_credit_for_a_request_that_does_not_run_is_an_error(made: Raw) -> None:
-    assert made.ask("more", request=77, bytes=1)["error"]["code"] == faults.NO_SUCH_REQUEST
+    assert made.ask("more", request=77, bytes=1)["error"]["code"] == errors.NO_SUCH_REQUEST
 
 
 def test_a_client_on_the_socket_that_stops_reading_stops_only_its_own_command(made: Raw, home: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sandbox.registry.registry import find
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from tests.rpc.raw import Raw, serving
 
 pytestmark = pytest.mark.walls
@@ -185,7 +185,7 @@ def test_leaving_a_kept_command_is_not_its_end(create: Create) -> None:
     pid = raw.receive()["result"]["pid"]
     start(raw, "cancel", 2, request=1)
     answers = {answer["id"]: answer for answer in (raw.receive(), raw.receive())}
-    assert answers[1]["error"]["code"] == faults.CANCELLED
+    assert answers[1]["error"]["code"] == errors.CANCELLED
     assert [one["pid"] for one in raw.ask("processes")["result"]["processes"]] == [pid]
 
 
@@ -201,17 +201,17 @@ def test_cwd_is_working_dir_and_both_are_a_mistake(create: Create) -> None:
         assert base64.b64decode(answer["stdout"]) == b"/usr\n"
     for method in ("exec", "exec_stream", "exec_pipe", "exec_tty"):
         error = raw.ask(method, command="pwd", cwd="/", working_dir="/")["error"]
-        assert error["code"] == faults.INVALID_PARAMS and "cwd" in error["message"]
+        assert error["code"] == errors.INVALID_PARAMS and "cwd" in error["message"]
 
 
 @pytest.mark.parametrize("method", ["exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial", "info", "stats"])
 def test_an_unknown_parameter_is_an_error(create: Create, method: str) -> None:
     error = create().ask(method, command="true", comand="true")["error"]
-    assert error["code"] == faults.INVALID_PARAMS
+    assert error["code"] == errors.INVALID_PARAMS
 
 
 def test_a_stream_has_no_limit_to_its_output_and_says_so(create: Create) -> None:
-    assert create().ask("exec_stream", command="true", max_output=5)["error"]["code"] == faults.INVALID_PARAMS
+    assert create().ask("exec_stream", command="true", max_output=5)["error"]["code"] == errors.INVALID_PARAMS
 
 
 # -- a connection inwards
@@ -255,12 +255,12 @@ def test_cancelling_closes_a_connection(create: Create) -> None:
     start(raw, "dial", "line", port=7777)
     until(raw, "line", lambda result: "connected" in result)
     start(raw, "cancel", 3, request="line")
-    assert until(raw, "line", lambda _: True)["error"]["code"] == faults.CANCELLED
+    assert until(raw, "line", lambda _: True)["error"]["code"] == errors.CANCELLED
 
 
 def test_dialling_where_nobody_listens_is_the_systems_error(create: Create) -> None:
     error = create().ask("dial", port=9)["error"]
-    assert (error["code"], error["data"]["name"]) == (faults.FILE, "ECONNREFUSED")
+    assert (error["code"], error["data"]["name"]) == (errors.FILE, "ECONNREFUSED")
 
 
 # -- files
@@ -350,7 +350,7 @@ def test_a_lifetime_ends_the_sandbox_and_the_record_says_why(
         start(server, "exec_stream", 5, command="echo up; exec sleep 1000")
         until(server, 5, lambda result: "stdout" in result)
         assert server.ask("extend", lifetime=0.05)["result"] == {}
-        assert until(server, 5, lambda result: "exit_code" in result)["error"]["code"] == faults.CLOSED
+        assert until(server, 5, lambda result: "exit_code" in result)["error"]["code"] == errors.CLOSED
         while find(str(home), id).running:
             pass
     assert find(str(home), id).status == "stopped"
@@ -377,7 +377,7 @@ def test_a_sandbox_without_use_ends_but_not_while_a_command_runs(rpc: list[str],
 
 @pytest.mark.parametrize("seconds", [0, -1, "1h", True, 1e300])
 def test_a_lifetime_is_a_positive_number_of_seconds(create: Create, seconds: object) -> None:
-    assert create().ask("extend", lifetime=seconds)["error"]["code"] == faults.INVALID_PARAMS
+    assert create().ask("extend", lifetime=seconds)["error"]["code"] == errors.INVALID_PARAMS
 
 
 # -- the end

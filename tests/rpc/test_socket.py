@@ -14,7 +14,7 @@ import pytest
 
 from sandbox import NotFound, Sandbox, SandboxClosed, SandboxError, kill_vm
 from sandbox.client import Client, attach
-from sandbox.rpc.raised import RpcError
+from sandbox.rpc.errors import RpcError
 
 pytestmark = pytest.mark.walls
 

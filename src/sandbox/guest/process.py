@@ -35,6 +35,7 @@ class Process(ProcessView):
         self.name = name
         self.explain: Callable[[CommandError], CommandError] | None = None  # and on why it never ran
         self.runs: Callable[[int], None] | None = None  # called with its pid when it has started
+        self.gone: Callable[[], None] | None = None  # called when it is closed
         self.judge: Callable[[ExecResult], None] | None = None  # the sandbox's last word on the result
         self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; it is to be continued
         self.stdin: int | None = None
@@ -214,6 +215,8 @@ class Process(ProcessView):
     def close(self) -> None:
         """Gives back every descriptor; the guest kills what still runs when the line closes."""
         self.line.close()
+        if self.gone is not None:
+            self.gone()
         with self._closing:
             for name in ("stdin", "stdout", "stderr", "terminal"):
                 fd = getattr(self, name)

@@ -1,4 +1,4 @@
-"""The client's side of a connection: requests out, answers sorted to whoever waits for them."""
+"""The client's side of a connection: sends requests, and passes each answer to the thread that waits for it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from sandbox.errors import SandboxClosed, SandboxError
+from sandbox.rpc.errors import to_exception
 from sandbox.rpc.event_thread import EventThread
 from sandbox.rpc.lines import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
-from sandbox.rpc.raised import raised
 
 if TYPE_CHECKING:
     from typing import Self
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class _Answer(msgspec.Struct):
-    """An answer to us (its id is one of ours), an event, or a question of the server's (a hook)."""
+    """A message from the server: the answer to a request, an event, or a request of its own (a hook)."""
 
     id: int | str | None = None
     result: msgspec.Raw = msgspec.Raw(b"null")
@@ -43,7 +43,7 @@ class Content(msgspec.Struct):
 
 
 class _Large(msgspec.Struct):
-    """The same as a whole line, for lines so long that going over them twice would be felt."""
+    """The same as a whole line. Lines that long are parsed once, not twice."""
 
     id: int
     result: Content
@@ -59,7 +59,7 @@ _LARGE = 2**16
 
 
 class Connection:
-    """A conversation with one server. `finish` gives back what it took to have it."""
+    """A connection to one server. `finish` closes what it was made of."""
 
     def __init__(self, source: int, sink: int, finish: Callable[[], object]) -> None:
         self.events = EventThread()
@@ -77,7 +77,7 @@ class Connection:
 
     @classmethod
     def start(cls, command: Sequence[str]) -> Self:
-        """With a server that is started for it, and ends with it. Raises SandboxError."""
+        """Starts a server, which ends with the connection. Raises SandboxError."""
         import subprocess
 
         try:
@@ -96,8 +96,8 @@ class Connection:
 
     @classmethod
     def to_socket(cls, entry: Entry) -> Self:
-        """With a sandbox that runs. Raises SandboxError when nobody answers there."""
-        if not entry.running:  # a forked child of its owner may still hold the socket, and answer nothing
+        """Connects to a running sandbox. Raises SandboxError when it cannot be reached."""
+        if not entry.running:  # a forked child of its owner may still hold the socket open, and never answer
             raise SandboxError(f"{entry.id} is {entry.status}; only a running sandbox can be attached to")
         line = socket.socket(socket.AF_UNIX)
         try:
@@ -268,7 +268,7 @@ class Stream:
             raise SandboxClosed("the connection to the sandbox ended before it had answered")
         if isinstance(answer, _Answer) and answer.error is not None:
             self.finished()
-            raise raised(answer.error)
+            raise to_exception(answer.error)
         return answer
 
     def finished(self) -> None:

@@ -9,9 +9,9 @@ import msgspec
 
 from sandbox.process_view import ProcessView
 from sandbox.result import Chunk, ExecResult
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from sandbox.rpc.connection import Connection, Stream
-from sandbox.rpc.raised import RpcError
+from sandbox.rpc.errors import RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class RemoteProcess(ProcessView):
         try:
             self._connection.call("input", {"request": self._stream.id, **what})
         except RpcError as problem:
-            if problem.code == faults.NO_SUCH_REQUEST:
+            if problem.code == errors.NO_SUCH_REQUEST:
                 raise BrokenPipeError("the command reads no more input") from None
             raise
 
@@ -76,7 +76,7 @@ class RemoteProcess(ProcessView):
         try:
             act()
         except RpcError as problem:
-            if problem.code != faults.NO_SUCH_REQUEST:  # it ended first: what was asked no longer matters
+            if problem.code != errors.NO_SUCH_REQUEST:  # it ended first: what was asked no longer matters
                 raise
 
     def _receive(self, timeout: float | None, stream: str | None = None) -> Chunk | None:
