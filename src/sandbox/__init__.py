@@ -10,11 +10,14 @@ Names are loaded when they are first used: `import sandbox` costs nothing.
 
 from __future__ import annotations
 
+from sandbox.wiring import Wiring
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.aio import AsyncSandbox
     from sandbox.audit.audit_log import SandboxAuditLog
     from sandbox.audit.feed import get_audit_feed_size, query_audit_feed, subscribe_audit_feed
+    from sandbox.client import Client
     from sandbox.config.model import Config
     from sandbox.errors import (
         CommandError,
@@ -33,8 +36,24 @@ if TYPE_CHECKING:
     from sandbox.registry.api import get_vm, kill_vm, list_vms
     from sandbox.result import Chunk, ExecResult
     from sandbox.sandbox import Sandbox
+    from sandbox.wiring import Listener
 
 __version__ = "0.1.0"
+
+
+def _listen(path: str, sandbox: Sandbox) -> Listener:
+    from sandbox.rpc.listen import Listener
+
+    return Listener(path, sandbox)
+
+
+def _attach(id: str) -> Client:
+    from sandbox.client import attach
+
+    return attach(id)
+
+
+Wiring.listen, Wiring.attach = staticmethod(_listen), staticmethod(_attach)
 
 _HOMES = {
     "Sandbox": "sandbox.sandbox",

@@ -29,7 +29,7 @@ from sandbox.network.gate_thread import GateThread
 from sandbox.policy.environment import EnvFilter
 from sandbox.policy.files import protected_patterns
 from sandbox.registry.registration import Registration
-from sandbox.rpc.listen import Listener
+from sandbox.wiring import Wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ class Sandbox(Commands, Files):
         self._settle()
         self._keep_gate_thread()
         # The door last: whoever comes through it finds everything there.
-        self._endings.append(Listener(self._register().beside("socket"), self).close)
+        listener = Wiring.listen(self._register().beside("socket"), self)
+        self._endings.append(listener.close)
+        self._drain = listener.drain
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
 
     def _arrange(self) -> Plan:
@@ -312,9 +314,7 @@ class Sandbox(Commands, Files):
     @staticmethod
     def attach(id: str) -> Client:
         """A client, with the same methods, of a sandbox that runs already. Raises NotFound or SandboxError."""
-        from sandbox.client import attach
-
-        return attach(id)
+        return Wiring.attach(id)
 
     @property
     def log(self) -> str:
@@ -353,7 +353,10 @@ class Sandbox(Commands, Files):
             # Somebody else closes (`sandbox kill`): a process that ended now would end that half-way.
             if self._closer not in (0, get_ident()):
                 # Another thread than the main one may be a handler's, which the end itself waits for.
-                self._gone.wait(None if current_thread() is main_thread() else PATIENCE)
+                main = current_thread() is main_thread()
+                self._gone.wait(None if main else PATIENCE)
+                if main:  # the process may end now: whoever asked for the end is answered first
+                    self._drain()
             return
         try:
             atexit.unregister(self._at_exit)

@@ -259,6 +259,8 @@ RULES: dict[str, Rule] = {
     "limits.file_size": least,
     "limits.open_files": least,
     "limits.timeout": least,
+    "limits.lifetime": least,
+    "limits.idle_timeout": least,
     "tools.enforce_agent_permissions": safe(True),
     "tools.allowed": fewer(_tool_covered),
     "tools.disallowed": more,

@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox.engines.usage import Usage
     from sandbox.guards.masks import Search
     from sandbox.guest.client import Guest
 
@@ -119,6 +120,12 @@ class Running(ABC):
     @abstractmethod
     def out_of_memory(self) -> str | None:
         """When tenants were killed for want of memory since the last call: limit and peak in words. Else None."""
+
+    def usage(self) -> Usage:
+        """What tenants use now; an engine that cannot tell says so by None."""
+        from sandbox.engines.usage import Usage
+
+        return Usage()
 
     @abstractmethod
     def close(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from sandbox.rpc import faults, methods
+from sandbox.rpc import faults
 from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
 from sandbox.rpc.call import Call
 from sandbox.rpc.events import EventQueue
@@ -23,6 +23,7 @@ from sandbox.rpc.lines import LINE_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.rpc.messages import Id, Message, read_message
 from sandbox.rpc.reverse_calls import Asking
 from sandbox.rpc.slot import Slot
+from sandbox.rpc.table import METHODS, Served
 from sandbox.rpc.turns import Turns
 
 _GRACE = 5.0  # seconds
@@ -32,9 +33,9 @@ _LAST_WORDS = 1.0  # seconds that requests have to tell that the sandbox was clo
 class Session:
     """Serves one connection until it ends."""
 
-    def __init__(self, source: int, sink: int, place: Slot, *, limit: int = LINE_LIMIT) -> None:
-        self.place: Slot = place
-        self.budget = Budget(BYTES, place.budget)
+    def __init__(self, source: int, sink: int, slot: Slot, *, limit: int = LINE_LIMIT) -> None:
+        self.slot: Slot = slot
+        self.budget = Budget(BYTES, slot.budget)
         self.writer = Writer(sink)
         self.events = EventQueue(self.writer)
         self.asking = Asking(self.writer)
@@ -95,7 +96,7 @@ class Session:
         Meanwhile no further request is taken, but what a running one needs (`input`, `signal`, a hook's answer).
         """
         self._await_others(grace)
-        self.place.close()
+        self.slot.close()
         self._await_others(_LAST_WORDS)
         call.reply({})
         with self._idle:
@@ -125,9 +126,9 @@ class Session:
                 self._refuse(Fault(faults.INVALID_REQUEST, "a request needs a method"), id)
             self.asking.answered(message)
             return
-        method = methods.METHODS.get(message.method)
+        method = METHODS.get(message.method)
         if method is None:
-            known = ", ".join(methods.METHODS)
+            known = ", ".join(METHODS)
             self._answer(message, Fault(faults.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
             return
         try:
@@ -143,20 +144,20 @@ class Session:
             self._answer(message, refused)
             return
         if message.method == "create":
-            self.place.expect()
+            self.slot.expect()
         if method.inline:
             self._work(method, call, asked, held)
         else:
             self._start(method, call, asked, held)
 
-    def _start(self, method: methods.Method, call: Call, asked: Any, held: Hold) -> None:
+    def _start(self, method: Served, call: Call, asked: Any, held: Hold) -> None:
         try:
             Thread(target=self._work, args=(method, call, asked, held), daemon=True).start()
         except RuntimeError:  # the machine has no thread left for it
             held.release()
             self._ended(call, Fault(faults.BUSY, "no further request can be run at the moment"))
 
-    def _admitted(self, message: Message, method: methods.Method) -> Call:
+    def _admitted(self, message: Message, method: Served) -> Call:
         assert not isinstance(message.method, UnsetType)
         # A hook of the client's may itself ask the sandbox: it must not wait for the request that waits for the hook.
         at_once = method.unordered or self.asking.waiting
@@ -169,9 +170,9 @@ class Session:
             raise
         return call
 
-    def _register(self, call: Call, message: Message, method: methods.Method) -> None:
+    def _register(self, call: Call, message: Message, method: Served) -> None:
         with self._idle:
-            if self._closing is not None and message.method not in ("input", "signal", "cancel", "resize"):
+            if self._closing is not None and message.method not in ("input", "more", "signal", "cancel", "resize"):
                 raise Fault(faults.CLOSED, "the sandbox is being closed")
             if self._running >= REQUESTS:
                 raise Fault(faults.BUSY, f"{REQUESTS} requests are running; wait for answers first")
@@ -183,7 +184,7 @@ class Session:
             if message.method == "close":
                 self._closing = call
 
-    def _work(self, method: methods.Method, call: Call, asked: Any, held: Hold) -> None:
+    def _work(self, method: Served, call: Call, asked: Any, held: Hold) -> None:
         problem: BaseException | None = None
         try:
             with held:
@@ -201,7 +202,7 @@ class Session:
         if problem is not None:
             call.fail(problem)
         if call.method == "create":
-            self.place.settled()
+            self.slot.settled()
         call.done()
         with self._idle:
             self._running -= 1
