@@ -39,6 +39,17 @@ export async function stat(connection: Connection, path: string, { signal }: Cal
   return info(await connection.call<WireInfo>('stat', { path }, { signal, exact: true }));
 }
 
+/** @internal As `stat`, but of a link itself. */
+export async function lstat(connection: Connection, path: string, options: CallOptions): Promise<Pick<FileInfo, 'kind' | 'mode'>> {
+  try {
+    await connection.call('read_link', { path }, options);
+    return { kind: 'symlink', mode: 0o777 };
+  } catch (problem) {
+    if ((problem as { code?: unknown }).code !== 'EINVAL') throw problem;
+    return stat(connection, path, options); // it is no link
+  }
+}
+
 /** @internal */
 export async function listFiles(connection: Connection, path: string, { signal }: CallOptions): Promise<FileEntry[]> {
   const { files } = await connection.call<{ files: WireEntry[] }>('list_files', { path }, { signal, exact: true });

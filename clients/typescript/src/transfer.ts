@@ -3,7 +3,7 @@ import { basename, dirname, posix, resolve } from 'node:path';
 import type { Connection } from './connection.js';
 import { Directory } from './directory.js';
 import { failed } from './errors.js';
-import { inParallel, listFiles, readInto, stat, writeFrom, type FileEntry, type FileInfo } from './files.js';
+import { inParallel, listFiles, lstat, readInto, writeFrom, type FileEntry, type FileInfo } from './files.js';
 import type { CallOptions } from './options.js';
 import { readResult } from './result.js';
 
@@ -107,7 +107,7 @@ class Upload {
   }
 
   private async replaceUnlessDirectory(path: string): Promise<void> {
-    const there = await stat(this.connection, path, this.options).catch(ignoring('ENOENT'));
+    const there = await lstat(this.connection, path, this.options).catch(ignoring('ENOENT'));
     if (there && there.kind !== 'directory') await this.remove(path);
   }
 
@@ -120,6 +120,7 @@ class Upload {
   }
 }
 
+type Found = Pick<FileInfo, 'kind' | 'mode'>;
 type Named = [name: string, found: FileStats];
 
 /** @internal Copies a file, a link or a whole directory of the sandbox to the host. */
@@ -142,18 +143,18 @@ class Download {
   ) {}
 
   async run(from: string, parent: Directory, name: string): Promise<Transferred> {
-    await this.one(from, await stat(this.connection, from, this.options), parent, name);
+    await this.one(from, await lstat(this.connection, from, this.options), parent, name);
     return { skipped: this.skipped };
   }
 
-  private async one(from: string, found: FileInfo, parent: Directory, name: string): Promise<void> {
+  private async one(from: string, found: Found, parent: Directory, name: string): Promise<void> {
     if (found.kind === 'directory') await this.directory(from, found, await parent.makeDirectory(name));
     else if (found.kind === 'symlink') await this.link(from, parent, name);
     else if (found.kind === 'file') await this.file(from, found, parent, name);
     else this.skipped.push({ path: from, reason: SPECIAL });
   }
 
-  private async directory(from: string, { mode }: FileInfo, into: Directory): Promise<void> {
+  private async directory(from: string, { mode }: Found, into: Directory): Promise<void> {
     try {
       const entries = (await listFiles(this.connection, from, this.options)).filter((entry) => this.usable(from, entry));
       const [directories, others] = [true, false].map((is) => entries.filter((one) => (one.kind === 'directory') === is));
@@ -178,7 +179,7 @@ class Download {
     await parent.createLink(name, target);
   }
 
-  private async file(from: string, { mode }: FileInfo, parent: Directory, name: string): Promise<void> {
+  private async file(from: string, { mode }: Found, parent: Directory, name: string): Promise<void> {
     const file = await parent.createFile(name);
     try {
       await readInto(this.connection, from, async (at, piece) => void (await file.write(piece, 0, piece.length, at)), this.options);
