@@ -52,7 +52,7 @@ class Client:
         if self._owns:
             asked = dict(config or {})
             if hooks is not None:
-                from sandbox.rpc.hooked import answer, named
+                from sandbox.rpc.hooks import answer, named
 
                 asked["hooks"] = named(hooks)
                 self._connection.hook = lambda params: answer(hooks, params)

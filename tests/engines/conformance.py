@@ -269,7 +269,9 @@ class Conformance:
         sandbox = self.make(project)
         # Only descendants of the sandbox hold the writing end: its end of file is their end.
         read, write = os.pipe()
-        with sandbox.spawn("setsid sleep 1000 & sleep 1000 & echo ok; exec 1>&-; sleep 1000", stderr=write) as process:
+        with sandbox._spawn(
+            "setsid sleep 1000 & sleep 1000 & echo ok; exec 1>&-; sleep 1000", stdio=(None, None, write)
+        ) as process:
             os.close(write)
             assert process.read() == b"ok\n"
             sandbox.close()

@@ -169,7 +169,7 @@ def test_git_of_the_host_is_not_led_to_another_config(repository: Path) -> None:
 
 def test_nor_while_the_sandbox_runs(repository: Path) -> None:
     with within(repository) as sandbox:
-        sandbox.vigil.watching.wait()
+        sandbox._late_masks.watching.wait()
         taken = "while [ -e .git/commondir ]; do :; done"
         assert sandbox.exec(f"{REDIRECT} echo ../evil > .git/commondir; {taken}", timeout=60).exit_code == 0
 
@@ -334,5 +334,5 @@ def test_settings_that_a_tenant_makes_in_a_home_are_told(tmp_path: Path, monkeyp
     monkeypatch.setenv("SANDBOX_HOME", str(person / ".sandbox"))
     with Sandbox({"filesystem": {"root": str(person)}}) as sandbox:
         sandbox.exec("echo x > .inputrc; mkdir .kde .vscode; echo x > .profile; echo x > .gitignore; echo x > ordinary")
-    told = {os.path.basename(path) for path in sandbox.made}
+    told = {os.path.basename(path) for path in sandbox._made}
     assert told == {".inputrc", ".kde", ".profile", ".vscode"}

@@ -10,6 +10,7 @@ import errno
 import os
 import select
 import time
+from threading import Lock
 
 from sandbox.errors import CommandError, GuestError, SandboxClosed
 from sandbox.guest import frames
@@ -34,6 +35,7 @@ class Process:
         self.line = line
         self.name = name
         self.explain: Callable[[CommandError], CommandError] | None = None  # and on why it never ran
+        self.runs: Callable[[int], None] | None = None  # called with its pid when it has started
         self.judge: Callable[[ExecResult], None] | None = None  # the sandbox's last word on the result
         self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; it is to be continued
         self.pid: int | None = None
@@ -41,7 +43,8 @@ class Process:
         self.stdout: int | None = None
         self.stderr: int | None = None
         self.terminal: int | None = None
-        self.given = b""
+        self.given: bytes | None = None  # its whole input, which `chunks` feeds to it; None: it comes from `write`
+        self._closing = Lock()
         self.result: ExecResult | None = None
 
     # -- what the guest says
@@ -60,6 +63,8 @@ class Process:
             if fds:
                 self.terminal = fds.pop()
             frames.close_all(fds)
+            if self.runs is not None:
+                self.runs(self.pid)
         elif kind == "exit":
             frames.close_all(fds)
             self.result = _result(message)
@@ -103,17 +108,19 @@ class Process:
     # -- input and output
 
     def chunks(self) -> Iterator[Chunk]:
-        """Feeds what it was given to its stdin and yields its output as it comes, until it has ended.
+        """Yields the output as it comes, until the command has ended. What a terminal shows is "stdout".
 
-        Ends when the command itself ends, after what it wrote has been read: something it left in the background and
-        that still holds the pipe open is not waited for.
+        Feeds the command its input, if all of that is known (`given`). Ends when the command itself ends, after what it
+        wrote has been read: something that it left in the background and that still holds the pipe open is not waited
+        for.
         """
         poll = select.poll()
-        streams = {fd: name for fd, name in ((self.stdout, "stdout"), (self.stderr, "stderr")) if fd is not None}
+        ends = ((self.stdout, "stdout"), (self.stderr, "stderr"), (self.terminal, "stdout"))
+        streams = {fd: name for fd, name in ends if fd is not None}
         for fd in (self.line.fileno(), *streams):
             poll.register(fd, select.POLLIN)
-        left = memoryview(self.given)
-        if self.stdin is not None:
+        left = memoryview(self.given or b"")
+        if self.stdin is not None and self.given is not None:
             os.set_blocking(self.stdin, False)
             poll.register(self.stdin, select.POLLOUT)
         while self.result is None:
@@ -121,7 +128,7 @@ class Process:
                 if fd == self.stdin:
                     left = self._feed(poll, left)
                 elif fd in streams:
-                    data = os.read(fd, PIECE)
+                    data = _read(fd)
                     if data:
                         yield Chunk(streams[fd], data)
                     else:
@@ -160,30 +167,33 @@ class Process:
 
     def write(self, data: bytes) -> None:
         """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
-        target = self.terminal if self.terminal is not None else self.stdin
-        if target is None:
-            raise ValueError("this command has no input")
-        left = memoryview(data)
-        while left:
-            left = left[os.write(target, left) :]
+        with self._closing:
+            target = self.terminal if self.terminal is not None else self.stdin
+            if target is None:
+                raise BrokenPipeError(errno.EPIPE, "this command reads no input, or no more")
+            target = os.dup(target)  # whoever closes the command meanwhile may free the number for another file
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(target, left) :]
+        finally:
+            os.close(target)
 
     def close_stdin(self) -> None:
-        """Ends the command's input."""
-        if self.stdin is not None:
-            os.close(self.stdin)
-            self.stdin = None
+        """Ends the command's input; on a terminal by typing Ctrl-D."""
+        if self.terminal is not None:
+            return self.write(b"\x04")
+        with self._closing:
+            if self.stdin is not None:
+                os.close(self.stdin)
+                self.stdin = None
 
     def read(self, size: int = PIECE, stream: str = "stdout") -> bytes:
         """Output as soon as there is some; empty at its end. With a pty there is one stream, whatever is asked."""
         source = self.terminal if self.terminal is not None else getattr(self, stream)
         if source is None:
             raise ValueError(f"this command's {stream} is not a pipe of ours")
-        try:
-            return os.read(source, size)
-        except OSError as problem:
-            if problem.errno == errno.EIO and self.terminal is not None:
-                return b""  # how a terminal says that nobody is on the other side any more
-            raise
+        return _read(source, size)
 
     def __enter__(self) -> Self:
         return self
@@ -194,11 +204,12 @@ class Process:
     def close(self) -> None:
         """Gives back every descriptor; the guest kills what still runs when the line closes."""
         self.line.close()
-        for name in ("stdin", "stdout", "stderr", "terminal"):
-            fd = getattr(self, name)
-            if fd is not None:
-                setattr(self, name, None)
-                os.close(fd)
+        with self._closing:
+            for name in ("stdin", "stdout", "stderr", "terminal"):
+                fd = getattr(self, name)
+                if fd is not None:
+                    setattr(self, name, None)
+                    os.close(fd)
 
 
 def whole(message: dict[str, object], key: str) -> int:
@@ -220,9 +231,18 @@ def never_ran(name: str, message: dict[str, object]) -> CommandError:
     return CommandError(f"{name}: {said}" + ("" if step == "exec" else f" (at {step})"), exit_code=126)
 
 
+def _read(fd: int, size: int = PIECE) -> bytes:
+    try:
+        return os.read(fd, size)
+    except OSError as problem:
+        if problem.errno == errno.EIO:
+            return b""  # how a terminal says that nobody is on the other side any more
+        raise
+
+
 def _rest(fd: int) -> Iterator[bytes]:
     try:
-        while data := os.read(fd, PIECE):
+        while data := _read(fd):
             yield data
     except BlockingIOError:
         return

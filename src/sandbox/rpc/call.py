@@ -16,7 +16,7 @@ from sandbox.rpc.lines import Writer
 from sandbox.rpc.turns import Turn
 
 if TYPE_CHECKING:
-    from sandbox.guest.process import Process
+    from sandbox.protocols import Process
 
 STREAMS = ("exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial")
 _WAITING_INPUT = 16 * 2**20  # bytes that a command was sent and has not read yet

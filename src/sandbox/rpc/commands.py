@@ -18,17 +18,16 @@ from sandbox.rpc.call import Call
 from sandbox.rpc.faults import Fault
 
 if TYPE_CHECKING:
-    from sandbox.guest.process import Process
-    from sandbox.kept import KeptProcess
+    from sandbox.guest.process import Process as LocalProcess
+    from sandbox.protocols import Process
     from sandbox.sandbox import Sandbox
 
-_END_OF_INPUT = b"\x04"  # Ctrl-D: how somebody at a terminal ends the input
 _PIECE = 2**16
 
 # -- starting
 
 
-def start(sandbox: Sandbox, asked: m.Exec | m.ExecStream) -> Process:
+def start(sandbox: Sandbox, asked: m.Exec | m.ExecStream) -> LocalProcess:
     """A command whose whole input is known, running. Raises CommandError."""
     process = sandbox._begin(asked.command, asked.directory, env=asked.env, input=asked.stdin, timeout=asked.timeout)
     try:
@@ -39,12 +38,12 @@ def start(sandbox: Sandbox, asked: m.Exec | m.ExecStream) -> Process:
     return process
 
 
-def start_pipe(sandbox: Sandbox, asked: m.ExecPipe) -> Process | KeptProcess:
+def start_pipe(sandbox: Sandbox, asked: m.ExecPipe) -> Process:
     """A command on pipes, running. Raises CommandError."""
     return sandbox.spawn(asked.command, asked.directory, env=asked.env, timeout=asked.timeout, keep=asked.keep)
 
 
-def start_terminal(sandbox: Sandbox, asked: m.ExecTty) -> Process | KeptProcess:
+def start_terminal(sandbox: Sandbox, asked: m.ExecTty) -> Process:
     """A command on a terminal, running. Raises CommandError."""
     size = (asked.rows, asked.cols)
     return sandbox.spawn(
@@ -87,24 +86,20 @@ def exec_pipe(call: Call, sandbox: Sandbox, asked: m.ExecPipe) -> dict[str, Any]
 def exec_tty(call: Call, sandbox: Sandbox, asked: m.ExecTty) -> dict[str, Any]:
     """`exec_tty`: as `exec_pipe` on a terminal, whose output is all `stdout`."""
     call.credit.start(asked.credit)
-    return _talk(call, start_terminal(sandbox, asked), kept=asked.keep is not None, terminal=True)
+    return _talk(call, start_terminal(sandbox, asked), kept=asked.keep is not None)
 
 
 def connect(call: Call, sandbox: Sandbox, asked: m.Connect) -> dict[str, Any]:
     """`connect`: joins a kept command, beginning with what it printed last."""
     call.credit.start(asked.credit)
-    process = sandbox.connect(asked.keep)
-    return _talk(call, process, kept=True, terminal=process.tty)
+    return _talk(call, sandbox.connect(asked.keep), kept=True)
 
 
-def _talk(
-    call: Call, process: Process | KeptProcess, *, kept: bool, terminal: bool = False
-) -> dict[str, Any]:
+def _talk(call: Call, process: Process, *, kept: bool) -> dict[str, Any]:
     """Joins a running command to the request until it ends, or the client leaves a kept one."""
     with process:
         call.runs(process, process.close if kept else process.kill)
-        finish = (lambda: process.write(_END_OF_INPUT)) if terminal else process.close_stdin
-        Thread(target=call.inputs.feed, args=(process.write, finish), daemon=True).start()
+        Thread(target=call.inputs.feed, args=(process.write, process.close_stdin), daemon=True).start()
         call.piece({"pid": process.pid, "joined": getattr(process, "joined", False)})
         try:
             _send(call, process)
@@ -117,14 +112,14 @@ def _talk(
     return ended(_finished(call, process))
 
 
-def _send(call: Call, process: Process | KeptProcess) -> None:
+def _send(call: Call, process: Process) -> None:
     for chunk in process.chunks():
         call.output(chunk.stream, chunk.data)
         if call.gone:
             call.cancel()
 
 
-def _finished(call: Call, process: Process | KeptProcess) -> ExecResult:
+def _finished(call: Call, process: Process) -> ExecResult:
     if call.cancelled:
         raise Fault(faults.CANCELLED, "cancelled")
     assert process.result is not None

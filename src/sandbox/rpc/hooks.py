@@ -170,7 +170,7 @@ def _change(message: _Message, changed: _Changes) -> None:
 
 
 def named(hooks: object) -> dict[str, Any]:
-    """The hooks that an object has, as `create` takes them. Raises ConfigError for a method that only looks like one."""
+    """The hooks that an object has, as `create` takes them. Raises ConfigError for a method that looks like one."""
     from sandbox.hook_names import names_of
 
     return {name: {"body": True} if name in ("on_request", "on_response") else {} for name in names_of(hooks)}

@@ -185,8 +185,8 @@ class Apply(Struct, forbid_unknown_fields=True):
 class Extend(Struct, forbid_unknown_fields=True):
     """`extend`: seconds, or null for no limit. What is absent stays as it is."""
 
-    lifetime: Seconds | None | UnsetType = UNSET
-    idle_timeout: Seconds | None | UnsetType = UNSET
+    lifetime: Seconds | UnsetType | None = UNSET
+    idle_timeout: Seconds | UnsetType | None = UNSET
 
 
 Anything = dict[str, Any]
