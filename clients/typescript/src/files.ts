@@ -1,4 +1,5 @@
 import type { Connection } from './connection.js';
+import { SandboxError } from './errors.js';
 import { base64, type CallOptions } from './options.js';
 import { bytes } from './result.js';
 
@@ -20,6 +21,11 @@ export interface FileEntry extends FileInfo {
   name: string;
   /** Its bytes, when the name is not UTF-8; `name` then only resembles it. */
   name_bytes?: Buffer;
+}
+
+export interface ReadOptions extends CallOptions {
+  /** A larger file is an error; 2 GiB by default. Commands decide how large their files are. */
+  maxBytes?: number | undefined;
 }
 
 type WireInfo = Omit<FileInfo, 'mtime' | 'mtime_ns'> & { mtime: number; mtime_ns?: number | bigint };
@@ -81,31 +87,37 @@ export async function writeFrom(
   await inParallel(laterPieces(source.size), AHEAD, put);
 }
 
-/** @internal Hands a whole file to `take`, piece by piece; not always in order. */
+/** @internal Hands a whole file to `take`, piece by piece: the first one first, the others in any order. */
 export async function readInto(
   connection: Connection,
   path: string,
-  take: (offset: number, piece: Buffer) => Promise<void> | void,
+  take: (offset: number, piece: Buffer, size: number) => Promise<void> | void,
   { signal }: CallOptions,
 ): Promise<void> {
   const get = async (offset: number) => {
     const params = { path, offset, length: PIECE };
     const { content, size } = await connection.call<{ content: string; size: number }>('read_file', params, { signal });
-    await take(offset, bytes(content));
+    await take(offset, bytes(content), size);
     return size;
   };
   await inParallel(laterPieces(await get(0)), AHEAD, get);
 }
 
 /** @internal */
-export async function readWhole(connection: Connection, path: string, options: CallOptions): Promise<Buffer> {
+export async function readWhole(connection: Connection, path: string, options: ReadOptions): Promise<Buffer> {
+  const { maxBytes = 2 ** 31, signal } = options;
   const pieces = new Map<number, Buffer>();
-  await readInto(connection, path, (offset, piece) => void pieces.set(offset, piece), options);
+  const take = (offset: number, piece: Buffer, size: number) => {
+    if (size > maxBytes) throw new SandboxError(`${path} has ${size} bytes, more than ${maxBytes}`, 'TOO_LARGE', { data: { size } });
+    pieces.set(offset, piece);
+  };
+  await readInto(connection, path, take, { signal });
   return Buffer.concat([...pieces].sort(([one], [other]) => one - other).map(([, piece]) => piece));
 }
 
-function laterPieces(size: number): number[] {
-  return Array.from({ length: Math.max(0, Math.ceil(size / PIECE) - 1) }, (_, at) => (at + 1) * PIECE);
+/** Where the pieces after the first begin. One by one: a file with a hole can claim to have any size. */
+function* laterPieces(size: number): Iterable<number> {
+  for (let offset = PIECE; offset < size; offset += PIECE) yield offset;
 }
 
 /** @internal Does `work` for every item, with at most `limit` under way at a time. The first failure ends it, when what is

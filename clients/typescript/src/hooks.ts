@@ -77,7 +77,7 @@ export interface Hooks extends BeforeHooks, AfterHooks {
 const OPERATIONS: (keyof FileArguments)[] = [
   'stat', 'readdir', 'readlink', 'remove', 'listxattr', 'open', 'create', 'mkdir', 'mknod', 'read', 'write', 'sync',
   'close', 'rename', 'link', 'symlink', 'setattr', 'getxattr', 'setxattr', 'removexattr',
-]; // prettier-ignore
+];
 
 /** The protocol's name of each hook. */
 const NAMES = new Map<string, string>([

@@ -12,7 +12,7 @@ export {
   SandboxError,
 } from './errors.js';
 export type * from './events.js';
-export type { FileEntry, FileInfo } from './files.js';
+export type { FileEntry, FileInfo, ReadOptions } from './files.js';
 export type { AfterHooks, BeforeHooks, Changed, Hooks, HttpRequest, HttpResponse } from './hooks.js';
 export type { CallOptions, ExecOptions, SpawnOptions, StreamOptions } from './options.js';
 export type { PublishedPort } from './ports.js';

@@ -75,10 +75,11 @@ export function onlyKnown(options: object, ...known: string[]): void {
   for (const option of Object.keys(options)) if (!known.includes(option)) unknown(option);
 }
 
-/** @internal Milliseconds as the seconds of the protocol. Throws RangeError for what is no positive time. */
+/** @internal Milliseconds as the seconds of the protocol. Throws RangeError for NaN and infinity, which JSON cannot say: as
+ * null they would mean no limit. */
 export function seconds(milliseconds: number): number {
-  if (!(milliseconds > 0 && Number.isFinite(milliseconds))) {
-    throw new RangeError(`a time must be a positive number of milliseconds, not ${String(milliseconds)}`);
+  if (!Number.isFinite(milliseconds)) {
+    throw new RangeError(`a time must be a number of milliseconds, not ${String(milliseconds)}`);
   }
   return milliseconds / 1000;
 }

@@ -1,7 +1,7 @@
 import type { Connection } from './connection.js';
 import { FileError } from './errors.js';
 import * as files from './files.js';
-import type { FileEntry, FileInfo } from './files.js';
+import type { FileEntry, FileInfo, ReadOptions } from './files.js';
 import type { CallOptions } from './options.js';
 import * as transfer from './transfer.js';
 import type { Transferred } from './transfer.js';
@@ -24,12 +24,12 @@ export abstract class SandboxFiles {
     await files.writeFrom(this.connection, path, source, mode, { signal });
   }
 
-  async readFile(path: string, options: CallOptions = {}): Promise<Buffer> {
+  async readFile(path: string, options: ReadOptions = {}): Promise<Buffer> {
     return files.readWhole(this.connection, path, options);
   }
 
   /** A file as text; bytes that are not UTF-8 become U+FFFD. */
-  async readText(path: string, options: CallOptions = {}): Promise<string> {
+  async readText(path: string, options: ReadOptions = {}): Promise<string> {
     return (await this.readFile(path, options)).toString();
   }
 

@@ -1,8 +1,9 @@
 import type { Stats as FileStats } from 'node:fs';
+import { mkdir, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, posix, resolve } from 'node:path';
 import type { Connection } from './connection.js';
 import { Directory } from './directory.js';
-import { failed } from './errors.js';
+import { failed, SandboxError } from './errors.js';
 import { inParallel, listFiles, lstat, readInto, writeFrom, type FileEntry, type FileInfo } from './files.js';
 import type { CallOptions } from './options.js';
 import { readResult } from './result.js';
@@ -13,6 +14,7 @@ export interface Transferred {
 }
 
 const FILES = 8; // so many files are under way at a time
+const DEEPEST = 256;
 const NOT_UTF8 = 'its name is not UTF-8';
 const SPECIAL = 'it is neither a file, a directory nor a symbolic link';
 
@@ -48,15 +50,16 @@ class Upload {
     return { skipped: this.skipped };
   }
 
-  private async directory(directory: Directory, { mode }: FileStats, to: string): Promise<void> {
+  private async directory(directory: Directory, { mode }: FileStats, to: string, depth = 0): Promise<void> {
     try {
+      checkDepth(to, depth);
       await this.replaceUnlessDirectory(to);
       await this.call('mkdir', { path: to, mode: (mode & 0o777) | 0o700 });
       if ((mode & 0o700) !== 0o700) this.narrow.push([to, mode & 0o777]);
       const [directories, others] = await this.sorted(directory, to);
       await inParallel(others, FILES, ([name, found]) => this.other(directory, name, found, posix.join(to, name)));
       for (const [name, found] of directories) {
-        await this.directory(await directory.enter(name), found, posix.join(to, name));
+        await this.directory(await directory.enter(name), found, posix.join(to, name), depth + 1);
       }
     } finally {
       await directory.close();
@@ -126,6 +129,8 @@ type Named = [name: string, found: FileStats];
 /** @internal Copies a file, a link or a whole directory of the sandbox to the host. */
 export async function download(connection: Connection, from: string, to: string, options: CallOptions): Promise<Transferred> {
   const target = resolve(to);
+  options.signal?.throwIfAborted();
+  await mkdir(dirname(target), { recursive: true });
   const parent = await Directory.containing(dirname(target));
   try {
     return await new Download(connection, options).run(from, parent, basename(target));
@@ -147,19 +152,20 @@ class Download {
     return { skipped: this.skipped };
   }
 
-  private async one(from: string, found: Found, parent: Directory, name: string): Promise<void> {
-    if (found.kind === 'directory') await this.directory(from, found, await parent.makeDirectory(name));
+  private async one(from: string, found: Found, parent: Directory, name: string, depth = 0): Promise<void> {
+    if (found.kind === 'directory') await this.directory(from, found, await parent.makeDirectory(name), depth);
     else if (found.kind === 'symlink') await this.link(from, parent, name);
     else if (found.kind === 'file') await this.file(from, found, parent, name);
     else this.skipped.push({ path: from, reason: SPECIAL });
   }
 
-  private async directory(from: string, { mode }: Found, into: Directory): Promise<void> {
+  private async directory(from: string, { mode }: Found, into: Directory, depth: number): Promise<void> {
     try {
+      checkDepth(from, depth);
       const entries = (await listFiles(this.connection, from, this.options)).filter((entry) => this.usable(from, entry));
       const [directories, others] = [true, false].map((is) => entries.filter((one) => (one.kind === 'directory') === is));
       await inParallel(others!, FILES, (entry) => this.one(posix.join(from, entry.name), entry, into, entry.name));
-      for (const entry of directories!) await this.one(posix.join(from, entry.name), entry, into, entry.name);
+      for (const entry of directories!) await this.one(posix.join(from, entry.name), entry, into, entry.name, depth + 1);
       await into.chmod(mode & 0o777); // last: it may forbid what was done here
     } finally {
       await into.close();
@@ -180,14 +186,23 @@ class Download {
   }
 
   private async file(from: string, { mode }: Found, parent: Directory, name: string): Promise<void> {
-    const file = await parent.createFile(name);
+    let file: FileHandle | undefined;
     try {
-      await readInto(this.connection, from, async (at, piece) => void (await file.write(piece, 0, piece.length, at)), this.options);
-      await file.chmod(mode & 0o777);
+      const take = async (at: number, piece: Buffer) => {
+        file ??= await parent.createFile(name); // not before the first piece has come: perhaps it cannot be read
+        await file.write(piece, 0, piece.length, at);
+      };
+      await readInto(this.connection, from, take, this.options);
+      await file!.chmod(mode & 0o777);
     } finally {
-      await file.close();
+      await file?.close();
     }
   }
+}
+
+/** Each level keeps a directory open. */
+function checkDepth(path: string, depth: number): void {
+  if (depth > DEEPEST) throw new SandboxError(`${path} lies more than ${DEEPEST} directories deep`, 'TOO_LARGE');
 }
 
 function ignoring(code: string): (problem: { code?: unknown }) => undefined {

@@ -99,6 +99,14 @@ describe('files', () => {
     await assert.rejects(sandbox.download('/tmp/none', join(local, 'none')), { code: 'ENOENT' });
   });
 
+  it('of any size that a command claims harm nobody', async () => {
+    await sandbox.exec('truncate -s 1P /tmp/hole || truncate -s 1T /tmp/hole', { check: true });
+    await assert.rejects(sandbox.readFile('/tmp/hole'), { code: 'TOO_LARGE' });
+    await assert.rejects(sandbox.readText('/tmp/timed', { maxBytes: -1 }), { code: 'TOO_LARGE' });
+    await sandbox.exec('cd /tmp && i=0; while [ $i -lt 300 ]; do mkdir d && cd d; i=$((i+1)); done', { check: true });
+    await assert.rejects(sandbox.download('/tmp/d', join(local, 'deep')), { code: 'TOO_LARGE' });
+  });
+
   it('stay on the way when the signal is aborted', async () => {
     const controller = new AbortController();
     fs.writeFileSync(join(local, 'huge'), Buffer.alloc(64 * 2 ** 20));

@@ -74,7 +74,7 @@ describe('a hook on files', () => {
     const operations = [
       'stat', 'readdir', 'readlink', 'remove', 'listxattr', 'open', 'create', 'mkdir', 'read', 'write', 'sync', 'close',
       'rename', 'link', 'symlink', 'setattr', 'getxattr', 'setxattr', 'removexattr', 'mknod',
-    ]; // prettier-ignore
+    ];
     const seen = new Map<string, unknown[]>();
     const names = operations.flatMap((name) => ['before', 'after'].map((when) => when + name[0]!.toUpperCase() + name.slice(1)));
     const hooks = Object.fromEntries(names.map((name) => [name, (...args: unknown[]) => void seen.set(name, args)])) as Hooks;
@@ -123,7 +123,7 @@ describe('a hook that does not exist', () => {
     ['a misspelt option', { onRequest: () => null, withoutBodys: true }, /withoutBodys/],
     ['a list', [() => null], /must be an object/],
     ['in a class', new (class { beforeWrite() {} onRequst() {} })(), /onRequst.*did you mean onRequest/],
-  ]; // prettier-ignore
+  ];
   for (const [what, hooks, message] of cases) {
     it(`is an error: ${what}`, async () => {
       await assert.rejects(Sandbox.create({}, { hooks: hooks as Hooks }), (problem) => {

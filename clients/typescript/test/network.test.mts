@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:http';
+import { connect, type AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { getSandbox, Sandbox } from '../src/index.mjs';
@@ -49,14 +49,17 @@ describe('the network', () => {
   });
 
   it('is changed while the sandbox runs', async () => {
-    const listener = createServer((socket) => socket.end('reached'));
-    await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
-    const { port } = listener.address() as AddressInfo;
-    await using sandbox = await Sandbox.create();
-    const read = ['/usr/bin/python3', '-c', `import socket; print(socket.create_connection(("127.0.0.1", ${port})).recv(100))`];
-    assert.notEqual((await sandbox.exec(read)).exit_code, 0);
-    await sandbox.updateNetwork({ localhost_ports: [port] });
-    assert.match((await sandbox.exec(read)).stdout, /reached/);
-    listener.close();
+    const server = createServer((_, response) => response.end('reached'));
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    try {
+      const { port } = server.address() as AddressInfo;
+      await using sandbox = await Sandbox.create();
+      const read = ['curl', '-sS', `http://host.sandbox.internal:${port}/`];
+      assert.match((await sandbox.exec(read)).stdout, /Blocked/);
+      await sandbox.updateNetwork({ localhost_ports: [port] });
+      assert.equal((await sandbox.exec(read)).stdout, 'reached');
+    } finally {
+      server.close();
+    }
   });
 });
