@@ -1,4 +1,4 @@
-"""The arguments of `exec` and its relatives, checked in one place: a mistake gets the same answer from every surface."""
+"""The arguments of `exec` and its relatives, checked in one place: the same mistake gets the same answer everywhere."""
 
 from __future__ import annotations
 
@@ -37,6 +37,13 @@ def _word(one: object) -> str | bytes:
     if isinstance(one, os.PathLike):
         return str(os.fspath(one))
     raise InvalidArgument(f"an argument of a command is text or bytes, not {one!r}")
+
+
+def name(command: Command) -> str:
+    """The program, for messages about a command that failed; its arguments may hold secrets."""
+    if isinstance(command, str):
+        return "the command"
+    return os.fsdecode(next(iter(command)))
 
 
 def directory(working_dir: Path | None, cwd: Path | None) -> str | None:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from sandbox.arguments import Command, Path
     from sandbox.audit.record import Record
     from sandbox.config.model import Config
-    from sandbox.engines.base import Plan, Running
+    from sandbox.engines.base import Running
     from sandbox.guest.process import Process as LocalProcess
     from sandbox.info import ProcessInfo
+    from sandbox.plan.plan import Plan
     from sandbox.protocols import Process
     from sandbox.result import Listener
 
@@ -30,15 +31,15 @@ class Commands:
     config: Config
     record: Record
     _plan: Plan
-    _place: Running
+    _running: Running
     _events: Events
     _processes: Processes
     _closed: bool
 
     @property
-    def _null(self) -> int:
+    def _null(self) -> int | None:
         """The inside's /dev/null, for a stream that is to be nothing. Not the caller's to close."""
-        return self._place.guest.null
+        return self._running.null()
 
     def exec(
         self,
@@ -74,7 +75,7 @@ class Commands:
             assert process.result is not None
             result = output.into(process.result)
         if check:
-            result.check(process.name)
+            result.check(arguments.name(command))
         return result
 
     def exec_stream(
@@ -158,7 +159,7 @@ class Commands:
         """
         nothing = self._null if input is None else None
         process = self._launch(command, directory, env, timeout, stdio=(nothing, None, None))
-        process.given = input or b""
+        process.given = None if input is None else memoryview(input)
         return process
 
     def _spawn(
@@ -225,6 +226,7 @@ class Commands:
             return self._explain(argv[0], problem)
 
         process.runs, process.judge, process.explain = runs, judge, explain
+        process.gone = lambda: self._processes.remove(started)
         self._processes.add(started, process)
 
     def _with_pipes(
@@ -257,7 +259,7 @@ class Commands:
     def _start(self, request: dict[str, object], name: bytes, stdio: list[int]) -> LocalProcess:
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
-        return self._place.guest.start(request, os.fsdecode(name), stdio)
+        return self._running.start(request, os.fsdecode(name), stdio)
 
     # -- what only the outside knows
 
@@ -273,7 +275,7 @@ class Commands:
     def _judge(self, argv: list[bytes], result: ExecResult, started: Started) -> None:
         """How a command ended: whether memory ran out, on the record, and as an event."""
         if result.exit_code != 0 and not result.timed_out:
-            reason = self._place.out_of_memory()
+            reason = self._running.out_of_memory()
             if reason is not None:
                 result.out_of_memory, result.note = True, reason
         # The program only: arguments may hold secrets, and the record must not.

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.arguments import Path
-    from sandbox.engines.base import Plan
-    from sandbox.guest.client import Guest
+    from sandbox.engines.base import Running
+    from sandbox.plan.plan import Plan
 
 
 class Files(FileMethods):
     """What `Sandbox` can do with files. It is made by `Sandbox` alone, which furnishes what is declared here."""
 
     _plan: Plan
-    _guest: Guest
+    _running: Running
     _closed: bool
 
     def read_file(self, path: Path, max_bytes: int = FILE_LIMIT) -> bytes:
@@ -94,7 +94,7 @@ class Files(FileMethods):
         `_write_at`.
         """
         self._used()
-        _, fds = self._guest.file("open", self._path(path), flags=flags, mode=mode & 0o777)
+        _, fds = self._running.file("open", self._path(path), flags=flags, mode=mode & 0o777)
         (fd,) = fds
         try:
             found = os.fstat(fd).st_mode
@@ -159,7 +159,7 @@ class Files(FileMethods):
 
     def _file(self, operation: str, path: Path, **more: object) -> dict[str, Any]:
         self._used()
-        return self._guest.file(operation, self._path(path), **more)[0]
+        return self._running.file(operation, self._path(path), **more)[0]
 
     def _used(self) -> None:
         """Somebody uses the sandbox. Raises SandboxClosed."""

@@ -78,7 +78,7 @@ class KeptProcess(ProcessView):
     """A kept command, as one of those who joined it sees it. Closing it leaves the command running."""
 
     def __init__(self, kept: Kept, recent: deque[Chunk], joined: bool) -> None:
-        super().__init__(kept.process.terminal is not None)
+        super().__init__(kept.process.tty)
         self.joined = joined  # whether it ran already when this view was made
         assert kept.process.pid is not None
         self.pid = kept.process.pid
@@ -94,7 +94,12 @@ class KeptProcess(ProcessView):
         self._arrived.append(chunk)
         self.behind += len(chunk.data)
 
-    def _receive(self, timeout: float | None) -> Chunk | None:
+    def _taken(self, size: int) -> None:
+        with self._kept.changed:
+            self.behind -= size
+            self._kept.changed.notify_all()
+
+    def _receive(self, timeout: float | None, stream: str | None = None) -> Chunk | None:
         until = None if timeout is None else time.monotonic() + timeout
         kept = self._kept
         with kept.changed:
@@ -106,10 +111,7 @@ class KeptProcess(ProcessView):
             if self._closed:
                 raise SandboxClosed("this view of the command is closed")
             if self._arrived:
-                chunk = self._arrived.popleft()
-                self.behind -= len(chunk.data)
-                kept.changed.notify_all()
-                return chunk
+                return self._arrived.popleft()
             if kept.failed is not None:
                 raise kept.failed
             self.result = kept.process.result

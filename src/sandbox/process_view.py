@@ -22,16 +22,19 @@ class ProcessView:
     One thread reads at a time; others may write, signal and close meanwhile.
     """
 
-    pid: int
+    pid: int | None = None
     result: ExecResult | None = None
 
-    def __init__(self, tty: bool) -> None:
+    def __init__(self, tty: bool = False) -> None:
         self.tty = tty
         self._unread: deque[Chunk] = deque()  # pieces that came while another stream was being read
         self._output: Output | None = None  # what `wait` has collected so far
 
-    def _receive(self, timeout: float | None) -> Chunk | None:
-        """The next piece; None at the end, when `result` is there. Raises TimeoutError, and why the command failed."""
+    def _receive(self, timeout: float | None, stream: str | None = None) -> Chunk | None:
+        """The next piece; None at the end, when `result` is there. Raises TimeoutError, and why the command failed.
+
+        Only `stream` is asked for, if it is given: who can tell streams apart gives no other, and None at its end.
+        """
         raise NotImplementedError
 
     def _taken(self, size: int) -> None:
@@ -40,7 +43,7 @@ class ProcessView:
     def _next(self, timeout: float | None = None) -> Chunk | None:
         if self._unread:
             chunk = self._unread.popleft()
-        elif self.result is not None or (received := self._receive(timeout)) is None:
+        elif (received := self._receive(timeout)) is None:
             return None
         else:
             chunk = received
@@ -74,7 +77,7 @@ class ProcessView:
             if chunk.stream == stream:
                 self._unread.remove(chunk)
                 return chunk
-        while self.result is None and (received := self._receive(None)) is not None:
+        while (received := self._receive(None, stream)) is not None:
             if received.stream == stream:
                 return received
             self._unread.append(received)

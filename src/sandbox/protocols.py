@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, Self, runtime_checkable
 
+from sandbox.process_view import PIECE
 from sandbox.result import Chunk, ExecResult
-
-PIECE = 2**17
 
 
 @runtime_checkable
@@ -24,6 +23,10 @@ class Process(Protocol):
     @property
     def result(self) -> ExecResult | None:
         """How it ended; None until that is known here."""
+
+    @property
+    def tty(self) -> bool:
+        """Whether it runs on a terminal."""
 
     def write(self, data: bytes) -> None:
         """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""

@@ -10,7 +10,6 @@ import errno
 import os
 import stat
 
-from sandbox.file_methods import PIECE
 from sandbox.info import FileInfo
 
 TYPE_CHECKING = False
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from sandbox.file_methods import FileMethods
 
 DEEPEST = 256
+PIECE = 2**20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -261,8 +261,8 @@ class Conformance:
         with self.make(project) as sandbox:
             unsubscribe = sandbox.on_event(seen.append)
             sandbox.exec(["sh", "-c", "exit 2"])
-        assert [one["type"] for one in seen] == ["exec", "lifecycle"]
-        assert seen[0]["exec"]["exit_code"] == 2  # type: ignore[index]
+        assert [one["type"] for one in seen] == ["exec_start", "exec", "lifecycle"]
+        assert seen[1]["exec"]["exit_code"] == 2  # type: ignore[index]
         unsubscribe()
 
     def test_close_takes_every_process_with_it(self, project: Path) -> None:

@@ -169,7 +169,7 @@ def test_git_of_the_host_is_not_led_to_another_config(repository: Path) -> None:
 
 def test_nor_while_the_sandbox_runs(repository: Path) -> None:
     with within(repository) as sandbox:
-        sandbox._late_masks.watching.wait()
+        sandbox._guard.wait_until_watching()
         taken = "while [ -e .git/commondir ]; do :; done"
         assert sandbox.exec(f"{REDIRECT} echo ../evil > .git/commondir; {taken}", timeout=60).exit_code == 0
 
@@ -244,7 +244,7 @@ def test_nothing_is_made_behind_a_planted_link(project: Path, tmp_path: Path) ->
 
 
 def test_programs_planted_on_the_owners_path_are_not_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox.registry.remove import take_away
+    from sandbox.registry.remove import remove_entry
 
     for name in ("bwrap", "chmod", "rm", "git", "python3", "sh"):
         (project / name).write_text(f"#!/bin/sh\n/usr/bin/touch {project}/ran\n")
@@ -258,7 +258,7 @@ def test_programs_planted_on_the_owners_path_are_not_run(project: Path, monkeypa
     subprocess.run(  # deeper than any path may be: for coreutils
         [sys.executable, "-c", "import os\nfor _ in range(3000): os.mkdir('dd'); os.chdir('dd')"], cwd=deep, check=True
     )
-    assert take_away(str(deep))
+    assert remove_entry(str(deep))
     assert not (project / "ran").exists()
     assert not [name for name in os.listdir(project) if name.startswith(".gone")]
 

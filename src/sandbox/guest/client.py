@@ -68,7 +68,7 @@ class Guest:
             raise
         finally:
             theirs.close()
-        return Process(line, name)
+        return Process(line, name, "pty" in request)
 
     def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
         """One file operation with a tenant's own rights. Raises OSError as the same call outside would."""

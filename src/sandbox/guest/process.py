@@ -14,38 +14,38 @@ from threading import Lock
 
 from sandbox.errors import CommandError, GuestError, SandboxClosed
 from sandbox.guest import frames
+from sandbox.process_view import PIECE, ProcessView
 from sandbox.result import Chunk, ExecResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
-    from typing import Self
-
-PIECE = 2**17
+    from collections.abc import Callable
 
 
-class Process:
+class Process(ProcessView):
     """One running command. Closing it kills the command if it still runs.
 
     `stdin`, `stdout`, `stderr` are the host's ends of its pipes, `terminal` the master of its pty; None where none is.
     """
 
-    def __init__(self, line: socket.socket, name: str) -> None:
+    def __init__(self, line: socket.socket, name: str, tty: bool = False) -> None:
+        super().__init__(tty)
         self.line = line
         self.name = name
         self.explain: Callable[[CommandError], CommandError] | None = None  # and on why it never ran
         self.runs: Callable[[int], None] | None = None  # called with its pid when it has started
+        self.gone: Callable[[], None] | None = None  # called when it is closed
         self.judge: Callable[[ExecResult], None] | None = None  # the sandbox's last word on the result
         self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; it is to be continued
-        self.pid: int | None = None
         self.stdin: int | None = None
         self.stdout: int | None = None
         self.stderr: int | None = None
         self.terminal: int | None = None
-        self.given: bytes | None = None  # its whole input, which `chunks` feeds to it; None: it comes from `write`
+        self.given: memoryview | None = None  # the whole input, if it is known; else the caller writes it
+        self._ready: list[int] = []  # descriptors that have something for us
+        self._ended: set[int] = set()  # outputs whose end has been read
         self._closing = Lock()
-        self.result: ExecResult | None = None
 
     # -- what the guest says
 
@@ -107,63 +107,86 @@ class Process:
 
     # -- input and output
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Yields the output as it comes, until the command has ended. What a terminal shows is "stdout".
+    def _receive(self, timeout: float | None, stream: str | None = None) -> Chunk | None:
+        """Feeds what it was given to its stdin meanwhile.
 
-        Feeds the command its input, if all of that is known (`given`). Ends when the command itself ends, after what it
-        wrote has been read: something that it left in the background and that still holds the pipe open is not waited
-        for.
+        The end is that of the command itself, after what it wrote has been read: something it left in the background
+        that still holds the pipe open is not waited for.
         """
-        poll = select.poll()
-        ends = ((self.stdout, "stdout"), (self.stderr, "stderr"), (self.terminal, "stdout"))
-        streams = {fd: name for fd, name in ends if fd is not None}
-        for fd in (self.line.fileno(), *streams):
-            poll.register(fd, select.POLLIN)
-        left = memoryview(self.given or b"")
-        if self.stdin is not None and self.given is not None:
-            os.set_blocking(self.stdin, False)
-            poll.register(self.stdin, select.POLLOUT)
+        until = None if timeout is None else time.monotonic() + timeout
+        if stream is not None and stream not in self._streams().values():
+            return None
         while self.result is None:
-            for fd, _ in poll.poll():
-                if fd == self.stdin:
-                    left = self._feed(poll, left)
-                elif fd in streams:
-                    data = _read(fd)
-                    if data:
-                        yield Chunk(streams[fd], data)
-                    else:
-                        poll.unregister(fd)
-                        del streams[fd]
-                else:
-                    self.hear()
-        for fd, name in streams.items():
-            os.set_blocking(fd, False)
-            yield from (Chunk(name, data) for data in _rest(fd))
+            if (chunk := self._step(until, stream)) is not None:
+                return chunk
+            if stream is not None and stream not in self._streams().values():
+                return None
+        for fd, name in self._streams().items():
+            if stream in (None, name):
+                os.set_blocking(fd, False)
+                if data := self._read(fd):
+                    return Chunk(name, data)
+                self._ended.add(fd)
+        return None
 
-    def _feed(self, poll: select.poll, left: memoryview) -> memoryview:
-        assert self.stdin is not None
-        try:
-            left = left[os.write(self.stdin, left[:PIECE]) if left else 0 :]
-        except BlockingIOError:
-            return left
-        except BrokenPipeError:
-            left = left[:0]  # the command does not read on: its choice
-        if not left:
-            poll.unregister(self.stdin)
-            self.close_stdin()
-        return left
+    def _step(self, until: float | None, stream: str | None) -> Chunk | None:
+        """Deals with the next thing that happens. Raises TimeoutError."""
+        if not self._ready:
+            left = None if until is None else max(0.0, until - time.monotonic()) * 1000
+            self._ready = [fd for fd, _ in self._awaited(stream).poll(left)]
+            if not self._ready:
+                raise TimeoutError(f"{self.name} still runs")
+        fd = self._ready.pop(0)
+        name = self._streams().get(fd)
+        if fd == self.line.fileno():
+            self.hear()
+        elif fd == self.stdin and self.given is not None:
+            self._feed()
+        elif name is not None and stream in (None, name):
+            if data := self._read(fd):
+                return Chunk(name, data)
+            self._ended.add(fd)
+        return None
 
-    def wait(self, timeout: float | None = None) -> ExecResult:
-        """Until it has ended; its output is the caller's to read. Raises TimeoutError."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def _streams(self) -> dict[int, str]:
+        """The output that is still open."""
+        if self.terminal is not None:
+            found = {self.terminal: "stdout"}
+        else:
+            found = {fd: name for fd, name in ((self.stdout, "stdout"), (self.stderr, "stderr")) if fd is not None}
+        return {fd: name for fd, name in found.items() if fd not in self._ended}
+
+    def _awaited(self, stream: str | None) -> select.poll:
         poll = select.poll()
         poll.register(self.line.fileno(), select.POLLIN)
-        while self.result is None:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-            if not poll.poll(left):
-                raise TimeoutError(f"{self.name} still runs")
-            self.hear()
-        return self.result
+        for fd, name in self._streams().items():
+            if stream in (None, name):
+                poll.register(fd, select.POLLIN)
+        if self.given is not None and self.stdin is not None:
+            poll.register(self.stdin, select.POLLOUT)
+        return poll
+
+    def _read(self, fd: int) -> bytes:
+        try:
+            return os.read(fd, PIECE)
+        except BlockingIOError:
+            return b""  # what holds the pipe open is not the command
+        except OSError as problem:
+            if problem.errno == errno.EIO and fd == self.terminal:
+                return b""  # how a terminal says that nobody is on the other side any more
+            raise
+
+    def _feed(self) -> None:
+        assert self.stdin is not None and self.given is not None
+        os.set_blocking(self.stdin, False)
+        try:
+            self.given = self.given[os.write(self.stdin, self.given[:PIECE]) if self.given else 0 :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.given = self.given[:0]  # the command does not read on: its choice
+        if not self.given:
+            self.close_stdin()
 
     def write(self, data: bytes) -> None:
         """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
@@ -182,28 +205,18 @@ class Process:
     def close_stdin(self) -> None:
         """Ends the command's input; on a terminal by typing Ctrl-D."""
         if self.terminal is not None:
-            return self.write(b"\x04")
+            self.write(b"\x04")
+            return
         with self._closing:
             if self.stdin is not None:
                 os.close(self.stdin)
                 self.stdin = None
 
-    def read(self, size: int = PIECE, stream: str = "stdout") -> bytes:
-        """Output as soon as there is some; empty at its end. With a pty there is one stream, whatever is asked."""
-        source = self.terminal if self.terminal is not None else getattr(self, stream)
-        if source is None:
-            raise ValueError(f"this command's {stream} is not a pipe of ours")
-        return _read(source, size)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Gives back every descriptor; the guest kills what still runs when the line closes."""
         self.line.close()
+        if self.gone is not None:
+            self.gone()
         with self._closing:
             for name in ("stdin", "stdout", "stderr", "terminal"):
                 fd = getattr(self, name)
@@ -229,23 +242,6 @@ def never_ran(name: str, message: dict[str, object]) -> CommandError:
     if number == errno.ENOENT:
         return CommandError(f"{name}: no such command inside the sandbox", exit_code=127)
     return CommandError(f"{name}: {said}" + ("" if step == "exec" else f" (at {step})"), exit_code=126)
-
-
-def _read(fd: int, size: int = PIECE) -> bytes:
-    try:
-        return os.read(fd, size)
-    except OSError as problem:
-        if problem.errno == errno.EIO:
-            return b""  # how a terminal says that nobody is on the other side any more
-        raise
-
-
-def _rest(fd: int) -> Iterator[bytes]:
-    try:
-        while data := _read(fd):
-            yield data
-    except BlockingIOError:
-        return
 
 
 def _result(message: dict[str, object]) -> ExecResult:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from sandbox.rpc import faults
-from sandbox.rpc.faults import Fault
+from sandbox.rpc import errors
+from sandbox.rpc.errors import Fault
 from sandbox.rpc.flow import Credit
 from sandbox.rpc.lines import Writer
 from sandbox.rpc.turns import Turn
@@ -47,6 +47,8 @@ class Call:
 
     def output(self, name: str, data: bytes) -> None:
         """Sends output under `name`, in as many pieces as the client's credit makes of it; waits for credit."""
+        if self.id is UNSET:
+            return  # a notification has no reader, and so nobody who would grant credit
         left = memoryview(data)
         while left and (size := self.credit.take(len(left))):
             self.piece({name: left[:size]})
@@ -67,7 +69,7 @@ class Call:
         """Sends an error."""
         self.done()
         if self.id is not UNSET:
-            self._writer.send({"jsonrpc": "2.0", "error": faults.fault(problem).plain(), "id": self.id})
+            self._writer.send({"jsonrpc": "2.0", "error": errors.to_fault(problem).plain(), "id": self.id})
 
     @property
     def gone(self) -> bool:
@@ -90,7 +92,7 @@ class Call:
         """The command, as soon as it runs. Raises Fault when this request runs none."""
         self._started.wait()
         if self._process is None:
-            raise Fault(faults.NO_SUCH_REQUEST, f"{self.method} runs no command")
+            raise Fault(errors.NO_SUCH_REQUEST, f"{self.method} runs no command")
         return self._process
 
     def cancel(self) -> None:
@@ -124,9 +126,9 @@ class Inputs:
         """Queues input; calls `answer` when the command has been given it. Raises Fault when too much is waiting."""
         with self._changed:
             if self._closed:
-                raise Fault(faults.NO_SUCH_REQUEST, "the command reads no more input")
+                raise Fault(errors.NO_SUCH_REQUEST, "the command reads no more input")
             if self._held + len(data) > _WAITING_INPUT:
-                raise Fault(faults.BUSY, "the command does not read its input; wait for the answer to each `input`")
+                raise Fault(errors.BUSY, "the command does not read its input; wait for the answer to each `input`")
             self._held += len(data)
             self._queue.append((data, end, answer))
             self._changed.notify()
@@ -171,4 +173,4 @@ class Inputs:
 
 
 def _no_more_input() -> Fault:
-    return Fault(faults.NO_SUCH_REQUEST, "the command reads no more input")
+    return Fault(errors.NO_SUCH_REQUEST, "the command reads no more input")

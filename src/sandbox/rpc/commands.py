@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import SandboxClosed
 from sandbox.result import ExecResult, Output
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from sandbox.rpc import messages as m
 from sandbox.rpc.call import Call
-from sandbox.rpc.faults import Fault
+from sandbox.rpc.errors import Fault
 
 if TYPE_CHECKING:
     from sandbox.guest.process import Process as LocalProcess
@@ -100,12 +100,12 @@ def _talk(call: Call, process: Process, *, kept: bool) -> dict[str, Any]:
     with process:
         call.runs(process, process.close if kept else process.kill)
         Thread(target=call.inputs.feed, args=(process.write, process.close_stdin), daemon=True).start()
-        call.piece({"pid": process.pid, "joined": getattr(process, "joined", False)})
+        call.piece({"pid": process.pid, "joined": getattr(process, "joined", False), "tty": process.tty})
         try:
             _send(call, process)
         except SandboxClosed:
             if kept and (call.cancelled or call.gone):
-                raise Fault(faults.CANCELLED, "left; the command runs on") from None
+                raise Fault(errors.CANCELLED, "left; the command runs on") from None
             raise
         finally:
             call.inputs.close()
@@ -121,7 +121,7 @@ def _send(call: Call, process: Process) -> None:
 
 def _finished(call: Call, process: Process) -> ExecResult:
     if call.cancelled:
-        raise Fault(faults.CANCELLED, "cancelled")
+        raise Fault(errors.CANCELLED, "cancelled")
     assert process.result is not None
     return process.result
 
@@ -165,7 +165,7 @@ def dial(call: Call, sandbox: Sandbox, asked: m.Dial) -> dict[str, Any]:
             call.inputs.close()
             _shut(line, socket.SHUT_RDWR)  # wakes a thread that still sends
     if call.cancelled:
-        raise Fault(faults.CANCELLED, "cancelled")
+        raise Fault(errors.CANCELLED, "cancelled")
     return {"end": True}
 
 

@@ -15,8 +15,8 @@ import msgspec
 
 from sandbox.errors import Denied
 from sandbox.hook_names import HOOKS, HTTP, unknown_hook
-from sandbox.rpc import faults
-from sandbox.rpc.faults import Fault
+from sandbox.rpc import errors
+from sandbox.rpc.errors import Fault
 
 if TYPE_CHECKING:
     from sandbox.network.http.message import Headers, Request, Response
@@ -69,15 +69,15 @@ class _Message(Protocol):
 def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
     """An object with the hooks that the client says it has. Raises Fault for a name that is no hook's."""
     if not isinstance(asked, dict):
-        raise Fault(faults.INVALID_PARAMS, f"hooks must be an object, not {type(asked).__name__}")
+        raise Fault(errors.INVALID_PARAMS, f"hooks must be an object, not {type(asked).__name__}")
     hooks = SimpleNamespace()
     for name, value in asked.items():
         if name not in HOOKS:
-            raise Fault(faults.INVALID_PARAMS, str(unknown_hook(name)))
+            raise Fault(errors.INVALID_PARAMS, str(unknown_hook(name)))
         try:
             options = msgspec.convert(value, _Options)
         except msgspec.ValidationError as problem:
-            raise Fault(faults.INVALID_PARAMS, f"hooks.{name}: {problem}") from None
+            raise Fault(errors.INVALID_PARAMS, f"hooks.{name}: {problem}") from None
         hook = _HTTP[name](ask, options.body) if name in _HTTP else _file_hook(ask, name)
         hook.__qualname__ = name  # what a refusal names
         setattr(hooks, name, hook)

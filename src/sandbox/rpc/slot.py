@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any
 
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from sandbox.rpc.budget import ALL_BYTES, Budget
-from sandbox.rpc.faults import Fault
+from sandbox.rpc.errors import Fault
 
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
@@ -36,7 +36,7 @@ class Slot:
         """Starts the sandbox. Raises Fault when there is one already, and what `Sandbox` raises."""
         with self._creating:
             if self._sandbox is not None or self._sandboxes is None:
-                raise Fault(faults.ALREADY_CREATED, "there is a sandbox here; start another `sandbox --rpc`")
+                raise Fault(errors.ALREADY_CREATED, "there is a sandbox here; start another `sandbox --rpc`")
             self._sandbox = self._sandboxes.create(asked, hooks=hooks)
         return self._sandbox
 
@@ -52,7 +52,7 @@ class Slot:
             while self._expected and self._sandbox is None:
                 self._changed.wait()
             if self._sandbox is None:
-                raise Fault(faults.NOT_CREATED, "there is no sandbox yet; call `create` first")
+                raise Fault(errors.NOT_CREATED, "there is no sandbox yet; call `create` first")
             return self._sandbox
 
     def close(self) -> None:

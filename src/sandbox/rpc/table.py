@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from sandbox.rpc import commands, faults, methods
+from sandbox.rpc import commands, errors, methods
 from sandbox.rpc import messages as m
 from sandbox.rpc.call import Call
-from sandbox.rpc.faults import Fault
+from sandbox.rpc.errors import Fault
 from sandbox.rpc.hooks import remote_hooks
 from sandbox.rpc.lines import CONTENT_LIMIT
 
@@ -42,9 +42,9 @@ class Served:
         try:
             return self._decoder.decode(b"{}" if bytes(memoryview(params)[:5]) == b"null" else params)
         except msgspec.ValidationError as problem:
-            raise Fault(faults.INVALID_PARAMS, f"invalid params: {problem}") from None
+            raise Fault(errors.INVALID_PARAMS, f"invalid params: {problem}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-            raise Fault(faults.PARSE, f"not a line of JSON: {problem}") from None
+            raise Fault(errors.PARSE, f"not a line of JSON: {problem}") from None
 
 
 # -- the session
@@ -52,7 +52,7 @@ class Served:
 
 def _create(session: Session, call: Call, config: dict[str, Any]) -> Answer:
     asked = config.pop("hooks", None)
-    hooks = remote_hooks(asked, session.asking.hook) if asked is not None else None
+    hooks = remote_hooks(asked, session.hooks.hook) if asked is not None else None
     sandbox = session.slot.create(config, hooks)
     sandbox.on_event(session.events.put)
     return methods.info(sandbox, m.Nothing())
@@ -104,7 +104,7 @@ def _number(named: int | str) -> int:
     try:
         return signals.Signals[name if name.startswith("SIG") else f"SIG{name}"]
     except KeyError:
-        raise Fault(faults.INVALID_PARAMS, f"no signal {named!r}; TERM, INT, HUP, KILL, … or a number") from None
+        raise Fault(errors.INVALID_PARAMS, f"no signal {named!r}; TERM, INT, HUP, KILL, … or a number") from None
 
 
 # -- the sandbox
@@ -126,7 +126,7 @@ def _plain(method: methods.Method) -> Served:
 def _send_content(session: Session, call: Call, content: methods.FileContent) -> Answer:
     if content.length > CONTENT_LIMIT:
         raise Fault(
-            faults.TOO_LARGE,
+            errors.TOO_LARGE,
             f"{content.path} has {content.size} bytes; one message carries {CONTENT_LIMIT}: read it in pieces"
             " with offset and length",
             {"size": content.size, "limit": CONTENT_LIMIT},
