@@ -15,3 +15,13 @@ export function run(script: string): { status: number | null; stdout: string; st
 export function temporaryDirectory(): string {
   return realpathSync(mkdtempSync(join(tmpdir(), 'agent-sandbox-')));
 }
+
+/** Waits for something that alone would not keep a program running, such as an event of a sandbox. */
+export async function awake<T>(promise: Promise<T>): Promise<T> {
+  const timer = setInterval(() => {}, 2 ** 30);
+  try {
+    return await promise;
+  } finally {
+    clearInterval(timer);
+  }
+}
