@@ -107,7 +107,7 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
   async exec(command: string | readonly string[], options: string | ExecOptions = {}): Promise<ExecResult> {
     const { check, onStdout, onStderr, signal, ...rest } = typeof options === 'string' ? { cwd: options } : options;
     const result =
-      onStdout || onStderr
+      onStdout || onStderr || isLarge(rest)
         ? await this.execWatched(command, { ...rest, signal, onStdout, onStderr })
         : readResult(await this.connection.call('exec', commandParameters(command, rest), { signal }));
     if (check && (result.exit_code !== 0 || result.timed_out)) throw failed(result);
@@ -134,8 +134,11 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
    * slows the command down. */
   async *execStream(command: string | readonly string[], options: StreamOptions = {}): AsyncGenerator<Chunk, ExecResult> {
     const { signal, ...rest } = options;
-    const answers = this.stream('exec_stream', commandParameters(command, rest), signal);
+    const large = isLarge(rest);
+    const params = commandParameters(command, large ? { ...rest, input: undefined, stdin: undefined } : rest);
+    const answers = this.stream(large ? 'exec_pipe' : 'exec_stream', params, signal);
     try {
+      if (large) void this.feed(answers, rest);
       for (;;) {
         const answer = await answers.next();
         if (typeof answer['exit_code'] === 'number') {
@@ -147,6 +150,15 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
     } finally {
       answers.close();
     }
+  }
+
+  /** Gives a command its input piece by piece. A command that ends before it has read all is no error. */
+  private async feed(answers: Answers, { input, stdin }: StreamOptions): Promise<void> {
+    const process = new Process(this.connection, answers, 0, false);
+    await process
+      .write(input ?? stdin ?? '')
+      .then(() => process.closeStdin())
+      .catch(() => {});
   }
 
   /** Starts a command and resolves when it runs. Its input comes from `Process.write`. Aborting `signal` kills it. */
@@ -268,4 +280,9 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
       });
     }
   }
+}
+
+/** Whether the input does not go along with the request: the server would keep it for as long as the command runs. */
+function isLarge({ input, stdin }: StreamOptions): boolean {
+  return (input ?? stdin ?? '').length > 2 ** 20;
 }

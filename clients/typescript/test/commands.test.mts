@@ -123,10 +123,13 @@ describe('a command', () => {
   });
 
   it('takes a large input', async () => {
+    const input = Buffer.alloc(70 * 2 ** 20); // more than one request may have
     const process = await sandbox.spawn('wc -c');
-    await process.write(Buffer.alloc(5 * 2 ** 20));
+    await process.write(input);
     await process.closeStdin();
-    assert.equal((await process.wait()).stdout.trim(), String(5 * 2 ** 20));
+    assert.equal((await process.wait()).stdout.trim(), String(input.length));
+    assert.equal((await sandbox.exec('wc -c', { input })).stdout.trim(), String(input.length));
+    assert.equal((await sandbox.exec('echo unread', { input, check: true })).stdout, 'unread\n');
   });
 
   it('is listed while it runs, and can be joined from elsewhere when it is kept', async () => {
