@@ -65,26 +65,31 @@ def remove(path: str) -> None:
 
 
 def view(root: str) -> dict[str, list[object]]:
-    """Kind, mode and content of everything."""
+    """Kind, mode and content of everything. All modes are read before any file is opened up to be read: a file that has
+    several names has one mode."""
     seen: dict[str, list[object]] = {}
-    waiting: list[str] = [root]
     opened: list[tuple[str, int]] = []
+    files: list[tuple[str, int]] = []
+    waiting: list[str] = [root]
     while waiting:
         directory = waiting.pop()
         for name in sorted(os.listdir(directory)):
             path = f"{directory}/{name}"
             told = os.lstat(path)
             short, mode = path[len(root) + 1 :], stat.S_IMODE(told.st_mode)
-            if not stat.S_ISLNK(told.st_mode) and not _readable(told.st_mode):
-                os.chmod(path, 0o700)
-                opened.append((path, mode))
             if stat.S_ISLNK(told.st_mode):
                 seen[short] = ["link", 0, os.readlink(path)]
             elif stat.S_ISDIR(told.st_mode):
                 seen[short] = ["directory", mode, ""]
                 waiting.append(path)
+                if mode & 0o500 != 0o500:
+                    os.chmod(path, 0o700)
+                    opened.append((path, mode))
             else:
-                seen[short] = ["file", mode, _content(path, mode, opened)]
+                seen[short] = ["file", mode, ""]
+                files.append((path, mode))
+    for path, mode in files:
+        seen[path[len(root) + 1 :]][2] = _content(path, mode, opened)
     for path, mode in reversed(opened):
         os.chmod(path, mode)
     return seen
@@ -95,7 +100,8 @@ def _content(path: str, mode: int, opened: list[tuple[str, int]]) -> str:
         with open(path) as file:
             return file.read()
     except PermissionError:
-        # overlayfs keeps the old mode for a file's second name when it was changed by the first.
+        # Its mode says so, or said so: overlayfs judges a file's second name by the mode that it had before it was
+        # changed by the first.
         os.chmod(path, 0o700)
         opened.append((path, mode))
         with open(path) as file:
@@ -111,11 +117,6 @@ def groups(root: str) -> list[list[str]]:
             if stat.S_ISREG(told.st_mode):
                 found.setdefault(told.st_ino, []).append(f"{directory}/{name}"[len(root) + 1 :])
     return sorted(sorted(names) for names in found.values() if len(names) > 1)
-
-
-def _readable(mode: int) -> bool:
-    wanted = 0o500 if stat.S_ISDIR(mode) else 0o400
-    return mode & wanted == wanted
 
 
 def main() -> None:

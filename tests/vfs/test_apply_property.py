@@ -98,6 +98,12 @@ def test_an_apply_that_was_killed_is_finished_by_the_next(
     work(tmp_path_factory.mktemp("killed"), done, kills)
 
 
+def test_two_names_of_a_file_have_the_mode_that_either_was_given(tmp_path: Path) -> None:
+    # A soak found this one, and it was the look from inside that was wrong: to read `b` it changed the mode of `n`.
+    work(tmp_path, [[["chmod", "b", "b", 6], ["link", "b", "n", 0], ["chmod", "n", "n", 0]]], [])
+    work(tmp_path, [[["link", "b", "n", 0], ["chmod", "b", "b", 6], ["chmod", "n", "n", 2]]], [])
+
+
 @pytest.mark.soak
 def test_both_for_long(tmp_path_factory: pytest.TempPathFactory) -> None:
     """For SOAK_MINUTES (10)."""
