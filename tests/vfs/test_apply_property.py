@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from sandbox import Sandbox
+from sandbox.config.rmtree import remove_tree
 from sandbox.vfs.workspace import Workspace
 from tests.vfs import sequences
 
@@ -62,6 +63,7 @@ def work(base: Path, sequence: Work, kills: list[int]) -> None:
         assert sequences.groups(str(project)) == sequences.groups(str(upper))
         assert Workspace.find(home, sandbox.id, ended=True).changes() == []
     Workspace.find(home, sandbox.id, ended=True).discard()
+    remove_tree(str(project))  # a soak makes millions of files
 
 
 def killed(home: str, id: str, after: int) -> None:
