@@ -6,11 +6,9 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from types import FrameType
 
-import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -18,6 +16,7 @@ from hypothesis import strategies as st
 from sandbox import Sandbox
 from sandbox.config.rmtree import remove_tree
 from sandbox.vfs.workspace import Workspace
+from tests import soaking
 from tests.vfs import sequences
 
 pytestmark = pytest.mark.walls
@@ -108,8 +107,6 @@ def test_two_names_of_a_file_have_the_mode_that_either_was_given(tmp_path: Path)
 
 @pytest.mark.soak
 def test_both_for_long(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """For SOAK_MINUTES (10)."""
-    until = time.monotonic() + 60 * float(os.environ.get("SOAK_MINUTES", "10"))
     base = tmp_path_factory.mktemp("soak")
 
     @given(many, st.lists(st.integers(0, 9000), max_size=6))
@@ -117,6 +114,5 @@ def test_both_for_long(tmp_path_factory: pytest.TempPathFactory) -> None:
     def once(done: Work, kills: list[int]) -> None:
         work(base, done, kills)
 
-    while time.monotonic() < until:
+    for _ in soaking.rounds():
         once()
-        hypothesis.reporting.report("another round")
