@@ -10,6 +10,11 @@ import sys
 NAMES = ["a", "b", "d", "d/x", "d/e", "d/e/y", "n", "n/z", "l"]
 
 
+def places(sequences: list) -> list[str]:  # type: ignore[type-arg]
+    """Where each sequence does its work: in a directory of its own, or, if there is but one, in the project's."""
+    return ["."] if len(sequences) == 1 else [str(number) for number in range(len(sequences))]
+
+
 def begin(root: str) -> None:
     """The host's tree that each sequence starts from."""
     os.makedirs(f"{root}/d/e")
@@ -121,13 +126,14 @@ def groups(root: str) -> list[list[str]]:
 
 def main() -> None:
     views = []
-    for number, sequence in enumerate(json.load(sys.stdin)):
+    sequences = json.load(sys.stdin)
+    for place, sequence in zip(places(sequences), sequences, strict=True):
         for step in sequence:
             try:
-                do(str(number), step)
+                do(place, step)
             except OSError:
                 pass  # as a program would be told
-        views.append(view(str(number)))
+        views.append(view(place))
     json.dump(views, sys.stdout)
 
 
