@@ -81,11 +81,15 @@ def killed(home: str, id: str, after: int) -> None:
                 if left < 0:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        workspace = Workspace.find(home, id, ended=True)
-        sys.setprofile(count)
-        workspace.apply()
-        os._exit(0)
-    os.waitpid(child, 0)
+        try:
+            workspace = Workspace.find(home, id, ended=True)
+            sys.setprofile(count)
+            workspace.apply()
+            sys.setprofile(None)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] in (0, signal.SIGKILL)
 
 
 @given(many)
