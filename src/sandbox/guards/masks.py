@@ -88,22 +88,9 @@ def denied(filesystem: Filesystem, places: list[str], shown: list[str]) -> list[
     return list(made.found.masks.values())
 
 
-def find(
-    filesystem: Filesystem,
-    roots: list[str],
-    own: Sequence[str] = (),
-    *,
-    secrets: Mapping[str, str] | None = None,
-    remembered: Remembered | None = None,
-    hidden: Sequence[str] = (),
-) -> Covers:
-    """What must be covered or frozen under `roots`, which are real directories of the host that tenants will see.
-
-    `own`: further places of ours, beside the sandbox's home. `secrets`: files that are blocked by no pattern, each with
-    the rule that says so. `remembered`: what was blocked before, and learns of what is now; saving is the caller's.
-    `hidden`: directories that tenants will not see although a root holds them.
-    """
-    return search(filesystem, roots, own, secrets=secrets, remembered=remembered, hidden=hidden).found
+def find(filesystem: Filesystem, roots: list[str], own: Sequence[str] = ()) -> Covers:
+    """What must be covered or frozen under `roots`, for those who only want to know."""
+    return search(filesystem, roots, own).found
 
 
 def search(
@@ -115,7 +102,12 @@ def search(
     remembered: Remembered | None = None,
     hidden: Sequence[str] = (),
 ) -> Search:
-    """As `find`, for those who look again later."""
+    """What must be covered or frozen under `roots`, which are real directories of the host that tenants will see.
+
+    `own`: further places of ours, beside the sandbox's home. `secrets`: files that are blocked by no pattern, each with
+    the rule that says so. `remembered`: what was blocked before, and learns of what is now; saving is the caller's.
+    `hidden`: directories that tenants will not see although a root holds them.
+    """
     made = Search(filesystem, [os.path.normpath(root) for root in roots], Covers(), remembered, hidden)
     for root in made.roots:
         made.walk(root)
