@@ -13,6 +13,7 @@ import stat
 from time import clock_gettime_ns
 
 from sandbox.config.home import home
+from sandbox.config.paths import is_beneath
 from sandbox.config.patterns import Patterns, fold
 from sandbox.guards.deep import listings, too_long
 from sandbox.policy.files import git_name, protected_patterns
@@ -150,9 +151,9 @@ class Search:
         self.looker: Scanner | None = None  # who looks again
 
     def _walked_with(self, root: str, other: str) -> bool:
-        if root == other or not _beneath(root, other):
+        if root == other or not is_beneath(root, other):
             return False
-        return not any(_beneath(root, one) and _beneath(one, other) for one in self.hidden)
+        return not any(is_beneath(root, one) and is_beneath(one, other) for one in self.hidden)
 
     def walk(self, root: str) -> None:
         if os.path.isfile(root):
@@ -308,7 +309,7 @@ class Search:
     def freeze_target(self, link: str) -> None:
         """A protected name that is a link: the host runs what it leads to. The link itself no mount can hold."""
         target = os.path.realpath(link)
-        if self.visible(target) and os.path.exists(target) and not any(_beneath(root, target) for root in self.roots):
+        if self.visible(target) and os.path.exists(target) and not any(is_beneath(root, target) for root in self.roots):
             self.found.frozen[target] = None
             self.pin(os.path.dirname(target))
 
@@ -333,7 +334,7 @@ class Search:
             self.cover(target, stat.S_ISDIR(info.st_mode), f"{pattern} (by the link {link})", info, link)
 
     def visible(self, path: str) -> bool:
-        return any(_beneath(path, root) for root in self.roots)
+        return any(is_beneath(path, root) for root in self.roots)
 
     def cover_links(self) -> None:
         """A second pass, only when a blocked file has further names: those are covered too."""
@@ -357,7 +358,7 @@ class Search:
         """`deny_read` and `deny_write`."""
         for path in self.filesystem.deny_read:
             for asked, match in self.expanded(path):
-                self.cover_around(match, [one for one in self.allowed_back if _beneath(one, match)], asked)
+                self.cover_around(match, [one for one in self.allowed_back if is_beneath(one, match)], asked)
         for path in self.filesystem.deny_write:
             for _, match in self.expanded(path):
                 self.found.frozen[match] = None
@@ -394,7 +395,7 @@ class Search:
         for entry in os.listdir(path):
             below = f"{path}/{entry}"
             if not os.path.islink(below):
-                self.cover_around(below, [one for one in kept if _beneath(one, below)], f"{asked}/{entry}")
+                self.cover_around(below, [one for one in kept if is_beneath(one, below)], f"{asked}/{entry}")
 
     def expanded(self, path: str) -> Iterator[tuple[str, str]]:
         """The existing visible paths that an entry of `deny_read` or `deny_write` means, each as it is called there and
@@ -419,7 +420,7 @@ def _drop_covered(masks: dict[str, Mask]) -> None:
     """A cover beneath another is not needed, nor can it be put there: the outer one lets nobody through."""
     outer = "/ none"
     for path in sorted(masks, key=lambda one: one.split("/")):
-        if _beneath(path, outer):
+        if is_beneath(path, outer):
             del masks[path]
         elif masks[path].is_dir:
             outer = path
@@ -456,7 +457,3 @@ def inside_one(path: str, masks: dict[str, Mask]) -> bool:
         if path in masks:
             return True
     return False
-
-
-def _beneath(path: str, top: str) -> bool:
-    return path == top or path.startswith(top.rstrip("/") + "/")
