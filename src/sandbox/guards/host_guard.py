@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config
-    from sandbox.guards.masks import Search
+    from sandbox.guards.search import Search
     from sandbox.guards.served import Served
     from sandbox.guards.views import Views
 

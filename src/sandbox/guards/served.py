@@ -13,7 +13,7 @@ from sandbox.policy.files import protected_patterns
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Config
-    from sandbox.guards.masks import Covers
+    from sandbox.guards.covers import Covers
     from sandbox.guards.repositories import Repositories
 
 

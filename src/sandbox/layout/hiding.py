@@ -8,8 +8,8 @@ import os
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.paths import is_beneath
 from sandbox.guards import dot_entries
-from sandbox.guards.masks import denied
 from sandbox.guards.scan import Scanner, secret_files
+from sandbox.guards.search import denied
 from sandbox.plan.operations import Bind, Cover, Tmpfs, Unmount
 
 TYPE_CHECKING = False

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandbox.config.model import Config, Filesystem, Network
-    from sandbox.guards.masks import Search
     from sandbox.guards.repositories import Repositories
+    from sandbox.guards.search import Search
     from sandbox.layout.system import System
 
 
