@@ -32,7 +32,7 @@ class Capabilities:
         self,
         *,
         walls: bool = True,
-        own_root: bool = True,
+        own_root: bool = False,
         namespace: bool = False,
         fuse: bool = False,
         overlay: bool = False,
@@ -40,6 +40,8 @@ class Capabilities:
         gate: str = "none",
         limits: bool = False,
     ) -> None:
+        if own_root and not walls:
+            raise ValueError("without walls the root is the host's: what the plan shows would be mounted over it")
         self.walls = walls
         self.own_root = own_root  # tenants see only what the plan shows; else the host's own paths, by rules
         self.namespace = namespace  # `Running.pid` has a mount namespace on this machine: paths can be covered later
