@@ -101,7 +101,7 @@ def test_unset_takes_one_setting_out_and_leaves_the_rest(project: Path) -> None:
     sandbox("config", "unset", "network.intercept", "--global", cwd=project)
     assert file.read_text() == "# mine\nmode: light  # for now\nlimits:\n  # few\n  pids: 5\n"
     again = sandbox("config", "--global", "unset", "network.intercept", cwd=project)
-    assert (again.returncode != 0, "is not set there" in again.stderr) == (True, True)
+    assert (again.returncode != 0, "is not set in this file" in again.stderr) == (True, True)
     assert "did you mean 'mode'" in sandbox("config", "unset", "mod", cwd=project).stderr
 
 
@@ -150,9 +150,9 @@ def test_a_config_file_of_another_kind_is_told(project: Path) -> None:
 
 def test_a_project_setting_that_would_loosen_is_warned_about(project: Path) -> None:
     done = sandbox("config", "set", "network.allowed_hosts", "[evil.org]", cwd=project)
-    assert "ignored, a project file may only tighten" in done.stderr
+    assert "ignored, because a project file may only tighten" in done.stderr
     ran = sandbox("run", "--", "true", cwd=project)
-    assert "ignored, a project file may only tighten" in ran.stderr
+    assert "ignored, because a project file may only tighten" in ran.stderr
     blocked = sandbox("log", "--blocked-only", "--json", cwd=project).stdout
     assert json.loads(blocked)["policy"] == "project-only-tightens"
 
@@ -234,7 +234,7 @@ def test_a_missing_agent_is_said(project: Path) -> None:
         ),
         (["--path", "src/x", "--write"], 0, ["src/x: allowed"]),
         (["--path", "~/.ssh/id_rsa"], 1, ["Outside project root", "sandbox config --global add filesystem.allow_read"]),
-        (["--path", ".git/hooks/x", "--write"], 1, ["Programs on the host act", "nothing: this holds always"]),
+        (["--path", ".git/hooks/x", "--write"], 1, ["Programs on the host act", "cannot be changed"]),
         (["--env", "AWS_SECRET"], 1, ["Looks like a secret"]),
         (["--env", "NODE_ENV"], 0, ["NODE_ENV: allowed"]),
         (["--tool", "Bash(git push)"], 0, ["Bash(git push): allowed"]),

@@ -175,7 +175,7 @@ def test_changes_that_were_all_applied_are_not_kept(cli: Command, home: Path) ->
 def test_changes_of_a_running_sandbox_are_not_thrown_away(cli: Command) -> None:
     id = cli("run", "--detach", "--overlay", "--", "sleep", "1000").stdout.strip()
     done = cli("discard", id)
-    assert (done.returncode, done.stderr) == (125, f"sandbox: {id} is running; `sandbox kill {id}` first\n")
+    assert (done.returncode, done.stderr) == (125, f"sandbox: {id} is running; stop it first: `sandbox kill {id}`\n")
 
 
 def test_an_option_behind_the_id_is_told(cli: Command, detached: str) -> None:

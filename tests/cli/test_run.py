@@ -63,7 +63,7 @@ def test_our_own_errors_are_125_with_one_line(tmp_path: Path) -> None:
 
 def test_a_mistyped_option_is_ours_and_the_one_meant_is_named(tmp_path: Path) -> None:
     done = run("--memroy", "5m", "--", "true", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (125, "sandbox: there is no option --memroy; did you mean --memory?\n")
+    assert (done.returncode, done.stderr) == (125, "sandbox: unknown option --memroy; did you mean --memory?\n")
     done = run("--pids", "many", "true", cwd=tmp_path)
     assert done.returncode == 125
     assert "'many'; `sandbox run --help` tells more\n" in done.stderr
@@ -105,7 +105,7 @@ def test_many_refusals_are_counted(tmp_path: Path) -> None:
     ask = "for name in a b c d e; do curl -s $name.example; done; exit 1"
     done = run("sh", "-c", ask, cwd=tmp_path)
     assert done.stderr.count("sandbox: blocked") == 4
-    assert "2 more; `sandbox log --blocked-only --sandbox vm-" in done.stderr
+    assert "2 more; list them with `sandbox audit --blocked-only --sandbox vm-" in done.stderr
 
 
 def test_a_published_port_leads_inside_and_a_lent_one_out(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ NAMES = (
     "GCONV_PATH",
     "X",
 )
-TOLD = "environment.set: ignored, a project file may only tighten: without walls it would act on the host"
+TOLD = "environment.set: ignored, because a project file may only tighten: without walls it would act on the host"
 
 
 @pytest.fixture

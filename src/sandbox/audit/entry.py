@@ -38,11 +38,19 @@ LONGEST = 4096
 def check(type: str, severity: str, result: str | None) -> None:
     """Raises SandboxError for a word that the record does not know."""
     if type not in TYPES:
-        raise SandboxError(f"unknown audit event type {type!r}; known: {', '.join(TYPES)}")
+        raise SandboxError(
+            "unknown audit event type {type!r}; must be one of {types}", type=type, types=", ".join(TYPES)
+        )
     if severity not in SEVERITIES:
-        raise SandboxError(f"unknown severity {severity!r}; known: {', '.join(SEVERITIES)}")
+        raise SandboxError(
+            "unknown severity {severity!r}; must be one of {severities}",
+            severity=severity,
+            severities=", ".join(SEVERITIES),
+        )
     if result is not None and result not in RESULTS:
-        raise SandboxError(f"an access is {' or '.join(RESULTS)}, not {result!r}")
+        raise SandboxError(
+            "invalid access result {result!r}; must be {results}", results=" or ".join(RESULTS), result=result
+        )
 
 
 def timestamp(seconds: float) -> str:

@@ -106,7 +106,9 @@ class Record:
             with self._lock:
                 self._append(body, sync)
         except OSError as problem:
-            raise SandboxError(f"the record in {self.directory} cannot be written: {problem}") from problem
+            raise SandboxError(
+                "cannot write the record in {directory}: {problem}", directory=self.directory, problem=problem
+            ) from problem
         told: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
         if metadata:
             told["metadata"] = dict(metadata)
@@ -136,8 +138,10 @@ class Record:
         except OSError as problem:
             self._release()
             raise SandboxError(
-                f"the record in {self.directory} cannot be opened: {problem}; "
-                "set SANDBOX_HOME or audit.directory to a directory of your own"
+                "cannot open the record in {directory}: {problem}; set SANDBOX_HOME or "
+                "audit.directory to a directory you can write to",
+                directory=self.directory,
+                problem=problem,
             ) from problem
         self._pid = os.getpid()
         self._generation = -1

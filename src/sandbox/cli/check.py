@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ def check(config: Config, *, everywhere: bool) -> None:
     try:
         ToolGuard(config.tools, root=os.path.abspath(config.filesystem.root))
     except ValueError as problem:
-        raise ConfigError(str(problem), path="tools") from None
+        raise ConfigError(message_of(problem), path="tools") from None
     for name in config.environment.set:
         if not name or "=" in name or "\0" in name:
-            raise ConfigError(f"{name!r} is not a variable's name", path="environment.set")
+            raise ConfigError("{name!r} is not a valid variable name", name=name, path="environment.set")
     arrange(config.vfs)
     _check_paths(config, everywhere)
 
@@ -47,14 +47,14 @@ def _check_network(network: Network) -> None:
     placeholders(network.secrets)  # not their sources: a secret is written key by key
     for port in network.localhost_ports:
         if not 0 < port < 65536:
-            raise ConfigError(f"{port} is not a port", path="network.localhost_ports")
+            raise ConfigError("{port} is not a port", port=port, path="network.localhost_ports")
     if network.upstream_proxy is not None:
         proxy_address(network.upstream_proxy)
     files = [("ca_certificates", one) for one in network.ca_certificates]
     files += [("policy_script", network.policy_script)] if network.policy_script else []
     for key, file in files:
         if not os.path.isfile(os.path.expanduser(file)):
-            raise ConfigError(f"{file!r} does not exist", path=f"network.{key}")
+            raise ConfigError("{name!r} does not exist", name=file, path=f"network.{key}")
 
 
 def _check_paths(config: Config, everywhere: bool) -> None:

@@ -20,7 +20,7 @@ _LIMIT = 2**24  # bytes of a configuration
 
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox --config-fd N run command…"
-    parser.add_argument("fd", type=int, help=_("a descriptor to read the configuration from, as JSON"))
+    parser.add_argument("fd", type=int, help=_("file descriptor to read the JSON configuration from"))
     parser.add_argument("words", nargs="...", metavar="run command", help=_("the command and its arguments"))
 
 
@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> int:
     try:
         config = json.loads(text)
     except ValueError as problem:
-        raise ConfigError(f"is not JSON: {problem}", file=f"descriptor {arguments.fd}") from None
+        raise ConfigError("is not valid JSON: {problem}", problem=problem, file=f"descriptor {arguments.fd}") from None
     return run_baked(config, arguments.words)
 
 

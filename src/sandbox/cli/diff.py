@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def add(parser: ArgumentParser) -> None:
     add_id(parser)
-    parser.add_argument("--summary", action="store_true", help=_("only one line a file"))
-    parser.add_argument("--json", action="store_true", help=_("as JSON"))
+    parser.add_argument("--summary", action="store_true", help=_("print one line per file"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
 def add_id(parser: ArgumentParser) -> None:
     """The argument that says whose changes are meant."""
-    told = _("the sandbox, or the beginning of its id; without: this project's last")
+    told = _("the sandbox's id, or the beginning of it (default: this project's latest)")
     parser.add_argument("id", nargs="?", help=told)
 
 
@@ -88,7 +88,7 @@ def _last() -> tuple[Entry, Workspace]:
             # The registry counts in seconds; when the layer was made is known exactly.
             kept.append((len(root), workspace.started_ns, entry, workspace))
     if not kept:
-        raise NotFound(f"no sandbox keeps changes of {here}; `sandbox run --overlay` makes some")
+        raise NotFound("no sandbox has changes to {here}; `sandbox run --overlay` keeps changes", here=here)
     _depth, _when, entry, workspace = max(kept, key=lambda one: one[:2])
     if len(kept) > 1:
         print(f"sandbox: {entry.id}", file=sys.stderr)

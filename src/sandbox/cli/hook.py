@@ -32,21 +32,25 @@ WRAPPED = ("Bash", "Monitor")  # tools with a shell line in `command`
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox hook install [--global] [--judge-only] | uninstall [--global] | status | pre-tool-use …"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    install = actions.add_parser("install", help=_("write the hook into Claude Code's settings"))
-    uninstall = actions.add_parser("uninstall", help=_("take the hook out of Claude Code's settings"))
+    install = actions.add_parser("install", help=_("add the hook to Claude Code's settings"))
+    uninstall = actions.add_parser("uninstall", help=_("remove the hook from Claude Code's settings"))
     for one in (install, uninstall):
         one.add_argument("--global", dest="everywhere", action="store_true", help=_("for all projects"))
-    actions.add_parser("status", help=_("where the hook is installed"))
-    asked = actions.add_parser("pre-tool-use", help=_("judge one tool call, given as JSON on standard input"))
+    actions.add_parser("status", help=_("show where the hook is installed"))
+    asked = actions.add_parser("pre-tool-use", help=_("check one tool call, read as JSON from standard input"))
     for one in (install, asked):
-        one.add_argument("--agent", metavar="NAME", help=_("as this agent"))
+        one.add_argument("--agent", metavar="NAME", help=_("use this agent's rules"))
         one.add_argument(
-            "--judge-only", action="store_true", help=_("read commands instead of running them in a sandbox")
+            "--judge-only",
+            action="store_true",
+            help=_("only check the text of commands instead of running them in a sandbox"),
         )
-        one.add_argument("--approve", action="store_true", help=_("approve what runs in the sandbox (always done)"))
-    actions.add_parser("post-tool-use", help=_("see that a command ran in the sandbox"))
+        one.add_argument(
+            "--approve", action="store_true", help=_("approve commands that run in the sandbox (always on)")
+        )
+    actions.add_parser("post-tool-use", help=_("verify that a command ran in the sandbox"))
     actions.add_parser("session-end", help=_("end the session's sandbox"))
-    execute = actions.add_parser("exec", help=_("run a judged command in the session's sandbox"))
+    execute = actions.add_parser("exec", help=_("run a checked command in the session's sandbox"))
     for name in ("session", "call", "command"):
         execute.add_argument(name)
 
@@ -73,7 +77,7 @@ def run(arguments: Namespace) -> int:
         raise
     except Exception as problem:
         # A bug of ours must not let the call through either: as an error it blocks.
-        raise SandboxError(f"the hook broke: {problem!r}") from problem
+        raise SandboxError("the hook failed: {problem!r}", problem=problem) from problem
 
 
 def _within_time() -> None:
@@ -118,7 +122,7 @@ def _judge(arguments: Namespace) -> int:
     filesystem = resolved.config.filesystem
     own = written_by_tenants([filesystem.root, *map(os.path.expanduser, filesystem.allow_write)])
     if own is not None:
-        raise SandboxError(f"the hook's own program lies where commands of the agent can change it: {own}")
+        raise SandboxError("the agent's commands can change the hook's own program: {own}", own=own)
     files = FileJudge(resolved, cwd)
     refused = refusal(resolved, project, files, tool, given, arguments.agent)
     if refused is not None:
@@ -193,8 +197,8 @@ def _behind_walls(
     session = Session.of(call, project)
     if session.broken:
         raise SandboxError(
-            "a command of this session ran outside the sandbox; start Claude Code again without other hooks that "
-            "answer with updatedInput"
+            "a command of this session ran outside the sandbox; restart Claude Code without "
+            "other hooks that return updatedInput"
         )
     proved = proof(call, project)
     if not os.path.exists(proved) and command.strip() != "true":
@@ -257,8 +261,9 @@ def _look_back(_arguments: Namespace) -> int:
     except FileNotFoundError:
         pass
     raise SandboxError(
-        "this command ran OUTSIDE the sandbox: Claude Code did not run what the hook answered (another hook that "
-        "answers with updatedInput, or an old version). No further command is let through"
+        "this command ran OUTSIDE the sandbox: Claude Code ignored the hook's updatedInput "
+        "(another hook returned one too, or this version is too old). All further commands are "
+        "blocked"
     )
 
 
@@ -293,9 +298,9 @@ def _address(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port or (80 if parts.scheme == "http" else 443)
     except ValueError:
-        raise SandboxError(f"{url!r} is not a URL") from None
+        raise SandboxError("{url!r} is not a URL", url=url) from None
     if not parts.hostname:
-        raise SandboxError(f"{url!r} is not a URL")
+        raise SandboxError("{url!r} is not a URL", url=url)
     return f"[{parts.hostname}]:{port}" if ":" in parts.hostname else f"{parts.hostname}:{port}"
 
 

@@ -66,7 +66,7 @@ class FileJudge:
                 return Decision(False, "protected-file", "Programs on the host act on it: .git")
         mask = self._cover_of(real)
         if mask is not None:
-            return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {mask.rule}")
+            return Decision(False, "sensitive-file-pattern", "Matches blocked pattern: {pattern}", pattern=mask.rule)
         return decision
 
     def absolute(self, path: str) -> str:
@@ -122,8 +122,10 @@ class FileJudge:
                 return Decision(
                     False,
                     "sensitive-file-pattern",
-                    f"The search would read {shown} (blocked pattern: {mask.rule}); search with grep in Bash instead, "
-                    "where blocked files cannot be read",
+                    "The search would read {shown} (blocked pattern: {pattern}); use grep in "
+                    "Bash instead, where blocked files cannot be read",
+                    shown=shown,
+                    pattern=mask.rule,
                 )
         return None
 
@@ -175,7 +177,7 @@ def _texts(value: object, key: str, depth: int = 0) -> Iterator[tuple[str, str]]
     from sandbox.errors import SandboxError
 
     if depth > 20:
-        raise SandboxError("the tool's input is nested too deeply to be judged")
+        raise SandboxError("the tool's input is nested too deeply to check")
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, dict):
@@ -184,5 +186,5 @@ def _texts(value: object, key: str, depth: int = 0) -> Iterator[tuple[str, str]]
     elif isinstance(value, list):
         for count, inner in enumerate(value):
             if count > _MOST:
-                raise SandboxError("the tool's input is too long to be judged")
+                raise SandboxError("the tool's input is too long to check")
             yield from _texts(inner, key, depth + 1)

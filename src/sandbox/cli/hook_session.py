@@ -20,7 +20,6 @@ import sys
 
 from sandbox.config.home import home
 from sandbox.errors import SandboxError
-from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class Session:
 
     def __init__(self, key: str) -> None:
         if len(key) != 32 or not set(key) <= set("0123456789abcdef"):
-            raise SandboxError("the session's key is not one of ours")
+            raise SandboxError("invalid session key")
         self.key = key
         self.path = f"{home()}/hook/sessions/{key}"
 
@@ -48,7 +47,7 @@ class Session:
     def of(cls, call: dict[str, Any], project: str) -> Session:
         """The session that a call belongs to. Raises SandboxError when the call does not say."""
         if not isinstance(call.get("session_id"), str) or not call["session_id"]:
-            raise SandboxError("the hook's input names no session")
+            raise SandboxError("the hook's input has no session id")
         whole = "\0".join((call["session_id"], os.path.realpath(project)))
         return cls(hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:32])
 
@@ -68,7 +67,7 @@ class Session:
                 watched = agents_process()
                 status, text = start(lambda background: _own(resolved, agent, background, watched, self, lock))
                 if status != 0:
-                    raise SandboxError(f"the sandbox for this session cannot be started: {text}")
+                    raise SandboxError("cannot start this session's sandbox: {text}", text=text)
                 _write(f"{self.path}/vm", text)
         finally:
             os.close(lock)
@@ -124,7 +123,7 @@ class Session:
         except OSError:
             same = False
         if not same:
-            raise SandboxError("this command was not judged by the hook: it is not run")
+            raise SandboxError("the hook has not checked this command, so it is not run")
         os.utime(f"{self.path}/vm")
         with open(f"{self.path}/proof", encoding="ascii") as proof:
             prove(proof.read())
@@ -268,7 +267,7 @@ def execute(key: str, name: str, command: str) -> int:
     try:
         client = attach(session.vm())
     except (NotFound, OSError) as problem:
-        raise SandboxError(_("the session's sandbox has ended; try again")) from problem
+        raise SandboxError("the session's sandbox has ended; try again") from problem
     with client:
         shell = "bash" if os.path.exists("/bin/bash") else "sh"
         return piped(client, [shell, "-c", command], os.getcwd(), {})

@@ -49,9 +49,9 @@ def read(file: str) -> dict[str, Any]:
         with open(file, encoding="utf-8") as opened:
             settings = json.load(opened)
     except (ValueError, RecursionError) as problem:
-        raise SandboxError(f"{file} is not JSON: {problem}") from None
+        raise SandboxError("{file} is not valid JSON: {problem}", file=file, problem=problem) from None
     if not isinstance(settings, dict):
-        raise SandboxError(f"{file} is not JSON: no object")
+        raise SandboxError("{file} must contain a JSON object", file=file)
     return settings
 
 
@@ -121,8 +121,10 @@ def install(everywhere: bool, options: Sequence[str]) -> int:
     own = written_by_tenants([os.getcwd()])
     if own is not None:
         raise SandboxError(
-            f"{own} lies in this project, where commands of the agent can change it; install sandbox elsewhere "
-            "(pipx, or a venv outside), then run `sandbox hook install` with that one"
+            "{own} is in this project, where the agent's commands can change it; install sandbox "
+            "outside the project (with pipx, for example) and run `sandbox hook install` from "
+            "there",
+            own=own,
         )
     file = settings_file(everywhere)
     before = read(file) if os.path.exists(file) else {}
@@ -136,12 +138,17 @@ def install(everywhere: bool, options: Sequence[str]) -> int:
         one["hooks"] = [{"type": "command", "command": command, "timeout": TIMEOUT}]
         hooks.setdefault(event, []).append(one)
     if after == before:
-        print(_("the hook is in {file} already").format(file=file))
+        print(_("the hook is already in {file}").format(file=file))
         return 0
     _save(file, after)
-    print(_("the hook is in {file} now").format(file=file))
+    print(_("added the hook to {file}").format(file=file))
     if "--judge-only" in options:
-        print(_("it only reads what is asked: advice, not a wall; without --judge-only commands run in a sandbox"))
+        print(
+            _(
+                "with --judge-only the hook only checks the text of commands, which is advice, not "
+                "isolation; without it, commands run in a sandbox"
+            )
+        )
     return 0
 
 
@@ -154,7 +161,7 @@ def uninstall(everywhere: bool) -> int:
         print(_("there is no hook in {file}").format(file=file))
         return 0
     _save(file, after)
-    print(_("the hook is no longer in {file}").format(file=file))
+    print(_("removed the hook from {file}").format(file=file))
     return 0
 
 
@@ -171,7 +178,7 @@ def status() -> int:
             well = well or sound
             print(f"{file}: {command}")
             if not sound:
-                print(_("  an earlier form, which lets calls pass when it fails: run `sandbox hook install` again"))
+                print(_("  an older version, which allows calls when it fails; run `sandbox hook install` again"))
     if not well:
         print(_("no hook is installed here"), file=sys.stderr)
     return 0 if well else 1
@@ -214,7 +221,7 @@ def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
             if not hooks[event]:
                 del hooks[event]
     except (AttributeError, TypeError, KeyError):
-        raise SandboxError("the hooks in the settings are not in the form that Claude Code reads") from None
+        raise SandboxError("the settings file's hooks are not in Claude Code's format") from None
     if not hooks:
         copy.pop("hooks", None)
     return copy

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", nargs="*", help=_("sandboxes, or the beginnings of their ids"))
-    parser.add_argument("--all", action="store_true", help=_("every running one"))
+    parser.add_argument("id", nargs="*", help=_("ids of sandboxes, or the beginnings of them"))
+    parser.add_argument("--all", action="store_true", help=_("kill every running sandbox"))
 
 
 def run(arguments: Namespace) -> int:
     if bool(arguments.id) == arguments.all:
-        raise SandboxError("name the sandboxes to kill, or --all")
+        raise SandboxError("no sandbox given; name one or use --all")
     if arguments.all:
         chosen = [entry for entry in entries(home()) if entry.running]
     else:

@@ -19,8 +19,8 @@ _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("--running", action="store_true", help=_("only those that run"))
-    parser.add_argument("--json", action="store_true", help=_("for programs"))
+    parser.add_argument("--running", action="store_true", help=_("list only running sandboxes"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
 def run(arguments: Namespace) -> int:

@@ -18,9 +18,9 @@ _EVERY = 0.2  # seconds between looks at a log that is followed
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
-    parser.add_argument("--follow", "-f", action="store_true", help=_("until the sandbox has ended"))
-    parser.add_argument("--raw", action="store_true", help=_("bytes as they are, also on a terminal"))
+    parser.add_argument("id", help=_("the sandbox's id, or the beginning of it"))
+    parser.add_argument("--follow", "-f", action="store_true", help=_("keep printing until the sandbox ends"))
+    parser.add_argument("--raw", action="store_true", help=_("print raw bytes, even to a terminal"))
 
 
 def run(arguments: Namespace) -> int:

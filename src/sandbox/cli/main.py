@@ -18,30 +18,30 @@ HOOK_ERROR = 2  # as Claude Code hears "blocked": with any other status it would
 
 # Command -> its module in this package and one line about it. A module has `add(parser)` and `run(arguments) -> int`.
 COMMANDS = {
-    "run": ("run", "run a command behind the walls"),
-    "diff": ("diff", "what a sandbox changed in its overlay project"),
-    "apply": ("apply", "carry a sandbox's changes over to the project"),
-    "discard": ("discard", "throw a sandbox's changes away"),
-    "why": ("why", "what would be decided about a file, host, variable or tool, and why"),
-    "audit": ("audit", "what happened, from the record"),
+    "run": ("run", "run a command in a sandbox"),
+    "diff": ("diff", "show what a sandbox run with --overlay changed"),
+    "apply": ("apply", "apply a sandbox's changes to the project"),
+    "discard": ("discard", "discard a sandbox's changes"),
+    "why": ("why", "explain whether a file, host, variable or tool is allowed"),
+    "audit": ("audit", "show the record: what sandboxes tried, and what was blocked"),
     "log": ("audit", "the same as audit"),
-    "test": ("test", "try every rule of this configuration in a real sandbox"),
-    "list": ("list", "every sandbox of yours"),
-    "exec": ("exec", "a further command in a running sandbox"),
-    "attach": ("attach", "a shell in a running sandbox; Ctrl-P Ctrl-Q leaves it running"),
-    "logs": ("logs", "what a detached sandbox printed"),
-    "get": ("get", "all that is known of one sandbox"),
-    "kill": ("kill", "end running sandboxes"),
-    "rm": ("rm", "delete what is kept of ended sandboxes"),
-    "prune": ("prune", "delete every ended sandbox, and what crashed ones left behind"),
-    "config": ("config", "settings, where they come from, and how to change them"),
+    "test": ("test", "try every rule of the configuration in a real sandbox"),
+    "list": ("list", "list your sandboxes"),
+    "exec": ("exec", "run another command in a running sandbox"),
+    "attach": ("attach", "open a shell in a running sandbox; Ctrl-P Ctrl-Q detaches"),
+    "logs": ("logs", "show what a detached sandbox printed"),
+    "get": ("get", "show everything about one sandbox, as JSON"),
+    "kill": ("kill", "stop running sandboxes"),
+    "rm": ("rm", "delete stopped sandboxes"),
+    "prune": ("prune", "delete all stopped sandboxes and what crashed ones left behind"),
+    "config": ("config", "show and change settings"),
     "configure": ("config", "the same as config"),
-    "agent": ("agent", "run an agent behind walls that hold what its file says"),
-    "hook": ("hook", "the guards for Claude Code's own tool calls"),
-    "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
-    "completion": ("completion", "shell completion for bash, zsh or fish"),
-    "--rpc": ("rpc", "JSON-RPC over stdin and stdout, for programs"),
-    "--config-fd": ("config_fd", "a configuration from a descriptor, for commands of one's own"),
+    "agent": ("agent", "run an agent in a sandbox that enforces its tool permissions"),
+    "hook": ("hook", "guard Claude Code's tool calls"),
+    "doctor": ("doctor", "check what this machine supports and how to get what is missing"),
+    "completion": ("completion", "print shell completion for bash, zsh or fish"),
+    "--rpc": ("rpc", "serve JSON-RPC on stdin and stdout"),
+    "--config-fd": ("config_fd", "read the configuration from a file descriptor"),
 }
 
 
@@ -84,7 +84,7 @@ def _run(words: list[str]) -> int:
         if words[:1] == ["run"] and not isinstance(problem, OSError) and getattr(problem, "usage", False):
             _usage_as_json(words, problem)
         # A name from the project may be part of it.
-        print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
+        print(f"sandbox: {shown(_.text(problem), keep=chr(10))}", file=sys.stderr)
         return getattr(problem, "exit_code", HOOK_ERROR if words[:1] == ["hook"] else OUR_ERROR)
 
 
@@ -135,7 +135,7 @@ def _dispatch(words: list[str]) -> int:
 
     near = difflib.get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean `sandbox {near[0]}`?" if near else "`sandbox --help` lists the commands"
-    raise SandboxError(f"there is no command {name!r}; {hint}")
+    raise SandboxError("there is no command {name!r}; {hint}", name=name, hint=hint)
 
 
 def _command(name: str, words: list[str]) -> int:
@@ -171,11 +171,11 @@ def usage() -> str:
         (
             _("usage: sandbox COMMAND [options]"),
             "",
-            _("Run code you do not trust: it sees only the files, variables and hosts that you chose."),
+            _("Run code you do not trust. It sees only the files, variables and hosts you choose."),
             "",
             *lines,
             "",
-            _("`sandbox COMMAND --help` tells more. Try: sandbox run -- sh -c 'ls -la ~; cat ~/.ssh/id_rsa'"),
+            _("`sandbox COMMAND --help` describes a command. Try: sandbox run -- sh -c 'ls -la ~; cat ~/.ssh/id_rsa'"),
         )
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser, HelpFormatter
 
 from sandbox.errors import SandboxError
-from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,5 +60,6 @@ class Parser(ArgumentParser):
                 import difflib
 
                 for near in difflib.get_close_matches(name[2:], known, n=1):
-                    raise UsageError(f"there is no option {name}; did you mean {known[near]}?")
-        raise UsageError(message + _("; `{command} --help` tells more").format(command=self.prog))
+                    raise UsageError("unknown option {name}; did you mean {known}?", name=name, known=known[near])
+        # argparse has put it together in the user's language: see `main.parser_of`.
+        raise UsageError("{problem}; see `{command} --help`", problem=message, command=self.prog)

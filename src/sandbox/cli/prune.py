@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("--changes-too", action="store_true", help=_("also where an overlay holds changes"))
-    parser.add_argument("--json", action="store_true", help=_("for programs"))
+    parser.add_argument("--changes-too", action="store_true", help=_("also delete overlays with changes"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
 def run(arguments: Namespace) -> int:
@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
     for id in removed:
         print(id)
     for id in kept:
-        said = _("{id} is kept: its overlay holds changes (`sandbox rm {id}` drops them)").format(id=id)
+        said = _("kept {id}: its overlay has changes (`sandbox rm {id}` deletes them)").format(id=id)
         print(said, file=sys.stderr)
     return 0
 

@@ -61,7 +61,7 @@ def with_terminal(
         except RpcError as problem:
             if keys is None or not keys.pressed:
                 raise problem
-            print("\r\n" + _("left it running; `sandbox attach` comes back to it"), end="\r\n", file=sys.stderr)
+            print("\r\n" + _("detached; `sandbox attach` returns to it"), end="\r\n", file=sys.stderr)
             return 0
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, before)
@@ -95,7 +95,7 @@ def _show(process: RemoteProcess) -> int:
             left = left[os.write(1 if chunk.stream == "stdout" else 2, left) :]
     assert process.result is not None
     if process.result.note:
-        print(f"sandbox: {_.said(process.result.note)}", file=sys.stderr)
+        print(f"sandbox: {_.text(process.result.note)}", file=sys.stderr)
     return status(process.result)
 
 

@@ -24,24 +24,35 @@ if TYPE_CHECKING:
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox run [options] [--] command…"
     option = parser.add_argument
-    option("--config", metavar="FILE", help=_("a configuration file"))
+    option("--config", metavar="FILE", help=_("read this configuration file"))
     option("--mode", help=_("off, light, standard or max"))
-    option("--engine", help=_("what builds the walls: auto, bubblewrap, none …"))
-    option("--user", help=_("who it is inside: user or root"))
-    option("--root", metavar="DIR", help=_("the project (default: this directory)"))
-    option("--overlay", action="store_true", default=None, help=_("keep changes apart, to review and apply them"))
-    option("--memory", metavar="SIZE", help=_("most memory, such as 512m"))
-    option("--cpus", metavar="N", help=_("most processors, such as 1.5"))
-    option("--pids", metavar="N", type=int, help=_("most processes"))
-    option("--timeout", metavar="TIME", help=_("longest it may run, such as 30s"))
-    option("--env", metavar="NAME[=VALUE]", action="append", default=[], help=_("set or pass a variable"))
-    option("--ro", metavar="PATH", action="append", default=[], help=_("a further path, readable"))
-    option("--rw", metavar="PATH", action="append", default=[], help=_("a further path, writable"))
-    option("--allow-host", metavar="HOST", action="append", default=[], help=_("a host it may talk to"))
-    option("--publish", metavar="[HOST:]PORT", action="append", default=[], help=_("a port inside, on this machine"))
-    option("--localhost", metavar="PORT", type=int, action="append", default=[], help=_("a port of ours, inside"))
-    option("--detach", "-d", action="store_true", help=_("in the background; prints the sandbox's id"))
-    option("--json", action="store_true", help=_("print the result as JSON, output included"))
+    option("--engine", help=_("isolation engine: auto, bubblewrap, none …"))
+    option("--user", help=_("user inside the sandbox: user or root"))
+    option("--root", metavar="DIR", help=_("project directory (default: current directory)"))
+    option(
+        "--overlay", action="store_true", default=None, help=_("keep changes in a separate layer, to review and apply")
+    )
+    option("--memory", metavar="SIZE", help=_("memory limit, such as 512m"))
+    option("--cpus", metavar="N", help=_("CPU limit, such as 1.5"))
+    option("--pids", metavar="N", type=int, help=_("maximum number of processes"))
+    option("--timeout", metavar="TIME", help=_("time limit, such as 30s"))
+    option("--env", metavar="NAME[=VALUE]", action="append", default=[], help=_("set a variable, or pass yours"))
+    option("--ro", metavar="PATH", action="append", default=[], help=_("make another path readable"))
+    option("--rw", metavar="PATH", action="append", default=[], help=_("make another path writable"))
+    option("--allow-host", metavar="HOST", action="append", default=[], help=_("allow connections to this host"))
+    option(
+        "--publish", metavar="[HOST:]PORT", action="append", default=[], help=_("publish a sandbox port on the host")
+    )
+    option(
+        "--localhost",
+        metavar="PORT",
+        type=int,
+        action="append",
+        default=[],
+        help=_("make a port of the host's loopback reachable"),
+    )
+    option("--detach", "-d", action="store_true", help=_("run in the background and print the sandbox's id"))
+    option("--json", action="store_true", help=_("print the result and the output as JSON"))
     # REMAINDER: what follows the command's first word is the command's, options included.
     option("command", nargs="...", metavar="command", help=_("the command and its arguments"))
 
@@ -70,7 +81,7 @@ def _asked(arguments: Namespace) -> tuple[Resolved, list[str]]:
     if not command:
         raise SandboxError("no command; try `sandbox run -- ls`")
     if arguments.detach and arguments.json:
-        raise SandboxError("--json tells the result, for which --detach does not wait: choose one")
+        raise SandboxError("--json and --detach cannot be used together: --detach does not wait for a result")
     _hide(arguments)
     resolved = configuration(arguments)
     return resolved, command
@@ -125,7 +136,7 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
         except SandboxClosed:
             return 0  # somebody killed it: that was the wish
         except SandboxError as problem:
-            print(f"sandbox: {_.said(problem)}", file=sys.stderr)  # into the log
+            print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
             raise
 
 
@@ -139,7 +150,7 @@ def configuration(arguments: Namespace) -> Resolved:
 def tell_ignored(resolved: Resolved, record: Record) -> None:
     """What the project's files asked for and did not get: on the record, and to the person."""
     for ignored in resolved.warnings:
-        print(f"sandbox: {shown(ignored)}", file=sys.stderr)
+        print(f"sandbox: {shown(_.text(ignored.message))}", file=sys.stderr)
         record.write(
             "policy_decision",
             str(ignored),
@@ -156,7 +167,7 @@ def tell_ignored(resolved: Resolved, record: Record) -> None:
 def tell_notices(sandbox: Sandbox) -> None:
     """What the person should know before the command runs: what is hidden, and what cannot be held here in full."""
     for notice in sandbox.notices:
-        print(f"sandbox: {_.said(notice)}", file=sys.stderr)
+        print(f"sandbox: {_.text(notice)}", file=sys.stderr)
 
 
 def flags(arguments: Namespace) -> dict[str, object]:
@@ -195,7 +206,7 @@ def _variables(given: list[str]) -> dict[str, str]:
     for one in given:
         name, equals, value = one.partition("=")
         if not name:
-            raise SandboxError("--env names no variable before the =")
+            raise SandboxError("--env needs a variable name before the `=`")
         if equals or name in os.environ:
             chosen[name] = value if equals else os.environ[name]
     return chosen

@@ -49,9 +49,9 @@ class Refusals:
         """One line each, and where the rest is."""
         told = list(self._reasons)
         for reason in told[:MOST]:
-            print(_("sandbox: blocked: {reason}").format(reason=shown(_.said(reason))), file=sys.stderr)
+            print(_("sandbox: blocked: {reason}").format(reason=shown(_.text(reason))), file=sys.stderr)
         if len(told) > MOST:
-            more = _("sandbox: blocked: {count} more; `sandbox log --blocked-only --sandbox {id}` lists them")
+            more = _("sandbox: blocked: {count} more; list them with `sandbox audit --blocked-only --sandbox {id}`")
             print(more.format(count=len(told) - MOST, id=sandbox.id), file=sys.stderr)
 
 
@@ -61,13 +61,13 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
         _tell_changes(sandbox)
     tell_undone(sandbox.undone)
     for path in sandbox.made:
-        told = _("{path} was made while the sandbox lived; look at it before a program on the host acts on it")
+        told = _("{path} was created while the sandbox ran; review it before a program on the host uses it")
         print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
     # A command that did well is left alone where its stderr may be a program's input.
     if result.exit_code != 0 or os.isatty(2):
         refusals.tell(sandbox)
     if result.note:
-        print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
+        print(f"sandbox: {_.text(result.note)}", file=sys.stderr)
     return status(result)
 
 
@@ -75,14 +75,17 @@ def tell_undone(undone: list[tuple[str, str]]) -> None:
     """What git of the host would have run, each with where it is now."""
     for path, saved in undone[:MOST_UNDONE]:
         if saved:
-            told = _("{path} would make git on the host run something; it is now {saved}: look at it, then put it back")
+            told = _(
+                "{path} would make git on the host run a program; it was renamed to {saved}; review "
+                "it before you restore it"
+            )
         else:
             told = _(
-                "{path} may make git on the host run something, and could not be changed: look at it before git does"
+                "{path} may make git on the host run a program and could not be renamed; review it before you use git"
             )
         print(f"sandbox: {told.format(path=shown(path), saved=shown(saved))}", file=sys.stderr)
     if len(undone) > MOST_UNDONE:
-        more = _("{count} more of that kind; `sandbox log` lists them").format(count=len(undone) - MOST_UNDONE)
+        more = _("{count} more of this kind; list them with `sandbox audit`").format(count=len(undone) - MOST_UNDONE)
         print(f"sandbox: {more}", file=sys.stderr)
 
 
@@ -97,5 +100,5 @@ def _tell_changes(sandbox: Sandbox) -> None:
     if not found:
         sandbox.discard()
         return
-    text = _("{count} changed: `sandbox diff {id}` shows it, `sandbox apply {id}` or `sandbox discard {id}` ends it")
+    text = _("{count} changed: see `sandbox diff {id}`, then `sandbox apply {id}` or `sandbox discard {id}`")
     print(f"sandbox: {text.format(count=len(found), id=sandbox.id)}", file=sys.stderr)

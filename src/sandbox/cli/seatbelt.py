@@ -96,12 +96,14 @@ class Enclosure:
     def run(self, command: Sequence[str]) -> int:
         """Runs it in the foreground; its exit status, or 128 and the signal's number."""
         if not os.access(seatbelt.SANDBOX_EXEC, os.X_OK):
-            raise EngineUnavailable(f"{seatbelt.SANDBOX_EXEC} is missing: the seatbelt engine is for macOS")
+            raise EngineUnavailable(
+                "{SANDBOX_EXEC} is missing: the seatbelt engine is for macOS", SANDBOX_EXEC=seatbelt.SANDBOX_EXEC
+            )
         self._record.write("sandbox_lifecycle", "ready", metadata={"engine": "seatbelt", "mode": self._config.mode})
         try:
             child = subprocess.Popen(self.arguments(command), cwd=self._root, env=self.environment())
         except OSError as problem:
-            raise CommandError(f"{command[0]}: {problem.strerror}") from problem
+            raise CommandError("{command}: {reason}", command=command[0], reason=problem.strerror) from problem
         before = {number: signal.signal(number, lambda got, _: child.send_signal(got)) for number in _FORWARDED}
         try:
             status = child.wait()
@@ -142,6 +144,8 @@ def run(config: Config, command: Sequence[str]) -> int:
     overlay = ["filesystem.overlay"] if config.filesystem.overlay or config.mode == "max" else []
     asked = [*limits, *mounts, *overlay, *(["network.publish"] if config.network.publish else [])]
     if asked:
-        raise SandboxError(f"the seatbelt engine has no {asked[0]}; leave it out, or use another engine")
+        raise SandboxError(
+            "the seatbelt engine does not support {asked}; remove it or use another engine", asked=asked[0]
+        )
     with Enclosure(config) as enclosure:
         return enclosure.run(command)

@@ -44,7 +44,7 @@ class Try:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
+    parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
@@ -75,7 +75,7 @@ def run(arguments: Namespace) -> int:
         ("ok" if t.ok else "!!", _(t.kind), t.target, _(_word(t.expected)), _(_word(t.seen)), t.rule) for t in tries
     )
     print(table(rows, heads))
-    print(_("{count} rules tried, {failed} not as expected").format(count=len(tries), failed=len(failed)))
+    print(_("{count} rules tried, {failed} unexpected results").format(count=len(tries), failed=len(failed)))
     return 1 if failed else 0
 
 

@@ -7,7 +7,7 @@ import os
 from sandbox.cli.output import print_json, shown
 from sandbox.config.layers import Resolved, resolve
 from sandbox.config.modes import without_walls
-from sandbox.errors import SandboxError
+from sandbox.errors import Message, SandboxError, message_of
 from sandbox.i18n import _
 from sandbox.policy.decision import Decision
 
@@ -41,7 +41,7 @@ SETTINGS = {
 }
 
 SCRATCH = ("/tmp", "/var/tmp", "/run", "/dev/shm")
-HOST_SCRATCH = "The sandbox has a directory of its own there; the host's files are not in it"
+HOST_SCRATCH = Message("The sandbox has its own directory there, without the host's files")
 
 # Lists that an entry more opens.
 GIVES = ("filesystem.allowed_patterns", "filesystem.allow_read", "filesystem.allow_write", "environment.allow",
@@ -50,13 +50,13 @@ GIVES = ("filesystem.allowed_patterns", "filesystem.allow_read", "filesystem.all
 
 def add(parser: ArgumentParser) -> None:
     question = parser.add_mutually_exclusive_group(required=True)
-    question.add_argument("--path", metavar="P", help=_("may this file be read (with --write: changed)?"))
-    question.add_argument("--host", metavar="H[:PORT]", help=_("may this host be talked to?"))
-    question.add_argument("--env", metavar="NAME", help=_("is this variable passed?"))
-    question.add_argument("--tool", metavar="TOOL", help=_("may this tool be called, such as 'Bash(git push)'?"))
-    parser.add_argument("--write", action="store_true", help=_("with --path: changing it"))
-    parser.add_argument("--agent", metavar="NAME", help=_("with --tool: as this agent"))
-    parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
+    question.add_argument("--path", metavar="P", help=_("may the sandbox read this file (with --write: change it)?"))
+    question.add_argument("--host", metavar="H[:PORT]", help=_("may the sandbox connect to this host?"))
+    question.add_argument("--env", metavar="NAME", help=_("does the sandbox get this variable?"))
+    question.add_argument("--tool", metavar="TOOL", help=_("may an agent call this tool, such as 'Bash(git push)'?"))
+    parser.add_argument("--write", action="store_true", help=_("with --path: ask about changing the file"))
+    parser.add_argument("--agent", metavar="NAME", help=_("with --tool: use this agent's rules"))
+    parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
@@ -88,7 +88,7 @@ def run(arguments: Namespace) -> int:
     else:
         verdict = _("allowed") if decision else _("blocked")
         print(f"{shown(asked)}: {verdict}")
-        print(_("  because  {reason}").format(reason=shown(_.said(decision.reason))))
+        print(_("  because  {reason}").format(reason=shown(_.text(decision.reason))))
         print(_("  rule     {rule}").format(rule=shown(decision.rule)))
         print(_("  from     {setting} {origin}").format(setting=setting, origin=shown(origin)))
         if not decision:
@@ -117,7 +117,7 @@ def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
 
     filesystem = resolved.config.filesystem
     if without_walls(resolved.config):
-        return Decision(True, "mode", "There are no walls: the mode is off")
+        return Decision(True, "mode", "Nothing is isolated: the mode is off")
     guard = FileGuard(filesystem, home=os.path.expanduser("~"))
     place = os.path.join(filesystem.root, os.path.expanduser(path))
     real = os.path.realpath(place)
@@ -140,18 +140,26 @@ def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation
     if decision.rule in ("system", "own-scratch", "outside-project-root"):
         elsewhere = denied(filesystem, list(guard.system), tops) if decision.rule == "system" else []
         by = narrowest(real, [mask.path for mask in elsewhere])
-        return decision if by is None else Decision(False, "deny-read", f"Denied by filesystem.deny_read: {by}")
+        return (
+            decision
+            if by is None
+            else Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=by)
+        )
     covers = find(filesystem, [one for one in tops if os.path.lexists(one)], [os.path.realpath(home())])
     mask = covers.masks.get(narrowest(real, list(covers.masks)) or "")
     if mask is not None and mask.rule == "deny_read":
-        return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {mask.path}")
+        return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=mask.path)
     if mask is not None:
-        return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {mask.rule}")
+        return Decision(False, "sensitive-file-pattern", "Matches blocked pattern: {pattern}", pattern=mask.rule)
     frozen = narrowest(real, list(covers.frozen)) if operation == "write" else None
     if frozen is not None:
         refused = guard.check(frozen, "write")  # the rule in words, where the name says it
         named = refused.rule in ("protected-file", "deny-write")
-        return refused if named else Decision(False, "protected-file", f"Programs on the host act on it: {frozen}")
+        return (
+            refused
+            if named
+            else Decision(False, "protected-file", "Programs on the host act on it: {pattern}", pattern=frozen)
+        )
     return decision
 
 
@@ -182,14 +190,14 @@ def host_decision(resolved: Resolved, asked: str) -> Decision:
     try:
         return NetworkPolicy(resolved.config.network).connect(canonical_host(host), int(port))
     except InvalidHost as problem:
-        raise SandboxError(str(problem)) from None
+        raise SandboxError(message_of(problem)) from None
 
 
 def _how(change: str, asked: str) -> str:
     import shlex
 
     if not change:
-        return _("nothing: this holds always")
+        return _("cannot be changed")
     if change in GIVES:
         return f"sandbox config --global add {change} {shlex.quote(asked)}"
     return f"sandbox config --global set {change} …"

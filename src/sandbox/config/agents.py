@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config import files
-from sandbox.errors import ConfigError, NotFound
+from sandbox.errors import ConfigError, NotFound, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def look(project: str) -> Found:
                 agent = read(os.path.join(place, name))
             except (ConfigError, NotFound, ValueError) as problem:
                 said = (
-                    problem if isinstance(problem, ConfigError) else ConfigError(str(problem), file=f"{place}/{name}")
+                    problem
+                    if isinstance(problem, ConfigError)
+                    else ConfigError(message_of(problem), file=f"{place}/{name}")
                 )
                 found.problems.setdefault(name.removesuffix(".md"), said)
                 continue
@@ -69,7 +71,10 @@ def look(project: str) -> Found:
                 # Neither wins: a file that was made later must not take away what the other forbids.
                 other = known[agent.name].file
                 found.problems[agent.name] = ConfigError(
-                    f"agent {agent.name!r} is described in {other} too; remove one of them", file=agent.file
+                    "agent {name!r} is also defined in {other}; remove one of them",
+                    name=agent.name,
+                    other=other,
+                    file=agent.file,
                 )
             known.setdefault(agent.name, agent)
     names = sorted(name for name in known if name not in found.problems)
@@ -92,15 +97,17 @@ def find(project: str, name: str) -> Agent:
     for agent in found.agents:
         if agent.name == name:
             return agent
-    there = ", ".join(agent.name for agent in found.agents) or f"none in {' or '.join(DIRECTORIES)}"
-    raise NotFound(f"there is no agent {name!r}; known: {there}")
+    known = ", ".join(agent.name for agent in found.agents)
+    if not known:
+        raise NotFound("no agent {name!r}: {directories} have none", name=name, directories=", ".join(DIRECTORIES))
+    raise NotFound("no agent {name!r}; there are: {known}", name=name, known=known)
 
 
 def read(file: str) -> Agent:
     """One agent file. Raises ConfigError."""
     text = files.read_text(file)
     if text is None:
-        raise NotFound(f"there is no file {file}")
+        raise NotFound("no such file: {file}", file=file)
     head, front, _ = text.partition("---\n") if text.startswith("---") else ("", "", "")
     end = text.find("\n---", 3)
     if not front or head.strip() or end == -1:
@@ -133,7 +140,7 @@ def tool_list(value: object, file: str) -> list[str]:
         return split_tools(value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
-    raise ConfigError(f"a list of tools is expected, not {value!r}", file=file)
+    raise ConfigError("expected a list of tools, not {value!r}", value=value, file=file)
 
 
 def split_tools(text: str) -> list[str]:
@@ -157,4 +164,4 @@ def _words(value: object, file: str) -> list[str]:
         return shlex.split(value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
-    raise ConfigError(f"a command is expected, not {value!r}", file=file)
+    raise ConfigError("expected a command, not {value!r}", value=value, file=file)

@@ -26,7 +26,7 @@ def set_value(text: str, path: list[str], value: object, file: str = "config.yam
     before = files.parse(file, text).data if text.strip() else {}
     changed = _edited(text, path, value, file)
     if files.parse(file, changed).data != _with(before, path, value):
-        raise ConfigError("cannot be edited without disturbing the rest; please edit it by hand", file=file)
+        raise ConfigError("cannot be edited automatically; please edit it by hand", file=file)
     return changed
 
 
@@ -41,7 +41,7 @@ def unset_value(text: str, path: list[str], file: str = "config.yaml") -> str | 
         return None
     changed = _cut(text, path, file)
     if files.parse(file, changed).data != expected:
-        raise ConfigError("cannot be edited without disturbing the rest; please edit it by hand", file=file)
+        raise ConfigError("cannot be edited automatically; please edit it by hand", file=file)
     return changed
 
 

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 LARGEST = 2**20
 DEEPEST = 32
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a FIFO planted under the name must not hang us
-NO_VALUE = "holds a value that is none: a date, number or tag that cannot be read"
-IS_LINK = "is a symbolic link, and a project's settings are read from no other place; put the file itself there"
+NO_VALUE = Message("contains an invalid value: a date, number or tag that cannot be read")
+IS_LINK = Message("is a symbolic link; a project's settings must be in the project itself")
 
 
 class Source:
@@ -61,7 +61,7 @@ def read_text(file: str, *, links: bool = True) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as problem:
-        raise ConfigError(f"cannot be read: {problem.strerror}", file=file) from problem
+        raise ConfigError("cannot be read: {reason}", reason=problem.strerror, file=file) from problem
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError("is not a regular file", file=file)
@@ -70,7 +70,7 @@ def read_text(file: str, *, links: bool = True) -> str | None:
     finally:
         os.close(descriptor)
     if len(content) > LARGEST:
-        raise ConfigError(f"is larger than {LARGEST} bytes", file=file)
+        raise ConfigError("is larger than {largest} bytes", largest=LARGEST, file=file)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -110,7 +110,7 @@ def _parse_json(file: str, text: str) -> Source:
         found = dict(pairs)
         if len(found) != len(pairs):
             names = [name for name, _ in pairs]
-            raise ConfigError(f"key {next(n for n in names if names.count(n) > 1)!r} is there twice", file=file)
+            raise ConfigError("duplicate key {key!r}", key=next(n for n in names if names.count(n) > 1), file=file)
         return found
 
     try:
@@ -158,13 +158,16 @@ def compose(file: str, text: str) -> tuple[Any, Any]:
     except yaml.MarkedYAMLError as problem:
         raise _yaml_error(file, problem) from None
     except (yaml.YAMLError, RecursionError) as problem:
-        raise ConfigError(f"is not YAML: {_unquoted(str(problem))}", file=file) from None
+        raise ConfigError("is not valid YAML: {problem}", problem=_unquoted(str(problem)), file=file) from None
 
 
 def _yaml_error(file: str, problem: Any) -> ConfigError:
     mark = problem.problem_mark or problem.context_mark
     return ConfigError(
-        f"is not YAML: {_unquoted(str(problem.problem))}", file=file, line=mark.line + 1 if mark else None
+        "is not valid YAML: {problem}",
+        problem=_unquoted(str(problem.problem)),
+        file=file,
+        line=mark.line + 1 if mark else None,
     )
 
 
@@ -189,7 +192,7 @@ def _walk(node: Any, path: str, lines: dict[str, int], seen: set[int], file: str
             name = f"{path}.{key.value}" if path else str(key.value)
             if str(key.value) in keys:
                 raise ConfigError(
-                    f"key {key.value!r} is there twice", path=path, file=file, line=key.start_mark.line + 1
+                    "duplicate key {key!r}", key=key.value, path=path, file=file, line=key.start_mark.line + 1
                 )
             keys.add(str(key.value))
             lines[name] = key.start_mark.line + 1
@@ -203,5 +206,5 @@ def _mapping(data: object, file: str) -> dict[str, Any]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise ConfigError("must be a mapping of settings", file=file, line=1)
+        raise ConfigError("must be a mapping", file=file, line=1)
     return data

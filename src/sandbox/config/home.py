@@ -17,7 +17,7 @@ def home() -> str:
     place = os.path.abspath(named) if named else os.path.expanduser("~/.sandbox")
     if not place.startswith("/"):
         # Relative to the current directory it would be the project's, and what is there counts as the user's own.
-        raise SandboxError("HOME is not an absolute path and this user has no home; set SANDBOX_HOME")
+        raise SandboxError("HOME is not an absolute path and this user has no home directory; set SANDBOX_HOME")
     return place
 
 

@@ -12,7 +12,7 @@ from sandbox.config.home import user_config_file
 from sandbox.config.model import Config, Limits
 from sandbox.config.modes import default_limit, without_walls
 from sandbox.config.section import Section
-from sandbox.errors import ConfigError, SandboxError
+from sandbox.errors import ConfigError, Message, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,9 +56,18 @@ class Widening:
         self.origin = origin
         self.reason = reason
 
+    @property
+    def message(self) -> Message:
+        """What to tell the user."""
+        return Message(
+            "{place}: {path}: ignored, because a project file may only tighten: {reason}",
+            place=":".join(str(part) for part in (self.origin.file, self.origin.line) if part is not None),
+            path=self.path,
+            reason=self.reason,
+        )
+
     def __str__(self) -> str:
-        where = ":".join(str(part) for part in (self.origin.file, self.origin.line) if part is not None)
-        return f"{where}: {self.path}: ignored, a project file may only tighten: {self.reason}"
+        return str(self.message)
 
     def __repr__(self) -> str:
         return f"Widening({self})"
@@ -91,7 +100,7 @@ def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None =
     try:
         project = os.path.abspath(project)
     except FileNotFoundError:
-        raise SandboxError("the current directory does not exist any more; go to one that does") from None
+        raise SandboxError("the current directory no longer exists") from None
     resolved = Resolved(Config(), {}, [])
     user = user_config_file()
     if os.path.exists(user):
@@ -184,7 +193,7 @@ def _hold_project(resolved: Resolved) -> None:
         before, now = getattr(users.limits, name), getattr(resolved.config.limits, name)
         most = default_limit(users.mode, name) if before is None else before
         if now != before and most is not None and now > most:
-            _take_back(resolved, f"limits.{name}", f"the limit is {most} already")
+            _take_back(resolved, f"limits.{name}", Message("the limit is already {limit}", limit=most))
     if without_walls(resolved.config):
         leave_to_the_user(resolved)
 
@@ -198,7 +207,7 @@ def leave_to_the_user(resolved: Resolved) -> None:
     project holds. For whoever takes the walls away after the layers were read.
     """
     for path in ON_THE_HOST:
-        _take_back(resolved, path, "without walls it would act on the host")
+        _take_back(resolved, path, Message("without walls it would act on the host"))
 
 
 def _take_back(resolved: Resolved, path: str, reason: str) -> None:

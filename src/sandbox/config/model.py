@@ -87,7 +87,9 @@ class Environment(Section):
         section = super().read(data, path)
         for name in section.set:
             if not name or "=" in name:
-                raise ConfigError(f"{name!r} is not the name of a variable", path=f"{path}.set" if path else "set")
+                raise ConfigError(
+                    "{name!r} is not a valid variable name", name=name, path=f"{path}.set" if path else "set"
+                )
         return section
 
 
@@ -119,12 +121,12 @@ class Secret(Section):
         have written the value itself there."""
         if isinstance(data, dict) and "exclusive" in data:
             raise ConfigError(
-                "is no longer there: nobody can tell where in a request a host looks for credentials, so that it could "
-                "not be held; use `network.http` rules for what may be asked there, or an on_request hook",
+                "was removed, because it could not be enforced: a host may look for credentials "
+                "anywhere in a request; use `network.http` rules or an on_request hook",
                 path=f"{path}.exclusive",
             )
         if isinstance(data, dict) and not cls.fields.keys() >= data.keys():
-            raise ConfigError(f"unknown key; known keys: {', '.join(cls.fields)}", path=path)
+            raise ConfigError("unknown key; known keys: {fields}", fields=", ".join(cls.fields), path=path)
         return super().read(data, path)
 
 

@@ -10,6 +10,8 @@ nobody needs a name that differs from a secret's only in that.
 
 from __future__ import annotations
 
+from sandbox.errors import Message, message_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -18,21 +20,25 @@ if TYPE_CHECKING:
 def checked(value: Any) -> list[str]:
     """A config value as a list of patterns. Raises ValueError for one that could not mean anything."""
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"must be a list of patterns, not {value!r}")
+        raise ValueError(Message("must be a list of patterns, not {value!r}", value=value))
     for pattern in value:
         if not pattern.strip("/") or "\0" in pattern:
-            raise ValueError(f"{pattern!r} is not a pattern")
+            raise ValueError(Message("{pattern!r} is not a valid pattern", pattern=pattern))
         if pattern.startswith("!"):
-            raise ValueError(f"{pattern!r}: exceptions go into allowed_patterns, without the '!'")
+            raise ValueError(
+                Message("{pattern!r}: put exceptions in allowed_patterns, without the '!'", pattern=pattern)
+            )
         if pattern.startswith("../") or "/../" in pattern:
-            raise ValueError(f"{pattern!r}: a pattern cannot lead out of the root")
+            raise ValueError(Message("{pattern!r}: a pattern cannot point outside the root", pattern=pattern))
         if "[" in pattern:
             import re
 
             try:
                 re.compile(Pattern(pattern).expression)
             except re.error as problem:
-                raise ValueError(f"{pattern!r}: {problem}") from None
+                raise ValueError(
+                    Message("{pattern!r}: {problem}", pattern=pattern, problem=message_of(problem))
+                ) from None
     return list(value)
 
 

@@ -8,7 +8,7 @@ dict[str, X], or another Section. (Modules that define sections therefore do not
 
 import types
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Section:
         mistake.
         """
         if not isinstance(data, dict):
-            raise ConfigError(f"must be a mapping, not {_named(data)}", path=path)
+            raise ConfigError("must be a mapping, not {kind}", kind=_named(data), path=path)
         values = {}
         for key, value in data.items():
             one = cls.fields.get(key)
@@ -170,8 +170,12 @@ def unknown_key(key: str, known: "Mapping[str, object]", path: str) -> ConfigErr
     import difflib
 
     near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
-    problem = ConfigError(f"unknown key {key!r}; {hint}", path=path)
+    if near:
+        problem = ConfigError("unknown key {key!r}; did you mean {near!r}?", key=key, near=near[0], path=path)
+    else:
+        problem = ConfigError(
+            "unknown key {key!r}; known keys: {keys}", key=key, keys=", ".join(sorted(known)), path=path
+        )
     problem.at = _join(path, key)
     return problem
 
@@ -187,7 +191,7 @@ def _checked(one: Field, value: object, path: str) -> "Any":
         except ConfigError as problem:
             raise ConfigError(problem.problem, path=path) from None
         except (ValueError, TypeError) as problem:
-            raise ConfigError(str(problem), path=path) from None
+            raise ConfigError(message_of(problem), path=path) from None
     if value is False and one.choices is not None and "off" in one.choices:
         value = "off"  # a bare `off`, as YAML 1.1 reads it
     value = _fitting(one.type, value, path)
@@ -195,8 +199,16 @@ def _checked(one: Field, value: object, path: str) -> "Any":
         import difflib
 
         near = difflib.get_close_matches(str(value), one.choices, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"must be one of {', '.join(one.choices)}, not {value!r}{hint}", path=path)
+        choices = ", ".join(one.choices)
+        if near:
+            raise ConfigError(
+                "must be one of {choices}, not {value!r}; did you mean {near!r}?",
+                choices=choices,
+                value=value,
+                near=near[0],
+                path=path,
+            )
+        raise ConfigError("must be one of {choices}, not {value!r}", choices=choices, value=value, path=path)
     return value
 
 
@@ -212,13 +224,13 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
             if not isinstance(value, list | tuple):
                 if isinstance(value, str):
                     raise ConfigError("must be a list: write [ ] around a single entry", path=path)
-                raise ConfigError(f"must be a list, not {_named(value)}", path=path)
+                raise ConfigError("must be a list, not {kind}", kind=_named(value), path=path)
             return [_fitting(kind.__args__[0], item, f"{path}[{at}]") for at, item in enumerate(value)]
         if not isinstance(value, dict):
-            raise ConfigError(f"must be a mapping, not {_named(value)}", path=path)
+            raise ConfigError("must be a mapping, not {kind}", kind=_named(value), path=path)
         for key in value:
             if not isinstance(key, str):
-                raise ConfigError("keys must be text: write them in quotes", path=path)
+                raise ConfigError("keys must be strings: write them in quotes", path=path)
             if "\0" in key:
                 raise ConfigError(NUL, path=path)
         return {key: _fitting(kind.__args__[1], item, _join(path, key)) for key, item in value.items()}
@@ -230,26 +242,31 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
         return float(value)
     if type(value) is not kind:
         if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
-            raise ConfigError("must be text: write it in quotes", path=path)
-        raise ConfigError(f"must be {_WORDS[kind]}, not {_named(value)}", path=path)
+            raise ConfigError("must be a string: write it in quotes", path=path)
+        raise ConfigError("must be {wanted}, not {kind}", wanted=_KINDS[kind], kind=_named(value), path=path)
     if kind is str and "\0" in value:  # type: ignore[operator]
         raise ConfigError(NUL, path=path)
     return value
 
 
-NUL = "holds a NUL character, which no name or value can"
+NUL = Message("contains a NUL character")
 
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_KINDS = {
+    str: Message("a string"),
+    int: Message("a whole number"),
+    float: Message("a number"),
+    bool: Message("true or false"),
+}
 
 
 def _named(value: object) -> str:
     if value is None:
-        return "empty"
+        return Message("empty")
     if isinstance(value, dict):
-        return "a mapping"
+        return Message("a mapping")
     if isinstance(value, list | tuple):
-        return "a list"
-    return _WORDS.get(type(value), type(value).__name__)  # never the value: it may be a secret in the wrong place
+        return Message("a list")
+    return _KINDS.get(type(value), type(value).__name__)  # never the value: it may be a secret in the wrong place
 
 
 def _plain(value: object) -> object:

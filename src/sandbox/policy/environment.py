@@ -33,26 +33,28 @@ class EnvFilter:
     def check(self, name: str, value: str = "") -> Decision:
         """Whether the owner's variable `name` is passed."""
         if not name or "=" in name or "\0" in name:
-            return Decision(False, "malformed", "Not a variable's name")
+            return Decision(False, "malformed", "Not a valid variable name")
         pattern = self.block.match(name)
         if pattern is not None:
-            return Decision(False, "environment.block", f"Matches blocked variable: {pattern}")
+            return Decision(False, "environment.block", "Matches blocked variable: {pattern}", pattern=pattern)
         pattern = next((one for one in self.allow if glob(one, name)), None)
         if pattern is not None:
-            return Decision(True, "environment.allow", f"Matches allowed variable: {pattern}")
+            return Decision(True, "environment.allow", "Matches allowed variable: {pattern}", pattern=pattern)
         if self.filter_secrets:
             word = secret_word(name)
             if word is not None:
-                return Decision(False, "environment.filter_secrets", f"Looks like a secret: {word}")
+                return Decision(False, "environment.filter_secrets", "Looks like a secret: {word}", word=word)
             if value and secret_value(value):
                 return Decision(False, "environment.filter_secrets", "Its value looks like a secret")
         pattern = host_pointer(name)
         if pattern is not None:
-            return Decision(False, "host-pointer", f"Points to something of the host: {pattern}")
+            return Decision(False, "host-pointer", "Points to something on the host: {pattern}", pattern=pattern)
         pattern = launch_hook(name)
         if pattern is not None:
-            return Decision(False, "launch-hook", f"Makes programs load or run something of the host: {pattern}")
-        return Decision(True, "default", "Nothing speaks against it")
+            return Decision(
+                False, "launch-hook", "Makes programs load or run something from the host: {pattern}", pattern=pattern
+            )
+        return Decision(True, "default", "No rule blocks it")
 
     def filter(self, environment: Mapping[str, str]) -> dict[str, str]:
         """What a tenant gets of the owner's environment; `set` on top, as it is."""

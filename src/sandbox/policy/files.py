@@ -72,12 +72,12 @@ class FileGuard:
             return self._elsewhere(absolute, operation)
         pattern = self.blocked_by(absolute, top)
         if pattern is not None:
-            return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {pattern}")
+            return Decision(False, "sensitive-file-pattern", "Matches blocked pattern: {pattern}", pattern=pattern)
         denied = narrowest(absolute, self.deny_read)
         if denied is not None:
             back = narrowest(absolute, [self.root, *self.allow_read, *self.allow_write])
             if back is None or len(back) <= len(denied):
-                return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {denied}")
+                return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=denied)
         if operation != "read":
             return self._write(absolute, top)
         return self._readable(top)
@@ -92,7 +92,7 @@ class FileGuard:
 
     def _readable(self, top: str) -> Decision:
         inside = top == self.root
-        return Decision(True, "within-project-root" if inside else "allow-read", f"Within {top}")
+        return Decision(True, "within-project-root" if inside else "allow-read", "Within {top}", top=top)
 
     def blocked_by(self, absolute: str, top: str) -> str | None:
         """The blocked pattern that covers the path, or a directory above it up to `top`."""
@@ -108,33 +108,33 @@ class FileGuard:
         for relative in _steps(absolute, top):
             pattern = self.protected.match(relative, True)
             if pattern is not None:
-                return Decision(False, "protected-file", f"Programs on the host act on it: {pattern}")
+                return Decision(False, "protected-file", "Programs on the host act on it: {pattern}", pattern=pattern)
         denied = narrowest(absolute, self.deny_write)
         if denied is not None:
-            return Decision(False, "deny-write", f"Denied by filesystem.deny_write: {denied}")
+            return Decision(False, "deny-write", "Denied by filesystem.deny_write: {pattern}", pattern=denied)
         return self._writable(absolute, top)
 
     def _writable(self, absolute: str, top: str) -> Decision:
         if narrowest(absolute, self.allow_write) is not None:
-            return Decision(True, "allow-write", f"Within {narrowest(absolute, self.allow_write)}")
+            return Decision(True, "allow-write", "Within {top}", top=narrowest(absolute, self.allow_write))
         if top != self.root:
-            return Decision(False, "read-only-path", f"{top} can only be read (filesystem.allow_read)")
+            return Decision(False, "read-only-path", "{top} is read-only (filesystem.allow_read)", top=top)
         if self.read_only:
             return Decision(False, "read-only-root", "The project is read-only (filesystem.read_only)")
-        return Decision(True, "within-project-root", f"Within {top}")
+        return Decision(True, "within-project-root", "Within {top}", top=top)
 
     def _elsewhere(self, absolute: str, operation: str) -> Decision:
         # A home directory below /tmp is the host's all the same.
         if narrowest(absolute, OWN) is not None and narrowest(absolute, [self.home]) is None:
-            return Decision(True, "own-scratch", "The sandbox's own; nothing of the host is there")
+            return Decision(True, "own-scratch", "Belongs to the sandbox; contains no files of the host")
         top = narrowest(absolute, self.system)
         if top is not None:
             denied = narrowest(absolute, self.deny_read)
             if denied is not None and len(denied) >= len(top):
-                return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {denied}")
+                return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=denied)
             if operation == "read":
-                return Decision(True, "system", "Programs and libraries can be read")
-            return Decision(False, "system", "The system cannot be changed")
+                return Decision(True, "system", "Programs and libraries are readable")
+            return Decision(False, "system", "The system is read-only")
         return Decision(False, "outside-project-root", "Outside project root")
 
     def _visible_under(self, absolute: str) -> str | None:

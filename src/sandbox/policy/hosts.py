@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message, message_of
 from sandbox.policy.addresses import format_address, parse_address, parse_network
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ class InvalidHost(ValueError):
 def canonical_host(text: str) -> str:
     """The one spelling of a host name (lower case, A-labels, no final dot) or address. Raises InvalidHost."""
     if len(text) > 1024:
-        raise InvalidHost("a host name longer than any can be")
+        raise InvalidHost("the host name is too long")
     address = parse_address(text)
     if address is not None:
         return format_address(address)
@@ -48,19 +48,19 @@ def canonical_host(text: str) -> str:
         return format_address(address)
     labels = name.split(".")
     if not 0 < len(name) <= 253 or not all(0 < len(one) <= 63 and _LABEL.issuperset(one) for one in labels):
-        raise InvalidHost(f"{text[:80]!r} is not a host name")
+        raise InvalidHost(Message("{text!r} is not a host name", text=text[:80]))
     if labels[-1].isdigit() or labels[-1].startswith("0x"):
-        raise InvalidHost(f"{text[:80]!r} is neither a name nor an address")
+        raise InvalidHost(Message("{text!r} is neither a name nor an address", text=text[:80]))
     return name
 
 
 def _ascii(text: str) -> str:
     if any(letter in text for letter in _DEVIATIONS):
-        raise InvalidHost(f"{text[:80]!r} means different names to different programs; write it as xn--…")
+        raise InvalidHost(Message("programs disagree about which name {text!r} is; write it as xn--…", text=text[:80]))
     try:
         return text.encode("idna").decode("ascii")
     except UnicodeError:
-        raise InvalidHost(f"{text[:80]!r} is not a host name") from None
+        raise InvalidHost(Message("{text!r} is not a host name", text=text[:80])) from None
 
 
 class HostPattern:
@@ -75,13 +75,13 @@ class HostPattern:
         self.raw = text.startswith(RAW)
         body, port = _split_port(text.removeprefix(RAW))
         if self.raw and port in ("", "?", "*"):
-            raise ConfigError(f"{text!r}: name the one port that is meant, as in 'tcp:db.example.com:5432'")
+            raise ConfigError("{text!r}: needs exactly one port, as in 'tcp:db.example.com:5432'", text=text)
         self.every_port = port == "*"
         self.port = None if port in ("", "*") else _port(port, text)
         try:
             self._read(body)
         except ValueError as problem:
-            raise ConfigError(_hint(text, str(problem))) from None
+            raise ConfigError(_hint(text, message_of(problem))) from None
 
     def _read(self, body: str) -> None:
         if body == "*":
@@ -89,7 +89,7 @@ class HostPattern:
         elif body.startswith("*."):
             self.host = "*." + canonical_host(body[2:])
             if parse_address(body[2:]):
-                raise ValueError("a wildcard cannot stand before an address; write a network (10.0.0.0/8)")
+                raise ValueError("`*.` cannot come before an address; write a network, as in 10.0.0.0/8")
         elif "/" in body and parse_address(body.partition("/")[0].lstrip("[")) is not None:
             self.network = parse_network(body.removeprefix("[").removesuffix("]"))
         else:
@@ -125,15 +125,16 @@ def _split_port(text: str) -> tuple[str, str]:
 def _port(text: str, entry: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65536:
         return int(text)
-    raise ConfigError(_hint(entry, f"{text!r} is not a port"))
+    raise ConfigError(_hint(entry, Message("{text!r} is not a port", text=text)))
 
 
 def _hint(text: str, problem: str) -> str:
     if "://" in text:
-        return f"{text!r} is a URL; write the host alone: {text.split('://')[1].split('/')[0]!r}"
+        host = text.split("://")[1].split("/")[0]
+        return Message("{text!r} is a URL; write only the host: {host!r}", text=text, host=host)
     if "*" in text[1:].removesuffix(":*"):
-        return f"{text!r}: a wildcard stands alone or before the first dot, as in '*.example.com'"
-    return f"{text!r}: {problem}"
+        return Message("{text!r}: `*` must be the whole entry or the first label, as in '*.example.com'", text=text)
+    return Message("{text!r}: {problem}", text=text, problem=problem)
 
 
 class HostSet:
@@ -149,11 +150,11 @@ class HostSet:
             try:
                 one = HostPattern(text)
                 if one.raw and not raw:
-                    raise ConfigError(f"{text!r}: 'tcp:' is for network.allowed_hosts; leave it out here")
+                    raise ConfigError("{text!r}: 'tcp:' is only for network.allowed_hosts", text=text)
             except ConfigError as problem:
-                said = "is not a host; the spellings are those of network.allowed_hosts"
+                hidden = Message("is not a valid host; write it as in network.allowed_hosts")
                 where = f"{path}[{at}]" if path else ""
-                raise ConfigError(said if near_secret else problem.problem, path=where) from None
+                raise ConfigError(hidden if near_secret else problem.problem, path=where) from None
             self.patterns.append(one)
             if one.network is None:
                 self._names.setdefault(one.host, []).append(one)

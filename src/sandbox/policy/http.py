@@ -26,17 +26,19 @@ class HttpRule:
         self.text = text
         words = text.split()
         if len(words) != 2:
-            raise ConfigError(f"{text!r}: write method, host and path, as in 'GET api.github.com/repos/**'")
+            raise ConfigError(
+                "{text!r}: must be a method, a host and a path, as in 'GET api.github.com/repos/**'", text=text
+            )
         self.methods = None if words[0] == "*" else frozenset(words[0].upper().split(","))
         if self.methods is not None and not all(one and _TOKEN.issuperset(one) for one in self.methods):
-            raise ConfigError(f"{text!r}: {words[0]!r} is not a method")
+            raise ConfigError("{text!r}: {words!r} is not an HTTP method", text=text, words=words[0])
         host, slash, path = words[1].partition("/")
         self.host = HostPattern(host)
         self.segments = tuple(path.split("/")) if slash else ("**",)
         self._hosts = HostSet([host])
         for one in self.segments:
             if "**" in one and one != "**":
-                raise ConfigError(f"{text!r}: '**' stands alone between slashes")
+                raise ConfigError("{text!r}: '**' must stand alone between slashes", text=text)
 
     def means(self, host: str, port: int | None) -> bool:
         """Whether the rule is about `host` (canonical), on `port` or, when None, on some port."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox.errors import Message
 from sandbox.policy.addresses import blocked_range, format_address, parse_address
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import SSH, HostSet
@@ -66,12 +67,14 @@ class NetworkPolicy:
         allowed = self._allowed.names(host) if port is None else self._allowed.allows(host, port)
         shown = _joined(host, port)
         if allowed is not None:
-            return Decision(True, f"network.allowed_hosts: {allowed.text}", f"{shown} is allowed")
+            return Decision(True, f"network.allowed_hosts: {allowed.text}", "{shown} is allowed", shown=shown)
         if port == SSH and self._git and self._allowed.names(host) is not None:
-            return Decision(True, "network.allow_git", f"ssh to {host} is allowed for git")
+            return Decision(True, "network.allow_git", "ssh to {host} is allowed for git", host=host)
         ruled = self._http.allowing(host, port)
         if ruled and port != SSH:
-            return Decision(True, f"network.http.allow: {ruled[0].text}", f"some requests to {shown} are allowed")
+            return Decision(
+                True, f"network.http.allow: {ruled[0].text}", "some requests to {shown} are allowed", shown=shown
+            )
         return Decision(False, "network.allowed_hosts", self._missing(host, port))
 
     def _missing(self, host: str, port: int | None) -> str:
@@ -86,8 +89,14 @@ class NetworkPolicy:
     def _local(self, shown: str, port: int | None) -> Decision:
         rule = "network.localhost_ports"
         if self._localhost_ports and (port is None or port in self._localhost_ports):
-            return Decision(True, rule, f"{shown} is a port of this machine that is open to the sandbox")
-        return Decision(False, rule, f"{shown} is not open to the sandbox; to allow it, add it to {rule}")
+            return Decision(True, rule, "{shown} is a port of the host that the sandbox may connect to", shown=shown)
+        return Decision(
+            False,
+            rule,
+            "the sandbox may not connect to {shown}; to allow it, add the port to {setting}",
+            shown=shown,
+            setting=rule,
+        )
 
     def addresses(self, host: str, port: int, addresses: Iterable[str]) -> Decision:
         """May `host` be dialled, now that it resolved to `addresses`? One bad answer spoils them all: a name
@@ -96,16 +105,27 @@ class NetworkPolicy:
         for text in addresses:
             address = parse_address(text)
             if address is None:
-                return Decision(False, rule, f"{host} resolved to something unreadable")
+                return Decision(False, rule, "{host} resolved to an invalid address", host=host)
             denied = self._denied.denies(format_address(address), port)
             if denied is not None:
                 return _denied_by(denied.text, f"{host} ({format_address(address)})")
             found = blocked_range(address)
             if found is not None and not self._excepted(address, port, found):
                 shown = format_address(address)
-                way = "it cannot be allowed" if found.always else f"to allow it, add {shown!r} to network.allowed_hosts"
-                return Decision(False, rule, f"{host} is at {shown}, which is {found.what} ({found.text}); {way}")
-        return Decision(True, rule, f"{host} is at public or excepted addresses")
+                way = Message("it cannot be allowed")
+                if not found.always:
+                    way = Message("to allow it, add {address!r} to network.allowed_hosts", address=shown)
+                return Decision(
+                    False,
+                    rule,
+                    "{host} resolves to {address}, which is {kind} ({network}); {way}",
+                    host=host,
+                    address=shown,
+                    kind=found.what,
+                    network=found.text,
+                    way=way,
+                )
+        return Decision(True, rule, "{host} resolves to public or explicitly allowed addresses", host=host)
 
     def _excepted(self, address: Address, port: int, found: Range) -> bool:
         """Only an entry within the blocked range is meant: `0.0.0.0/0` is no wish to reach 10.0.0.1."""
@@ -143,7 +163,7 @@ class NetworkPolicy:
 
 
 def _denied_by(entry: str, shown: str) -> Decision:
-    return Decision(False, f"network.denied_hosts: {entry}", f"{shown} is denied by network.denied_hosts")
+    return Decision(False, f"network.denied_hosts: {entry}", "{shown} is denied by network.denied_hosts", shown=shown)
 
 
 def _joined(host: str, port: int | None) -> str:

@@ -7,6 +7,8 @@ name, a construct we do not know — raises `Unclear`, and the guard then says n
 
 from __future__ import annotations
 
+from sandbox.errors import Message
+
 # Words that begin or join compound commands; what follows them is a command again.
 _JOINING = frozenset(("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}"))
 _UNSUPPORTED = frozenset(("case", "esac", "function", "select", "coproc", "[["))
@@ -91,7 +93,7 @@ class _Parser:
             else:
                 command = self.take_word(command)
         if closing or self.heredocs:
-            raise Unclear("it ends in the middle")
+            raise Unclear("it ends unexpectedly")
 
     def fresh(self) -> Command:
         self.found.append(Command())
@@ -116,7 +118,7 @@ class _Parser:
         raw = self.text[start : self.at]
         if not command.words and word == raw:  # reserved words count only unquoted and in a command's place
             if word in _UNSUPPORTED:
-                raise Unclear(f"{word!r}")
+                raise Unclear(Message("{word!r}", word=word))
             if word == "for":
                 self.in_for = True  # names and values up to the separator run nothing by themselves
                 return command
@@ -161,7 +163,7 @@ class _Parser:
     def quoted_until(self, quote: str) -> str:
         end = self.text.find(quote, self.at + 1)
         if end == -1:
-            raise Unclear("an open quote")
+            raise Unclear("an unclosed quote")
         inner = self.text[self.at + 1 : end]
         self.at = end + 1
         return inner
@@ -171,7 +173,7 @@ class _Parser:
         out, computed = "", False
         while (sign := self.peek()) != '"':
             if not sign:
-                raise Unclear("an open quote")
+                raise Unclear("an unclosed quote")
             if sign == "\\":
                 following = self.text[self.at + 1 : self.at + 2]
                 out += following if following in '$`"\\' else "" if following == "\n" else f"\\{following}"
@@ -234,7 +236,7 @@ class _Parser:
         word = self.word()
         raw = self.text[start : self.at]
         if not raw:
-            raise Unclear("a redirection to nowhere")
+            raise Unclear("a redirection without a target")
         if operator in ("<<", "<<-"):
             plain = raw.strip("'\"").replace("\\", "")
             self.heredocs.append((plain, plain != raw, operator == "<<-"))
@@ -253,7 +255,7 @@ class _Parser:
         for end, quoted, tabs in self.heredocs:
             while True:
                 if self.at >= len(self.text):
-                    raise Unclear("an open here-document")
+                    raise Unclear("an unclosed here-document")
                 stop = self.text.find("\n", self.at)
                 stop = len(self.text) if stop == -1 else stop
                 line = self.text[self.at : stop]
@@ -261,7 +263,7 @@ class _Parser:
                 if (line.lstrip("\t") if tabs else line) == end:
                     break
                 if not quoted and ("$(" in line or "`" in line or "${" in line):
-                    raise Unclear("a here-document that computes")
+                    raise Unclear("a here-document with expansions")
         self.heredocs = []
 
     def skip_comment(self) -> None:

@@ -14,6 +14,7 @@ import posixpath
 
 from sandbox.config.patterns import Patterns
 from sandbox.config.variables import glob
+from sandbox.errors import Message, message_of
 from sandbox.policy.decision import Decision
 from sandbox.policy.shell import Command, Unclear, commands
 from sandbox.policy.wrappers import programs
@@ -48,12 +49,14 @@ class ToolPattern:
         self.text = text
         name, parenthesis, rest = text.strip().partition("(")
         if not name or (parenthesis and not rest.endswith(")")) or ")" in name:
-            raise ValueError(f"{text!r} is not a tool pattern such as Write, Edit(src/**) or Bash(git:*)")
+            raise ValueError(
+                Message("{text!r} is not a tool pattern such as Write, Edit(src/**) or Bash(git:*)", text=text)
+            )
         self.name = name.strip()
         listed = rest[:-1].split(",") if self.name in SHELL else [rest[:-1]]
         self.arguments = [one.strip() for one in listed if one.strip()] if parenthesis else []
         if parenthesis and not self.arguments:
-            raise ValueError(f"{text!r} has nothing between its parentheses")
+            raise ValueError(Message("{text!r} has nothing between its parentheses", text=text))
         if self.arguments in (["*"], ["**"], [":*"]):
             self.arguments = []
 
@@ -92,11 +95,16 @@ class ToolGuard:
             return self._check_shell(tool, str(given.get("command", "")))
         for pattern in self.disallowed:
             if pattern.names(tool, loosely=True) and self._fits(pattern, given, strict=False):
-                return Decision(False, "tools.disallowed", f"Tool is disallowed: {pattern.text}")
+                return Decision(False, "tools.disallowed", "The tool is disallowed: {pattern}", pattern=pattern.text)
         for allowed in self.allowed:
             if not any(one.names(tool, loosely=False) and self._fits(one, given, strict=True) for one in allowed):
-                return Decision(False, "tools.allowed", f"Tool is not among the allowed ones: {_listed(allowed)}")
-        return Decision(True, "tools.allowed", "Tool is allowed")
+                return Decision(
+                    False,
+                    "tools.allowed",
+                    "The tool is not allowed; allowed: {permitted}",
+                    permitted=_listed(allowed),
+                )
+        return Decision(True, "tools.allowed", "The tool is allowed")
 
     def refuses(self, tool: str, given: Mapping[str, object]) -> bool:
         """Whether a disallowing pattern is about this very call."""
@@ -129,21 +137,25 @@ class ToolGuard:
     def _check_shell(self, tool: str, line: str) -> Decision:
         for pattern in self.disallowed:
             if pattern.names(tool, loosely=True) and not pattern.arguments:
-                return Decision(False, "tools.disallowed", f"Tool is disallowed: {pattern.text}")
+                return Decision(False, "tools.disallowed", "The tool is disallowed: {pattern}", pattern=pattern.text)
         try:
             found = commands(line)
             refused = self._disallowed(tool, found)
         except Unclear as problem:
-            return Decision(False, "tools.shell", f"The command cannot be judged: {problem}")
+            return Decision(
+                False, "tools.shell", "The command cannot be checked: {problem}", problem=message_of(problem)
+            )
         if refused is not None:
-            return Decision(False, "tools.disallowed", f"Command is disallowed: {refused.text}")
+            return Decision(False, "tools.disallowed", "The command is disallowed: {pattern}", pattern=refused.text)
         for allowed in self.allowed:
             mine = [one for one in allowed if one.names(tool, loosely=False)]
             if any(not one.arguments for one in mine):
                 continue
             why = self._refused(found, mine)
             if why is not None:
-                return Decision(False, "tools.allowed", f"{why}; allowed: {_listed(allowed)}")
+                return Decision(
+                    False, "tools.allowed", "{why}; allowed: {permitted}", why=why, permitted=_listed(allowed)
+                )
         return Decision(True, "tools.allowed", "Every command is allowed")
 
     def _disallowed(self, tool: str, found: list[Command]) -> ToolPattern | None:
@@ -160,16 +172,16 @@ class ToolGuard:
     def _refused(self, found: list[Command], patterns: list[ToolPattern]) -> str | None:
         """Why the line is not covered by `patterns`; None when it is."""
         if not patterns or not found:
-            return "Command is not among the allowed ones"
+            return Message("The command is not allowed")
         for command in found:
             if command.assigns:
-                return "A command with variables set for it can run other programs"
+                return Message("A command with variables set for it could run other programs")
             if not any(_begins(command.words, arg) for one in patterns for arg in one.arguments):
                 shown = " ".join(word or "…" for word in command.words)
-                return f"Command is not among the allowed ones: {shown}"
+                return Message("The command is not allowed: {command}", command=shown)
             for target in command.writes:
                 if target is None or not self.check("Write", {"file_path": target}):
-                    return f"It writes to a file: {target or '…'}"
+                    return Message("The command writes to a file: {file}", file=target or "…")
         return None
 
     def _fits(self, pattern: ToolPattern, given: Mapping[str, object], *, strict: bool) -> bool:
@@ -262,7 +274,7 @@ def _host_matches(url: str, wanted: str) -> bool:
 
 
 def _listed(patterns: list[ToolPattern]) -> str:
-    return ", ".join(one.text for one in patterns) or "none"
+    return ", ".join(one.text for one in patterns) or Message("none")
 
 
 def project(guard: ToolGuard) -> tuple[bool, bool]:

@@ -10,6 +10,7 @@ wrappers is a property that the tests hold over wrappers, shells and quoting.
 
 from __future__ import annotations
 
+from sandbox.errors import Message
 from sandbox.policy.shell import Command, Unclear, commands
 
 TYPE_CHECKING = False
@@ -102,7 +103,7 @@ def _programs(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
     if not words:
         return
     if words[0] is None:
-        raise Unclear("the program's name is computed")
+        raise Unclear("the program's name is not literal")
     yield words
     name = words[0].rsplit("/", 1)[-1]
     rest = words[1:]
@@ -131,7 +132,7 @@ def _shell(name: str, words: Argv, depth: int) -> Iterator[Argv]:
     while at < len(words):
         word = words[at]
         if word is None:
-            raise Unclear(f"{name} with computed options")
+            raise Unclear(Message("{name} with options that are not literal", name=name))
         if word in ("-", "--"):
             at += 1
             break
@@ -141,14 +142,14 @@ def _shell(name: str, words: Argv, depth: int) -> Iterator[Argv]:
         if word in ("--norc", "--noprofile", "--posix", "--login", "--verbose", "--restricted"):
             continue
         if word.startswith("--") or not word[1:].isalpha() or word[0] == "+":
-            raise Unclear(f"{name} {word}")
+            raise Unclear(Message("{name} {word}", name=name, word=word))
         script = script or "c" in word
         if "s" in word[1:]:
-            raise Unclear(f"{name} reads what it runs from its input")
+            raise Unclear(Message("{name} runs commands from its input", name=name))
         if word[-1] in "oO":
             at += 1
     if at >= len(words):
-        raise Unclear(f"{name} reads what it runs from its input")
+        raise Unclear(Message("{name} runs commands from its input", name=name))
     if script:
         yield from _script(_text(words[at]), depth)
 
@@ -164,7 +165,7 @@ def _after_options(name: str, words: Argv, options: _Options) -> Argv:
     while at < len(words):
         word = words[at]
         if word is None:
-            raise Unclear(f"{name} with computed words")
+            raise Unclear(Message("{name} with words that are not literal", name=name))
         if word == "--":
             at += 1
             break
@@ -175,7 +176,7 @@ def _after_options(name: str, words: Argv, options: _Options) -> Argv:
     while options.assigns and at < len(words) and "=" in (words[at] or ""):
         at += 1
     if None in words[:at]:
-        raise Unclear(f"{name} with computed words")
+        raise Unclear(Message("{name} with words that are not literal", name=name))
     return words[at:]
 
 
@@ -187,14 +188,14 @@ def _option(name: str, word: str, options: _Options) -> int:
             return 1
         if long in options.long_values:
             return 1 if equals else 2
-        raise Unclear(f"{name} {word}")
+        raise Unclear(Message("{name} {word}", name=name, word=word))
     if options.digits and word[1:].lstrip("-").isdigit():
         return 1
     for place, letter in enumerate(word[1:], 2):
         if letter in options.values:
             return 1 if word[place:] else 2
         if letter not in options.flags:
-            raise Unclear(f"{name} {word}")
+            raise Unclear(Message("{name} {word}", name=name, word=word))
     return 1
 
 
@@ -239,5 +240,5 @@ def tokens(text: str) -> list[str]:
 
 def _text(word: str | None) -> str:
     if word is None:
-        raise Unclear("a computed script")
+        raise Unclear("a script that is not literal")
     return word

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _megabytes(value: object) -> dict[str, Any]:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"must be a whole number of megabytes, not {value!r}")
+        raise ConfigError("must be a whole number of megabytes, not {value!r}", value=value)
     return {"limits.memory": value * 2**20}
 
 

@@ -89,7 +89,7 @@ def refused(why: str) -> Callable[[object], dict[str, Any]]:
 def text_list(value: object) -> list[str]:
     """A list of text, or a ConfigError."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ConfigError("must be a list of text")
+        raise ConfigError("must be a list of strings")
     return value
 
 
