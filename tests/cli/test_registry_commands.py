@@ -101,7 +101,7 @@ def test_one_can_leave_a_shell_and_come_back_to_it(detached: str) -> None:
         person.types("KEPT=yes; echo is-$KEPT\n")
         assert person.sees("is-yes")
         person.types("\x10\x11")  # Ctrl-P Ctrl-Q
-        assert person.sees("left it running")
+        assert person.sees("detached; `sandbox attach`")
         assert person.status() == 0
     with Person("attach", detached) as person:
         person.types("echo still-$KEPT; exit 4\n")
@@ -179,7 +179,7 @@ def test_changes_of_a_running_sandbox_are_not_thrown_away(cli: Command) -> None:
 
 
 def test_an_option_behind_the_id_is_told(cli: Command, detached: str) -> None:
-    assert "options come before it" in cli("exec", detached, "--env", "A=1", "--", "true").stderr
+    assert "put options before it" in cli("exec", detached, "--env", "A=1", "--", "true").stderr
 
 
 def test_an_own_command_runs_under_the_policy_baked_into_it(home: Path) -> None:
@@ -294,5 +294,5 @@ def test_apply_carries_nothing_over_that_was_not_shown(cli: Command) -> None:
         cli("exec", id, "--", "sh", "-c", "echo hidden > made")
         person.types("y\n")
         assert person.status() == 125
-        assert "look again" in person.seen
+        assert "try again" in person.seen
     assert not Path("made").exists()

@@ -66,7 +66,7 @@ def test_a_mistyped_option_is_ours_and_the_one_meant_is_named(tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (125, "sandbox: unknown option --memroy; did you mean --memory?\n")
     done = run("--pids", "many", "true", cwd=tmp_path)
     assert done.returncode == 125
-    assert "'many'; `sandbox run --help` tells more\n" in done.stderr
+    assert "'many'; see `sandbox run --help`\n" in done.stderr
     assert "did you mean" not in run("--porridge", "--", "true", cwd=tmp_path).stderr
 
 
@@ -75,7 +75,7 @@ def test_a_directory_that_is_gone_is_said_in_words(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         125,
-        "sandbox: the current directory does not exist any more; go to one that does\n",
+        "sandbox: the current directory no longer exists\n",
     )
 
 

@@ -78,6 +78,6 @@ def test_a_projects_agent_names_no_program_for_the_host_where_the_mode_is_off(
 ) -> None:
     users(home, "mode: off\n")
     done = cli("agent", "run", "a")
-    assert "names no command" in done.stderr
+    assert "has no command" in done.stderr
     assert not (project / "planted").exists()
     assert not (project / "sub" / "planted").exists()

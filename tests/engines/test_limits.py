@@ -125,7 +125,7 @@ def test_a_memory_limit_that_is_held_says_nothing(tmp_path: Path) -> None:
 
 
 def test_memory_in_which_nothing_can_start_is_refused_with_the_least_that_works(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"limits\.memory: 1024 bytes are too few .* the least that works is 8m"):
+    with pytest.raises(ConfigError, match=r"limits\.memory: 1024 bytes are too few .* the minimum is 8m"):
         limited(tmp_path, memory="1k")
     with limited(tmp_path, memory="8m") as sandbox:
         assert sandbox.exec("echo ok").stdout == "ok\n"

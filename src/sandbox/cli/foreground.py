@@ -9,8 +9,8 @@ done` the rest of the lines is not ours to take.
 
 from __future__ import annotations
 
+import _signal as signal  # without the enumerations of `signal`, which take time to load
 import os
-import signal
 import stat
 
 from sandbox.cli.relay import StdioRelay
@@ -103,9 +103,9 @@ class Forwarding:
     def __enter__(self) -> None:
         for number in FORWARDED:
             # Ignored by whoever started us (nohup): then it stays so for the command too.
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            if signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, lambda got, _: self._process.signal(got))
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)

@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
+    from typing import Any
 
 OUR_ERROR = 125  # as `env`, `timeout` and docker say "it was me, not your command"
 HOOK_ERROR = 2  # as Claude Code hears "blocked": with any other status it would go on without the hook
@@ -139,28 +140,30 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _command(name: str, words: list[str]) -> int:
-    from importlib import import_module
-
-    module, _summary = COMMANDS[name]
-    command = import_module(f"sandbox.cli.{module}")
+    command = _module(name)
     if not words and hasattr(command, "run_plain"):
         return int(command.run_plain())  # nothing to parse: argparse would take longer than the command
-    return int(command.run(parser_of(name).parse_args(words)))
+    arguments = command.parse(words) if hasattr(command, "parse") else None
+    return int(command.run(arguments or parser_of(name).parse_args(words)))
+
+
+def _module(name: str) -> Any:
+    module = f"sandbox.cli.{COMMANDS[name][0]}"
+    __import__(module)  # without importlib, which would load `warnings` too
+    return sys.modules[module]
 
 
 def parser_of(name: str) -> ArgumentParser:
     """The parser of one command."""
     import argparse
-    from importlib import import_module
 
     from sandbox.cli.parser import Parser
 
-    # Its own words go through ours: in English that saves it the search for a catalogue that it has not.
+    # argparse's own messages are translated by us; in English this saves it the search for a catalogue.
     argparse._ = _  # type: ignore[attr-defined]
 
-    module, summary = COMMANDS[name]
-    parser = Parser(prog=f"sandbox {name}", description=_(summary))
-    import_module(f"sandbox.cli.{module}").add(parser)
+    parser = Parser(prog=f"sandbox {name}", description=_(COMMANDS[name][1]))
+    _module(name).add(parser)
     return parser
 
 

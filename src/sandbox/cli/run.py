@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from sandbox.cli import options
+from sandbox.cli.options import Option, add_to
 from sandbox.cli.output import shown
 from sandbox.cli.run_summary import Refusals, status, tell
 from sandbox.engines.choose import engine_name
@@ -16,48 +18,44 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from sandbox.audit.record import Record
+    from sandbox.cli.options import Arguments
     from sandbox.config.layers import Resolved
     from sandbox.registry.detach import Background
     from sandbox.sandbox import Sandbox
 
 
+OPTIONS = (
+    Option("--config", "read this configuration file", value="FILE"),
+    Option("--mode", "off, light, standard or max", value="MODE"),
+    Option("--engine", "isolation engine: auto, bubblewrap, none …", value="ENGINE"),
+    Option("--user", "user inside the sandbox: user or root", value="USER"),
+    Option("--root", "project directory (default: current directory)", value="DIR"),
+    Option("--overlay", "keep changes in a separate layer, to review and apply"),
+    Option("--memory", "memory limit, such as 512m", value="SIZE"),
+    Option("--cpus", "CPU limit, such as 1.5", value="N"),
+    Option("--pids", "maximum number of processes", value="N", number=True),
+    Option("--timeout", "time limit, such as 30s", value="TIME"),
+    Option("--env", "set a variable, or pass yours", value="NAME[=VALUE]", many=True),
+    Option("--ro", "make another path readable", value="PATH", many=True),
+    Option("--rw", "make another path writable", value="PATH", many=True),
+    Option("--allow-host", "allow connections to this host", value="HOST", many=True),
+    Option("--publish", "publish a sandbox port on the host", value="[HOST:]PORT", many=True),
+    Option("--localhost", "make a port of the host's loopback reachable", value="PORT", number=True, many=True),
+    Option("--detach", "run in the background and print the sandbox's id", short="-d", default=False),
+    Option("--json", "print the result and the output as JSON", default=False),
+)
+
+
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox run [options] [--] command…"
-    option = parser.add_argument
-    option("--config", metavar="FILE", help=_("read this configuration file"))
-    option("--mode", help=_("off, light, standard or max"))
-    option("--engine", help=_("isolation engine: auto, bubblewrap, none …"))
-    option("--user", help=_("user inside the sandbox: user or root"))
-    option("--root", metavar="DIR", help=_("project directory (default: current directory)"))
-    option(
-        "--overlay", action="store_true", default=None, help=_("keep changes in a separate layer, to review and apply")
-    )
-    option("--memory", metavar="SIZE", help=_("memory limit, such as 512m"))
-    option("--cpus", metavar="N", help=_("CPU limit, such as 1.5"))
-    option("--pids", metavar="N", type=int, help=_("maximum number of processes"))
-    option("--timeout", metavar="TIME", help=_("time limit, such as 30s"))
-    option("--env", metavar="NAME[=VALUE]", action="append", default=[], help=_("set a variable, or pass yours"))
-    option("--ro", metavar="PATH", action="append", default=[], help=_("make another path readable"))
-    option("--rw", metavar="PATH", action="append", default=[], help=_("make another path writable"))
-    option("--allow-host", metavar="HOST", action="append", default=[], help=_("allow connections to this host"))
-    option(
-        "--publish", metavar="[HOST:]PORT", action="append", default=[], help=_("publish a sandbox port on the host")
-    )
-    option(
-        "--localhost",
-        metavar="PORT",
-        type=int,
-        action="append",
-        default=[],
-        help=_("make a port of the host's loopback reachable"),
-    )
-    option("--detach", "-d", action="store_true", help=_("run in the background and print the sandbox's id"))
-    option("--json", action="store_true", help=_("print the result and the output as JSON"))
-    # REMAINDER: what follows the command's first word is the command's, options included.
-    option("command", nargs="...", metavar="command", help=_("the command and its arguments"))
+    add_to(parser, OPTIONS)
 
 
-def run(arguments: Namespace) -> int:
+def parse(words: list[str]) -> Arguments | None:
+    return options.parse(words, OPTIONS)
+
+
+def run(arguments: Namespace | Arguments) -> int:
     if not arguments.json:
         return _run(arguments)
     from sandbox.cli import as_json
@@ -75,7 +73,7 @@ def run(arguments: Namespace) -> int:
         return as_json.run(sandbox, command)
 
 
-def _asked(arguments: Namespace) -> tuple[Resolved, list[str]]:
+def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     """The configuration and the command."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
@@ -87,7 +85,7 @@ def _asked(arguments: Namespace) -> tuple[Resolved, list[str]]:
     return resolved, command
 
 
-def _run(arguments: Namespace) -> int:
+def _run(arguments: Namespace | Arguments) -> int:
     resolved, command = _asked(arguments)
     if arguments.detach:
         from sandbox.registry.detach import detach
@@ -109,7 +107,7 @@ def _run(arguments: Namespace) -> int:
     return tell(sandbox, result, refusals)
 
 
-def _hide(arguments: Namespace) -> None:
+def _hide(arguments: Namespace | Arguments) -> None:
     """Values of variables do not stay in our arguments; nor, in the background, what of the command is a secret."""
     values = [value for one in arguments.env if (value := one.partition("=")[2])]
     if arguments.detach:
@@ -140,7 +138,7 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
             raise
 
 
-def configuration(arguments: Namespace) -> Resolved:
+def configuration(arguments: Namespace | Arguments) -> Resolved:
     """The configuration that the flags and files ask for. Raises ConfigError."""
     from sandbox.config.layers import resolve
 
@@ -170,7 +168,7 @@ def tell_notices(sandbox: Sandbox) -> None:
         print(f"sandbox: {_.text(notice)}", file=sys.stderr)
 
 
-def flags(arguments: Namespace) -> dict[str, object]:
+def flags(arguments: Namespace | Arguments) -> dict[str, object]:
     """The command line as a configuration layer: only what was said."""
     filesystem = {
         "root": os.path.abspath(os.path.expanduser(arguments.root)) if arguments.root else None,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from threading import Lock
 
+from sandbox import sockets as socket
 from sandbox.errors import GuestError, SandboxClosed, WallError
 from sandbox.guest import frames
 from sandbox.guest.process import Process, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Iterator, Sequence
+    from socket import socket as StandardSocket
     from typing import Any
 
 VERSION = 2
@@ -22,7 +24,7 @@ VERSION = 2
 class Guest:
     """One guest. Safe to use from many threads: each request is one frame, and each has a line of its own."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: _socket.socket) -> None:
         self._channel = channel
         self._lock = Lock()
         self._next = 0
@@ -80,12 +82,12 @@ class Guest:
         taken, self.sockets = self.sockets, {}
         return taken
 
-    def dial(self, address: str, port: int) -> socket.socket:
+    def dial(self, address: str, port: int) -> StandardSocket:
         """A connection to a tenant's listening socket. Raises OSError when nobody listens."""
         family = 6 if ":" in address else 4
         request: dict[str, object] = {"t": "dial", "family": family, "address": address, "port": port}
         _, fds = self._ask(request, f"{address}:{port}")
-        return socket.socket(fileno=fds[0])
+        return socket.standard(socket.socket(fileno=fds[0]))
 
     def reports(self) -> Iterator[dict[str, Any]]:
         """What the guest says by itself, until its stream ends; for one reader. Raises GuestError."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from array import array
 from struct import pack, unpack
 
+from sandbox import sockets as socket
 from sandbox.errors import GuestError, SandboxClosed
 from sandbox.guest import cbor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Sequence
     from typing import Any
 
@@ -20,7 +21,7 @@ LARGEST = 4 * 2**20
 MOST_FDS = 64
 
 
-def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = ()) -> None:
+def send(sock: _socket.socket, message: dict[str, object], fds: Sequence[int] = ()) -> None:
     """Sends one frame; `fds` ride on its first byte and stay the caller's to close.
 
     Raises SandboxClosed when nobody is there any more, GuestError when the frame would be too large or the kernel
@@ -46,7 +47,7 @@ def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = (
         raise SandboxClosed("the sandbox has ended") from problem
 
 
-def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def receive(sock: _socket.socket) -> tuple[dict[str, Any], list[int]]:
     """The next frame and the descriptors that came with it, which are the caller's to close.
 
     Raises SandboxClosed at the end of the stream, GuestError for anything the protocol does not allow.
@@ -76,7 +77,7 @@ def close_all(fds: Sequence[int]) -> None:
         os.close(fd)
 
 
-def sender_pid(sock: socket.socket) -> int:
+def sender_pid(sock: _socket.socket) -> int:
     """Who will send the next frame, as a pid of ours: the kernel's word, not the sender's. SO_PASSCRED must be on."""
     _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(12), socket.MSG_PEEK)
     for level, kind, data in ancillary:
@@ -85,7 +86,7 @@ def sender_pid(sock: socket.socket) -> int:
     raise SandboxClosed("the sandbox has ended")
 
 
-def _exactly(sock: socket.socket, size: int, with_fds: bool = False) -> tuple[bytes, list[int]]:
+def _exactly(sock: _socket.socket, size: int, with_fds: bool = False) -> tuple[bytes, list[int]]:
     fds: list[int] = []
     data = bytearray()
     while len(data) < size:
@@ -103,7 +104,7 @@ def _exactly(sock: socket.socket, size: int, with_fds: bool = False) -> tuple[by
     return bytes(data), fds
 
 
-def _with_descriptors(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
+def _with_descriptors(sock: _socket.socket, size: int) -> tuple[bytes, list[int]]:
     # Not socket.recv_fds: it drops its flags, and the descriptors would be inherited by the next program started.
     part, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(MOST_FDS * 4), socket.MSG_CMSG_CLOEXEC)
     fds = array("i")

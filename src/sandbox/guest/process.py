@@ -17,7 +17,7 @@ from sandbox.result import Chunk, ExecResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
+    import _socket
     from collections.abc import Callable, Iterator
     from typing import Self
 
@@ -30,7 +30,7 @@ class Process:
     `stdin`, `stdout`, `stderr` are the host's ends of its pipes, `terminal` the master of its pty; None where none is.
     """
 
-    def __init__(self, line: socket.socket, name: str) -> None:
+    def __init__(self, line: _socket.socket, name: str) -> None:
         self.line = line
         self.name = name
         self.explain: Callable[[CommandError], CommandError] | None = None  # and on why it never ran

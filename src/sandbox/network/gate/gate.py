@@ -61,7 +61,7 @@ class Gate:
 
     async def run(self, stop: socket.socket) -> None:
         """Serves until `stop` is readable, then ends every connection."""
-        for name, sock in self._watch.sockets.items():
+        for name, sock in self._watch.listening.items():
             if name.startswith("udp"):
                 sock.setblocking(False)
                 self._loop.add_reader(sock, serve_datagrams, sock, self.lookup)
