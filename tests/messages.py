@@ -38,8 +38,9 @@ TAKES: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "UsageError": ((0,), ()),
     "Decision": ((2,), ()),
     "Finding": ((0, 2, 3), ("needed",)),
+    "Option": ((1,), ("value", "short", "number", "many", "default")),
 }
-# Raised with a message that becomes part of one of the above.
+# Raised in config/ and policy/ with a message that becomes part of one of the above.
 INNER = ("ValueError", "InvalidHost", "Unclear")
 # A bug or an attack: for whoever reads logs.
 UNTRANSLATED = ("GuestError",)
@@ -81,7 +82,8 @@ def _sites(file: Path) -> Iterator[Site]:
         if not isinstance(node, ast.Call):
             continue
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-        positions, own = TAKES.get(name, ((0,), ()) if name in INNER else ((), ()))
+        inner = name in INNER and file.relative_to(SOURCE).parts[0] in ("config", "policy")
+        positions, own = TAKES.get(name, ((0,), ()) if inner else ((), ()))
         for at in positions:
             if at < len(node.args):
                 values = {one.arg for one in node.keywords if one.arg and one.arg not in own}
