@@ -7,6 +7,7 @@ import threading
 
 from sandbox import sockets as socket
 from sandbox.errors import ConfigError
+from sandbox.plan.operations import Bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sandbox.network.gate.publish import Published
     from sandbox.network.tls.authority import Generation
     from sandbox.network.tls.ca import Authority
+    from sandbox.plan.operations import Operation
     from sandbox.policy.network import NetworkPolicy
 
     class Furnished(Protocol):
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
         environment: dict[str, str]
         files: list[tuple[str, int, bytes]]
-        operations: list[dict[str, object]]
+        after_seal: list[Operation]
         network: bool
 
         def show(self, source: str, target: str, writable: bool) -> None: ...
@@ -121,9 +123,7 @@ class GateThread:
         for source, target in self._generation.files():
             plan.show(source, target, False)
         for path, by in self._generation.covered:
-            plan.operations.append(
-                {"kind": "bind", "path": path.encode(), "from": by.encode(), "ro": True, "optional": True}
-            )
+            plan.after_seal.append(Bind(path, by, read_only=True, optional=True))
         self._point_to(plan, self._generation.environment)
 
     def _furnish_own(self, plan: Furnished) -> None:
@@ -133,7 +133,7 @@ class GateThread:
 
         trust = trusted(self.authority().pem)
         plan.files += trust.files
-        plan.operations += trust.mounts()
+        plan.after_seal += trust.mounts()
         self._point_to(plan, trust.environment)
 
     def _point_to(self, plan: Furnished, environment: Mapping[str, str]) -> None:
