@@ -201,7 +201,7 @@ class Commands:
 def _argv(command: Command) -> list[bytes]:
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     if not words:
-        raise SandboxError("an empty command")
+        raise SandboxError("the command is empty")
     return [os.fsencode(word) for word in words]
 
 

@@ -107,7 +107,7 @@ class Files:
         """What is in a directory inside: name, size, mode, is_dir. Raises OSError."""
         answer, _ = self._running.file("list", self._path(path))
         if answer.get("cut"):
-            raise SandboxError(f"{path} holds more entries than can be listed at once")
+            raise SandboxError("{path} has too many entries to list at once", path=path)
         return [
             {
                 "name": os.fsdecode(name),

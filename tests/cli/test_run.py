@@ -81,7 +81,7 @@ def test_a_directory_that_is_gone_is_said_in_words(tmp_path: Path) -> None:
 
 def test_the_machines_own_temporary_directory_is_no_project(tmp_path: Path) -> None:
     done = run("--root", "/tmp", "true", cwd=tmp_path)
-    assert "every sandbox has a /tmp of its own; choose a directory in it" in done.stderr
+    assert "every sandbox has its own /tmp; choose a directory in it" in done.stderr
 
 
 def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_program_that_is_not_shown_says_why_and_what_shows_it(cli: Command, tm
     environment = {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"}
     done = cli("run", "--", "mytool", env=environment)
     assert done.returncode == 127
-    assert f"mytool: no such command inside the sandbox: {tool} lies outside of what is shown" in done.stderr
+    assert f"mytool: no such command inside the sandbox: {tool} is not visible there" in done.stderr
     assert f"`--ro {tool.parent}`" in done.stderr
     assert cli("run", "--ro", str(tool.parent), "--", "mytool", env=environment).stdout == "it works\n"
     assert cli("run", "--", "nothing-at-all", env=environment).stderr == (

@@ -76,7 +76,7 @@ def test_a_kernel_without_the_system_calls_is_told_from_a_broken_plan() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         frames.send(theirs, {"t": "failed", "step": "mounts", "errno": errno.ENOSYS, "detail": b"/usr"})
-        with pytest.raises(WallError, match=r"no system call for a wall \(mounts \(/usr\)\): it takes Linux 5\.12"):
+        with pytest.raises(WallError, match=r"this kernel lacks a system call \(mounts \(/usr\)\); Linux 5\.12"):
             Guest(ours).set_up({})
 
 

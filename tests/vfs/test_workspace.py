@@ -313,7 +313,7 @@ def test_run_diff_apply_discard_from_the_command_line(project: Path) -> None:
     assert command("discard", identity, project=project).returncode == 0
     gone = command("diff", identity, project=project)
     assert gone.returncode == 125
-    assert "keeps no changes" in gone.stderr
+    assert "has no changes" in gone.stderr
 
 
 def test_a_run_without_changes_leaves_nothing_to_review(project: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from sandbox import sockets
     from sandbox.guest.client import Guest
     from sandbox.guest.process import Process
     from sandbox.plan.plan import Plan
@@ -87,7 +88,7 @@ class Running(ABC):
         """A descriptor of the inside's /dev/null, where descriptors can cross. Not the caller's to close."""
 
     @abstractmethod
-    def take_sockets(self) -> dict[str, socket.socket]:
+    def take_sockets(self) -> dict[str, sockets.socket]:
         """The listening sockets that lead to the gate, by name; they are the caller's from now on."""
 
     @abstractmethod
@@ -131,7 +132,7 @@ class GuestRunning(Running):
     def null(self) -> int | None:
         return self._guest.null
 
-    def take_sockets(self) -> dict[str, socket.socket]:
+    def take_sockets(self) -> dict[str, sockets.socket]:
         return self._guest.take_sockets()
 
     def take_devices(self) -> dict[str, int]:

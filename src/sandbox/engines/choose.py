@@ -34,8 +34,8 @@ def choose(config: Config) -> Engine:
 
         return NoWalls()
     if name == "seatbelt":
-        raise EngineUnavailable("seatbelt has no guest inside: it is for `sandbox run` and `srt`, not for `Sandbox`")
-    raise EngineUnavailable(f"the {name} engine is not part of this release; bubblewrap is (`engine: bubblewrap`)")
+        raise EngineUnavailable("seatbelt works with `sandbox run` and `srt`, but not with `Sandbox`")
+    raise EngineUnavailable("this release has no {name} engine; use bubblewrap (`engine: bubblewrap`)", name=name)
 
 
 def default_pids(config: Config) -> int | None:

@@ -84,6 +84,6 @@ class LocalStart(Started):
             launch.guest.set_up(setup, [owner])
         except SandboxClosed:
             said = launch.words() or "the guest ended without a message; run `sandbox doctor`"
-            raise WallError(f"the guest ended while it was set up: {said}") from None
+            raise WallError("the guest ended while it was set up: {said}", said=said) from None
         finally:
             os.close(owner)

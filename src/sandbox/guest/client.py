@@ -7,7 +7,7 @@ import os
 from threading import Lock
 
 from sandbox import sockets as socket
-from sandbox.errors import GuestError, SandboxClosed, WallError
+from sandbox.errors import GuestError, Message, SandboxClosed, WallError
 from sandbox.guest import frames
 from sandbox.guest.process import Process, whole
 
@@ -38,7 +38,11 @@ class Guest:
         message, fds = frames.receive(self._channel)
         frames.close_all(fds)
         if message["t"] != "hello" or message.get("v") != VERSION:
-            raise GuestError(f"the guest speaks version {message.get('v')!r}, not {VERSION}: build or install it again")
+            raise GuestError(
+                "the guest speaks version {message!r}, not {version}: build or install it again",
+                message=message.get("v"),
+                version=VERSION,
+            )
 
     def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
         """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
@@ -128,7 +132,7 @@ class Guest:
             return message, fds
         frames.close_all(fds)
         if message["t"] != "failed":
-            raise GuestError(f"the guest answered {message['t']!r}")
+            raise GuestError("the guest answered {message!r}", message=message["t"])
         number = whole(message, "errno")
         raise OSError(number, os.strerror(number), subject)
 
@@ -150,5 +154,12 @@ def _failed(message: dict[str, Any]) -> str:
     detail = message.get("detail")
     where = f" ({detail.decode(errors='replace') if isinstance(detail, bytes) else detail})" if detail else ""
     if number == errno.ENOSYS:
-        return f"this kernel has no system call for a wall ({step}{where}): it takes Linux 5.12 or later"
-    return f"the walls could not be built: {step}: {os.strerror(number)}{where}. Try `sandbox doctor`."
+        return Message(
+            "this kernel lacks a system call ({step}{where}); Linux 5.12 or later has it", step=step, where=where
+        )
+    return Message(
+        "cannot build the sandbox: {step}: {reason}{where}; run `sandbox doctor`",
+        step=step,
+        reason=os.strerror(number),
+        where=where,
+    )

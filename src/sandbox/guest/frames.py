@@ -31,7 +31,11 @@ def send(sock: _socket.socket, message: dict[str, object], fds: Sequence[int] = 
         message["fds"] = len(fds)
     body = cbor.encode(message)
     if len(body) > LARGEST:
-        raise GuestError(f"a request of {len(body)} bytes; at most {LARGEST} fit (shorten arguments or environment)")
+        raise GuestError(
+            "a request of {value} bytes; at most {largest} fit (shorten arguments or environment)",
+            value=len(body),
+            largest=LARGEST,
+        )
     frame = memoryview(pack("<I", len(body)) + body)
     try:
         if fds:
@@ -56,12 +60,12 @@ def receive(sock: _socket.socket) -> tuple[dict[str, Any], list[int]]:
     try:
         (length,) = unpack("<I", head)
         if not 0 < length <= LARGEST:
-            raise GuestError(f"the guest sent a frame of {length} bytes")
+            raise GuestError("the guest sent a frame of {length} bytes", length=length)
         body, _ = _exactly(sock, length)
         try:
             message = cbor.decode(body)
         except cbor.Malformed as problem:
-            raise GuestError(f"the guest sent a broken frame: {problem}") from None
+            raise GuestError("the guest sent a broken frame: {problem}", problem=problem) from None
         if not isinstance(message, dict) or not isinstance(message.get("t"), str):
             raise GuestError("the guest sent a frame without a type")
         if message.get("fds", 0) != len(fds):

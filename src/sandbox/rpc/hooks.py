@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sandbox.errors import ConfigError, Denied
+from sandbox.errors import ConfigError, Denied, Message, message_of
 
 Ask = Callable[[dict[str, Any]], Any]
 
@@ -51,7 +51,7 @@ def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
     try:
         named = msgspec.convert(asked, dict[str, _Options])
     except msgspec.ValidationError as problem:
-        raise ConfigError(str(problem), path="hooks") from None
+        raise ConfigError(message_of(problem), path="hooks") from None
     hooks = SimpleNamespace()
     for name, options in named.items():
         if name in _HTTP:
@@ -59,7 +59,7 @@ def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
         elif _FILES.fullmatch(name):
             setattr(hooks, name, _file_hook(ask, name))
         else:
-            raise ConfigError(f"there is no hook {name!r}", path="hooks")
+            raise ConfigError("unknown hook {name!r}", name=name, path="hooks")
     return hooks
 
 
@@ -68,9 +68,9 @@ def _asked(ask: Ask, name: str, **params: Any) -> _Answer:
     try:
         answer = msgspec.convert(ask({"name": name, **params}), _Answer)
     except msgspec.ValidationError as problem:
-        raise Denied(f"hook: {name}", f"the client's answer is none: {problem}") from None
+        raise Denied(f"hook: {name}", "invalid hook answer: {problem}", problem=problem) from None
     if answer.blocked is not None:
-        raise Denied(f"hook: {name}", answer.blocked or f"blocked by {name}")
+        raise Denied(f"hook: {name}", answer.blocked or Message("blocked by {name}", name=name))
     return answer
 
 

@@ -29,7 +29,7 @@ class Asking:
         answers: SimpleQueue[Message | None] = SimpleQueue()
         with self._lock:
             if self._closed:
-                raise Denied(name, "the client that has the hook is gone")
+                raise Denied(name, "the client that provides the hook has disconnected")
             self._next += 1
             id = f"hook-{self._next}"
             self._waiting[id] = answers
@@ -37,12 +37,12 @@ class Asking:
         try:
             answer = answers.get(timeout=_PATIENCE)
         except Empty:
-            raise Denied(name, f"the client did not answer within {_PATIENCE:g} s") from None
+            raise Denied(name, "the client did not answer within {patience:g} s", patience=_PATIENCE) from None
         finally:
             with self._lock:
                 self._waiting.pop(id, None)
         if answer is None or answer.error:
-            raise Denied(name, "the client that has the hook failed")
+            raise Denied(name, "the client's hook failed")
         return answer.result
 
     @property
