@@ -87,7 +87,15 @@ def _sites(file: Path) -> Iterator[Site]:
         for at in positions:
             if at < len(node.args):
                 values = {one.arg for one in node.keywords if one.arg and one.arg not in own}
-                yield Site(name, node.args[at], values, f"{file.relative_to(SOURCE)}:{node.lineno}")
+                for message in _choices(node.args[at]):
+                    yield Site(name, message, values, f"{file.relative_to(SOURCE)}:{node.lineno}")
+
+
+def _choices(message: ast.expr) -> list[ast.expr]:
+    """Both sides of a conditional expression and of `or`."""
+    if isinstance(message, ast.IfExp):
+        return [*_choices(message.body), *_choices(message.orelse)]
+    return message.values if isinstance(message, ast.BoolOp) else [message]
 
 
 def fields(template: str) -> set[str]:
@@ -104,7 +112,7 @@ def messages() -> dict[str, str]:
     """Message -> where it is."""
     found = dict.fromkeys(ARGPARSE, "argparse")
     for site in sites():
-        if site.template and " " in site.template and site.call not in UNTRANSLATED:
+        if site.template and (" " in site.template or site.call == "Message") and site.call not in UNTRANSLATED:
             found.setdefault(site.template, site.place)
     for file in sorted(SOURCE.rglob("*.py")):
         for message, line in _translated_in_place(file):

@@ -141,10 +141,10 @@ def test_help_and_errors_follow_the_language(tmp_path: Path) -> None:
     assert "usage: sandbox COMMAND" in sandbox("--help", cwd=tmp_path, LANG="fr_FR.UTF-8").stdout
     wrong = sandbox("config", "set", "mode", "strong", cwd=tmp_path, LANG="zh_TW.UTF-8")
     assert "sandbox: mode: 必須是 off, light, standard, max 其中之一" in wrong.stderr
-    helped = sandbox("log", "--help", cwd=tmp_path, LANG="zh_TW.UTF-8").stdout
+    helped = sandbox("audit", "--help", cwd=tmp_path, LANG="zh_TW.UTF-8").stdout
     assert "選項" in helped
-    assert "只顯示被拒絕的" in helped
-    assert "無法識別的引數" in sandbox("log", "--nonsense", cwd=tmp_path, LANG="zh_TW.UTF-8").stderr
+    assert "只顯示被阻擋的" in helped
+    assert "無法識別的引數" in sandbox("audit", "--nonsense", cwd=tmp_path, LANG="zh_TW.UTF-8").stderr
 
 
 def test_the_config_chooses_the_language_too(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_the_config_chooses_the_language_too(tmp_path: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("ui:\n  language: zh-CN\n")
     shown = sandbox("why", "--path", ".env", cwd=tmp_path, LANG="C.UTF-8", SANDBOX_HOME=str(home)).stdout
-    assert ".env: 阻挡" in shown
+    assert ".env: 阻止" in shown
 
 
 def test_english_loads_nothing(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_a_project_setting_that_would_loosen_is_warned_about(project: Path) -> N
     assert "ignored, because a project file may only tighten" in done.stderr
     ran = sandbox("run", "--", "true", cwd=project)
     assert "ignored, because a project file may only tighten" in ran.stderr
-    blocked = sandbox("log", "--blocked-only", "--json", cwd=project).stdout
+    blocked = sandbox("audit", "--blocked-only", "--json", cwd=project).stdout
     assert json.loads(blocked)["policy"] == "project-only-tightens"
 
 
@@ -192,7 +192,7 @@ def test_an_agent_runs_by_the_users_runner_and_is_named_in_the_record(project: P
     done = sandbox("agent", "run", "reader", cwd=project)
     assert (done.returncode, done.stdout) == (4, "reader Be reader.\n")
     assert not (project / "new").exists()
-    assert "exec sh" in sandbox("log", "--agent", "reader", cwd=project).stdout
+    assert "exec sh" in sandbox("audit", "--agent", "reader", cwd=project).stdout
 
 
 def test_an_agent_that_may_write_writes(project: Path) -> None:
@@ -213,7 +213,7 @@ def test_no_sandbox_needs_the_users_own_file(project: Path) -> None:
     sandbox("config", "--global", "set", "agents.runner", "[cat, /etc/hostname]", cwd=project)
     done = sandbox("agent", "run", "a", "--no-sandbox", cwd=project)
     assert (done.returncode, done.stdout) == (0, Path("/etc/hostname").read_text())
-    log = sandbox("log", "--type", "sandbox_mode_transition", cwd=project).stdout
+    log = sandbox("audit", "--type", "sandbox_mode_transition", cwd=project).stdout
     assert "agent a runs on the host (--no-sandbox)" in log
 
 
@@ -277,15 +277,15 @@ def test_log_filters_and_escapes(project: Path) -> None:
     record.write("policy_decision", "x", operation="read", target="./\x1b[31mred\n", result="blocked", reason="r")
     record.write("sandbox_lifecycle", "ready", severity="error")
     record.close()
-    shown = sandbox("log", cwd=project).stdout
+    shown = sandbox("audit", cwd=project).stdout
     assert "\x1b" not in shown
     assert "read ./\\x1b[31mred\\n (r)" in shown
-    assert len(sandbox("log", "--blocked-only", cwd=project).stdout.splitlines()) == 1
-    assert "ready" in sandbox("log", "--severity", "warn", cwd=project).stdout
-    assert sandbox("log", "--agent", "b", cwd=project).stdout == ""
-    assert sandbox("log", "--sandbox", "vm-1", "--since", "1h", cwd=project).stdout.count("\n") == 2
-    assert sandbox("log", "--since", "2999-01-01", cwd=project).stdout == ""
-    assert "neither a time nor" in sandbox("log", "--since", "soon", cwd=project).stderr
+    assert len(sandbox("audit", "--blocked-only", cwd=project).stdout.splitlines()) == 1
+    assert "ready" in sandbox("audit", "--severity", "warn", cwd=project).stdout
+    assert sandbox("audit", "--agent", "b", cwd=project).stdout == ""
+    assert sandbox("audit", "--sandbox", "vm-1", "--since", "1h", cwd=project).stdout.count("\n") == 2
+    assert sandbox("audit", "--since", "2999-01-01", cwd=project).stdout == ""
+    assert "neither a time nor" in sandbox("audit", "--since", "soon", cwd=project).stderr
 
 
 def test_log_verify_points_at_the_line(project: Path) -> None:
@@ -293,10 +293,10 @@ def test_log_verify_points_at_the_line(project: Path) -> None:
     for number in range(5):
         record.write("policy_decision", f"entry {number}")
     record.close()
-    assert sandbox("log", "verify", cwd=project).stdout == "5 entries; none altered, removed or moved\n"
+    assert sandbox("audit", "verify", cwd=project).stdout == "5 entries; none altered, removed or moved\n"
     file = project.parent / "home" / "audit" / "audit.jsonl"
     file.write_text(file.read_text().replace("entry 2", "entry X"))
-    done = sandbox("log", "verify", cwd=project)
+    done = sandbox("audit", "verify", cwd=project)
     assert done.returncode == 1
     assert f"{file}:3: the line was altered" in done.stdout
 
@@ -306,7 +306,7 @@ def test_log_follow_prints_what_comes(project: Path) -> None:
     record = Record(directory, rotate_size=300)
     record.write("policy_decision", "before")
     following = subprocess.Popen(
-        [sys.executable, "-u", "-m", "sandbox", "log", "--follow", "--json"],
+        [sys.executable, "-u", "-m", "sandbox", "audit", "--follow", "--json"],
         cwd=project, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert following.stdout is not None
@@ -318,3 +318,11 @@ def test_log_follow_prints_what_comes(project: Path) -> None:
     following.terminate()
     following.wait()
     following.stdout.close()
+
+
+def test_an_alias_works_and_is_not_listed_beside_its_command(project: Path) -> None:
+    listed = [line.split()[0] for line in sandbox("--help", cwd=project).stdout.splitlines() if line.startswith("  ")]
+    assert {"audit", "logs", "config"} <= set(listed) and not {"log", "configure"} & set(listed)
+    for alias, command in (("log", "audit"), ("configure", "config")):
+        assert sandbox(alias, "--help", cwd=project).stdout == sandbox(command, "--help", cwd=project).stdout
+        assert sandbox("help", alias, cwd=project).stdout == sandbox("help", command, cwd=project).stdout

@@ -167,7 +167,7 @@ def test_after_a_command_that_ran_outside_no_further_one_is_let_through(claude: 
     told = claude.event("post-tool-use", tool_input={"command": "ls"})
     assert told.returncode == 2
     assert "OUTSIDE the sandbox" in told.stderr
-    log = subprocess.run([*program(), "log"], cwd=claude.cwd, capture_output=True, text=True, check=True).stdout
+    log = subprocess.run([*program(), "audit"], cwd=claude.cwd, capture_output=True, text=True, check=True).stdout
     assert "a command of Bash ran outside the sandbox" in log
     claude.calls += 1
     refused = claude.event("pre-tool-use", tool_name="Bash", tool_input={"command": "true"})

@@ -133,7 +133,7 @@ def test_kill_leaves_the_project_as_an_end_of_its_own_would(cli: Command) -> Non
     log.communicate()
     assert "exec" not in Path(".git/rebase-merge/git-rebase-todo").read_text()
     assert os.listdir() == [".git"]  # no empty `.vscode` stays behind
-    assert "stopped" in cli("log", "--sandbox", id).stdout
+    assert "stopped" in cli("audit", "--sandbox", id).stdout
 
 
 def test_kill_all_ends_all(cli: Command, detached: str) -> None:

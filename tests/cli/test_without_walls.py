@@ -57,7 +57,7 @@ def test_a_projects_file_sets_no_variable_and_no_directory(cli: Command, home: P
         assert "OWN=mine" in done.stdout.splitlines()  # the user's own file may
     if way == "with --env":
         assert "A=1" in done.stdout.splitlines()
-    assert "project-only-tightens" in cli("log", "--blocked-only", "--json").stdout
+    assert "project-only-tightens" in cli("audit", "--blocked-only", "--json").stdout
 
 
 def test_behind_walls_it_still_may(cli: Command, project: Path) -> None:

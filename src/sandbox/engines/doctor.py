@@ -11,6 +11,7 @@ USERNS_SWITCHES = (
     ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
     ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
 )
+_ISOLATION = Message("isolation")
 _BUILT, _BUILT_AS_ROOT = Message("a sandbox was built"), Message("a sandbox was built, as root")
 APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
@@ -66,15 +67,15 @@ def _tried() -> list[Finding]:
             config = Config.read({"filesystem": {"root": empty}})
             running = Bubblewrap().start().build(layout(config, "doctor", {}).plan)
         except EngineUnavailable as problem:
-            return [Finding("isolation", False, message_of(problem))]  # it says what to do
+            return [Finding(_ISOLATION, False, message_of(problem))]  # it says what to do
         except SandboxError as problem:
             return [
-                Finding("isolation", False, message_of(problem), "please report this line and the output of `uname -r`")
+                Finding(_ISOLATION, False, message_of(problem), "please report this line and the output of `uname -r`")
             ]
         have = running.have
         running.close()
     return [
-        Finding("isolation", True, _BUILT_AS_ROOT if os.geteuid() == 0 else _BUILT),
+        Finding(_ISOLATION, True, _BUILT_AS_ROOT if os.geteuid() == 0 else _BUILT),
         Finding(
             "network capture",
             have.get("nft") is True,

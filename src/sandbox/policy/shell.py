@@ -82,7 +82,7 @@ class _Parser:
                 if command.words or command.assigns:
                     raise Unclear("a function or an array")
                 if self.peek(2) == "((":
-                    raise Unclear("arithmetic")
+                    raise Unclear(Message("arithmetic"))
                 self.at += 1
                 self.run(")")
                 command = self.fresh()
@@ -193,7 +193,7 @@ class _Parser:
             return out, True
         following = self.text[self.at + 1 : self.at + 2]
         if self.peek(3) == "$((":
-            raise Unclear("arithmetic")
+            raise Unclear(Message("arithmetic"))
         if following == "(":
             self.at += 2
             inner = _Parser(self.text, self.depth + 1)
