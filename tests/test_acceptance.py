@@ -1,4 +1,4 @@
-"""Seed 001's acceptance criteria and user stories, one by one, in a real sandbox."""
+"""UDS's acceptance criteria and user stories, one by one, in a real sandbox."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What happened, as it is told to whoever listens.
+"""Events of a sandbox, for its listeners.
 
-An event is a plain dict in the shape that seed 002 gives (`{"type": "exec", "timestamp": …, "exec": {…}}`), so that
-it goes over JSON-RPC unchanged and `event["type"]` works in every language.
+An event is a plain dict, as in the JSON-RPC specification (`{"type": "exec", "timestamp": …, "exec": {…}}`), so that it
+goes over JSON-RPC unchanged and `event["type"]` works in every language.
 """
 
 from __future__ import annotations

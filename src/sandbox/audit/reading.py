@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_LONGEST_LINE = 2**20  # ours are shorter by far; what is longer was not written by us
+_LONGEST_LINE = 2**20  # real lines are much shorter
 
 
 class Verdict:
-    """What `verify` found: the number of sound lines, and the first problem, if any, with its place."""
+    """What `verify` found: the number of intact lines, and the first problem, if any, with its place."""
 
     __slots__ = ("count", "problem", "file", "line")
 
@@ -55,7 +55,7 @@ def lines(directory: str) -> Iterator[tuple[str, int, str]]:
 
 
 def entries(directory: str) -> Iterator[dict[str, Any]]:
-    """Every entry that can be read, oldest first. What cannot is `verify`'s to report."""
+    """Every entry that can be read, oldest first. `verify` reports the others."""
     for _, _, line in lines(directory):
         found = parsed(line)
         if found is not None:

@@ -1,4 +1,4 @@
-"""`sandbox agent`: run an agent behind walls that hold what its file says of its tools."""
+"""`sandbox agent`: run an agent in a sandbox that enforces the tool permissions in its file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add(parser: ArgumentParser) -> None:
     running = actions.add_parser("run", help=_("run an agent in a sandbox"))
     running.usage = "sandbox agent run NAME [--sandbox | --no-sandbox] [--config FILE] [-- arguments]"
     _options(running)
-    # One argument for all: argparse would give a `--` after the name to the name, and drop it.
+    # One argument for all of it: argparse would drop a `--` after the name.
     running.add_argument(
         "words", nargs="...", metavar="NAME", help=_("the agent's name, then arguments for its program")
     )
@@ -44,7 +44,7 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _named(arguments: Namespace) -> tuple[str, list[str]]:
-    """The agent's name and the words for its program. Options may follow the name too, up to `--`."""
+    """The agent's name and the arguments for its program. Options may follow the name, up to `--`."""
     from argparse import ArgumentParser
 
     name, *rest = arguments.words or [""]
@@ -111,7 +111,7 @@ def _list(as_json: bool) -> int:
 
 
 def guard(agent: Agent, config: Config) -> ToolGuard:
-    """The agent's tool rules under this config. Raises ConfigError for a pattern that means nothing."""
+    """The agent's tool rules under this config. Raises ConfigError for an invalid pattern."""
     try:
         return ToolGuard(config.tools, root=config.filesystem.root, allowed=agent.allowed, disallowed=agent.disallowed)
     except ValueError as problem:
@@ -157,10 +157,10 @@ def _run(arguments: Namespace) -> int:
 
 
 def _walls_wanted(arguments: Namespace, resolved: Resolved) -> bool:
-    """Whether walls are built. Raises Denied for a --no-sandbox that the user's own file does not allow."""
+    """Whether to isolate the agent. Raises Denied for a --no-sandbox that the user's own file does not allow."""
     if arguments.no_sandbox:
         allowed = resolved.config.agents.allow_no_sandbox
-        # By the user's own file: a --config file may have come with the project.
+        # Only the user's own file counts: a --config file may be part of the project.
         if not (allowed and resolved.origin("agents.allow_no_sandbox").layer == USER):
             raise Denied(
                 "agents.allow_no_sandbox",
@@ -176,7 +176,7 @@ def _walls_wanted(arguments: Namespace, resolved: Resolved) -> bool:
 
 
 def _command(agent: Agent, config: Config, extra: list[str], walls: bool) -> list[str]:
-    """The program: the agent file's own, else the user's runner. On the host never one that the project names."""
+    """The program: the agent file's own, or else the user's runner. On the host, never one that the project names."""
     words = (agent.command if walls else []) or config.agents.runner
     if not words:
         raise ConfigError(
@@ -201,7 +201,7 @@ def _filled(word: str, values: dict[str, str], agent: Agent) -> str:
 
 
 def project_onto_walls(config: Config, tools: ToolGuard) -> None:
-    """An agent that may not write gets a read-only project, one without network tools no network: by the kernel."""
+    """Gives an agent that may not write a read-only project, and one without network tools no network."""
     read_only, no_network = project(tools)
     if read_only:
         config.filesystem.read_only = True

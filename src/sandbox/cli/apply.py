@@ -1,4 +1,4 @@
-"""`sandbox apply`: shows what it will do, asks on a terminal, and carries a sandbox's changes over to the project."""
+"""`sandbox apply`: shows a sandbox's changes, asks on a terminal, and applies them to the project."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def run(arguments: Namespace) -> int:
     if not done.applied and not done.refused:
         print(_("nothing changed"))
     if not entry.running and not workspace.changes():
-        workspace.discard()  # all of it is the project's now
+        workspace.discard()  # everything has been applied
     return 1 if done.refused else 0
 
 
 def _meant(words: list[str]) -> tuple[Entry, Workspace, list[str]]:
-    """Whose changes, and which. The first word is an id when there is such a sandbox; else all are paths."""
+    """The sandbox and the paths. The first word is an id if there is such a sandbox; otherwise all are paths."""
     if not words:
         return *find(None), []
     try:
@@ -69,7 +69,7 @@ def _meant(words: list[str]) -> tuple[Entry, Workspace, list[str]]:
 
 
 def _ask(workspace: Workspace, changes: list[Change], paths: list[str]) -> None:
-    """Shows what would be done and waits for a yes. Raises SandboxError: refused, or no longer what was shown."""
+    """Shows the changes and waits for a yes. Raises SandboxError if the user refuses or the changes differ by then."""
     from sandbox.vfs.review import printable, summary
 
     tops = [os.path.relpath(path, workspace.root) if os.path.isabs(path) else os.path.normpath(path) for path in paths]

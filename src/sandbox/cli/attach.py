@@ -1,4 +1,4 @@
-"""`sandbox attach ID`: a shell in a sandbox that runs. Ctrl-P Ctrl-Q leaves it running; attaching again comes back."""
+"""`sandbox attach ID`: a shell in a running sandbox. Ctrl-P Ctrl-Q detaches; attaching again returns to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sandbox log`: what happened, from the record; `sandbox log verify`: whether the record is whole."""
+"""`sandbox audit`: shows the record. `sandbox audit verify`: checks that nobody changed it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_POLL = 0.2  # seconds between looks at the file under --follow
+_POLL = 0.2  # seconds between checks of the file with --follow
 
 
 def add(parser: ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def _verify(directory: str, as_json: bool) -> int:
 
 
 def fits(entry: dict[str, Any], arguments: Namespace, since: str | None) -> bool:
-    """Whether the entry is one that was asked for."""
+    """Whether the entry matches the options."""
     severity = entry.get("severity")
     return (
         (not arguments.blocked_only or entry.get("result") == "blocked")
@@ -120,9 +120,9 @@ def _since(text: str | None) -> str | None:
 
 
 def follow(directory: str, after: int) -> Iterator[dict[str, Any]]:
-    """Entries beyond number `after` as they are written: none twice, none lost, across rotations too."""
+    """New entries after number `after`: none twice, none lost, even when the file is rotated."""
     while True:
-        # From the start of what is there; a new look only when the file was rotated away beneath us.
+        # From the beginning; opened again only when the file was rotated.
         for entry in reading.entries(directory):
             if entry.get("seq", 0) > after:
                 after = entry["seq"]
@@ -133,7 +133,7 @@ def follow(directory: str, after: int) -> Iterator[dict[str, Any]]:
 
 
 def _appended(name: str, after: int) -> Iterator[dict[str, Any]]:
-    """What is written to the current file, until it is no longer the current one."""
+    """What is written to the current file, until it is rotated."""
     while not os.path.exists(name):
         time.sleep(_POLL)
     with open(name, encoding="ascii", errors="backslashreplace") as file:

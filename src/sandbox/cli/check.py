@@ -1,7 +1,7 @@
-"""Whether a sandbox could start with a configuration: the readers of every part, asked before anything is written.
+"""Checks whether a sandbox could start with a configuration, before anything is written.
 
-Reading a file checks spelling and types. What a host, a rule, a path or an engine means is known only to the part that
-uses it, so those parts are asked: the same code, with nothing started.
+Reading a file checks spelling and types. Only the part that uses a host, a rule, a path or an engine can check it, so
+the same code does that here, with nothing started.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(config: Config, *, everywhere: bool) -> None:
-    """Raises the error with which a run would end. `everywhere`: for all projects, so relative paths are not known."""
+    """Raises the error that a run would raise. `everywhere`: for all projects, so relative paths are unknown."""
     from sandbox.engines.choose import choose, engine_name
     from sandbox.policy.tools import ToolGuard
     from sandbox.vfs.arrange import arrange

@@ -1,4 +1,4 @@
-"""`sandbox config`: look at settings, where they come from, and change them."""
+"""`sandbox config`: shows and changes settings."""
 
 from __future__ import annotations
 
@@ -77,19 +77,19 @@ def run(arguments: Namespace) -> int:
 
 
 def _resolved(arguments: Namespace) -> Resolved:
-    # An empty directory has no project file: what is left is the user's.
+    # In an empty directory, only the user's own file is left.
     project = os.path.dirname(user_config_file()) if arguments.everywhere else "."
     return resolve({}, project=project, config_file=arguments.config)
 
 
 def setting(key: str) -> str:
-    """A setting's path, also in the seed's spelling (`sandbox.network.allow-git`). Raises ConfigError."""
+    """A setting's path, also in UDS's spelling (`sandbox.network.allow-git`). Raises ConfigError."""
     path = key.removeprefix("sandbox.").replace("-", "_")
     section: Any = Config
     names = path.split(".")
     for at, name in enumerate(names):
         if not (isinstance(section, type) and issubclass(section, Section)):
-            if at:  # beneath a mapping such as environment.set every name is fine
+            if at:  # in a mapping such as environment.set every name is valid
                 return path
         elif name not in section.fields:
             raise unknown_key(name, section.fields, ".".join(names[:at]))
@@ -177,7 +177,7 @@ def _file(everywhere: bool) -> str:
 
 
 def _write(file: str, text: str, everywhere: bool) -> Config:
-    """Checked as a whole before a byte is written: a file with a mistake would stop every later command."""
+    """Checks the whole file before writing it: a file with a mistake would stop every later command."""
     from sandbox.cli.check import check
     from sandbox.config import files
     from sandbox.config.edit import write_file
@@ -193,7 +193,7 @@ def _write(file: str, text: str, everywhere: bool) -> Config:
 
 
 def _field(path: str) -> Field | None:
-    """The declaration of a setting; None beneath a mapping such as environment.set."""
+    """The declaration of a setting; None in a mapping such as environment.set."""
     section: Any = Config
     one: Field | None = None
     for name in path.split("."):
@@ -209,7 +209,7 @@ def _is_list(one: Field) -> bool:
 
 
 def _value(path: str, text: str) -> Any:
-    """What somebody typed, as the setting wants it: YAML, but `off` is a mode, not false, and one entry a list."""
+    """What the user typed, as the setting's type: YAML, but `off` is a mode, not false, and one entry is a list."""
     import yaml
 
     one = _field(path)
@@ -220,7 +220,7 @@ def _value(path: str, text: str) -> Any:
     except yaml.YAMLError:
         value = text
     if isinstance(value, int | float) and _is_text(one, path):
-        value = text  # a port, say: nobody can put quotes around it that a shell would leave there
+        value = text  # a port, for example: the shell would remove quotes around it
     return [value] if one is not None and _is_list(one) and not isinstance(value, list) else value
 
 
@@ -231,7 +231,7 @@ def _is_text(one: Field | None, path: str) -> bool:
 
 
 def written(value: object) -> str:
-    """A value as a config file would say it, on one line."""
+    """A value as in a config file, on one line."""
     import json
 
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A command with a policy baked in: `run_with_config` in Python, and `sandbox --config-fd N` for other languages."""
+"""A command with a built-in policy: `run_with_config` in Python, and `sandbox --config-fd N` for other languages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """A descriptor, because a configuration with secrets must be in no argument list, environment or file."""
+    """A descriptor, because a configuration with secrets must not be in arguments, the environment or a file."""
     import json
 
     with open(arguments.fd, "rb") as file:

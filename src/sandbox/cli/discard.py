@@ -1,4 +1,4 @@
-"""`sandbox discard`: throws a sandbox's changes away."""
+"""`sandbox discard`: discards a sandbox's changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sandbox doctor`: what this machine can do, what is missing, how to get it."""
+"""`sandbox doctor`: checks what this machine supports, what is missing and how to get it."""
 
 from __future__ import annotations
 

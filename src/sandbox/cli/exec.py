@@ -1,4 +1,4 @@
-"""`sandbox exec ID -- command`: a further command in a sandbox that runs."""
+"""`sandbox exec ID -- command`: runs another command in a running sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sandbox get ID`: all that is known of one sandbox, as JSON."""
+"""`sandbox get ID`: shows everything about one sandbox, as JSON."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`sandbox hook`: the walls for an agent that people already use (Claude Code's hooks).
+"""`sandbox hook`: isolation for Claude Code, through its hooks.
 
-Reading a command's text is no wall, so the hook puts the walls around the command: it answers with the same command
-through `sandbox`, in one sandbox that lives as long as the session. Only that is approved. File tools, which run on the
-host, are judged by path; for what is not refused the hook says nothing, and the agent's own question to its user stays.
+Checking a command's text is not isolation, so the hook replaces the command by the same one in a sandbox, which lives
+as long as the session, and approves only that. File tools run on the host and are checked by path. For a call that it
+does not refuse, the hook answers nothing, so that Claude Code still asks its user.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sandbox.policy.decision import Decision
 
 LARGEST = 16 * 2**20
-PATIENCE = 50  # seconds: longer, and Claude Code would go on without us
-LONGEST = 60_000  # bytes of a command: quoted it is one argument, of which the kernel takes 128 KiB
+PATIENCE = 50  # seconds: if it took longer, Claude Code would go on without the hook
+LONGEST = 60_000  # bytes of a command: quoted, it is one argument, and the kernel allows 128 KiB
 WRAPPED = ("Bash", "Monitor")  # tools with a shell line in `command`
 
 
@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
     except (SandboxError, OSError):
         raise
     except Exception as problem:
-        # A bug of ours must not let the call through either: as an error it blocks.
+        # A bug of ours must not allow the call either: as an error it blocks.
         raise SandboxError("the hook failed: {problem!r}", problem=problem) from problem
 
 
@@ -102,7 +102,7 @@ def _call() -> dict[str, Any]:
 
 
 def _project(call: dict[str, Any]) -> tuple[str, str]:
-    """The project, and the directory that the call was made in, which may lie below it."""
+    """The project, and the directory of the call, which may be below it."""
     cwd = os.path.abspath(str(call.get("cwd") or "."))
     return os.path.abspath(os.environ.get("CLAUDE_PROJECT_DIR") or cwd), cwd
 
@@ -154,7 +154,7 @@ def refusal(
 
     config = resolved.config
     tools = guard(find(project, agent), config) if agent else ToolGuard(config.tools, root=config.filesystem.root)
-    # What is said of Bash holds for every tool that runs a shell line.
+    # Rules for Bash apply to every tool that runs a shell line.
     decision: Decision = tools.check("Bash" if tool in WRAPPED else tool, given)
     if not decision:
         return decision
@@ -170,7 +170,7 @@ def refusal(
 
 
 def _claudes_own(project: str, given: dict[str, Any]) -> Decision | None:
-    """Claude Code's own `permissions.deny` about commands: it would look for them in our answer, and find none."""
+    """Claude Code's own `permissions.deny` about commands: it compares them with our answer, which none matches."""
     from sandbox.cli.hook_settings import shell_rules
 
     decision = _by_rules(shell_rules(project, "deny"), project, given)
@@ -187,7 +187,7 @@ def _by_rules(rules: list[str], project: str, given: dict[str, Any]) -> Decision
 def _behind_walls(
     arguments: Namespace, call: dict[str, Any], resolved: Resolved, project: str, given: dict[str, Any]
 ) -> int:
-    """Answers with the same command through the session's sandbox. Raises SandboxError when it cannot be had."""
+    """Answers with the same command in the session's sandbox. Raises SandboxError if that cannot start."""
     from sandbox.cli.hook_session import Session, proof
     from sandbox.cli.hook_settings import program, shell_rules
 
@@ -212,7 +212,7 @@ def _behind_walls(
     session.expect(name, command, proved)
     words = [*program(), "hook", "exec", session.key, name, "--", command]
     asks = not _by_rules(shell_rules(project, "ask"), project, given)
-    # All of the input: what is left out of `updatedInput` is lost.
+    # The whole input: Claude Code drops what `updatedInput` leaves out.
     return _answer(
         "ask" if asks else "allow",
         "runs in the sandbox",
@@ -245,7 +245,7 @@ def _answer(decision: str, reason: str, changed: dict[str, Any] | None = None) -
 
 
 def _look_back(_arguments: Namespace) -> int:
-    """After a command: it must have come through the sandbox, or no further one of this session is let through."""
+    """After a command: if it did not run in the sandbox, all further commands of this session are blocked."""
     from sandbox.cli.hook_session import Session, proof
 
     call = _call()
@@ -291,7 +291,7 @@ def _end(_arguments: Namespace) -> int:
 
 
 def _address(url: str) -> str:
-    """The host and port that a URL means. Raises SandboxError when that is not one host."""
+    """The host and port of a URL. Raises SandboxError if that is not one host."""
     from urllib.parse import urlsplit
 
     try:
@@ -315,7 +315,7 @@ def _record(resolved: Resolved, agent: str | None, tool: str, given: dict[str, A
         severity="warn",
         agent=agent or "claude-code",
         operation=f"tool:{tool}",
-        # A command may hold secrets: only its first word is kept.
+        # A command may contain secrets: only its first word is recorded.
         target=paths[0] if paths else (str(given.get("command", "")).split() or [tool])[0],
         result="blocked",
         policy=decision.rule,

@@ -1,8 +1,8 @@
-"""Claude Code's settings: where the hook is written, and what they say about commands.
+"""Claude Code's settings: where the hook is installed, and their rules about commands.
 
-The command that is written runs the same program whatever the project, the directory and PATH are: an absolute
-interpreter, isolated (`-I`: no current directory, no PYTHON variables, no user's packages). Claude Code takes only exit
-status 2 for "blocked", and goes on after any other, so everything but success becomes 2, a missing interpreter too.
+The installed command runs the same program in every project and directory and with every PATH: an absolute interpreter,
+isolated (`-I`: no current directory, no PYTHON variables, no user packages). Claude Code takes only exit status 2 as
+"blocked" and goes on after any other, so everything but success becomes 2, even a missing interpreter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MANAGED = "/etc/claude-code/managed-settings.json"
-TIMEOUT = 60  # seconds; the hook itself gives up, and blocks, before that
+TIMEOUT = 60  # seconds; the hook itself gives up and blocks before that
 # Event of Claude Code -> our action and the tools it is for.
 EVENTS = {
     "PreToolUse": ("pre-tool-use", "*"),
@@ -37,7 +37,7 @@ def settings_file(everywhere: bool) -> str:
 
 
 def claude_settings(project: str) -> list[dict[str, Any]]:
-    """Every settings file that counts in `project`, as far as it exists. Raises SandboxError."""
+    """Every existing settings file that applies to `project`. Raises SandboxError."""
     user = os.path.expanduser("~/.claude/settings.json")
     names = (MANAGED, user, f"{project}/.claude/settings.json", f"{project}/.claude/settings.local.json")
     return [read(name) for name in names if os.path.exists(name)]
@@ -58,7 +58,7 @@ def read(file: str) -> dict[str, Any]:
 def shell_rules(project: str, kind: str) -> list[str]:
     """Claude Code's own rules about commands (`permissions.deny`, `permissions.ask`).
 
-    It compares them with the command that the hook answered, where none of them would match, so the hook holds them.
+    Claude Code compares them with the hook's answer, which none of them would match, so the hook enforces them.
     """
     found: list[str] = []
     for settings in claude_settings(project):
@@ -72,7 +72,7 @@ def shell_rules(project: str, kind: str) -> list[str]:
 
 
 def program() -> list[str]:
-    """The words that start this very `sandbox`, from anywhere."""
+    """The words that start this `sandbox`, from any directory."""
     interpreter = os.path.abspath(sys.executable)
     if sys.flags.isolated and sys.orig_argv[1:4] == ["-I", "-m", "sandbox"]:
         return [interpreter, "-I", "-m", "sandbox"]  # as we were started ourselves
@@ -86,7 +86,7 @@ def program() -> list[str]:
 
 
 def _isolated_works(interpreter: str) -> bool:
-    """Whether an isolated interpreter finds the package: not one that is installed for the user only."""
+    """Whether an isolated interpreter finds the package. It does not if only the user has it installed."""
     import subprocess
 
     import sandbox
@@ -97,7 +97,7 @@ def _isolated_works(interpreter: str) -> bool:
 
 
 def written_by_tenants(tops: Sequence[str]) -> str | None:
-    """The part of our own program that lies in one of `tops`, where a tenant could change it; None when none does."""
+    """The part of our own program that is in one of `tops`, where a tenant could change it, or None."""
     import sandbox
 
     parts = (
@@ -117,7 +117,7 @@ def written_by_tenants(tops: Sequence[str]) -> str | None:
 
 
 def install(everywhere: bool, options: Sequence[str]) -> int:
-    """Writes the hook, in place of any earlier form of it. Raises SandboxError."""
+    """Installs the hook and removes older versions of it. Raises SandboxError."""
     own = written_by_tenants([os.getcwd()])
     if own is not None:
         raise SandboxError(
@@ -153,7 +153,7 @@ def install(everywhere: bool, options: Sequence[str]) -> int:
 
 
 def uninstall(everywhere: bool) -> int:
-    """Takes every form of the hook out."""
+    """Removes every version of the hook."""
     file = settings_file(everywhere)
     before = read(file) if os.path.exists(file) else {}
     after = _without_ours(before)
@@ -166,7 +166,7 @@ def uninstall(everywhere: bool) -> int:
 
 
 def status() -> int:
-    """Says where the hook is, and whether it is of an earlier form. Exit status 1 when none is sound."""
+    """Prints where the hook is, and whether it is an older version. Exit status 1 if no current one is installed."""
     well = False
     for everywhere in (False, True):
         file = settings_file(everywhere)
@@ -208,7 +208,7 @@ def _ours(settings: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
-    """A copy without any form of our hook, and without what was only there for it. Raises SandboxError."""
+    """A copy without any version of our hook, and without entries that become empty. Raises SandboxError."""
     copy: dict[str, Any] = json.loads(json.dumps(settings))
     hooks = copy.get("hooks", {})
     try:

@@ -1,4 +1,4 @@
-"""`sandbox kill`: ends running sandboxes."""
+"""`sandbox kill`: stops running sandboxes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
     if arguments.all:
         chosen = [entry for entry in entries(home()) if entry.running]
     else:
-        chosen = [find(home(), id) for id in arguments.id]  # all of them, before the first is killed
+        chosen = [find(home(), id) for id in arguments.id]  # find all of them before killing the first
     for entry in chosen:
         remove.kill(entry)
         print(entry.id)

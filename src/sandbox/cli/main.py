@@ -46,7 +46,7 @@ ALIASES = {"log": "audit", "configure": "config"}  # as UDS calls them; not list
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line and returns the exit status. Without `argv`, runs the process's own and ends the process."""
+    """Runs a command line and returns the exit status. Without `argv`, runs the process's own and ends the process."""
     status = _run(list(sys.argv[1:] if argv is None else argv))
     if argv is None:
         leave(status)
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def leave(status: int) -> None:
-    """Ends the process at once. Everything is closed already, and shutting the interpreter down takes as long as bwrap."""
+    """Ends the process at once. Everything is closed, and shutting the interpreter down takes as long as bwrap."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,4 +1,4 @@
-"""`sandbox prune`: deletes every ended sandbox's entry, and whatever crashed ones left behind."""
+"""`sandbox prune`: deletes all stopped sandboxes and what crashed ones left behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     put_right()
     removed, kept = remove.prune(home(), changes_too=arguments.changes_too)
-    cgroup_tree.sweep()  # what owners that were killed left on the machine
+    cgroup_tree.sweep()  # what killed owners left on the machine
     undone: list[tuple[str, str]] = []
     repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and in projects
     tell_undone(undone)
@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
 
 
 def put_right() -> None:
-    """What an `apply` that was killed has left in a project: its journal lies in the entry that goes."""
+    """Repairs what a killed `apply` left in a project, because its journal is in the entry to be deleted."""
     import os
 
     from sandbox.registry.registry import entries

@@ -1,4 +1,4 @@
-"""`sandbox rm`: deletes what is kept of ended sandboxes."""
+"""`sandbox rm`: deletes stopped sandboxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sandbox --rpc`: JSON-RPC over stdin and stdout, for programs. See docs/rpc.md."""
+"""`sandbox --rpc`: serves JSON-RPC on stdin and stdout. See docs/rpc.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sandbox run`: one command behind the walls, from a terminal or a script."""
+"""`sandbox run`: runs one command in a sandbox, from a terminal or a script."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _run(arguments: Namespace | Arguments) -> int:
 
 
 def _hide(arguments: Namespace | Arguments) -> None:
-    """Values of variables do not stay in our arguments; nor, in the background, what of the command is a secret."""
+    """Hides values of variables in our arguments and, in the background, secrets in the command."""
     values = [value for one in arguments.env if (value := one.partition("=")[2])]
     if arguments.detach:
         from sandbox.policy.environment import secrets_of
@@ -132,21 +132,21 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
         try:
             return status(foreground(sandbox, command, started=lambda: background.started(sandbox.id)))
         except SandboxClosed:
-            return 0  # somebody killed it: that was the wish
+            return 0  # somebody killed it on purpose
         except SandboxError as problem:
             print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
             raise
 
 
 def configuration(arguments: Namespace | Arguments) -> Resolved:
-    """The configuration that the flags and files ask for. Raises ConfigError."""
+    """The configuration from flags and files. Raises ConfigError."""
     from sandbox.config.layers import resolve
 
     return resolve(flags(arguments), project=arguments.root or ".", config_file=arguments.config)
 
 
 def tell_ignored(resolved: Resolved, record: Record) -> None:
-    """What the project's files asked for and did not get: on the record, and to the person."""
+    """Records and prints the project's settings that were ignored."""
     for ignored in resolved.warnings:
         print(f"sandbox: {shown(_.text(ignored.message))}", file=sys.stderr)
         record.write(
@@ -163,13 +163,13 @@ def tell_ignored(resolved: Resolved, record: Record) -> None:
 
 
 def tell_notices(sandbox: Sandbox) -> None:
-    """What the person should know before the command runs: what is hidden, and what cannot be held here in full."""
+    """Prints what the user should know before the command runs: what is hidden, which limits are weaker here."""
     for notice in sandbox.notices:
         print(f"sandbox: {_.text(notice)}", file=sys.stderr)
 
 
 def flags(arguments: Namespace | Arguments) -> dict[str, object]:
-    """The command line as a configuration layer: only what was said."""
+    """The command line as a configuration layer, without options that were not given."""
     filesystem = {
         "root": os.path.abspath(os.path.expanduser(arguments.root)) if arguments.root else None,
         "overlay": arguments.overlay,
@@ -199,7 +199,7 @@ def _said(options: dict[str, object]) -> dict[str, object]:
 
 
 def _variables(given: list[str]) -> dict[str, str]:
-    """`NAME=VALUE` sets; `NAME` alone passes the owner's own."""
+    """`NAME=VALUE` sets a variable; `NAME` passes the user's own."""
     chosen: dict[str, str] = {}
     for one in given:
         name, equals, value = one.partition("=")

@@ -1,4 +1,4 @@
-"""What a person wants to know after a run, on stderr: what was refused and why, changes to review, how it ended."""
+"""The summary of a run, on stderr: what was blocked and why, changes to review, how it ended."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 TIMED_OUT = 124  # as timeout(1)
 MOST_UNDONE = 10
-MOST = 3  # refusals that are told; the record has all
+MOST = 3  # how many refusals to print; the record has all
 
 
 class Refusals:
-    """Hears a sandbox's events and keeps which hosts were refused, each reason once.
+    """Listens to a sandbox's events and remembers which hosts were refused, each reason once.
 
-    A refused file is "Permission denied", which everybody understands. A program that cannot reach a host says
-    "Temporary failure in name resolution" and tries again: without a word from us nobody would know that it was the
-    sandbox, or how to change that.
+    A refused file is "Permission denied", which users understand. A program that cannot reach a host prints
+    "Temporary failure in name resolution" and tries again: without a message of ours nobody would know that the sandbox
+    refused, or how to change that.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
@@ -46,7 +46,7 @@ class Refusals:
         return {"hosts": list(self._reasons.values()), "files": files}
 
     def tell(self, sandbox: Sandbox) -> None:
-        """One line each, and where the rest is."""
+        """Prints one line each, and how to list the rest."""
         told = list(self._reasons)
         for reason in told[:MOST]:
             print(_("sandbox: blocked: {reason}").format(reason=shown(_.text(reason))), file=sys.stderr)
@@ -56,14 +56,14 @@ class Refusals:
 
 
 def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
-    """Once the sandbox has ended. Returns the exit status that tells how the command did."""
+    """Prints the summary, once the sandbox has ended. Returns the exit status."""
     if sandbox.config.filesystem.overlay:
         _tell_changes(sandbox)
     tell_undone(sandbox.undone)
     for path in sandbox.made:
         told = _("{path} was created while the sandbox ran; review it before a program on the host uses it")
         print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
-    # A command that did well is left alone where its stderr may be a program's input.
+    # After a successful command, print nothing to a stderr that may be a program's input.
     if result.exit_code != 0 or os.isatty(2):
         refusals.tell(sandbox)
     if result.note:
@@ -72,7 +72,7 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
 
 
 def tell_undone(undone: list[tuple[str, str]]) -> None:
-    """What git of the host would have run, each with where it is now."""
+    """Prints what git on the host would have run, and where it is now."""
     for path, saved in undone[:MOST_UNDONE]:
         if saved:
             told = _(
@@ -90,12 +90,12 @@ def tell_undone(undone: list[tuple[str, str]]) -> None:
 
 
 def status(result: ExecResult) -> int:
-    """The exit status that tells how the command ended."""
+    """The exit status for how the command ended."""
     return TIMED_OUT if result.timed_out else result.exit_code
 
 
 def _tell_changes(sandbox: Sandbox) -> None:
-    """How to review what changed. Without changes nothing is left behind."""
+    """Prints how to review the changes. Without changes, deletes the layer."""
     found = sandbox.changes()
     if not found:
         sandbox.discard()

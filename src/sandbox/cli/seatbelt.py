@@ -1,4 +1,4 @@
-"""A command under Seatbelt, on macOS: the gate on the loopback, the profile, `sandbox-exec` around the command.
+"""Runs a command under Seatbelt, on macOS: the gate on the loopback, the profile, and `sandbox-exec`.
 
 There is no guest on macOS, so this is for commands in the foreground (`sandbox run`, `srt`), not for `Sandbox`.
 """

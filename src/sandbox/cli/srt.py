@@ -1,4 +1,4 @@
-"""`srt`: the command line of Anthropic's sandbox-runtime, on our walls.
+"""`srt`: the command line of Anthropic's sandbox-runtime, with our isolation.
 
 srt [-s settings.json] [-d] [--control-fd N] [--] command…      srt [options] -c "shell string"
 """
@@ -35,7 +35,7 @@ _OUR_ERROR = 1
 
 
 class Options:
-    """The command line, read as the original reads it: ours end at the first word that is not one."""
+    """The command line, read as the original reads it: options end at the first word that is not one."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.settings: str | None = None
@@ -73,7 +73,7 @@ class Options:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line; returns the command's exit status, or 1 when it could not be run."""
+    """Runs one command line. Returns the command's exit status, or 1 if it could not run."""
     fill_standard_streams()
     try:
         return _run(Options(sys.argv[1:] if argv is None else argv))
@@ -119,7 +119,7 @@ def _command(options: Options) -> list[str]:
     if options.command[0].startswith("windows-"):
         raise SandboxError("{command} is for Windows, which is not supported", command=options.command[0])
     if len(options.command) == 1 and any(letter.isspace() for letter in options.command[0]):
-        # `srt "curl example.com"`, as its manual begins: a program's name with spaces in it would never be meant.
+        # `srt "curl example.com"`, as in its manual: nobody means a program whose name contains spaces.
         return [_shell(), "-c", options.command[0]]
     return options.command
 
@@ -129,8 +129,8 @@ def _shell() -> str:
 
 
 def settings(file: str | None) -> Config:
-    """The settings as our configuration. A file that was named, or is there, must make sense: running with the
-    defaults instead would drop its rules. Raises ConfigError."""
+    """The settings as our configuration. A file that was named, or exists, must be valid: using the defaults instead
+    would drop its rules. Raises ConfigError."""
     path = file or os.path.expanduser("~/.srt-settings.json")
     try:
         with open(path, encoding="utf-8") as opened:
@@ -163,7 +163,7 @@ def read_settings(content: str) -> Config:
     if not isinstance(data, dict):
         raise ConfigError("must be a mapping")
     translated = translate(data)
-    # The original lets ssh through to whatever host it lets anything through to.
+    # The original allows ssh to every allowed host.
     translated.data.setdefault("network", {}).setdefault("allow_git", True)
     try:
         config = Config.read(translated.data)

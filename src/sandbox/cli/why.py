@@ -1,4 +1,4 @@
-"""`sandbox why`: what would be decided, by which rule, from which layer, and how to change that."""
+"""`sandbox why`: explains whether something is allowed, by which rule, from which layer, and how to change it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Filesystem
     from sandbox.policy.files import FileGuard
 
-# Rule -> the setting that decided, and the one to change for another answer.
+# Rule -> the setting that decides, and the setting to change for another decision.
 SETTINGS = {
     "sensitive-file-pattern": ("filesystem.blocked_patterns", "filesystem.allowed_patterns"),
     "outside-project-root": ("filesystem.root", "filesystem.allow_read"),
@@ -43,7 +43,7 @@ SETTINGS = {
 SCRATCH = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 HOST_SCRATCH = Message("The sandbox has its own directory there, without the host's files")
 
-# Lists that an entry more opens.
+# Lists in which another entry allows more.
 GIVES = ("filesystem.allowed_patterns", "filesystem.allow_read", "filesystem.allow_write", "environment.allow",
          "network.allowed_hosts", "tools.allowed")  # fmt: skip
 
@@ -97,7 +97,7 @@ def run(arguments: Namespace) -> int:
 
 
 def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:
-    """The question in words, and its answer by the same rules that the walls and the gate are built from."""
+    """The question as text, and the decision by the same rules that the sandbox and the gate use."""
     config = resolved.config
     if arguments.path is not None:
         return arguments.path, path_decision(resolved, arguments.path, "write" if arguments.write else "read")
@@ -112,7 +112,7 @@ def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:
 
 
 def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
-    """What exists is judged by what the walls would cover and freeze, what does not by its name."""
+    """An existing file is checked by what a sandbox would hide and freeze, another by its name."""
     from sandbox.policy.files import FileGuard
 
     filesystem = resolved.config.filesystem
@@ -128,7 +128,7 @@ def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
 
 
 def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation: str) -> Decision:
-    """By the search that the walls are built from: links, hard links and directories above are in its answer."""
+    """Uses the same search as a sandbox, which includes links, hard links and directories above."""
     from sandbox.config.home import home
     from sandbox.guards.search import denied, search
     from sandbox.policy.files import narrowest
@@ -153,7 +153,7 @@ def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation
         return Decision(False, "sensitive-file-pattern", "Matches blocked pattern: {pattern}", pattern=mask.rule)
     frozen = narrowest(real, list(covers.frozen)) if operation == "write" else None
     if frozen is not None:
-        refused = guard.check(frozen, "write")  # the rule in words, where the name says it
+        refused = guard.check(frozen, "write")  # the rule's own reason, if the name gives one
         named = refused.rule in ("protected-file", "deny-write")
         return (
             refused
@@ -180,7 +180,7 @@ def tool_decision(resolved: Resolved, text: str, agent_name: str | None) -> Deci
 
 
 def host_decision(resolved: Resolved, asked: str) -> Decision:
-    """By the gate's own rules."""
+    """Uses the gate's own rules."""
     from sandbox.policy.hosts import InvalidHost, canonical_host
     from sandbox.policy.network import NetworkPolicy
 

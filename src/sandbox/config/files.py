@@ -1,6 +1,6 @@
-"""Reading one config file: plain data, and the line each value stands on.
+"""Reads one config file: plain data, and the line of each value.
 
-A project's file is written by whoever wrote the project, which may be the agent: it is read as hostile input.
+Whoever wrote the project wrote its file, and that may be the agent: it is hostile input.
 Only a regular file, of bounded size, without aliases (a few lines of them expand to gigabytes) and without
 duplicate keys (two readers would disagree on which one counts).
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LARGEST = 2**20
 DEEPEST = 32
-FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a FIFO planted under the name must not hang us
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a FIFO planted under the name must not make us hang
 NO_VALUE = Message("contains an invalid value: a date, number or tag that cannot be read")
 IS_LINK = Message("is a symbolic link; a project's settings must be in the project itself")
 
@@ -36,7 +36,7 @@ class Source:
         self.spelled: dict[str, str] = {}  # our path -> the file's, where it is written in a dialect
 
     def line(self, path: str) -> int | None:
-        """The line of `path`, or of the nearest thing around it."""
+        """The line of `path`, or of the nearest setting around it."""
         while path:
             if path in self.lines:
                 return self.lines[path]
@@ -44,7 +44,7 @@ class Source:
         return None
 
     def error(self, problem: ConfigError, path: str, at: str) -> ConfigError:
-        """`problem` with this file and the line it is about; both paths in the file's own spelling."""
+        """`problem` with this file and line, and with both paths as the file spells them."""
         return ConfigError(problem.problem, path=path, file=self.file, line=self.line(at))
 
 
@@ -78,8 +78,8 @@ def read_text(file: str, *, links: bool = True) -> str | None:
 
 
 def _open_itself(file: str) -> int:
-    """Opens what a project holds, not what it points to: mistakes are told with the words around them, and whoever
-    reads those (an agent, of its own command) would learn a line of a file that it cannot read itself.
+    """Opens a file of the project, never one that a link points to. An error message quotes the text around the
+    mistake, so it would show an agent a line of a file that it cannot read itself.
     """
     directory, name = os.path.split(file)
     try:
@@ -147,7 +147,7 @@ def compose(file: str, text: str) -> tuple[Any, Any]:
 
     kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # The composer recurses in C and dies of depth: events, which do not, are counted first.
+        # The composer recurses in C and crashes on deep nesting, so the depth is counted by events first.
         depth = 0
         for event in yaml.parse(text, Loader=kind):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -172,7 +172,7 @@ def _yaml_error(file: str, problem: Any) -> ConfigError:
 
 
 def _unquoted(text: str) -> str:
-    """The parser's words without what it quotes from the file, which may be a secret; single characters stay."""
+    """The parser's message without what it quotes from the file, which may be a secret. Single characters stay."""
     import re
 
     quoted = r"'[^']*'|\"[^\"]*\""

@@ -1,8 +1,8 @@
 """A section of the configuration: named, typed, documented fields, checked when they are read.
 
-Why not msgspec or dataclasses: this is on the path of every `sandbox run`, where importing either costs more
-than building the walls does; and we owe the user the exact path of a mistake and a suggestion, which is most
-of a validator anyway. A field's annotation must be one of: str, int, float, bool, `X | None`, list[X],
+Why not msgspec or dataclasses: every `sandbox run` imports this, and importing either takes longer than building the
+sandbox. Also, errors name the exact path of a mistake and suggest a fix, which is most of a validator. A field's
+annotation must be one of: str, int, float, bool, `X | None`, list[X],
 dict[str, X], or another Section. (Modules that define sections therefore do not postpone annotations.)
 """
 
@@ -107,11 +107,11 @@ class Section:
         return cls(**values)
 
     def copy(self) -> "Self":
-        """The same settings in sections, lists and mappings of its own: nothing done to one is seen in the other."""
+        """A deep copy: changes to one do not affect the other."""
         return owned(self)  # type: ignore[no-any-return]
 
     def changed(self, changes: "Mapping[str, object]", path: str = "") -> "Self":
-        """A copy with `changes` made: mappings are merged (None takes an entry out), everything else is replaced.
+        """A copy with `changes` applied: mappings are merged (None removes an entry), everything else is replaced.
 
         Raises ConfigError with the path of the mistake.
         """
@@ -128,12 +128,11 @@ class Section:
         return copy
 
     def whole(self) -> "dict[str, Any]":
-        """The section as plain data, in file spelling, complete with its secrets: to be given on, never shown."""
+        """The section as plain data, in file spelling, including secrets: to be passed on, never shown."""
         return {one.key: _whole(getattr(self, one.name)) for one in self.fields.values()}
 
     def plain(self) -> "dict[str, Any]":
-        """The section as plain data, in file spelling, complete, secrets left out: what may be shown and
-        kept.
+        """The section as plain data, in file spelling, without secrets: may be shown and stored.
         """
         return {
             one.key: _redacted(getattr(self, one.name))
@@ -148,7 +147,7 @@ def _visible(one: Field, value: object) -> object:
 
 
 def owned(value: "Any") -> "Any":
-    """`value` with every section, mapping and list in it copied. What is none of them (a provider) stays the same."""
+    """`value` with every section, mapping and list in it copied. Other objects (a provider) are shared."""
     if isinstance(value, Section):
         copy = object.__new__(type(value))
         for name, inner in value.__dict__.items():
@@ -166,7 +165,7 @@ def _said(changes: "Mapping[str, object]") -> "dict[str, object]":
 
 
 def unknown_key(key: str, known: "Mapping[str, object]", path: str) -> ConfigError:
-    """The error for a key that does not exist, with the nearest one that does."""
+    """The error for an unknown key, with the nearest known one."""
     import difflib
 
     near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.6)
@@ -237,7 +236,7 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
     if isinstance(kind, type) and issubclass(kind, Section):
         return value.copy() if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
     if kind is object:
-        return owned(value)  # checked by whoever knows what it is
+        return owned(value)  # checked by its user
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

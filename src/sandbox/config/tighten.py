@@ -1,16 +1,15 @@
-"""What "tighten" means, setting by setting: the only way in which a project's file counts.
+"""What "tighten" means for each setting. A project's file can do nothing else.
 
-The project is what the agent can write, so its file must never give more than the layers beneath it
-(built-in, user) gave. Each rule takes the current and the wanted value and answers with the value to use and,
-when something was left out, why. A setting without a rule here is the user's alone, so a new one is closed
-until somebody thinks about it.
+The agent can write the project, so the project's file must never allow more than the layers below it (built-in, user)
+do. Each rule takes the current and the wanted value and returns the value to use and, if something was ignored, why.
+Only the user may change a setting without a rule here, so that a new setting is closed by default.
 
     safe(x)      a switch with a safe side: only towards it
     fewer        an allow-list: only what the current one covers
     more         a block-list: adds to the current one
     least        a limit: only lower
-    user_only    programs, secrets, scripts, places of the host: not from a project
-    free         matters to nobody's safety
+    user_only    programs, secrets, scripts, paths of the host: not from a project
+    free         does not affect safety
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def tightened(path: str, current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
-    """The value that a project's wish leads to, and what was ignored of it."""
+    """The value to use when a project sets `wanted`, and why something was ignored."""
     if wanted == current:
         return current, None
     return RULES.get(path, user_only)(current, wanted, config, project)
@@ -97,7 +96,7 @@ def _host_covered(item: str, current: list[str], config: Config, project: str) -
         return False  # a spelling of its own (a bare IPv6 address) gives what no wildcard gave
     for allowed in current:
         if raw and not allowed.startswith("tcp:"):
-            continue  # `tcp:` takes a port out of the gate's sight
+            continue  # `tcp:` exempts a port from inspection
         wide, its_port = _host_and_port(allowed.removeprefix("tcp:"))
         if its_port not in (port, "*") and not (its_port == "" and port not in ("22", "*")):
             continue

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     N = TypeVar("N", int, float)
 
 _SIZES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-LEAST_CPUS = 0.01  # the kernel's: a millisecond of each tenth of a second
+LEAST_CPUS = 0.01  # the kernel's minimum: a millisecond of each tenth of a second
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -74,7 +74,7 @@ def _finite(number: float, value: object, what: str) -> float:
 def _positive(number: "N", value: object, most: "N") -> "N":
     if number <= 0:
         raise ValueError(Message("must be greater than zero, not {value!r}", value=value))
-    if number > most:  # no machine has as much, and the kernel's numbers end
+    if number > most:  # more than any machine has, and the kernel's numbers are limited
         raise ValueError(Message("is too large; the maximum is {maximum}", maximum=most))
     return number
 
@@ -83,7 +83,7 @@ LEAST_MEMORY = 8 * 2**20
 
 
 def memory(value: object) -> int:
-    """A size that some program can start in. Raises ValueError with the least that works."""
+    """A size in which some program can start. Raises ValueError with the minimum."""
     given = size(value)
     if given < LEAST_MEMORY:
         raise ValueError(Message("{given} bytes are too few for a program to start; the minimum is 8m", given=given))

@@ -1,6 +1,6 @@
-"""IP addresses as the policy sees them: one canonical spelling, and the ranges nobody inside should reach.
+"""IP addresses for the policy: one canonical spelling, and the ranges that tenants should not reach.
 
-Kept free of the `ipaddress` module, which costs more to import than all else a refused connection needs.
+Does without the `ipaddress` module, which takes longer to import than everything else a refused connection needs.
 An address here is `(bits, number)`: `(32, 0x7f000001)` or `(128, 1)`.
 """
 
@@ -110,7 +110,7 @@ def parse_network(text: str) -> tuple[int, int, int]:
     return bits, network, prefix
 
 
-# Seed 000's two tables are the floor. The first can be opened by nothing; the second by an explicit entry.
+# Milady's two tables are the minimum. Nothing can open the first; an explicit entry can open the second.
 BLOCKED: tuple[Range, ...] = (
     Range("0.0.0.0/8", Message("this network"), always=True),
     Range("169.254.0.0/16", Message("link-local, cloud metadata"), always=True),
@@ -155,14 +155,14 @@ _NAT64 = Range("64:ff9b::/96", Message("NAT64"))
 
 
 def blocked_range(address: Address) -> Range | None:
-    """The range that makes `address` one to refuse, or None. NAT64 is judged by the address it carries."""
+    """The range for which `address` is refused, or None. A NAT64 address is checked by the IPv4 address in it."""
     if address in _NAT64:
         address = (32, address[1] & 0xFFFFFFFF)
     return next((one for one in BLOCKED if address in one), None)
 
 
 def normalize_ip_for_policy(ip: str) -> str:
-    """`ip` in the one spelling that rules are matched against. Raises ValueError for what is no address."""
+    """`ip` in the canonical spelling that rules use. Raises ValueError if it is not an address."""
     address = parse_address(ip.strip())
     if address is None:
         raise ValueError(Message("{ip!r} is not an IP address", ip=ip))
@@ -170,13 +170,13 @@ def normalize_ip_for_policy(ip: str) -> str:
 
 
 def is_blocked_private_or_link_local_ip(ip: str) -> bool:
-    """Whether `ip` lies in a range nobody inside should reach. What cannot be read is refused."""
+    """Whether `ip` is in a range that tenants should not reach. An invalid address is refused."""
     address = parse_address(ip.strip())
     return address is None or blocked_range(address) is not None
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether `host` names this very machine: localhost and below, 127.0.0.0/8, ::1, in any spelling."""
+    """Whether `host` is this machine: localhost and its subdomains, 127.0.0.0/8, ::1, in any spelling."""
     host = host.strip().lower()
     name = host.removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):

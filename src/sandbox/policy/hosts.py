@@ -1,4 +1,4 @@
-"""Host names and the entries of `allowed_hosts` and `denied_hosts`, made canonical first and compared after.
+"""Host names and the entries of `allowed_hosts` and `denied_hosts`, in canonical form.
 
 | entry                              | means                                       |
 |------------------------------------|---------------------------------------------|
@@ -8,7 +8,7 @@
 | `192.0.2.7`, `[2001:db8::7]`       | that address                                |
 | `192.0.2.0/24`                     | a network                                   |
 | `example.com:8443`, `192.0.2.7:22` | that port alone; `:*` is every port, also 22 |
-| `tcp:db.example.com:5432`          | that port, whatever is spoken there: never looked into |
+| `tcp:db.example.com:5432`          | that port, any protocol, never intercepted  |
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
     from sandbox.policy.addresses import Address
 
-# Letters IDNA 2003 (what Python has) and IDNA 2008 (what browsers do) turn into different names.
+# IDNA 2003 (Python's) and IDNA 2008 (browsers') turn these letters into different names.
 _DEVIATIONS = "ßς\u200c\u200d"
 _LABEL = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
-# Entries without a port mean every port but this one: reading a web host is no reason to log in to it.
+# Entries without a port mean every port but this one: access to a web site should not include ssh.
 SSH = 22
-RAW = "tcp:"  # before an entry of `allowed_hosts`: another protocol than TLS and HTTP is spoken on that port
+RAW = "tcp:"  # before an entry of `allowed_hosts`: the port's protocol is neither TLS nor HTTP
 
 
 class InvalidHost(ValueError):
-    """Not a host name or address that anything could be decided about."""
+    """Not a valid host name or address."""
 
 
 def canonical_host(text: str) -> str:
@@ -64,7 +64,7 @@ def _ascii(text: str) -> str:
 
 
 class HostPattern:
-    """One entry. `host` is a name, "*.name", "*", or empty when `network` says it."""
+    """One entry. `host` is a name, "*.name", "*", or empty if `network` is set."""
 
     __slots__ = ("text", "host", "network", "port", "every_port", "raw")
 
@@ -101,7 +101,7 @@ class HostPattern:
                 self.network = (*address, address[0])
 
     def admits_port(self, port: int) -> bool:
-        """Whether `port` is meant, for an allowing entry (a denying one without port means all)."""
+        """Whether an allowing entry includes `port`. (A denying entry without a port includes all.)"""
         if self.port is not None:
             return port == self.port
         return self.every_port or port != SSH
@@ -138,11 +138,11 @@ def _hint(text: str, problem: str) -> str:
 
 
 class HostSet:
-    """Entries prepared for asking: names and suffixes by dictionary, networks in order."""
+    """Entries prepared for lookup: names and suffixes by dictionary, networks in order."""
 
     def __init__(self, entries: Iterable[str], path: str = "", *, raw: bool = False, near_secret: bool = False) -> None:
-        """`raw` says whether entries may begin with `tcp:`, which only makes sense where something is allowed. Raises
-        ConfigError; with `near_secret` without the entry itself, which may be a secret in the wrong place."""
+        """`raw`: whether entries may begin with `tcp:`, as those that allow something may. Raises ConfigError; with
+        `near_secret`, without the entry itself, which may be a secret in the wrong place."""
         self._names: dict[str, list[HostPattern]] = {}
         self._networks: list[HostPattern] = []
         self.patterns: list[HostPattern] = []
@@ -165,7 +165,7 @@ class HostSet:
         return bool(self.patterns)
 
     def matching(self, host: str) -> list[HostPattern]:
-        """Every entry that means the canonical `host`, the most exact first."""
+        """Every entry that matches the canonical `host`, the most exact first."""
         address = parse_address(host)
         if address is not None:
             return [one for one in self._networks if _within(address, one.network)]
@@ -177,15 +177,15 @@ class HostSet:
         return found + self._names.get("*", [])
 
     def names(self, host: str) -> HostPattern | None:
-        """The first entry that means `host` on whatever port."""
+        """The first entry that matches `host` on any port."""
         return next(iter(self.matching(host)), None)
 
     def allows(self, host: str, port: int) -> HostPattern | None:
-        """The entry that lets `host` be reached on `port`."""
+        """The entry that allows `host` on `port`."""
         return next((one for one in self.matching(host) if one.admits_port(port)), None)
 
     def denies(self, host: str, port: int) -> HostPattern | None:
-        """The entry that forbids it: one without a port forbids all of them."""
+        """The entry that denies it. An entry without a port denies all of them."""
         return next((one for one in self.matching(host) if one.port in (None, port)), None)
 
 

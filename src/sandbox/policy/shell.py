@@ -1,8 +1,8 @@
-"""Which commands a line of shell would run: enough of the grammar to judge it, and no more.
+"""Which commands a line of shell would run: enough of the grammar to check it, and no more.
 
-Everything that could run something we do not see — a function, an alias by the back door, a computed command
-name, a construct we do not know — raises `Unclear`, and the guard then says no. This judges what an agent
-*asks* for; that it cannot do more than it should is the walls' business, whatever this file believes.
+Everything that could run something unseen — a function, an alias, a command name that is not literal, an unknown
+construct — raises `Unclear`, and the guard then refuses. This checks what an agent *asks* for. The isolation, not this
+file, keeps it from doing more.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _DEEPEST = 20
 
 
 class Unclear(Exception):
-    """The line does something that cannot be judged from its text."""
+    """The text of the line does not show what it would run."""
 
 
 class Command:
-    """One simple command: `words` (None for one computed at run time) and `raw`, the same as they were written; files
-    it reads from and writes to by redirection; whether it sets variables, and whether its input is in the text.
+    """One simple command: `words` (None for one that is not literal) and `raw`, the words as written; files it reads
+    and writes by redirection; whether it sets variables, and whether its input is in the text.
     """
 
     __slots__ = ("words", "raw", "reads", "writes", "assigns", "fed")
@@ -116,11 +116,11 @@ class _Parser:
         start = self.at
         word = self.word()
         raw = self.text[start : self.at]
-        if not command.words and word == raw:  # reserved words count only unquoted and in a command's place
+        if not command.words and word == raw:  # reserved words count only unquoted and at the beginning of a command
             if word in _UNSUPPORTED:
                 raise Unclear(Message("{word!r}", word=word))
             if word == "for":
-                self.in_for = True  # names and values up to the separator run nothing by themselves
+                self.in_for = True  # names and values up to the separator run nothing
                 return command
             if word in _JOINING and not self.in_for:
                 return self.fresh()
@@ -134,7 +134,7 @@ class _Parser:
         return command
 
     def word(self) -> str | None:
-        """The next word as the shell would pass it; None when part of it is computed."""
+        """The next word as the shell would pass it; None if part of it is not literal."""
         out, computed = "", False
         while self.at < len(self.text):
             sign = self.peek()
@@ -153,7 +153,7 @@ class _Parser:
             elif sign == "$" or sign == "`":
                 out, computed = self.dollar(out, computed)
             else:
-                # A glob or brace gives names that cannot be known from the text, which is enough for an
+                # A glob or brace gives names that the text does not show, which is good enough for an
                 # argument.
                 computed = computed or sign in "*?[{"
                 out += sign

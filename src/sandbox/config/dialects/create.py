@@ -1,4 +1,4 @@
-"""Parameters of the JSON-RPC method `create` (seed 002). Sections it shares with our model pass unchanged."""
+"""Parameters of the JSON-RPC method `create`. Sections that it shares with our model pass unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FOREIGN: Mapping[str, Any] = {
 
 
 def spoken(data: Mapping[str, Any]) -> bool:
-    """Whether `data` uses a word that only this dialect has."""
+    """Whether `data` has a key that only this dialect has."""
     return "resources" in data or "env" in data
 
 

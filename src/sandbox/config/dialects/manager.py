@@ -1,4 +1,4 @@
-"""SandboxManagerConfig (seed 000): a sandbox described as a container."""
+"""Milady's SandboxManagerConfig: a sandbox described as a container."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Settings of Anthropic's sandbox-runtime (`srt`), as seed 003 shows them and as they are today.
+"""Settings of Anthropic's sandbox-runtime (`srt`), of its first versions and of today's.
 
-Two differences, both on the safe side. srt lets everything be read that `denyRead` does not name; here
+Two differences, both stricter. srt lets programs read everything that `denyRead` does not name; here
 nothing outside the project and the system is visible until `allowRead` (or `allowWrite`) names it. And /tmp
 is always the sandbox's own, so naming it changes nothing.
 """
@@ -43,7 +43,7 @@ def _deny_read(value: object) -> dict[str, Any]:
 def _allow_write(value: object) -> dict[str, Any]:
     paths = [path.rstrip("/") or "/" for path in text_list(value)]
     others = [path for path in paths if path not in _PROJECT and path not in _TMP]
-    # What srt does not name cannot be written: the project neither.
+    # What srt does not name cannot be written, not even the project.
     return {
         "filesystem.read_only": not any(path in _PROJECT for path in paths),
         "filesystem.allow_write": others,
@@ -51,7 +51,7 @@ def _allow_write(value: object) -> dict[str, Any]:
 
 
 def _local_binding(value: object) -> dict[str, Any]:
-    return {"network.allow_localhost": True} if boolean(value) else {}  # the sandbox has a loopback of its own
+    return {"network.allow_localhost": True} if boolean(value) else {}  # the sandbox has its own loopback
 
 
 def _proxy_port(value: object) -> dict[str, Any]:
@@ -135,7 +135,7 @@ TABLE: Mapping[str, Any] = {
     "credentials.allowPlaintextInject": refused(Message("a secret is only sent over a verified TLS connection")),
     "credentials.awsPairs": refused(Message("signing AWS requests is not supported")),
     "credentials.sigv4": refused(Message("signing AWS requests is not supported")),
-    # What would weaken srt's own walls, or tunes programs that we do not use.
+    # Settings that weaken srt's isolation, or tune programs that we do not use.
     "network.allowUnixSockets": ALWAYS,
     "network.allowAllUnixSockets": ALWAYS,
     "network.allowMachLookup": ALWAYS,

@@ -1,4 +1,4 @@
-"""The policy script: Starlark, hermetic, bounded in time and steps. Seed 002's sample runs unchanged.
+"""The policy script: Starlark, hermetic, bounded in time and steps. The specification's sample runs unchanged.
 
     def on_request(req):                 # return req (its headers may be changed) or None to refuse
     def on_response(resp, req):
