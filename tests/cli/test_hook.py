@@ -444,7 +444,7 @@ def test_an_interpreter_in_the_project_is_refused(project: Path, home: Path) -> 
     assert "is in this project" in done.stderr
     blocked = asked(f"{python} -I -m sandbox hook pre-tool-use || exit 2", project)
     assert blocked.returncode == 2
-    assert "the hook's own program lies where" in blocked.stderr
+    assert "can change the hook's own program" in blocked.stderr
 
 
 def test_the_hook_is_installed_once_beside_what_is_there_and_taken_out_again(project: Path) -> None:

@@ -244,5 +244,5 @@ def test_without_walls_there_is_nowhere_to_put_them(
 ) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
     config = {**asked, "mode": "off", "filesystem": {"root": str(tmp_path), **asked.get("filesystem", {})}}
-    with pytest.raises(ConfigError, match="needs walls"):
+    with pytest.raises(ConfigError, match="needs isolation"):
         Sandbox(config)

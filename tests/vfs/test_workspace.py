@@ -299,7 +299,7 @@ def test_run_diff_apply_discard_from_the_command_line(project: Path) -> None:
     script = "echo more >> a; rm b; mkdir .vscode; echo x > .vscode/x"
     done = command("run", "--overlay", "--", "sh", "-c", script, project=project)
     assert done.returncode == 0
-    identity = next(word.strip("`") for word in done.stderr.split() if word.startswith("vm-"))
+    identity = next(word.strip("`,") for word in done.stderr.split() if word.startswith("vm-"))
     shown = command("diff", identity, project=project)
     assert "M a (4 -> 9 bytes)" in shown.stdout
     assert "+more" in shown.stdout
