@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sandbox.errors import Denied
+from sandbox.errors import Denied, Message
 from sandbox.network.gate import proxy
 from sandbox.network.gate.acceptor import IDLE, Acceptor
 from sandbox.network.gate.destination import Destination
@@ -61,7 +61,7 @@ class Gate:
 
     async def run(self, stop: socket.socket) -> None:
         """Serves until `stop` is readable, then ends every connection."""
-        for name, sock in self._watch.sockets.items():
+        for name, sock in self._watch.listening.items():
             if name.startswith("udp"):
                 sock.setblocking(False)
                 self._loop.add_reader(sock, serve_datagrams, sock, self.lookup)
@@ -98,7 +98,7 @@ class Gate:
         address, port = client.getsockname()[:2]
         destination = self.destination(address, port, "address")
         reset(client)
-        decision = Decision(False, "network", f"the sandbox already has {self._door.most} connections")
+        decision = Decision(False, "network", "the sandbox already has {most} connections", most=self._door.most)
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=503)
 
     # -- naming -------------------------------------------------------------------------------------------------
@@ -129,8 +129,12 @@ class Gate:
         """Whether the destination may be connected to: the policy, and the policy script's opinion."""
         host, port = destination.host, destination.port
         if destination.named_by != "dns" and is_synthetic(host):
-            reason = f"{host} is no name's address (any more); resolve the name again"
-            return Decision(False, "network.allowed_hosts", reason)
+            return Decision(
+                False,
+                "network.allowed_hosts",
+                "{host} is no longer a name's address; resolve the name again",
+                host=host,
+            )
         decision = self.policy.connect(host, port)
         scripted = self._scripted(host) if host != HOST_NAME else None
         if scripted is None or decision.rule.startswith("network.denied_hosts"):
@@ -199,9 +203,15 @@ class Gate:
                 self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=refused, status=403)
         else:
             # Silence is no protocol either: whoever says nothing is never passed on unseen.
-            reason = f"{destination} is looked into, and this is neither TLS nor HTTP"
+            reason = Message(
+                "{destination} is intercepted, but this is neither TLS nor HTTP", destination=str(destination)
+            )
             if not self.policy.intercepts_by_rule(destination.host):
-                reason += f"; to pass another protocol unseen, write 'tcp:{destination}' in network.allowed_hosts"
+                reason = Message(
+                    "{destination} is intercepted, but this is neither TLS nor HTTP; to allow another protocol, add "
+                    "'tcp:{destination}' to network.allowed_hosts",
+                    destination=str(destination),
+                )
             await self.deny(client, destination, Decision(False, "network.intercept", reason), ClientStyle())
 
     async def _ssh(self, client: socket.socket, destination: Destination, decision: Decision) -> None:
@@ -270,22 +280,41 @@ class Gate:
             async with asyncio.timeout(_FIRST_BYTES):
                 _, found = await first_bytes(client)
         except TimeoutError:
-            return Decision(False, "tls", f"no complete ClientHello for {destination} came in {_FIRST_BYTES:.0f} s")
+            return Decision(
+                False,
+                "tls",
+                "no complete ClientHello for {destination} came in {first_bytes:.0f} s",
+                destination=destination,
+                first_bytes=_FIRST_BYTES,
+            )
         if found.kind != "tls":
-            return Decision(False, "tls", f"what came for {destination} began as TLS and was not")
+            return Decision(
+                False, "tls", "what came for {destination} began as TLS and was not", destination=destination
+            )
         return None if found.name is None else self._judge_sni(found.name, destination)
 
     def _judge_sni(self, name: str, destination: Destination) -> Decision | None:
         try:
             host = canonical_host(name)
         except InvalidHost:
-            return Decision(False, "tls", f"the ClientHello for {destination} names something that is no host")
+            return Decision(
+                False,
+                "tls",
+                "the ClientHello for {destination} names something that is no host",
+                destination=destination,
+            )
         if destination.named_by == "address" or parse_address(destination.host) is not None:
             denied = self.policy.name(host)
             return denied if denied.rule.startswith("network.denied_hosts") else None
         if host == destination.host:
             return None
-        return Decision(False, "tls", f"the connection is to {destination}, but its ClientHello names {host}")
+        return Decision(
+            False,
+            "tls",
+            "the connection is to {destination}, but its ClientHello names {host}",
+            destination=destination,
+            host=host,
+        )
 
     async def dial(self, destination: Destination, decision: Decision | None = None) -> socket.socket:
         """See GateContext.dial."""

@@ -169,7 +169,7 @@ class Decompressor:
 
 
 def _garbled(why: str) -> Denied:
-    return Denied("content-encoding", f"the compressed body cannot be looked into: {why}")
+    return Denied("content-encoding", "the compressed body cannot be looked into: {why}", why=why)
 
 
 class Changed(Body):
@@ -316,7 +316,11 @@ def decompressor(headers: Headers) -> Decompressor | None:
     if not encodings:
         return None
     if len(encodings) > 1 or encodings[0] not in ("gzip", "x-gzip", "deflate"):
-        raise Denied("content-encoding", f"a body in {', '.join(encodings)[:60]!r} cannot be looked into; use gzip")
+        raise Denied(
+            "content-encoding",
+            "a body in {encodings!r} cannot be looked into; use gzip",
+            encodings=", ".join(encodings)[:60],
+        )
     return Decompressor(encodings[0].removeprefix("x-"))
 
 

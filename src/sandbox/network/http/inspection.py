@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING
 
-from sandbox.errors import Denied
+from sandbox.errors import Denied, Message
 from sandbox.network.gate.stream import Stream
 from sandbox.network.http.exchange import Exchange
 from sandbox.network.http.http1_tenant import Http1Tenant
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HANDSHAKE_TIMEOUT = 30.0
 LEAVE = 5.0
-UNTRUSTED = "; perhaps it does not trust the sandbox's authority"
+UNTRUSTED = Message("perhaps it does not trust the sandbox's certificate authority")
 PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
@@ -53,7 +53,9 @@ class Inspection:
             _end_with(stream, upstreams)
             await self._serve(tls, protocol, "https", destination, context, upstreams)
         except ssl.SSLError as problem:
-            raise Denied("tls", f"the TLS handshake failed ({problem.reason or problem})" + UNTRUSTED) from None
+            raise Denied(
+                "tls", "the TLS handshake failed ({problem}); {hint}", problem=problem.reason or problem, hint=UNTRUSTED
+            ) from None
         finally:
             upstreams.close()
             stream.close()
@@ -91,7 +93,9 @@ class Inspection:
         except ConnectionError:
             # It left. When it never asked for anything, that is news; what it asked for has been reported.
             if scheme == "https" and not handle.asked:
-                raise Denied("tls", "the tenant ended the connection after the TLS handshake" + UNTRUSTED) from None
+                raise Denied(
+                    "tls", "the tenant ended the connection after the TLS handshake; {hint}", hint=UNTRUSTED
+                ) from None
         finally:
             stream.close()
 
@@ -101,7 +105,7 @@ async def _handshake(tls: TlsStream) -> None:
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
             await tls.handshake()
     except ConnectionError:  # which may have swallowed the alert that said why
-        raise Denied("tls", "the tenant ended the connection in the TLS handshake" + UNTRUSTED) from None
+        raise Denied("tls", "the tenant ended the connection in the TLS handshake; {hint}", hint=UNTRUSTED) from None
 
 
 def _end_with(tenant: Stream, upstreams: Upstreams) -> None:
@@ -121,5 +125,7 @@ def _refuse_other_name(server_name: str | None, destination: Destination) -> Non
     if not same:
         raise Denied(
             "server-name",
-            f"the TLS handshake names {server_name[:260]!r}, the connection is for {destination.host!r}",
+            "the TLS handshake names {server_name!r}, the connection is for {host!r}",
+            server_name=server_name[:260],
+            host=destination.host,
         )

@@ -210,7 +210,9 @@ class Secrets:
         if response.stream is EMPTY:
             return
         if confided and response.status == 206:
-            raise Denied(RULE, f"{request.host} answered with a part of something: a value could be split over two")
+            raise Denied(
+                RULE, "{host} answered with a part of something: a value could be split over two", host=request.host
+            )
         encodings = content_encodings(response.headers)
         if not confided and encodings and (len(encodings) > 1 or encodings[0] not in _READABLE):
             return
@@ -237,27 +239,33 @@ class Secrets:
 
     def _unwritable(self, word: bytes, why: str) -> Denied:
         name = self._names.get(word, "?")
-        return Denied(f"{RULE}.{name}", f"the secret {name} cannot be put in: {why}")
+        return Denied(f"{RULE}.{name}", "the secret {name} cannot be put in: {why}", name=name, why=why)
 
     def _refusal(self, word: bytes, host: str) -> Denied:
         name = self._names.get(word, "?")
         current = any(one.placeholder == word for one in self._credentials)
-        why = f"must not be sent to {host}" if current else "has been revoked"
+        if not current:
+            return Denied(f"{RULE}.{name}", "the secret {name} has been revoked", name=name)
         return Denied(
             f"{RULE}.{name}",
-            f"the secret {name} {why}" + (f"; to allow it, add {host!r} to {RULE}.{name}.hosts" if current else ""),
+            "the secret {name} must not be sent to {host}; to allow it, add {host!r} to {setting}.hosts",
+            name=name,
+            host=host,
+            setting=f"{RULE}.{name}",
         )
 
     def _refuse_values(self, data: bytes) -> None:
         found = self.values.find(data)
         if found:
             name = found[0].name
-            raise Denied(f"{RULE}.{name}", f"the value of the secret {name} is in the request; send its placeholder")
+            raise Denied(
+                f"{RULE}.{name}", "the value of the secret {name} is in the request; send its placeholder", name=name
+            )
 
     def _refuse_unencrypted(self, request: Request, usable: list[Credential]) -> None:
         for one in usable:
             if _word_in(_head(request), [one.placeholder]) is not None:
-                raise Denied(f"{RULE}.{one.name}", f"the secret {one.name} is sent over https only")
+                raise Denied(f"{RULE}.{one.name}", "the secret {name} is sent over https only", name=one.name)
 
 
 class MessageGuard:
