@@ -45,6 +45,19 @@ static int open_path(const char *path, uint64_t flags, uint64_t mode)
 	return fd;
 }
 
+/* A file whose content is moved piece by piece: reading from a device might never end, or wait. */
+static int open_regular(const char *path, uint64_t flags, uint64_t mode)
+{
+	struct stat st = {0};
+	int fd = open_path(path, flags, mode);
+	if (fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode))) {
+		close(fd);
+		errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+		return -1;
+	}
+	return fd;
+}
+
 static bool do_open(struct cbor q, const char *path, struct answer *a)
 {
 	uint64_t flags, mode;
@@ -228,7 +241,7 @@ static bool do_read(struct cbor q, const char *path, struct answer *a)
 	uint64_t offset, size;
 	if (!cbor_get_uint(q, "offset", INT64_MAX, 0, &offset) || !cbor_get_uint(q, "size", READ_MOST, READ_MOST, &size))
 		return false;
-	int fd = open_path(path, O_RDONLY, 0);
+	int fd = open_regular(path, O_RDONLY, 0);
 	char *data = fd < 0 ? NULL : malloc(size + 1);
 	size_t got = 0;
 	while (data && got < size) {
@@ -261,7 +274,7 @@ static bool do_write(struct cbor q, const char *path, struct answer *a)
 		errno = EINVAL;
 		return false;
 	}
-	int fd = open_path(path, O_WRONLY | O_CREAT | (truncate ? O_TRUNC : 0), mode);
+	int fd = open_regular(path, O_WRONLY | O_CREAT | (truncate ? O_TRUNC : 0), mode);
 	if (fd < 0)
 		return false;
 	while (size) {
@@ -289,8 +302,12 @@ bool file_operation(struct cbor q, struct answer *a)
 	struct cbor op;
 	errno = EINVAL;
 	char *path = cbor_get(q, "op", &op) ? cbor_get_cstring(q, "path") : NULL;
-	if (!path || (place.framed && cbor_is(op, "open"))) /* a descriptor would not get through */
+	if (!path)
 		return false;
+	if (place.framed && cbor_is(op, "open")) {
+		errno = EXDEV; /* a descriptor would not get through; what `read` and `write` move does */
+		return false;
+	}
 	for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
 		if (cbor_is(op, operations[i].name))
 			return operations[i].run(q, path, a);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from sandbox import arguments
 from sandbox.errors import CommandError, SandboxClosed
@@ -159,7 +160,8 @@ class Commands:
         """
         nothing = self._null if input is None else None
         process = self._launch(command, directory, env, timeout, stdio=(nothing, None, None))
-        process.given = None if input is None else memoryview(input)
+        if input is not None:
+            process._give(input)
         return process
 
     def _spawn(
@@ -225,8 +227,8 @@ class Commands:
             self._processes.remove(started)
             return self._explain(argv[0], problem)
 
-        process.runs, process.judge, process.explain = runs, judge, explain
-        process.gone = lambda: self._processes.remove(started)
+        gone = partial(self._processes.remove, started)
+        process._follow(runs=runs, judge=judge, explain=explain, gone=gone)
         self._processes.add(started, process)
 
     def _with_pipes(

@@ -57,7 +57,7 @@ class FileInfo(Fields):
     @property
     def mtime(self) -> float:
         """When its content last changed, in seconds since 1970."""
-        return self.mtime_ns / 1e9
+        return self.mtime_ns / 1_000_000_000
 
 
 def kind_of(mode: int) -> str:

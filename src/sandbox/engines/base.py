@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Capabilities:
     """What an engine offers beyond running commands. What is asked for and not offered is an error."""
 
-    __slots__ = ("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits")
+    __slots__ = ("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Capabilities:
         tripwires: bool = False,
         gate: str = "none",
         limits: bool = False,
+        descriptors: bool = True,
     ) -> None:
         if own_root and not walls:
             # The guest would mount what the plan shows over the host's own directories.
@@ -52,6 +53,7 @@ class Capabilities:
         self.tripwires = tripwires  # covers report who touches them
         self.gate = gate  # how connections reach the gate: "sockets", "proxy" (a port on the loopback) or "none"
         self.limits = limits  # memory, processes and the rest are held
+        self.descriptors = descriptors  # what is opened inside can be used here, and the other way round
 
 
 class Finding:
