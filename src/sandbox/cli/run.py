@@ -7,7 +7,6 @@ import sys
 
 from sandbox.cli.output import shown
 from sandbox.cli.run_summary import Refusals, status, tell
-from sandbox.engines.choose import engine_name
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
 
@@ -80,10 +79,6 @@ def _run(arguments: Namespace) -> int:
         from sandbox.registry.detach import detach
 
         return detach(lambda background: _in_background(resolved, command, background))
-    if engine_name(resolved.config) == "seatbelt":
-        from sandbox.cli import seatbelt
-
-        return seatbelt.run(resolved.config, command)
     from sandbox.service import create
 
     with create(resolved, command=command, tell=tell_ignored) as sandbox:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config
     from sandbox.engines.base import Engine
 
+TIMES = ("timeout", "lifetime", "idle_timeout")  # which the owner holds, whatever the engine
+
 
 def require(config: Config, engine: Engine) -> None:
     """Raises ConfigError, naming the setting."""
@@ -29,4 +31,5 @@ def _lacking(config: Config, engine: Engine) -> Iterator[str]:
     if config.network.publish and can.gate == "proxy":
         yield "network.publish"
     if not can.limits:
-        yield from (f"limits.{name}" for name in config.limits.fields if getattr(config.limits, name) is not None)
+        asked = (name for name in config.limits.fields if getattr(config.limits, name) is not None)
+        yield from (f"limits.{name}" for name in asked if name not in TIMES)
