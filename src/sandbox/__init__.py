@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         WallError,
     )
     from sandbox.guest.process import Process
-    from sandbox.network.http.hooks import Blocked, Hooks
+    from sandbox.network.intercept.hooks import Blocked, Hooks
     from sandbox.registry.api import get_vm, kill_vm, list_vms
     from sandbox.result import Chunk, ExecResult
     from sandbox.sandbox import Sandbox
@@ -41,8 +41,8 @@ _HOMES = {
     "AsyncSandbox": "sandbox.aio",
     "Config": "sandbox.config.model",
     "Process": "sandbox.guest.process",
-    "Blocked": "sandbox.network.http.hooks",
-    "Hooks": "sandbox.network.http.hooks",
+    "Blocked": "sandbox.network.intercept.hooks",
+    "Hooks": "sandbox.network.intercept.hooks",
     "Chunk": "sandbox.result",
     "ExecResult": "sandbox.result",
     "SandboxAuditLog": "sandbox.audit.audit_log",

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from sandbox.config.model import Network
-    from sandbox.network.gate.destination import Interception
+    from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
-    from sandbox.network.tls.authority import Generation
     from sandbox.network.tls.ca import Authority
+    from sandbox.network.tls.stored_authority import Generation
     from sandbox.policy.network import NetworkPolicy
 
     class Furnished(Protocol):
@@ -109,7 +109,7 @@ class GateThread:
         and when we refuse one in words."""
         if not plan.network:
             return
-        from sandbox.network.tls.authority import current
+        from sandbox.network.tls.stored_authority import current
 
         self._generation = current()
         if self._may_intercept():
@@ -201,7 +201,7 @@ class GateThread:
         """The interceptor, made on first use."""
         with self._lock:
             if self._interception is None:
-                from sandbox.network.http.intercept import Interception
+                from sandbox.network.intercept.interception import Interception
 
                 self._interception = Interception(
                     self.network, self.placeholders, self.hooks, log=self._said, authority=self.authority
@@ -242,7 +242,7 @@ def _compiled(network: Network) -> NetworkPolicy:
     from sandbox.policy.network import NetworkPolicy
 
     if network.upstream_proxy is not None:
-        from sandbox.network.gate.dial import proxy_address
+        from sandbox.network.gate.dialer import proxy_address
 
         proxy_address(network.upstream_proxy)
     return NetworkPolicy(network)

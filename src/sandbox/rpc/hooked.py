@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sandbox.network.http.message import Headers, Request, Response, Whole
+from sandbox.network.http.body import Whole
+from sandbox.network.http.headers import Headers
+from sandbox.network.http.message import Request, Response
 
 _HTTP = ("on_request", "on_response", "on_tls_verify")
 

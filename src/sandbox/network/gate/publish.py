@@ -8,7 +8,18 @@ from sandbox.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.network.gate.gate import Gate
+    from typing import Protocol
+
+    from sandbox.network.gate.relay import Relay
+
+    class Gate(Protocol):
+        """What a published port needs of the gate."""
+
+        def expects_relay(self) -> None: ...
+
+        def carries(self, relay: Relay) -> None: ...
+
+        async def dial_inside(self, port: int) -> socket.socket: ...
 
 
 class Published:

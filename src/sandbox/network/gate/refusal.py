@@ -6,13 +6,13 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from sandbox.network.gate.first_bytes import first_bytes, readable
 from sandbox.network.gate.relay import reset
-from sandbox.network.gate.sniff import first_bytes, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.gate.destination import Destination
+    from sandbox.network.destination import Destination
     from sandbox.network.http.message import Response
     from sandbox.network.tls.ca import Authority
     from sandbox.policy.decision import Decision
@@ -87,16 +87,16 @@ async def refuse(
     except (TimeoutError, OSError):
         return reset(client)
     if found.kind == "http" and peeked.startswith(b"PRI * HTTP/2"):
-        from sandbox.network.http.refuse_over_http import answer_http2
+        from sandbox.network.intercept.refuse_over_http import answer_http2
 
         await answer_http2(client, destination.host, answer)
     elif found.kind == "http":
         await farewell(client, response)
-    elif found.kind == "tls":
-        from sandbox.network.http.refuse_over_http import answer_tls, speaks_http
+    elif found.hello is not None:
+        from sandbox.network.intercept.refuse_over_http import answer_tls, speaks_http
 
-        if speaks_http(peeked):
-            await answer_tls(client, peeked, destination.host, ca(), answer)
+        if speaks_http(found.hello):
+            await answer_tls(client, found.hello, destination.host, ca(), answer)
         else:
             await farewell(client, _TLS_ACCESS_DENIED)
     else:

@@ -11,7 +11,7 @@ from sandbox.events import event
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.gate.destination import Destination
+    from sandbox.network.destination import Destination
     from sandbox.policy.decision import Decision
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.network.http.message import Headers, Response, Whole
+from sandbox.network.http.body import Whole
+from sandbox.network.http.headers import Headers
+from sandbox.network.http.message import Response
 
 if TYPE_CHECKING:
     from sandbox.policy.decision import Decision

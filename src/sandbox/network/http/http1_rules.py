@@ -17,7 +17,7 @@ from sandbox.policy.hosts import InvalidHost, canonical_host
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sandbox.network.http.message import Pair
+    from sandbox.network.http.headers import Pair
 
 MAX_LINE = 64 * 1024
 MAX_HEAD = 2 * MAX_LINE  # a request line of the longest kind, and as much of fields

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import h11
 
 from sandbox.errors import Denied
+from sandbox.network.http.body import EMPTY, Body, Whole
+from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import (
     MAX_HEAD,
     asks_for_websocket,
@@ -18,13 +20,13 @@ from sandbox.network.http.http1_rules import (
     refuse_other_host,
     safe_trailers,
 )
-from sandbox.network.http.message import EMPTY, BadMessage, Body, Headers, Request, Response, Whole
+from sandbox.network.http.message import BadMessage, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sandbox.network.gate.stream import ByteStream
-    from sandbox.network.http.message import Pair
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.stream import ByteStream
 
     Handler = Callable[[Request], Awaitable[Response]]
 

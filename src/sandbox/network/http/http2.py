@@ -18,12 +18,12 @@ import h2.settings
 from h2.connection import ConnectionInputs, ConnectionState
 from h2.errors import ErrorCodes
 
+from sandbox.network.http.body import Body
 from sandbox.network.http.http1_rules import safe_trailers
-from sandbox.network.http.message import Body
 
 if TYPE_CHECKING:
-    from sandbox.network.gate.stream import ByteStream
-    from sandbox.network.http.message import Pair
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.stream import ByteStream
 
 WINDOW = 256 * 1024  # per stream
 CONNECTION_WINDOW = 1024 * 1024

@@ -10,14 +10,16 @@ import h2.exceptions
 from h2.errors import ErrorCodes
 
 from sandbox.errors import Denied
+from sandbox.network.http.body import EMPTY, Body, Whole
+from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import refuse_odd_target, refuse_other_host
 from sandbox.network.http.http2 import Http2Body, Http2Side, declared_length, http2_fields
-from sandbox.network.http.message import EMPTY, BadMessage, Body, Headers, Request, Whole
+from sandbox.network.http.message import BadMessage, Request
 
 if TYPE_CHECKING:
-    from sandbox.network.gate.stream import ByteStream
+    from sandbox.network.http.headers import Pair
     from sandbox.network.http.http1_tenant import Handler
-    from sandbox.network.http.message import Pair
+    from sandbox.network.stream import ByteStream
 
 IDLE_TIMEOUT = 300.0
 # A stream opened and reset costs the sender nothing and us a dial. One that resets more than it lets finish

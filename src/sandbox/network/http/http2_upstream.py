@@ -10,15 +10,19 @@ import h2.exceptions
 from h2.errors import ErrorCodes
 
 from sandbox.errors import Denied
+from sandbox.network.http.body import EMPTY
+from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_upstream import UpstreamError
 from sandbox.network.http.http2 import Http2Body, Http2Side, declared_length, http2_fields
-from sandbox.network.http.message import EMPTY, BadMessage, Headers, Response
+from sandbox.network.http.message import BadMessage, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.gate.stream import ByteStream
-    from sandbox.network.http.message import Body, Pair, Request
+    from sandbox.network.http.body import Body
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.http.message import Request
+    from sandbox.network.stream import ByteStream
 
 
 class Http2Upstream(Http2Side):

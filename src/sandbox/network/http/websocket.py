@@ -22,14 +22,26 @@ from sandbox.network.http.http1_upstream import UpstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Protocol
 
     from wsproto.events import Event
 
-    from sandbox.network.gate.stream import ByteStream
     from sandbox.network.http.message import Request, Response
-    from sandbox.network.secrets.injection import MessageGuard
+    from sandbox.network.stream import ByteStream
 
     Change = Callable[[bytes, bool], bytes]
+
+    class MessageGuard(Protocol):
+        """What may pass: `secrets.injection.MessageGuard`."""
+
+        def outgoing(self) -> Change: ...
+
+        def incoming(self) -> Change: ...
+
+        def refuse_in(self, payload: bytes) -> None: ...
+
+        def scrubbed(self, payload: bytes) -> bytes: ...
+
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 POLICY_VIOLATION = 1008

@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.http.bodies import Finder, Guarded, Replacer, content_encodings, decoded, decompressor, unescaped
-from sandbox.network.http.message import EMPTY
-from sandbox.network.secrets.filling import filled, written_in_message
+from sandbox.network.http.body import EMPTY
+from sandbox.network.http.compression import content_encodings, decoded, decompressor
+from sandbox.network.secrets.fill_body import filled, written_in_message
+from sandbox.network.secrets.guarded_body import Guarded
+from sandbox.network.secrets.placeholder_search import Finder, Replacer, unescaped
 from sandbox.network.secrets.placeholders import check_placeholder
 from sandbox.network.secrets.scrubbing import Scrubber, scrubbed_body, scrubbed_pairs
+from sandbox.network.secrets.sources import resolve
 from sandbox.network.secrets.spellings import Values
-from sandbox.network.secrets.values import resolve
 from sandbox.policy.hosts import HostSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from sandbox.config.model import Secret
-    from sandbox.network.http.message import Pair, Request, Response
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.http.message import Request, Response
 
 RULE = "network.secrets"
 SCHEMES_IN_BASE64 = ("basic",)

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from sandbox.errors import Denied
-from sandbox.network.http.bodies import Changed
-from sandbox.network.http.message import EMPTY, Body, Whole
+from sandbox.network.http.body import EMPTY, Body, Changed, Whole
 from sandbox.network.secrets.spellings import instead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.http.message import Headers, Pair, Request
+    from sandbox.network.http.headers import Headers, Pair
+    from sandbox.network.http.message import Request
     from sandbox.network.secrets.spellings import Values
 
 _PRINTABLE = bytes(range(0x20, 0x7F))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from sandbox.network.http.script import Script
+    from sandbox.network.intercept.script import Script
     from sandbox.policy.decision import Decision
 
     Hook = tuple[str, Callable[..., object]]
@@ -132,7 +132,7 @@ class HookRunner:
         request has long been refused, and when all places are taken so are the others."""
         import asyncio
 
-        from sandbox.network.gate.threads import in_thread
+        from sandbox.network.threads import in_thread
 
         if self._places is None:
             self._places = asyncio.Semaphore(WORKERS)

@@ -13,33 +13,39 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import Denied
-from sandbox.network.gate.destination import Destination
+from sandbox.network.destination import Destination
+from sandbox.network.http.body import EMPTY, Body, Whole
 from sandbox.network.http.denied_response import denied, printable, unreachable, unreadable
 from sandbox.network.http.http1_rules import readings, refuse_odd_target
-from sandbox.network.http.message import EMPTY, BadMessage, Body, Whole
+from sandbox.network.http.message import BadMessage
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.gate.destination import GateContext
-    from sandbox.network.gate.stream import ByteStream
+    from sandbox.network.destination import GateContext
     from sandbox.network.http.body_memory import Allowance
-    from sandbox.network.http.hooks import HookRunner
-    from sandbox.network.http.message import Inform, Pair, Request, Response
-    from sandbox.network.http.upstream import Upstreams
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.http.message import Inform, Request, Response
+    from sandbox.network.intercept.hooks import HookRunner
+    from sandbox.network.intercept.upstreams import Upstreams
     from sandbox.network.secrets.injection import Secrets
+    from sandbox.network.stream import ByteStream
+    from sandbox.network.tls.ca import Authority
 
 ALLOWED = Decision(True, "network.allowed_hosts", "allowed")
 
 
 class Parts(Protocol):
-    """What of a sandbox every request is handled with, as it is now: `update_network` may replace it."""
+    """What a sandbox's requests are handled with: `interception.Interception`. `update_network` may replace each."""
 
     secrets: Secrets
     hooks: HookRunner
     allowance: Allowance
+
+    @property
+    def authority(self) -> Authority: ...
 
 
 class Exchange:

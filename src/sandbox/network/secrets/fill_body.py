@@ -9,13 +9,16 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from sandbox.network.http.bodies import Guarded, decoded, replaced
+from sandbox.network.http.compression import decoded
+from sandbox.network.secrets.guarded_body import Guarded
+from sandbox.network.secrets.placeholder_search import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sandbox.errors import Denied
-    from sandbox.network.http.message import Body, Headers
+    from sandbox.network.http.body import Body
+    from sandbox.network.http.headers import Headers
 
 _AS_IT_IS = ("", "text/plain", "application/octet-stream")
 _XML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"}

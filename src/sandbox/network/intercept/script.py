@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import starlark
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.http.message import Headers
+from sandbox.network.http.headers import Headers
 from sandbox.policy.decision import Decision
 
 if TYPE_CHECKING:
