@@ -19,6 +19,7 @@ from sandbox.network.http.message import BadMessage, Request
 if TYPE_CHECKING:
     from sandbox.network.http.headers import Pair
     from sandbox.network.http.http1_tenant import Handler
+    from sandbox.network.http.http2_frames import GoAway
     from sandbox.network.stream import ByteStream
 
 IDLE_TIMEOUT = 300.0
@@ -88,7 +89,7 @@ class Http2Tenant(Http2Side):
         await self.flush()
         return True
 
-    def _handle_event(self, event: h2.events.Event) -> None:
+    def _handle_event(self, event: h2.events.Event | GoAway) -> None:
         if isinstance(event, h2.events.RequestReceived):
             self._begin(event.stream_id, list(event.headers), ended=event.stream_ended is not None)
         elif isinstance(event, h2.events.DataReceived):
