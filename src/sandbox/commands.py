@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config
-    from sandbox.engines.base import Plan, Running
+    from sandbox.engines.base import Running
     from sandbox.guest.process import Process
+    from sandbox.plan.plan import Plan
 
     Command = str | Sequence[str | bytes]
 
@@ -29,14 +30,14 @@ class Commands:
     config: Config
     record: Record
     _plan: Plan
-    _place: Running
+    _running: Running
     _events: Events
     _closed: bool
 
     @property
-    def null(self) -> int:
+    def null(self) -> int | None:
         """The inside's /dev/null, for a stream of `spawn` that is to be nothing. Not the caller's to close."""
-        return self._place.guest.null
+        return self._running.null()
 
     def exec(
         self,
@@ -160,7 +161,7 @@ class Commands:
     def _start(self, request: dict[str, object], name: bytes, stdio: list[int]) -> Process:
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
-        return self._place.guest.start(request, os.fsdecode(name), stdio)
+        return self._running.start(request, os.fsdecode(name), stdio)
 
     def _explain(self, name: bytes, problem: CommandError) -> CommandError:
         """A command that is there outside: why not inside, and what would show it."""
@@ -174,7 +175,7 @@ class Commands:
     def _judge(self, argv: list[bytes], result: ExecResult) -> None:
         """What only the outside knows of how a command ended."""
         if result.exit_code != 0 and not result.timed_out:
-            reason = self._place.out_of_memory()
+            reason = self._running.out_of_memory()
             if reason is not None:
                 result.out_of_memory, result.note = True, reason
         # The program only: arguments may hold secrets, and the record must not.

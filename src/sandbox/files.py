@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from sandbox.engines.base import Plan
-    from sandbox.guest.client import Guest
+    from sandbox.engines.base import Running
+    from sandbox.plan.plan import Plan
 
 FILE_LIMIT = 2**30
 PIECE = 2**20
@@ -28,11 +28,11 @@ class Files:
     """What `Sandbox` can do with files. It is made by `Sandbox` alone, which furnishes what is declared here."""
 
     _plan: Plan
-    _guest: Guest
+    _running: Running
 
     def open_file(self, path: str, flags: int, mode: int = 0o644) -> int:
         """A descriptor of a regular file inside. Raises OSError as `os.open` does, and for anything else."""
-        _, fds = self._guest.file("open", self._path(path), flags=flags, mode=mode & 0o777)
+        _, fds = self._running.file("open", self._path(path), flags=flags, mode=mode & 0o777)
         (fd,) = fds
         try:
             regular = stat.S_ISREG(os.fstat(fd).st_mode)
@@ -89,7 +89,7 @@ class Files:
         """`length` bytes from `offset` on (None: to the end), as they come. Raises OSError."""
         while length is None or length > 0:
             size = PIECE if length is None else min(length, PIECE)
-            answer, _ = self._guest.file("read", self._path(path), offset=offset, size=size)
+            answer, _ = self._running.file("read", self._path(path), offset=offset, size=size)
             if not answer["data"]:
                 return
             yield answer["data"]
@@ -101,11 +101,11 @@ class Files:
         for at in range(0, len(data) or 1, PIECE):
             where = {"offset": offset + at, "truncate": offset + at == 0}
             piece = bytes(data[at : at + PIECE])
-            self._guest.file("write", self._path(path), data=piece, mode=mode & 0o777, **where)
+            self._running.file("write", self._path(path), data=piece, mode=mode & 0o777, **where)
 
     def list_files(self, path: str = ".") -> list[dict[str, Any]]:
         """What is in a directory inside: name, size, mode, is_dir. Raises OSError."""
-        answer, _ = self._guest.file("list", self._path(path))
+        answer, _ = self._running.file("list", self._path(path))
         if answer.get("cut"):
             raise SandboxError(f"{path} holds more entries than can be listed at once")
         return [
@@ -120,7 +120,7 @@ class Files:
 
     def stat(self, path: str) -> dict[str, Any]:
         """What a path inside is: size, mode, is_dir, mtime_ns. Raises OSError."""
-        answer, _ = self._guest.file("stat", self._path(path), follow=True)
+        answer, _ = self._running.file("stat", self._path(path), follow=True)
         mode = answer["mode"]
         return {
             "size": answer["size"],
@@ -131,15 +131,15 @@ class Files:
 
     def mkdir(self, path: str, mode: int = 0o755, parents: bool = True) -> None:
         """Makes a directory inside. Raises OSError."""
-        self._guest.file("mkdir", self._path(path), mode=mode & 0o777, parents=parents)
+        self._running.file("mkdir", self._path(path), mode=mode & 0o777, parents=parents)
 
     def remove(self, path: str, recursive: bool = False) -> None:
         """Removes a file or directory inside. Raises OSError."""
-        self._guest.file("remove", self._path(path), recursive=recursive)
+        self._running.file("remove", self._path(path), recursive=recursive)
 
     def rename(self, old: str, new: str) -> None:
         """Renames inside. Raises OSError."""
-        self._guest.file("rename", self._path(old), to=self._path(new))
+        self._running.file("rename", self._path(old), to=self._path(new))
 
     def _path(self, path: str) -> bytes:
         # Not normalised: `a/../b` means what it means inside, where `a` may be a link.

@@ -15,34 +15,30 @@ from sandbox.commands import Commands
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.engines.choose import choose, default_pids, tightened
-from sandbox.errors import WallError
+from sandbox.engines.require import require
 from sandbox.events import Events, event
 from sandbox.files import Files
-from sandbox.guards.late_masks import LateMasks
-from sandbox.guards.repositories import Repositories
-from sandbox.guards.reserved_dirs import ReservedDirs
-from sandbox.guards.scan import secret_files
-from sandbox.guards.tripwire import Reports
+from sandbox.guards.host_guard import HostGuard
+from sandbox.guards.tripwire import Reports, arm
 from sandbox.layout.etc import ignore
-from sandbox.layout.layout import layout, project_root, without_walls, writable_trees
+from sandbox.layout.layout import layout, on_host
+from sandbox.layout.paths import project_root, writable_trees
 from sandbox.network.gate_thread import GateThread
 from sandbox.policy.environment import EnvFilter
-from sandbox.policy.files import protected_patterns
 from sandbox.registry.registration import Registration
 from sandbox.rpc.listen import Listener
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Self
 
     from sandbox.client import Client
-    from sandbox.engines.base import Plan
     from sandbox.events import Handler
     from sandbox.vfs.changes import Change
     from sandbox.vfs.mounts import Mounts
-    from sandbox.vfs.provider import Guard, Provider
+    from sandbox.vfs.provider import Provider
     from sandbox.vfs.workspace import Applied, Workspace
 
     Asked = Config | Mapping[str, Any] | None
@@ -85,14 +81,9 @@ class Sandbox(Commands, Files):
         # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
         self._at_exit = partial(close_forgotten, ref(self))
         self._registration: Registration | None = None
-        self._stand_ins: ReservedDirs | None = None
-        self.notices: list[str] = []  # what a person should know of this place, a line each
-        self._repositories: Repositories | None = None
-        self._served: list[Repositories] = []  # of directories that are served from here
-        # After close(): what git of the host would have run, and where it is now ("": it could not be undone).
-        self.undone: list[tuple[str, str]] = []
-        self.made: list[str] = []  # after close(): new files that programs on the host act on
+        self.notices: list[str] = []  # what a person should know of this sandbox, a line each
         self.record = open_record(self.config, self.id)
+        self._guard = HostGuard(self.record)
         try:
             self._build()
         except BaseException as problem:
@@ -107,43 +98,51 @@ class Sandbox(Commands, Files):
 
     def _build(self) -> None:
         engine = choose(self.config)
-        self.engine = engine.name
-        self._place = engine.open(self._arrange)
-        self._endings.append(self._place.close)
-        self._guest = self._place.guest
+        require(self.config, engine)
+        self.engine, self._can = engine.name, engine.can
+        started = engine.start()  # the launcher works while everything else is decided
+        try:
+            self._arrange(started.directory)
+        except BaseException:
+            started.abandon()
+            raise
+        self._running = started.build(self._plan)
+        self._endings.append(self._running.close)
+        self._plan.environment.update(self._running.environment)
         self._tell_notices()
-        self._settle()
-        self._keep_gate_thread()
+        if self._can.namespace and self._running.pid is not None and self._layout.search is not None:
+            self._guard.check(self._running.pid, self._layout.views, self._layout.search, self._running.missed)
+        self._serve()
         # The door last: whoever comes through it finds everything there.
         self._endings.append(Listener(self._register().beside("socket"), self).close)
-        self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._plan.masked)
+        self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
 
-    def _arrange(self) -> Plan:
-        """Everything that is decided, and made on the host, before the walls stand."""
-        filesystem, walls = self.config.filesystem, self.engine != "none"
-        if walls and not (filesystem.read_only or filesystem.overlay):
-            self._stand_ins = ReservedDirs(project_root(filesystem))
-            self._endings.append(self._stand_ins.remove)
+    def _arrange(self, directory: str | None) -> None:
+        """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
+        filesystem, can = self.config.filesystem, self._can
+        self._endings.append(self._guard.finish)
+        reserved: list[str] = []
+        if can.own_root and not (filesystem.read_only or filesystem.overlay):
+            reserved = self._guard.reserve(project_root(filesystem))
         self._mounts = self._own_directories() if has_mounts(self.config) else None
-        shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
-        if walls and (trees := writable_trees(filesystem, shown)):
-            undone = partial(tell_undone, self.record, self.undone)
-            self._repositories = Repositories(home(), trees, undone)
-            # Before the place's own ending, so after its end: no tenant is there any more to do it again.
-            self._endings.append(partial(self._repositories.finish, protected_patterns()))
-        if walls:
-            self._plan = layout(self.config, self.id, os.environ, self._repositories, shown, hiding)
+        if can.own_root:
+            shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
+            trees = writable_trees(filesystem, shown)
+            repositories = self._guard.trust(trees) if trees else None
+            self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding)
+            ignore(self._layout.plan, reserved)
         else:
-            self._plan = without_walls(self.config, self.id, os.environ)
-        if self._stand_ins is not None:
-            ignore(self._plan, self._stand_ins.names())
+            self._layout = on_host(self.config, self.id, os.environ, directory)
+        self._plan = self._layout.plan
         self._plan.pids = default_pids(self.config)
+        self._plan.proxy_token = os.urandom(16).hex() if can.gate == "proxy" else None
         self._register()
         if self._mounts is not None:
             self._mounts.furnish(self._plan, self._layer())
             self._register().note("mounts.json", self._mounts.ways)
         self._gate_thread = self._gate()
-        return self._plan
+        if can.tripwires:
+            arm(self._plan)
 
     def _register(self) -> Registration:
         """Our entry in the registry, made when it is first needed."""
@@ -157,66 +156,37 @@ class Sandbox(Commands, Files):
 
     def _tell_notices(self) -> None:
         """What is hidden, and what of a limit cannot be held here."""
-        self.notices = [*self._plan.notices, *([self._place.unheld] if self._place.unheld is not None else [])]
+        self.notices = [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
         for notice in self.notices:
             self.record.write("policy_decision", notice, severity="warn")
 
-    def _settle(self) -> None:
-        """Makes sure that what is blocked now is covered, whatever moved while the covers were put on."""
-        search, missed = self._plan.search, int(self._guest.have.get("missed", 0))
-        if search is not None and (missed or search.changed()):
-            from sandbox.guards.recheck import settle
-
-            settle(search, self._cover, missed)
-
-    def _cover(self, paths: Iterable[str]) -> list[tuple[str, str | None]]:
-        """Covers paths of the host in the place that stands."""
-        from sandbox.guards.mount_in_namespace import cover
-
-        namespace = os.open(f"/proc/{self._place.pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return list(cover(namespace, sorted({one for path in paths for one in self._plan.views.inside(path)})))
-        finally:
-            os.close(namespace)
-
-    def _keep_gate_thread(self) -> None:
-        """Everything that serves and looks after the place while it stands."""
-        if self._guest.have.get("tripwires"):
-            tops = {self._plan.directory: ".", self._plan.environment.get("HOME", ""): "~"}
-            touches = access.Touches(self.record, self._events, self._plan.rules, tops)
-            self._endings.append(Reports(self._guest, touches).close)
-        self._gate_thread.sockets, self._gate_thread.dial = self._guest.take_sockets(), self._guest.dial
+    def _serve(self) -> None:
+        """Starts everything that serves the sandbox and looks after it while it stands."""
+        running, plan = self._running, self._plan
+        if running.tripwires:
+            tops = {plan.directory: ".", plan.environment.get("HOME", ""): "~"}
+            touches = access.Touches(self.record, self._events, plan.rules(), tops)
+            self._endings.append(Reports(running, touches).close)
+        self._gate_thread.sockets, self._gate_thread.dial = running.take_sockets(), running.dial
         self._gate_thread.start()
         if self._mounts is not None:
-            self._mounts.serve(self._guest.devices)
+            self._mounts.serve(running.take_devices())
         if self.config.vfs.file_events:
             self._report_changes()
-        if self.engine != "none":
-            told = partial(access.covered, self.record)
-            if self._plan.search is not None and self._plan.search.looker is not None:
-                looker = self._plan.search.looker
-                self.vigil = LateMasks(self._place.pid, looker, told, self._repositories)
-                self._endings.append(self.vigil.close)
+        if self._can.namespace:
+            self._guard.watch()
+            self._endings.append(self._guard.stop_watching)
 
     def _own_directories(self) -> Mounts:
-        """The directories that are more than the host's files: see `vfs/plan.py`."""
+        """The directories that are more than the host's files: see `vfs/arrange.py`."""
         from sandbox.vfs.mounts import Mounts
 
         tell = partial(tell_of_file, self._events)
-        mounts = Mounts(self.config, self._providers, hooks=self._hooks, emit=tell, guard=self._guard_tree)
+        mounts = Mounts(
+            self.config, self._providers, hooks=self._hooks, emit=tell, guard=partial(self._guard.serve, self.config)
+        )
         self._endings.append(mounts.close)
         return mounts
-
-    def _guard_tree(self, directory: str) -> Guard:
-        """The rules for a directory of the host that is served from here."""
-        from sandbox.guards.served import Served
-
-        undone = partial(tell_undone, self.record, self.undone)
-        repositories = Repositories(home(), [os.path.realpath(directory)], undone)
-        served = Served(self.config, directory, repositories)
-        self._endings.append(served.finish)
-        self._served.append(repositories)
-        return served
 
     def _layer(self) -> str | None:
         """The directory that keeps an overlay project's changes."""
@@ -245,6 +215,7 @@ class Sandbox(Commands, Files):
             hooks=self._hooks,
             resolve=self._resolve,
             placeholders=held,
+            proxy_token=self._plan.proxy_token,
         )
         self._endings.append(watch.close)
         watch.furnish(self._plan)
@@ -259,7 +230,7 @@ class Sandbox(Commands, Files):
         for path in (self._plan.directory, *ways):
             if ways.get(path) != "FUSE" and path not in trees:
                 flags = os.O_RDONLY | os.O_DIRECTORY
-                trees[path] = self._guest.file("open", os.fsencode(path), flags=flags)[1][0]
+                trees[path] = self._running.file("open", os.fsencode(path), flags=flags)[1][0]
         self._endings.append(FileEvents(trees, partial(tell_of_file, self._events)).close)
 
     # -- the network
@@ -269,22 +240,12 @@ class Sandbox(Commands, Files):
         network = self.config.network.changed(changes)
         self._gate_thread.update(network)
         self.config.network = network
-        self._cover_secret_files()
+        self._guard.hide_secrets(self.config)
         self.record.write("policy_decision", "network configuration changed", metadata={"keys": ", ".join(changes)})
-
-    def _cover_secret_files(self) -> None:
-        """A file that a secret is read from is nobody's inside, from now on. Raises WallError."""
-        looker = self._plan.search.looker if self._plan.search is not None else None
-        if looker is None or not secret_files(self.config).items() - looker.secrets.items():
-            return
-        looker.secrets.update(secret_files(self.config))
-        for path, problem in self._cover(looker.look().found.masks):
-            if problem:
-                raise WallError(f"{path!r} is blocked and could not be covered: {problem}")
 
     def dial(self, address: str, port: int) -> socket.socket:
         """A connection to a TCP port that a tenant listens on. Raises OSError."""
-        return self._guest.dial(address, port)
+        return self._running.dial(address, port)
 
     # -- an overlay project's changes
 
@@ -327,6 +288,16 @@ class Sandbox(Commands, Files):
         """The variables that were asked for, as tenants see them: placeholders where a secret was named."""
         return {name: self._plan.environment.get(name, said) for name, said in self.config.environment.set.items()}
 
+    @property
+    def undone(self) -> list[tuple[str, str]]:
+        """After `close`: what git of the host would have run, and where it is now ("": it could not be undone)."""
+        return self._guard.undone
+
+    @property
+    def made(self) -> list[str]:
+        """After `close`: new files that programs on the host act on."""
+        return self._guard.made
+
     def on_event(self, handler: Handler) -> Callable[[], None]:
         """Calls `handler` with every event from now on; returns what ends that."""
         return self._events.subscribe(handler)
@@ -358,20 +329,10 @@ class Sandbox(Commands, Files):
         try:
             atexit.unregister(self._at_exit)
             self._take_down()
-            self._tell_made()
             self._lifecycle("stopped")
             self.record.close()
         finally:
             self._gone.set()
-
-    def _tell_made(self) -> None:
-        """What programs on the host act on and was made meanwhile: to be looked at before they do."""
-        made = self._stand_ins.appeared() if self._stand_ins is not None else []
-        for one in (self._repositories, *self._served):
-            made += one.made if one is not None else []
-        self.made = list(dict.fromkeys(made))
-        for path in self.made:
-            access.made(self.record, path)
 
     def _take_down(self) -> None:
         while self._endings:
@@ -402,13 +363,6 @@ def close_forgotten(sandbox: ref[Sandbox]) -> None:
 def tell_of_file(events: Events, operation: str, path: str, size: int) -> None:
     """A change to a file, in the shape that events have."""
     events.emit(event("file", op=operation, path=path, size=size))
-
-
-def tell_undone(record: Record, undone: list[tuple[str, str]], path: str, saved: str) -> None:
-    """What git of the host would have run: on the record, and for the person when the sandbox has ended."""
-    access.undone(record, path, saved)
-    if len(undone) < 1000:
-        undone.append((path, saved))
 
 
 def nobody_there(address: str, port: int) -> socket.socket:

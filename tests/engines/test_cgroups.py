@@ -36,7 +36,7 @@ def test_limits_hold_when_systemd_switches_controllers_off_above_them(tmp_path: 
 def test_tenants_are_in_the_group_and_their_owner_is_not(tmp_path: Path) -> None:
     with limited(tmp_path, memory="64m") as sandbox:
         inside = (group_of_this_process() / cgroup_tree.INSIDE / "cgroup.procs").read_text().split()
-        assert str(sandbox._place.pid) in inside
+        assert str(sandbox._running.pid) in inside
         assert str(os.getpid()) not in inside
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from sandbox import ConfigError, Sandbox, WallError
 from sandbox.engines import cgroup_tree
-from sandbox.engines.base import Plan
+from sandbox.plan.plan import Plan
 from tests.engines.test_limits import with_groups
 
 OWNER = """
@@ -143,7 +143,7 @@ def test_a_configuration_that_cannot_be_used_leaves_nothing(started: list[int]) 
 def test_walls_that_cannot_be_built_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[int]
 ) -> None:
-    def broken(plan: Plan) -> dict[str, object]:
+    def broken(plan: Plan, stage: str) -> dict[str, object]:
         return {"walls": True, "mounts": [{"kind": "bind", "path": b"/nowhere", "from": b"/nowhere"}]}
 
     monkeypatch.setattr(Plan, "setup", broken)

@@ -33,7 +33,7 @@ class Watched:
         )
 
     def __enter__(self) -> Watched:
-        assert self.sandbox.vigil.watching.wait(60)
+        assert self.sandbox._guard.wait_until_watching(60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -103,7 +103,7 @@ def test_a_socket_that_a_tenant_makes_is_its_own(project: Path) -> None:
         for early, name in ((True, "early.sock"), (False, "late.sock")):
             with sandbox.spawn(["/usr/bin/python3", "-c", serve.format(name)]) as server:
                 server.read()
-                assert sandbox.vigil.watching.wait(60)
+                assert sandbox._guard.wait_until_watching(60)
                 if not early:  # a blocked file that appeared after it is covered after it was looked at
                     (project / ".env").touch()
                     while sandbox.exec("test -r .env").exit_code == 0:

@@ -314,7 +314,7 @@ def test_a_person_can_make_a_checkout_sparse_while_a_sandbox_runs(
         "mkdir in out; touch in/f out/f; git add .; git commit -qm more; git config extensions.worktreeConfig true"
     )
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
-        sandbox.vigil.watching.wait()
+        sandbox._guard.wait_until_watching()
         person.does("git sparse-checkout set in")
     assert sandbox.undone == []
     person.does("git checkout main")
@@ -349,7 +349,7 @@ def test_what_is_harmless_stays_and_the_rest_is_kept_beside_it(tmp_path: Path, m
 def test_while_the_sandbox_runs_it_is_undone_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     person = Person(tmp_path, monkeypatch, Way("", ""))
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
-        sandbox.vigil.watching.wait()
+        sandbox._guard.wait_until_watching()
         gone = "while grep -q fsmonitor lib/.git/config; do :; done"
         assert sandbox.exec(f"git init -q lib; git -C lib config core.fsmonitor x; {gone}", timeout=60).exit_code == 0
         again = f"printf '[core]\\n\\tfsmonitor=x\\n' >> lib/.git/config; {gone}"

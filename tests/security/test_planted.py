@@ -169,7 +169,7 @@ def test_git_of_the_host_is_not_led_to_another_config(repository: Path) -> None:
 
 def test_nor_while_the_sandbox_runs(repository: Path) -> None:
     with within(repository) as sandbox:
-        sandbox.vigil.watching.wait()
+        sandbox._guard.wait_until_watching()
         taken = "while [ -e .git/commondir ]; do :; done"
         assert sandbox.exec(f"{REDIRECT} echo ../evil > .git/commondir; {taken}", timeout=60).exit_code == 0
 

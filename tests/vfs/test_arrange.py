@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.config.model import Vfs
 from sandbox.errors import ConfigError, WallError
+from sandbox.plan.operations import Operation, Resize
 from sandbox.vfs.arrange import Arrangement, arrange, overlay_project, take_providers
 from sandbox.vfs.memory import MemoryProvider
 from sandbox.vfs.router import MountRouter
@@ -25,8 +26,8 @@ def vfs(mounts: dict[str, object], direct: dict[str, object] | None = None) -> V
     return Vfs.read({"mounts": mounts, "direct_mounts": direct or {}})
 
 
-def kinds(operations: list[dict[str, object]]) -> list[tuple[object, object]]:
-    return [(one["kind"], one["path"]) for one in operations]
+def kinds(operations: list[Operation]) -> list[str]:
+    return [one.kind for one in operations]
 
 
 @pytest.fixture
@@ -60,17 +61,19 @@ def test_without_hooks_the_kernel_does_everything(host: str) -> None:
     assert sorted(plan.writable) == ["/memory", "/over", "/real"]
     assert (host, "/real", True) in plan.binds
     assert (host, "/view", False) in plan.binds
-    assert {"kind": "remount", "path": b"/memory", "size": 1 << 20} in plan.first
+    (resized,) = [one for one in plan.layers if isinstance(one, Resize)]
+    assert (resized.path, resized.size) == ("/memory", 1 << 20)
 
 
 def test_an_overlay_is_mounted_and_what_it_is_made_of_taken_away(host: str) -> None:
     plan = arrange(vfs({"/o": {"type": "overlay", "lower": {"type": "real_fs", "host_path": host}}}))
-    assert [kind for kind, _ in kinds(plan.first)] == ["overlay", "umount", "umount"]
+    assert kinds(plan.layers) == ["overlay", "umount", "umount"]
     (lower,) = [target for source, target, _ in plan.binds if source == host]
     ((upper, _),) = plan.scratch
-    assert plan.first[0]["lower"] == lower.encode()
-    assert plan.first[0]["upper"] == f"{upper}/upper".encode()
-    assert {one["path"] for one in plan.first[1:]} == {lower.encode(), upper.encode()}
+    overlay = plan.layers[0].wire()
+    assert overlay["lower"] == lower.encode()
+    assert overlay["upper"] == f"{upper}/upper".encode()
+    assert {one.path for one in plan.layers[1:]} == {lower, upper}
 
 
 @needs_fuse
@@ -80,7 +83,7 @@ def test_with_hooks_the_mounts_go_through_python_and_direct_mounts_do_not(host: 
     assert plan.ways == {"/d": "bind", "/memory": "FUSE", "/real": "FUSE"}
     assert set(plan.served) == {"fuse:0", "fuse:1"}
     # Mounted after everything that could look inside; the device is taken away again.
-    assert [kind for kind, _ in kinds(plan.last)] == ["fuse", "fuse", "umount"]
+    assert kinds(plan.fuse) == ["fuse", "fuse", "umount"]
 
 
 def test_hooks_for_other_things_than_files_change_nothing() -> None:
@@ -146,10 +149,11 @@ def test_where_fuse_cannot_be_had_only_what_needs_it_fails() -> None:
 def test_an_overlay_project_is_mounted_before_anything_looks_into_it() -> None:
     plan = Arrangement()
     overlay_project(plan, "/home/me/a:long,name" * 20, "/state")
-    assert plan.first[0]["path"] == b"/home/me/a:long,name" * 20
+    overlay = plan.layers[0].wire()
+    assert overlay["path"] == b"/home/me/a:long,name" * 20
     # The kernel takes options of 255 bytes, and splits some at colons.
     for key in ("lower", "upper", "work"):
-        value = plan.first[0][key]
+        value = overlay[key]
         assert isinstance(value, bytes)
         assert len(value) < 64
         assert b":" not in value

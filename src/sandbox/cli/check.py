@@ -58,8 +58,8 @@ def _check_network(network: Network) -> None:
 
 
 def _check_paths(config: Config, everywhere: bool) -> None:
-    from sandbox.engines.base import Plan
-    from sandbox.layout.layout import further_paths, project_root
+    from sandbox.layout.paths import further_paths, project_root
+    from sandbox.plan.plan import Plan
 
     filesystem = config.copy().filesystem
     plan = Plan()

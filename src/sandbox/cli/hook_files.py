@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.config.layers import Resolved
-    from sandbox.guards.masks import Mask
+    from sandbox.guards.covers import Mask
 
 READS = ("Read", "Glob", "Grep", "LS", "NotebookRead")
 _KEYS = ("file_path", "notebook_path", "path")
@@ -137,10 +137,10 @@ class FileJudge:
     def covered(self) -> dict[str, Mask]:
         """What the walls would cover, looked for once."""
         if self._covered is None:
-            from sandbox.guards.masks import SOCKET, find
+            from sandbox.guards.search import SOCKET, search
 
             tops = [self.guard.root, *self.guard.allow_read, *self.guard.allow_write]
-            found = find(self.filesystem, [top for top in map(os.path.realpath, tops) if os.path.exists(top)])
+            found = search(self.filesystem, [top for top in map(os.path.realpath, tops) if os.path.exists(top)]).found
             self._covered = {path: mask for path, mask in found.masks.items() if mask.rule != SOCKET}
         return self._covered
 

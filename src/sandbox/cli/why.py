@@ -130,7 +130,7 @@ def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
 def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation: str) -> Decision:
     """By the search that the walls are built from: links, hard links and directories above are in its answer."""
     from sandbox.config.home import home
-    from sandbox.guards.masks import denied, find
+    from sandbox.guards.search import denied, search
     from sandbox.policy.files import narrowest
 
     tops = [os.path.realpath(one) for one in (guard.root, *guard.allow_read, *guard.allow_write)]
@@ -141,7 +141,7 @@ def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation
         elsewhere = denied(filesystem, list(guard.system), tops) if decision.rule == "system" else []
         by = narrowest(real, [mask.path for mask in elsewhere])
         return decision if by is None else Decision(False, "deny-read", f"Denied by filesystem.deny_read: {by}")
-    covers = find(filesystem, [one for one in tops if os.path.lexists(one)], [os.path.realpath(home())])
+    covers = search(filesystem, [one for one in tops if os.path.lexists(one)], [os.path.realpath(home())]).found
     mask = covers.masks.get(narrowest(real, list(covers.masks)) or "")
     if mask is not None and mask.rule == "deny_read":
         return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {mask.path}")

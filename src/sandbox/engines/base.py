@@ -1,99 +1,53 @@
-"""What every engine is: something that puts walls around our guest and hands over the line to it.
+"""What an engine is: it starts at once, builds what the plan says, and hands over something that runs.
 
-The guest inside is the same for all engines, so an engine's whole duty is to start it in a place built to the
-plan. `tests/engines/conformance.py` is the suite that every engine must pass.
+    started = engine.start()        # the launcher is at work
+    plan = …                        # meanwhile the caller decides
+    running = started.build(plan)   # walls, limits and all; no tenant has run yet
+
+`Sandbox` knows an engine only by what is declared here. `tests/engines/conformance.py` is the suite that every engine
+passes, and `tests/engines/framed_engine.py` is the smallest one.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from sandbox.config.model import Limits
-from sandbox.guards.views import Views
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import socket
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
-    from sandbox.guards.masks import Search
     from sandbox.guest.client import Guest
+    from sandbox.guest.process import Process
+    from sandbox.plan.plan import Plan
 
 
-HOSTNAME = "sandbox"
+class Capabilities:
+    """What an engine offers beyond running commands. What is asked for and not offered is an error."""
 
+    __slots__ = ("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits")
 
-class Bind:
-    """A path of the host's that is seen inside."""
-
-    __slots__ = ("device", "source", "target", "writable")
-
-    def __init__(self, source: str, target: str, writable: bool = False, device: bool = False) -> None:
-        self.source = source
-        self.target = target
-        self.writable = writable
-        self.device = device  # works as a device: only for what the guest opens and takes away again
-
-    def __repr__(self) -> str:
-        return f"Bind({self.source!r}, {self.target!r}, writable={self.writable})"
-
-
-class Plan:
-    """A place as it is to be built, in terms that every engine understands. Made by `layout.py`."""
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.walls = True
-        self.user = "user"  # whom tenants are inside
-        self.uid = 0
-        self.gid = 0
-        self.directory = "/"  # where commands start
-        self.environment: dict[str, str] = {}
-        self.binds: list[Bind] = []
-        self.scratch: list[tuple[str, int]] = []  # own empty directories: path, mode
-        self.scratch_size = 0
-        self.links: list[tuple[str, str]] = []  # path, target
-        self.files: list[tuple[str, int, bytes]] = []  # written inside: path, mode, content
-        self.operations: list[dict[str, object]] = []  # the guest's mount operations
-        self.rules: dict[str, str] = {}  # covered path -> the rule that says so
-        self.masked = 0  # how many paths are covered, and how many frozen; for the record
-        self.frozen = 0
-        self.views = Views(())  # the host's trees that tenants see: the project and further paths
-        self.hidden: list[str] = []  # directories in them that they do not see
-        self.search: Search | None = None  # what was looked at in them, and found
-        self.notices: list[str] = []  # what the person is told at the start
-        self.writable: list[str] = []  # Landlock's view of where tenants may write
-        self.network = True
-        self.ports: list[int] = []  # to listen on where nf_tables is missing
-        self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
-        self.limits = Limits()
-        self.pids: int | None = None  # asked for, or the mode's default
-        self.count_memory = False  # memory that is no file and not mapped cannot be made
-
-    def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
-        """Makes a path of the host's seen inside."""
-        self.binds.append(Bind(source, target, writable, device))
-
-    def freeze(self, target: str) -> None:
-        """What is shown at `target` cannot be changed there."""
-        for bind in self.binds:
-            if bind.target == target:
-                bind.writable = False
-
-    def setup(self) -> dict[str, object]:
-        """The guest's `setup`, as far as the plan decides it."""
-        return {
-            "walls": self.walls,
-            "uid": self.uid,
-            "gid": self.gid,
-            "network": self.network,
-            "ports": self.ports,
-            "loopback_ports": self.loopback_ports,
-            "dirs": [[b"/etc", 0o755], [b"/var", 0o755]],
-            "files": [[path.encode(), mode, content] for path, mode, content in self.files],
-            "mounts": self.operations,
-            "writable": [path.encode() for path in self.writable],
-            "count_memory": self.count_memory,
-        }
+    def __init__(
+        self,
+        *,
+        walls: bool = True,
+        own_root: bool = True,
+        namespace: bool = False,
+        fuse: bool = False,
+        overlay: bool = False,
+        tripwires: bool = False,
+        gate: str = "none",
+        limits: bool = False,
+    ) -> None:
+        self.walls = walls
+        self.own_root = own_root  # tenants see only what the plan shows; else the host's own paths, by rules
+        self.namespace = namespace  # `Running.pid` has a mount namespace on this machine: paths can be covered later
+        self.fuse = fuse  # directories can be served from here
+        self.overlay = overlay  # the kernel's overlayfs: changes stay in a layer of their own
+        self.tripwires = tripwires  # covers report who touches them
+        self.gate = gate  # how connections reach the gate: "sockets", "proxy" (a port on the loopback) or "none"
+        self.limits = limits  # memory, processes and the rest are held
 
 
 class Finding:
@@ -110,11 +64,39 @@ class Finding:
 
 
 class Running(ABC):
-    """A place that stands: the guest is ready, no tenant has run yet."""
+    """Walls that stand. No tenant has run yet when an engine hands it over."""
 
-    guest: Guest
-    pid: int  # the guest's, as the host sees it
+    environment: Mapping[str, str] = {}  # variables that tenants need with this engine
     unheld: str | None = None  # what of a limit that was asked for cannot be held here, in words
+
+    # Only where the engine declares the capability:
+    pid: int | None = None  # `namespace`: of a process in it, as this machine sees it
+    missed = 0  # how many covers found something else, or nothing, beneath them
+    tripwires = 0  # how many covers report
+
+    @abstractmethod
+    def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
+        """Starts a command; `request` is that of the guest's `exec`. Raises SandboxClosed."""
+
+    @abstractmethod
+    def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
+        """One file operation with a tenant's own rights. Raises OSError as the same call outside would."""
+
+    @abstractmethod
+    def null(self) -> int | None:
+        """A descriptor of the inside's /dev/null, where descriptors can cross. Not the caller's to close."""
+
+    @abstractmethod
+    def take_sockets(self) -> dict[str, socket.socket]:
+        """The listening sockets that lead to the gate, by name; they are the caller's from now on."""
+
+    @abstractmethod
+    def take_devices(self) -> dict[str, int]:
+        """The mounted FUSE devices, by name; they are the caller's from now on."""
+
+    @abstractmethod
+    def dial(self, address: str, port: int) -> socket.socket:
+        """A connection to a TCP port that a tenant listens on. Raises OSError."""
 
     @abstractmethod
     def out_of_memory(self) -> str | None:
@@ -124,21 +106,76 @@ class Running(ABC):
     def close(self) -> None:
         """Ends every tenant and gives everything back; returns when nothing is left. Idempotent, never raises."""
 
+    def reports(self) -> Iterator[dict[str, Any]]:
+        """What tripwires report, until the end. For one reader."""
+        return iter(())
+
+    def finish(self) -> None:  # noqa: B027 - nothing to do where nothing reports
+        """Ends every tenant, but leaves what was reported to be read."""
+
+
+class GuestRunning(Running):
+    """Whatever our guest serves. An engine with a second guest for commands overrides `start`."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+        self.missed = int(guest.have.get("missed", 0))
+        self.tripwires = int(guest.have.get("tripwires", 0))
+
+    def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
+        return self._guest.start(request, name, stdio)
+
+    def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
+        return self._guest.file(operation, path, **more)
+
+    def null(self) -> int | None:
+        return self._guest.null
+
+    def take_sockets(self) -> dict[str, socket.socket]:
+        return self._guest.take_sockets()
+
+    def take_devices(self) -> dict[str, int]:
+        taken, self._guest.devices = self._guest.devices, {}
+        return taken
+
+    def dial(self, address: str, port: int) -> socket.socket:
+        return self._guest.dial(address, port)
+
+    def reports(self) -> Iterator[dict[str, Any]]:
+        return self._guest.reports()
+
+    def finish(self) -> None:
+        self._guest.finish()
+
+
+class Started(ABC):
+    """An engine at work, before anybody has decided what is to be built."""
+
+    directory: str | None = None  # without `own_root`: a directory of the tenants' own, for home and temporary files
+
+    @abstractmethod
+    def build(self, plan: Plan) -> Running:
+        """Builds what `plan` says. Once only.
+
+        Raises EngineUnavailable when this machine cannot build such walls at all, WallError when one of them could not
+        be built, LimitUnavailable when a limit cannot be held. After any of these nothing of the engine's is left.
+        """
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Gives everything back when nothing is to be built after all. Never raises; idempotent."""
+
 
 class Engine(ABC):
     """A way to build walls."""
 
     name: str
+    can: Capabilities
 
     @abstractmethod
     def findings(self) -> list[Finding]:
         """What this machine offers this engine. Raises nothing: a problem is a finding."""
 
     @abstractmethod
-    def open(self, arrange: Callable[[], Plan]) -> Running:
-        """Builds the place. `arrange` makes the plan; it is called once, while a launcher is already at work.
-
-        Raises EngineUnavailable when this machine cannot build such walls at all, WallError when one of them could
-        not be built, LimitUnavailable when a limit cannot be held, and what `arrange` raises. After any of these
-        nothing of the engine's is left behind.
-        """
+    def start(self) -> Started:
+        """Sets the launcher to work. Raises EngineUnavailable when this machine has none."""

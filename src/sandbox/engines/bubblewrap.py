@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import os
 
-from sandbox.engines.base import HOSTNAME, Engine, Finding, Plan, Running
+from sandbox.engines.base import Capabilities, Engine, Finding
 from sandbox.engines.launch import Launch
-from sandbox.engines.local import stand
+from sandbox.engines.local import LocalStart
 from sandbox.errors import EngineUnavailable, SandboxError, WallError
-from sandbox.guards.tripwire import arm
 from sandbox.guest.binary import guest_binary
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from sandbox.plan.plan import HOSTNAME
 
 ARGUMENTS = 4  # where bwrap reads its arguments: off the command line, so that no `ps` shows them
 GUEST = 5  # the guest program itself: by its path, /proc/1/cmdline would tell tenants where we are installed
@@ -48,19 +44,13 @@ NAMESPACES = (
 
 class Bubblewrap(Engine):
     name = "bubblewrap"
+    can = Capabilities(namespace=True, fuse=True, overlay=True, tripwires=True, gate="sockets", limits=True)
 
-    def open(self, arrange: Callable[[], Plan]) -> Running:
+    def start(self) -> LocalStart:
         bwrap = find_bwrap()
         if bwrap is None:
             raise EngineUnavailable(MISSING)
-
-        def arranged() -> Plan:
-            plan = arrange()
-            arm(plan)
-            plan.operations = operations(plan)
-            return plan
-
-        return stand(lambda: _start(bwrap), arranged, explain)
+        return LocalStart(_launch(bwrap), explain, STAGE)
 
     def findings(self) -> list[Finding]:
         from sandbox.engines.doctor import bubblewrap_findings
@@ -82,7 +72,7 @@ def find_bwrap() -> str | None:
     return next((path for path in PLACES if os.access(path, os.X_OK)), None)
 
 
-def _start(bwrap: str) -> Launch:
+def _launch(bwrap: str) -> Launch:
     guest, arguments = os.open(guest_binary(), os.O_RDONLY | os.O_CLOEXEC), os.memfd_create("arguments")
     try:
         os.write(arguments, b"".join(one.encode() + b"\0" for one in NAMESPACES))
@@ -96,30 +86,12 @@ def _start(bwrap: str) -> Launch:
         os.close(guest)
 
 
-def operations(plan: Plan) -> list[dict[str, object]]:
-    """The plan's files as the guest's mount operations."""
-    mounts: list[dict[str, object]] = [
-        {"kind": "tmpfs", "path": os.fsencode(path), "mode": mode, "size": plan.scratch_size, "make": True}
-        for path, mode in plan.scratch
-    ]
-    for bind in plan.binds:
-        mount: dict[str, object] = {"kind": "bind", "path": os.fsencode(bind.target), "make": True}
-        mount |= {"from": os.fsencode(STAGE + bind.source), "ro": not bind.writable}
-        if bind.device:
-            mount["dev"] = True
-        mounts.append(mount)
-    # Parents before children, so that a directory mounted inside another is not hidden by it.
-    mounts.sort(key=lambda one: bytes(one["path"]).split(b"/"))  # type: ignore[call-overload]
-    links: list[dict[str, object]] = [
-        {"kind": "link", "path": os.fsencode(path), "target": os.fsencode(target)} for path, target in plan.links
-    ]
-    return [*mounts, *links, {"kind": "umount", "path": STAGE.encode(), "remove": True}, *plan.operations]
-
-
 def explain(said: str) -> SandboxError:
     """What bwrap said when it gave up, as an error that names the cause and what helps."""
     if "namespace" in said or "uid map" in said or "Operation not permitted" in said:
         from sandbox.engines.doctor import why_no_namespaces
 
         return EngineUnavailable(f"bubblewrap could not make its namespaces ({said}). {why_no_namespaces()}")
-    return WallError(f"bubblewrap could not build the place: {said or 'it said nothing'}")
+    if not said:
+        return WallError("bubblewrap failed without a message; run `sandbox doctor`")
+    return WallError(f"bubblewrap could not build the walls: {said}")

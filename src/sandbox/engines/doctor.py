@@ -62,13 +62,13 @@ def _tried() -> list[Finding]:
     with tempfile.TemporaryDirectory() as empty:
         try:
             config = Config.read({"filesystem": {"root": empty}})
-            place = Bubblewrap().open(lambda: layout(config, "doctor", {}))
+            running = Bubblewrap().start().build(layout(config, "doctor", {}).plan)
         except EngineUnavailable as problem:
             return [Finding("walls", False, str(problem))]  # it says what to do
         except SandboxError as problem:
             return [Finding("walls", False, str(problem), "please report this line and `uname -r`: it should work")]
-        have = place.guest.have
-        place.close()
+        have = running.have
+        running.close()
     return [
         Finding("walls", True, "a sandbox was built, as root" if os.geteuid() == 0 else "a sandbox was built"),
         Finding(

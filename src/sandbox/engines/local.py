@@ -1,10 +1,10 @@
-"""A place on this machine: a guest that was started here, set up, and held to its limits."""
+"""A guest on this machine: started here, set up, and held to its limits."""
 
 from __future__ import annotations
 
 import os
 
-from sandbox.engines.base import Plan, Running
+from sandbox.engines.base import GuestRunning, Started
 from sandbox.engines.cgroup import hold
 from sandbox.engines.rlimits import rlimits, without_group
 from sandbox.errors import SandboxClosed, WallError
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 
     from sandbox.engines.cgroup_limits import Group
     from sandbox.engines.launch import Launch
+    from sandbox.plan.plan import Plan
 
 
-class Room(Running):
-    """A started, furnished guest and its control group."""
+class LocalRunning(GuestRunning):
+    """A guest that is set up, and its control group."""
 
     def __init__(self, launch: Launch, group: Group | None, unheld: str | None = None) -> None:
+        super().__init__(launch.guest)
         self.unheld = unheld
+        self.pid = launch.guest_pid
+        self.have = launch.guest.have
         self._launch = launch
         self._group = group
         self._closed = False
-        self.guest = launch.guest
-        self.pid = launch.guest_pid
 
     def out_of_memory(self) -> str | None:
         return self._group.out_of_memory() if self._group is not None else None
@@ -40,38 +42,48 @@ class Room(Running):
             self._group.remove()
 
 
-def stand(start: Callable[[], Launch], arrange: Callable[[], Plan], explain: Callable[[str], Exception]) -> Room:
-    """Starts a guest, hears what its place is to be, and furnishes it. `explain` turns a launcher's last words into
-    the error to raise.
+class LocalStart(Started):
+    """A launched guest.
 
-    Raises what `Engine.open` may raise; then nothing is left behind.
+    `explain` turns a launcher's last words into the error to raise. `stage` is where the guest sees the host's files
+    while it builds.
     """
-    launch = start()
-    group: Group | None = None
-    try:
-        plan = arrange()
-        group = hold(plan.limits, plan.pids, plan.id)
-        unheld = without_group(plan, group)
-        _furnish(launch, plan, group, explain)
-        return Room(launch, group, unheld)
-    except BaseException:
-        launch.abandon()
+
+    def __init__(self, launch: Launch, explain: Callable[[str], Exception], stage: str = "") -> None:
+        self._launch = launch
+        self._explain = explain
+        self._stage = stage
+
+    def build(self, plan: Plan) -> LocalRunning:
+        group: Group | None = None
+        try:
+            group = hold(plan.limits, plan.pids, plan.id)
+            unheld = without_group(plan, group)
+            self._set_up(plan, group)
+            return LocalRunning(self._launch, group, unheld)
+        except BaseException:
+            self._launch.abandon()
+            if group is not None:
+                group.remove()
+            raise
+
+    def abandon(self) -> None:
+        self._launch.abandon()
+
+    def _set_up(self, plan: Plan, group: Group | None) -> None:
+        launch = self._launch
+        try:
+            launch.greet()
+        except SandboxClosed:
+            raise self._explain(launch.words()) from None
         if group is not None:
-            group.remove()
-        raise
-
-
-def _furnish(launch: Launch, plan: Plan, group: Group | None, explain: Callable[[str], Exception]) -> None:
-    try:
-        launch.greet()
-    except SandboxClosed:
-        raise explain(launch.words()) from None
-    if group is not None:
-        group.add(launch.guest_pid)
-    owner = os.pidfd_open(os.getpid())
-    try:
-        launch.guest.set_up({**plan.setup(), "rlimits": rlimits(plan.limits, plan.pids, group)}, [owner])
-    except SandboxClosed:
-        raise WallError(f"the guest ended while it was set up: {launch.words() or 'it said nothing'}") from None
-    finally:
-        os.close(owner)
+            group.add(launch.guest_pid)
+        owner = os.pidfd_open(os.getpid())
+        try:
+            setup = {**plan.setup(self._stage), "rlimits": rlimits(plan.limits, plan.pids, group)}
+            launch.guest.set_up(setup, [owner])
+        except SandboxClosed:
+            said = launch.words() or "the guest ended without a message; run `sandbox doctor`"
+            raise WallError(f"the guest ended while it was set up: {said}") from None
+        finally:
+            os.close(owner)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from sandbox.engines.base import Engine, Finding, Plan, Running
+from sandbox.engines.base import Capabilities, Engine, Finding
 from sandbox.engines.launch import Launch
-from sandbox.engines.local import stand
+from sandbox.engines.local import LocalStart
 from sandbox.errors import EngineUnavailable, WallError
 from sandbox.guest.binary import guest_binary
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class NoWalls(Engine):
     name = "none"
+    can = Capabilities(walls=False, own_root=False, limits=True)
 
-    def open(self, arrange: Callable[[], Plan]) -> Running:
-        return stand(lambda: Launch([guest_binary()]), arrange, lambda said: WallError(f"the guest ended: {said}"))
+    def start(self) -> LocalStart:
+        return LocalStart(Launch([guest_binary()]), lambda said: WallError(f"the guest ended: {said}"))
 
     def findings(self) -> list[Finding]:
         try:

@@ -7,8 +7,8 @@ import resource
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Limits
-    from sandbox.engines.base import Plan
     from sandbox.engines.cgroup_limits import Group
+    from sandbox.plan.plan import Plan
 
 
 def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[int]]:
@@ -42,11 +42,7 @@ def without_group(plan: Plan, group: Group | None) -> str | None:
     memory = plan.limits.memory
     if memory is None or (group is not None and group.holds("memory")):
         return None
-    places = sum(one["kind"] == "tmpfs" for one in plan.operations)
-    share = memory // max(places, 1) // 4096 * 4096
-    for one in plan.operations:
-        if one["kind"] == "tmpfs" or "size" in one:  # a remount that gives one of them another size
-            one["size"] = min(int(one.get("size") or share), share)  # type: ignore[call-overload]
+    plan.share_memory(memory)
     plan.count_memory = plan.walls
     return UNHELD
 

@@ -43,16 +43,3 @@ def _entries(home: str) -> Iterator[os.DirEntry[str]]:
             yield from entries
     except OSError:
         return  # then the walk covers it whole
-
-
-def operations(directories: Sequence[str], kept: Sequence[str], size: int) -> list[dict[str, object]]:
-    """An empty place over each directory, and on it again what is kept, which the engine has put below STAGE."""
-    made: list[dict[str, object]] = [
-        {"kind": "tmpfs", "path": os.fsencode(path), "mode": 0o700, "size": size, "optional": True}
-        for path in directories
-    ]
-    for number, path in enumerate(kept):
-        stage = f"{STAGE}-{number}".encode()
-        made.append({"kind": "bind", "path": os.fsencode(path), "from": stage, "ro": True, "make": True})
-        made.append({"kind": "umount", "path": stage, "remove": True})
-    return made

@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 from threading import Event, Thread
 
-from sandbox.guards.masks import SOCKET, Covers, Mask, Search, inside_one, is_socket
+from sandbox.guards.covers import Covers, Mask, inside_one
+from sandbox.guards.search import SOCKET, Search, is_socket
 from sandbox.guards.sockets import sockets_of_the_host
 
 TYPE_CHECKING = False

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from sandbox.guards.masks import Search
+    from sandbox.guards.search import Search
     from sandbox.inotify import Inotify
 
     Cover = Callable[[Iterable[str]], Iterable[tuple[str, str | None]]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from time import time
 
 from sandbox.config.home import home
-from sandbox.guards.masks import Search, search
+from sandbox.guards.covers import Covers
 from sandbox.guards.remembered import Remembered
+from sandbox.guards.search import Search, search
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +62,4 @@ class Scanner:
 
     def again(self) -> Search:
         """A search that has looked at nothing yet."""
-        from sandbox.guards.masks import Covers
-
         return Search(self.filesystem, self.views.roots, Covers(), Remembered(home()), self.hidden)

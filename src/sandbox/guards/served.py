@@ -13,7 +13,7 @@ from sandbox.policy.files import protected_patterns
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Config
-    from sandbox.guards.masks import Covers
+    from sandbox.guards.covers import Covers
     from sandbox.guards.repositories import Repositories
 
 
@@ -22,7 +22,7 @@ class Served:
 
     def __init__(self, config: Config, directory: str, repositories: Repositories) -> None:
         """`repositories` is told what git of the host trusts there, and looks again at the end. Raises SandboxError."""
-        self._repositories = repositories
+        self.repositories = repositories
         self._changed = False
         self._directory = os.path.realpath(directory)
         own = [os.path.realpath(record_directory(config))]
@@ -81,6 +81,6 @@ class Served:
     def finish(self) -> None:
         """Looks again at what git of the host would run, where a tenant changed anything at all."""
         if self._changed:
-            self._repositories.finish(protected_patterns())
+            self.repositories.finish(protected_patterns())
         else:
-            self._repositories.abandon()
+            self.repositories.abandon()

@@ -12,14 +12,24 @@ import os
 from threading import Thread
 
 from sandbox.errors import GuestError
+from sandbox.plan.operations import Cover, MakeReadOnly, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any, Protocol
 
     from sandbox.audit.access import Touches
-    from sandbox.engines.base import Plan
-    from sandbox.guest.client import Guest
+    from sandbox.plan.operations import Operation
+    from sandbox.plan.plan import Plan
+
+    class Reporting(Protocol):
+        """What reports: an engine's `Running`."""
+
+        def reports(self) -> Iterator[dict[str, Any]]: ...
+
+        def finish(self) -> None: ...
+
 
 FUSE = "/dev/fuse"
 DEVICE = "/.tripwire"  # where the guest finds it; taken away before any tenant exists
@@ -38,47 +48,52 @@ OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"
 
 
 def arm(plan: Plan) -> None:
-    """Makes tripwires of the plan's masks, as many as there may be, where this machine can."""
+    """Makes tripwires of the plan's covers, as many as there may be, where this machine can."""
     home = plan.environment.get("HOME", "")
-    masks = [one for one in plan.operations if one["kind"] == "mask" and os.fsdecode(one["path"]) in plan.rules]  # type: ignore[arg-type]
+    covers = [one for one in plan.covers if isinstance(one, Cover) and one.rule]
     present = [name for name in (*SECRET_PLACES, *_keys(home)) if os.path.exists(f"{home}/{name}")] if home else []
-    if not (masks or present) or not os.access(FUSE, os.R_OK | os.W_OK):
+    if not (covers or present) or not os.access(FUSE, os.R_OK | os.W_OK):
         return
     in_way = _in_the_way(plan)
-    new: list[dict[str, object]] = []
-    for path in _hidden(plan, home, present, in_way):
-        plan.rules[path] = f"~{path[len(home) :]}"
-        new.append({"kind": "mask", "path": os.fsencode(path), "dir": os.path.isdir(path), "make": True})
-    # Whoever would pass through a tripwire while the place is built would wait for an answer that comes later.
-    masks = [one for one in masks if os.fsdecode(one["path"]) not in in_way]  # type: ignore[arg-type]
-    for one in [*new, *masks[: MOST - len(new)]]:
-        one.update(tripwire=True, device=DEVICE.encode())
+    new = [
+        Cover(path, os.path.isdir(path), rule=f"~{path[len(home) :]}", make=True, optional=False)
+        for path in _hidden(plan, home, present, in_way)
+    ]
+    # Whoever would pass through a tripwire while the sandbox is built would wait for an answer that comes later.
+    covers = [one for one in covers if one.path not in in_way]
+    for one in [*new, *covers[: MOST - len(new)]]:
+        one.device = DEVICE
     plan.show(FUSE, DEVICE, True, device=True)
-    # Before the root is made read-only: until then places can still be made and taken away.
-    seal = next(at for at, one in enumerate(plan.operations) if (one["kind"], one["path"]) == ("remount", b"/"))
-    plan.operations[seal:seal] = [*new, {"kind": "umount", "path": DEVICE.encode(), "remove": True}]
+    plan.served += [*new, Unmount(DEVICE)]
 
 
 def _in_the_way(plan: Plan) -> set[str]:
-    """Every path that the place is built with, and all that lead to one."""
+    """Every path that the sandbox is built with, and all that lead to one."""
     paths = [path for path, _ in (*plan.scratch, *plan.links)]
     paths += [*(bind.target for bind in plan.binds), *plan.writable]
     found = set(paths)
-    for one in plan.operations:
-        path = os.fsdecode(one["path"])  # type: ignore[arg-type]
-        paths.append(path)
-        if one["kind"] != "mask":
-            found.add(path)
+    for one in _mounted(plan):
+        paths.append(one.path)
+        if not isinstance(one, Cover):
+            found.add(one.path)
     for path in paths:
         while (path := os.path.dirname(path)) not in found:
             found.add(path)
     return found
 
 
+def _mounted(plan: Plan) -> Iterator[Operation]:
+    yield from plan.layers
+    yield from plan.covers
+    yield from plan.served
+    yield MakeReadOnly("/")
+    yield from plan.after_seal
+
+
 def _hidden(plan: Plan, home: str, names: list[str], in_way: set[str]) -> Iterator[str]:
     """Those places of the home that the inside does not have."""
     shown = [*(bind.target for bind in plan.binds), *(path for path, _ in (*plan.links, *plan.scratch) if path != home)]
-    shown += [os.fsdecode(one["path"]) for one in plan.operations]  # type: ignore[arg-type]
+    shown += [one.path for one in _mounted(plan)]
     shown = [path for path in shown if f"{path}/".startswith(f"{home}/")]
     for path in (f"{home}/{name}" for name in names):
         if path not in in_way and not any(f"{path}/".startswith(f"{one}/") for one in shown):
@@ -97,20 +112,20 @@ def _keys(home: str) -> list[str]:
 class Reports:
     """Hears the guest's tripwires of one sandbox, until closed."""
 
-    def __init__(self, guest: Guest, touches: Touches) -> None:
-        self._guest = guest
+    def __init__(self, running: Reporting, touches: Touches) -> None:
+        self._running = running
         self._touches = touches
         self._thread = Thread(target=self._run, name="sandbox-tripwire", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Ends the place and returns when everything it said is on the record. Idempotent."""
-        self._guest.finish()
-        self._thread.join(5.0)  # longer only for a guest that hears nothing; its engine then kills it
+        self._running.finish()
+        self._thread.join(5.0)  # longer only for one that hears nothing; its engine then kills it
 
     def _run(self) -> None:
         try:
-            for message in self._guest.reports():
+            for message in self._running.reports():
                 if message["t"] == "tripped":
                     self._tripped(message)
         except (GuestError, OSError) as problem:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 
-from sandbox.engines.base import HOSTNAME, Bind
 from sandbox.guards.git_person import settings_for
+from sandbox.plan.plan import HOSTNAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.engines.base import Plan
+    from sandbox.plan.plan import Plan
 
 RESOLVER = "198.18.0.2"  # answered by the gate, like every other address; not a loopback, so that it passes there
 
@@ -65,7 +65,7 @@ def etc(plan: Plan, home: str) -> None:
         if os.path.lexists(path):
             source = os.path.realpath(path) if os.path.islink(path) else path
             if os.path.exists(source):
-                plan.binds.append(Bind(source, path))
+                plan.show(source, path, False)
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     passwd = [f"{plan.user}:x:{plan.uid}:{plan.gid}:{plan.user}:{home}:{shell}"]
     group = [f"{plan.user}:x:{plan.gid}:"]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 
+from sandbox.config.paths import is_beneath
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sandbox.engines.base import Plan
+    from sandbox.plan.plan import Plan
 
 # A directory on PATH that lies beneath the first column makes the second column visible. Relative to the home.
 KNOWN = (
@@ -48,10 +50,10 @@ def toolchain_roots(path: str, home: str, project: str) -> list[str]:
         if os.path.exists(f"{project}/{venv}/pyvenv.cfg"):
             entries.append(f"{project}/{venv}/bin")
     for entry in entries:
-        inside = _beneath(os.path.realpath(entry), project)
+        inside = is_beneath(os.path.realpath(entry), project)
         for root in _pythons_of(entry, home) if inside else _roots_of(entry, home):
             roots[root] = None
-    return _outermost(root for root in roots if not _beneath(root, project) and os.path.exists(root))
+    return _outermost(root for root in roots if not is_beneath(root, project) and os.path.exists(root))
 
 
 def hidden_program(name: str, path: str, plan: Plan) -> str | None:
@@ -63,7 +65,7 @@ def hidden_program(name: str, path: str, plan: Plan) -> str | None:
         return None
     seen = [bind.target for bind in plan.binds] + [link for link, _ in plan.links]
     real = os.path.realpath(found)
-    hidden = next((one for one in (found, real) if not any(_beneath(one, place) for place in seen)), None)
+    hidden = next((one for one in (found, real) if not any(is_beneath(one, place) for place in seen)), None)
     if hidden is None:
         return None
     show = next(_installation(os.path.dirname(hidden), os.path.realpath(os.path.expanduser("~"))))
@@ -120,7 +122,7 @@ def _holds_python(installation: str) -> bool:
 
 def _installation(directory: str, home: str) -> Iterator[str]:
     for prefix, parts in KNOWN:
-        if _beneath(directory, f"{home}/{prefix}"):
+        if is_beneath(directory, f"{home}/{prefix}"):
             yield from (f"{home}/{part}" for part in parts)
             return
     parent = os.path.dirname(directory)
@@ -143,7 +145,7 @@ def _link_targets(directory: str) -> Iterator[str]:
         return
     for link in links:
         target = os.path.realpath(link)
-        if not _beneath(target, directory):
+        if not is_beneath(target, directory):
             yield target
 
 
@@ -162,16 +164,12 @@ def _base_python(config: str) -> str | None:
 
 def _needs_binding(path: str, home: str) -> bool:
     """Programs under the home directory or /opt; the system's own are visible anyway, others are not ours to show."""
-    return (_beneath(path, home) and path != home) or _beneath(path, "/opt")
-
-
-def _beneath(path: str, ancestor: str) -> bool:
-    return path == ancestor or path.startswith(ancestor.rstrip("/") + "/")
+    return (is_beneath(path, home) and path != home) or is_beneath(path, "/opt")
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
     kept: list[str] = []
     for path in sorted(paths):
-        if not kept or not _beneath(path, kept[-1]):
+        if not kept or not is_beneath(path, kept[-1]):
             kept.append(path)
     return kept

@@ -6,6 +6,7 @@ import socket
 import threading
 
 from sandbox.errors import ConfigError
+from sandbox.plan.operations import Bind
 from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sandbox.network.gate.publish import Published
     from sandbox.network.tls.ca import Authority
     from sandbox.network.tls.stored_authority import Generation
+    from sandbox.plan.operations import Operation
     from sandbox.policy.network import NetworkPolicy
 
     class Furnished(Protocol):
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
         environment: dict[str, str]
         files: list[tuple[str, int, bytes]]
-        operations: list[dict[str, object]]
+        after_seal: list[Operation]
         network: bool
 
         def show(self, source: str, target: str, writable: bool) -> None: ...
@@ -119,9 +121,7 @@ class GateThread:
         for source, target in self._generation.files():
             plan.show(source, target, False)
         for path, by in self._generation.covered:
-            plan.operations.append(
-                {"kind": "bind", "path": path.encode(), "from": by.encode(), "ro": True, "optional": True}
-            )
+            plan.after_seal.append(Bind(path, by, read_only=True, optional=True))
         self._point_to(plan, self._generation.environment)
 
     def _furnish_own(self, plan: Furnished) -> None:
@@ -131,7 +131,7 @@ class GateThread:
 
         trust = trusted(self.authority().pem)
         plan.files += trust.files
-        plan.operations += trust.mounts()
+        plan.after_seal += trust.mounts()
         self._point_to(plan, trust.environment)
 
     def _point_to(self, plan: Furnished, environment: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ import os
 
 from sandbox.config.model import Mount
 from sandbox.errors import ConfigError
+from sandbox.plan.operations import Fuse, MakeReadOnly, Overlay, Resize, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.config.model import Vfs
+    from sandbox.plan.operations import Operation
     from sandbox.vfs.provider import Guard, Provider
 
     Emit = Callable[[str, str, int], None]
@@ -40,8 +42,8 @@ class Arrangement:
     def __init__(self) -> None:
         self.binds: list[tuple[str, str, bool]] = []  # source, target, writable
         self.scratch: list[tuple[str, int]] = []  # a tmpfs of its own: path, mode
-        self.first: list[dict[str, object]] = []  # mount operations, before those that look inside (masks)
-        self.last: list[dict[str, object]] = []  # and after them: FUSE, where nobody answers yet
+        self.layers: list[Operation] = []  # laid over what is shown
+        self.fuse: list[Operation] = []  # and what is served from here
         self.writable: list[str] = []
         self.served: dict[str, Provider] = {}  # name of the guest's device -> what is behind it
         self.device: tuple[str, str] | None = None  # host and inside path of the FUSE device
@@ -100,7 +102,7 @@ def arrange(
         for provider in result.served.values():
             provider.guard(guard)
     if result.served:
-        result.last.append({"kind": "umount", "path": DEVICE.encode(), "remove": True})
+        result.fuse.append(Unmount(DEVICE))
     return result
 
 
@@ -123,9 +125,9 @@ def _by_kernel(result: Arrangement, place: str, mount: Mount, wanted: Mapping[st
     if mount.type == "memory":
         result.scratch.append((place, 0o755))
         if mount.size:
-            result.first.append({"kind": "remount", "path": os.fsencode(place), "size": mount.size})
+            result.layers.append(Resize(place, mount.size))
         if mount.readonly:
-            result.first.append({"kind": "remount", "path": os.fsencode(place), "ro": True})
+            result.layers.append(MakeReadOnly(place))
         result.ways[place] = "tmpfs"
     elif mount.type in ("real_fs", "readonly"):
         result.binds.append((_host_path(mount, place), place, writable))
@@ -146,7 +148,7 @@ def _overlay(result: Arrangement, place: str, mount: Mount) -> None:
     if upper.type == "memory":
         result.scratch.append((above, 0o755))
         if upper.size:
-            result.first.append({"kind": "remount", "path": above.encode(), "size": upper.size})
+            result.layers.append(Resize(above, upper.size))
     else:
         result.binds.append((_host_path(upper, f"{place}.upper"), above, True))
         changes = os.path.join(result.binds[-1][0], "upper")
@@ -154,24 +156,12 @@ def _overlay(result: Arrangement, place: str, mount: Mount) -> None:
             result.shown.append((changes, place, False))
     _kernel_overlay(result, place, below, above)
     if mount.readonly:
-        result.first.append({"kind": "remount", "path": os.fsencode(place), "ro": True})
+        result.layers.append(MakeReadOnly(place))
     result.ways[place] = "overlayfs"
 
 
 def _kernel_overlay(result: Arrangement, place: str, lower: str, state: str) -> None:
-    # The kernel wants `upper` and `work` on one file system.
-    result.first += [
-        {
-            "kind": "overlay",
-            "path": os.fsencode(place),
-            "lower": lower.encode(),
-            "upper": f"{state}/upper".encode(),
-            "work": f"{state}/work".encode(),
-            "make": True,
-        },
-        {"kind": "umount", "path": lower.encode(), "remove": True},
-        {"kind": "umount", "path": state.encode(), "remove": True},
-    ]
+    result.layers += [Overlay(place, lower, state), Unmount(lower), Unmount(state)]
 
 
 # Through FUSE
@@ -196,7 +186,7 @@ def _by_fuse(
     result.served[name] = HookedProvider(provider, hooks, mount=top, emit=emit) if hooks or emit else provider
     # A place to mount on, made while places can be made; nothing that looks inside it waits for an answer.
     result.scratch.append((top, 0o755))
-    result.last.insert(0, {"kind": "fuse", "path": os.fsencode(top), "device": DEVICE.encode(), "name": name})
+    result.fuse.insert(0, Fuse(top, DEVICE, name))
     if not provider.readonly:
         result.writable.append(top)
     for place in group:

@@ -8,24 +8,11 @@ from sandbox.vfs.arrange import arrange, overlay_project
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Protocol
 
     from sandbox.config.model import Config
+    from sandbox.plan.plan import Plan
     from sandbox.vfs.fuse.session import Session
     from sandbox.vfs.provider import Guard, Provider
-
-    class Place(Protocol):
-        """As much of an engine's plan as is changed here."""
-
-        walls: bool
-        directory: str
-        scratch: list[tuple[str, int]]
-        operations: list[dict[str, object]]
-        writable: list[str]
-
-        def show(self, source: str, target: str, writable: bool, device: bool = False) -> None: ...
-
-        def freeze(self, target: str) -> None: ...
 
 
 class Mounts:
@@ -61,7 +48,7 @@ class Mounts:
         """The inside paths at which something else is."""
         return [path for path, _ in self._arrangement.scratch]
 
-    def furnish(self, plan: Place, state: str | None = None) -> None:
+    def furnish(self, plan: Plan, state: str | None = None) -> None:
         """Adds to the plan what these directories need; `state` is the directory that keeps an overlay project's
         changes. Raises ConfigError where there are no walls to put them in."""
         result = self._arrangement
@@ -77,9 +64,8 @@ class Mounts:
             plan.show(*result.device, True, device=True)
         plan.scratch += result.scratch
         plan.writable += result.writable
-        # The last of the plan's own operations seals the root: until then places can still be made and taken away.
-        *inner, seal = plan.operations
-        plan.operations = [*result.first, *inner, *result.last, seal]
+        plan.layers += result.layers
+        plan.served += result.fuse
 
     def serve(self, devices: dict[str, int]) -> None:
         """Takes over the guest's mounted devices and answers on them from now on."""

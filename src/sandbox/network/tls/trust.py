@@ -12,6 +12,8 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from sandbox.plan.operations import Bind
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -51,12 +53,9 @@ class Trusted:
         self.covered: list[tuple[str, str]] = []  # an existing file of the system, and the one to put over it
         self.environment: dict[str, str] = {}
 
-    def mounts(self) -> list[dict[str, object]]:
-        """What covers the system's own files, as the guest's mount operations."""
-        return [
-            {"kind": "bind", "path": path.encode(), "from": by.encode(), "ro": True, "optional": True}
-            for path, by in self.covered
-        ]
+    def mounts(self) -> list[Bind]:
+        """What covers the system's own files."""
+        return [Bind(path, by, read_only=True, optional=True) for path, by in self.covered]
 
 
 def trusted(

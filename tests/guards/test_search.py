@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.config.model import Filesystem
-from sandbox.guards.masks import denied, find, masks, protected
+from sandbox.guards.search import denied, search
 
 
 def tree(root: Path, *names: str) -> None:
@@ -23,12 +23,13 @@ def tree(root: Path, *names: str) -> None:
 
 
 def covered(root: Path, **settings: object) -> set[str]:
-    found = masks(Filesystem(root=str(root), **settings), [str(root)])
+    found = search(Filesystem(root=str(root), **settings), [str(root)]).found.masks.values()
     return {os.path.relpath(mask.path, root) + ("/" if mask.is_dir else "") for mask in found}
 
 
 def frozen(root: Path, **settings: object) -> set[str]:
-    return {os.path.relpath(path, root) for path in protected(Filesystem(root=str(root), **settings), [str(root)])}
+    found = search(Filesystem(root=str(root), **settings), [str(root)]).found.frozen
+    return {os.path.relpath(path, root) for path in found}
 
 
 def test_sensitive_files_at_any_depth_and_in_any_spelling(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_what_the_host_would_run_is_frozen_and_its_directory_stays_in_place(tmp_
     assert frozen(tmp_path) == {
         ".git/hooks", ".git/config", "lib/.git/config", ".vscode", ".mcp.json", ".claude", ".sandbox", "sub/.git",
     }  # fmt: skip
-    pinned = find(Filesystem(root=str(tmp_path)), [str(tmp_path)]).pinned
+    pinned = search(Filesystem(root=str(tmp_path)), [str(tmp_path)]).found.pinned
     assert {os.path.relpath(path, tmp_path) for path in pinned} == {".git", "lib", "lib/.git"}
 
 
@@ -137,7 +138,9 @@ def test_the_sandboxs_own_home_is_covered_when_it_lies_within(tmp_path: Path, mo
 def test_several_roots_and_files_as_roots(tmp_path: Path) -> None:
     tree(tmp_path, "a/.env", "a/b/.env", "c/x.pem", "d/id.key")
     roots = [str(tmp_path / name) for name in ("a", "a/b", "c", "d/id.key")]
-    found = {os.path.relpath(mask.path, tmp_path) for mask in masks(Filesystem(root=roots[0]), roots)}
+    found = {
+        os.path.relpath(mask.path, tmp_path) for mask in search(Filesystem(root=roots[0]), roots).found.masks.values()
+    }
     assert found == {"a/.env", "a/b/.env", "c/x.pem", "d/id.key"}
 
 

@@ -1,0 +1,175 @@
+"""What is covered (blocked: unreadable) or frozen (protected: read-only), and the rules that name paths."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from sandbox.config.paths import is_beneath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sandbox.config.model import Filesystem
+    from sandbox.guards.remembered import Remembered
+
+
+class Mask:
+    """A path to be covered by something unreadable."""
+
+    __slots__ = ("path", "is_dir", "rule", "inode")
+
+    def __init__(self, path: str, is_dir: bool, rule: str) -> None:
+        self.path = path
+        self.is_dir = is_dir
+        self.rule = rule
+        self.inode = 0  # of what was judged, where that matters
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mask) and (self.path, self.is_dir) == (other.path, other.is_dir)
+
+    def __repr__(self) -> str:
+        return f"Mask({self.path!r}, is_dir={self.is_dir}, rule={self.rule!r})"
+
+
+class Covers:
+    """What was found. `pinned`: directories that must stay where they are, since what is in them is frozen.
+
+    For git: `heads`, directories that may be a repository's own; `git_files`, which name one; and every directory.
+    """
+
+    __slots__ = ("masks", "frozen", "pinned", "heads", "git_files", "directories")
+
+    def __init__(self) -> None:
+        self.masks: dict[str, Mask] = {}
+        self.frozen: dict[str, None] = {}
+        self.pinned: dict[str, None] = {}
+        self.heads: list[str] = []
+        self.git_files: list[str] = []
+        self.directories: list[str] = []
+
+
+class Covering:
+    """Adds to `found` what is to be covered or frozen under `roots`, which are directories of the host."""
+
+    def __init__(
+        self, filesystem: Filesystem, roots: list[str], found: Covers, remembered: Remembered | None = None
+    ) -> None:
+        self.filesystem = filesystem
+        self.roots = roots
+        self.found = found
+        self.remembered = remembered
+        self.inodes: dict[tuple[int, int], str] = {}  # blocked files that have further names, which were not looked for
+        self.allowed_back = [self._absolute(path) for path in filesystem.allow_read]
+
+    def visible(self, path: str) -> bool:
+        """Whether it lies under one of the roots."""
+        return any(is_beneath(path, root) for root in self.roots)
+
+    def cover(
+        self, path: str, is_dir: bool, rule: str, info: os.stat_result | None = None, named: str | None = None
+    ) -> None:
+        """`info`, of what a rule is about: it is remembered. `named`: the path by which the rule knows it."""
+        mask = self.found.masks.setdefault(path, Mask(path, is_dir, rule))
+        if info is None:
+            return
+        mask.inode = info.st_ino
+        fresh = self.remembered is None or self.remembered.add(path, info, rule, named)
+        if fresh and not is_dir and info.st_nlink > 1:
+            self.inodes[info.st_dev, info.st_ino] = rule
+
+    def cover_target(self, link: str, pattern: str) -> None:
+        """A blocked name that is a link: what it leads to is the secret, whatever that is called."""
+        target = os.path.realpath(link)
+        if self.visible(target) and target not in self.roots and os.path.exists(target):
+            info = os.stat(target)
+            # By the link's path: a tenant can remove the link, and where it led must not be free by that.
+            self.cover(target, stat.S_ISDIR(info.st_mode), f"{pattern} (by the link {link})", info, link)
+
+    def freeze_target(self, link: str) -> None:
+        """A protected name that is a link: the host runs what it leads to. The link itself no mount can hold."""
+        target = os.path.realpath(link)
+        if self.visible(target) and os.path.exists(target) and not any(is_beneath(root, target) for root in self.roots):
+            self.found.frozen[target] = None
+            self.pin(os.path.dirname(target))
+
+    def pin(self, directory: str) -> None:
+        """Keeps a directory and all above it in place: else one is renamed, and another made under its name."""
+        while directory not in self.roots and self.visible(directory):
+            self.found.pinned[directory] = None
+            directory = os.path.dirname(directory)
+
+    def cover_named(self) -> None:
+        """`deny_read` and `deny_write`."""
+        for path in self.filesystem.deny_read:
+            for asked, match in self.expanded(path):
+                self.cover_around(match, [one for one in self.allowed_back if is_beneath(one, match)], asked)
+        for path in self.filesystem.deny_write:
+            for _, match in self.expanded(path):
+                self.found.frozen[match] = None
+                self.pin(os.path.dirname(match))
+
+    def cover_around(self, path: str, kept: list[str], asked: str) -> None:
+        """Covers `path` but for what `allow_read` gives back: then what lies beside the way there, piece by piece."""
+        if path in kept:
+            return
+        if not kept:
+            info = os.lstat(path)
+            self.cover(path, stat.S_ISDIR(info.st_mode), "deny_read", info, asked)
+            return
+        for entry in os.listdir(path):
+            below = f"{path}/{entry}"
+            if not os.path.islink(below):
+                self.cover_around(below, [one for one in kept if is_beneath(one, below)], f"{asked}/{entry}")
+
+    def expanded(self, path: str) -> Iterator[tuple[str, str]]:
+        """The existing visible paths that an entry of `deny_read` or `deny_write` means, each as it is called there and
+        as it is; globs allowed."""
+        absolute = self._absolute(path)
+        if any(sign in path for sign in "*?["):
+            import glob
+
+            candidates = glob.glob(absolute, recursive=True, include_hidden=True)
+        else:
+            candidates = [absolute]
+        for candidate in candidates:
+            real = os.path.realpath(candidate)
+            if self.visible(real) and os.path.exists(real):
+                yield candidate, real
+
+    def cover_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Files that hold what the gate puts in outside the walls."""
+        for path, rule in secrets.items():
+            real = os.path.realpath(os.path.expanduser(path))
+            if self.visible(real) and os.path.isfile(real):
+                self.cover(real, False, rule, os.stat(real), f"{real} ")  # wherever it is: no rule is about its path
+                self.pin(os.path.dirname(real))  # the host reads it again by its path
+
+    def cover_own(self, place: str) -> None:
+        """Our own things: config, record and registry are nobody's inside, nor replaced by somebody's."""
+        if self.visible(place) and os.path.isdir(place):
+            self.cover(place, True, "the sandbox's own")
+            self.pin(os.path.dirname(place))
+
+    def _absolute(self, path: str) -> str:
+        return os.path.normpath(os.path.join(self.filesystem.root, os.path.expanduser(path)))
+
+
+def drop_covered(masks: dict[str, Mask]) -> None:
+    """A cover beneath another is not needed, nor can it be put there: the outer one lets nobody through."""
+    outer = "/ none"
+    for path in sorted(masks, key=lambda one: one.split("/")):
+        if is_beneath(path, outer):
+            del masks[path]
+        elif masks[path].is_dir:
+            outer = path
+
+
+def inside_one(path: str, masks: dict[str, Mask]) -> bool:
+    """Whether a directory above `path` is covered."""
+    while len(path) > 1:
+        path = os.path.dirname(path)
+        if path in masks:
+            return True
+    return False

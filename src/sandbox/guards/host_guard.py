@@ -1,0 +1,140 @@
+"""What one sandbox does about the host's files.
+
+Before it runs: reserves, freezes and hides. While it runs: covers what appears. At the end: takes back what programs of
+the host would have run.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+
+from sandbox.audit import access
+from sandbox.config.home import home
+from sandbox.errors import WallError
+from sandbox.guards.late_masks import LateMasks
+from sandbox.guards.repositories import Repositories
+from sandbox.guards.reserved_dirs import ReservedDirs
+from sandbox.guards.scan import secret_files
+from sandbox.policy.files import protected_patterns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sandbox.audit.record import Record
+    from sandbox.config.model import Config
+    from sandbox.guards.search import Search
+    from sandbox.guards.served import Served
+    from sandbox.guards.views import Views
+
+MOST = 1000  # of what was undone, kept to be shown
+
+
+class HostGuard:
+    """Used in the order of its methods; `finish` when no tenant is left."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._reserved: ReservedDirs | None = None
+        self._repositories: list[Repositories] = []
+        self._served: list[Served] = []
+        self._pid = 0
+        self._views: Views | None = None
+        self._search: Search | None = None
+        self._late_masks: LateMasks | None = None
+        self.undone: list[tuple[str, str]] = []  # what git of the host would have run, and where it is now ("": still)
+        self.made: list[str] = []  # after `finish`: new files that programs on the host act on
+
+    # -- before the walls are built
+
+    def reserve(self, root: str) -> list[str]:
+        """Makes the directories of the project that tenants must not make; returns the names of those that are new."""
+        self._reserved = ReservedDirs(root)
+        return self._reserved.names()
+
+    def trust(self, trees: Sequence[str]) -> Repositories:
+        """Writes down what git of the host trusts in the trees that tenants write."""
+        repositories = Repositories(home(), list(trees), partial(_undone, self._record, self.undone))
+        self._repositories.append(repositories)
+        return repositories
+
+    def serve(self, config: Config, directory: str) -> Served:
+        """The rules for a directory of the host that is served from here, not mounted."""
+        from sandbox.guards.served import Served
+
+        repositories = Repositories(home(), [os.path.realpath(directory)], partial(_undone, self._record, self.undone))
+        served = Served(config, directory, repositories)
+        self._served.append(served)
+        return served
+
+    # -- while they stand; `pid` is a process in the sandbox's mount namespace
+
+    def check(self, pid: int, views: Views, search: Search, missed: int) -> None:
+        """Makes sure that what is blocked now is covered, whatever moved meanwhile. Raises WallError."""
+        self._pid, self._views, self._search = pid, views, search
+        if missed or search.changed():
+            from sandbox.guards.recheck import settle
+
+            settle(search, self._cover, missed)
+
+    def watch(self) -> None:
+        """Covers what appears from now on."""
+        if self._search is not None and self._search.looker is not None:
+            told = partial(access.covered, self._record)
+            writable = self._repositories[0] if self._repositories else None
+            self._late_masks = LateMasks(self._pid, self._search.looker, told, writable)
+
+    def hide_secrets(self, config: Config) -> None:
+        """A file that a secret is read from is nobody's inside, from now on. Raises WallError."""
+        scanner = self._search.looker if self._search is not None else None
+        if scanner is None or not secret_files(config).items() - scanner.secrets.items():
+            return
+        scanner.secrets.update(secret_files(config))
+        for path, problem in self._cover(scanner.look().found.masks):
+            if problem:
+                raise WallError(f"{path!r} is blocked and could not be covered: {problem}")
+
+    def _cover(self, paths: Iterable[str]) -> list[tuple[str, str | None]]:
+        from sandbox.guards.mount_in_namespace import cover
+
+        assert self._views is not None
+        namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return list(cover(namespace, sorted({one for path in paths for one in self._views.inside(path)})))
+        finally:
+            os.close(namespace)
+
+    # -- the end
+
+    def stop_watching(self) -> None:
+        """Before the walls come down. Idempotent."""
+        if self._late_masks is not None:
+            self._late_masks.close()
+
+    def wait_until_watching(self, timeout: float | None = None) -> bool:
+        """Until what appears is seen; for tests."""
+        return self._late_masks is not None and self._late_masks.watching.wait(timeout)
+
+    def finish(self) -> None:
+        """When no tenant is left to do it again. Idempotent."""
+        for repositories in self._repositories:
+            repositories.finish(protected_patterns())
+        for served in self._served:
+            served.finish()
+        made = self._reserved.appeared() if self._reserved is not None else []
+        if self._reserved is not None:
+            self._reserved.remove()
+        for one in (*self._repositories, *(served.repositories for served in self._served)):
+            made += one.made
+        self._repositories, self._served, self._reserved = [], [], None
+        self.made = list(dict.fromkeys([*self.made, *made]))
+        for path in self.made:
+            access.made(self._record, path)
+
+
+def _undone(record: Record, undone: list[tuple[str, str]], path: str, saved: str) -> None:
+    """What git of the host would have run: on the record, and for the person when the sandbox has ended."""
+    access.undone(record, path, saved)
+    if len(undone) < MOST:
+        undone.append((path, saved))

@@ -1,0 +1,124 @@
+"""What of the shown paths tenants do not see, or cannot change: blocked files, protected files, a person's dot entries,
+and what /proc says about the host."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.config.home import home as sandbox_home
+from sandbox.config.paths import is_beneath
+from sandbox.guards import dot_entries
+from sandbox.guards.scan import Scanner, secret_files
+from sandbox.guards.search import denied
+from sandbox.plan.operations import Bind, Cover, Tmpfs, Unmount
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandbox.config.model import Config, Filesystem
+    from sandbox.guards.repositories import Repositories
+    from sandbox.layout.layout import Layout
+    from sandbox.layout.system import System
+    from sandbox.plan.plan import Plan
+
+# (What uid 0 could do through /proc even without a capability, the guest makes read-only.)
+PROC_HIDDEN = (
+    "acpi",
+    "asound",
+    "cmdline",  # the kernel's: boot loaders and clouds put tokens there
+    "interrupts",
+    "iomem",
+    "ioports",
+    "kcore",
+    "key-users",
+    "keys",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "latency_stats",
+    "pagetypeinfo",
+    "sched_debug",
+    "scsi",
+    "slabinfo",
+    "timer_list",
+    "timer_stats",
+    "vmallocinfo",
+)
+HOME_HIDDEN = (
+    "your home directory is the project: what begins with a dot there is hidden (`filesystem.allow_read` shows what is "
+    "needed), the rest can be changed; `--root DIR` shows less"
+)
+TOO_MANY = "there are too many blocked files to remember all: one that is moved may be readable in a later run"
+
+
+def hide_dot_entries(made: Layout, filesystem: Filesystem, home: str, visible: Sequence[str], system: System) -> None:
+    """Where the project holds the home directory: its dot entries are not the project's."""
+    plan = made.plan
+    directories: list[str] = []
+    files: list[str] = []
+    if home in visible:
+        directories, files = dot_entries.hidden_in_home(home, visible)
+    elif made.hidden and filesystem.overlay:
+        directories = [home]  # the overlay's mount lies above that of the inside's own home
+    if not (directories or files):
+        return
+    made.hidden = [*directories, *files]
+    if home in visible:
+        made.notices.append(HOME_HIDDEN)
+    programs = system.programs(home, os.devnull) if filesystem.toolchains else []
+    ours = os.path.realpath(sandbox_home())
+    kept = [
+        one
+        for one in dict.fromkeys((*programs, *visible))
+        if any(is_beneath(one, top) for top in directories) and not is_beneath(one, ours)
+    ]
+    plan.covers += (Tmpfs(path, 0o700, plan.scratch_size, optional=True) for path in directories)
+    _show_again(plan, kept)
+    rule = "a dot file of the home directory"
+    plan.covers += (Cover(shown, False, rule=rule) for one in files for shown in made.views.inside(one))
+
+
+def _show_again(plan: Plan, kept: Sequence[str]) -> None:
+    """Shows paths again on the empty directories that hide what is around them."""
+    writable = [bind.target for bind in plan.binds if bind.writable]
+    for number, one in enumerate(kept):
+        stage = f"{dot_entries.STAGE}-{number}"
+        plan.show(one, stage, one in writable)
+        plan.covers += (Bind(one, stage, read_only=one not in writable, make=True), Unmount(stage))
+
+
+def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: Repositories | None) -> None:
+    """Blocked files are covered, and what programs of the host would run is read-only.
+
+    Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover: when
+    something else changed meanwhile, `recheck` looks again before any tenant runs.
+    """
+    filesystem, inside, covers = config.filesystem, made.views.inside, made.plan.covers
+    made.search = Scanner(filesystem, made.views, own, secret_files(config), hidden=made.hidden).look()
+    found = made.search.found
+    if not made.search.kept:
+        made.notices.append(TOO_MANY)
+    if found.heads or found.git_files or repositories is not None:
+        from sandbox.guards.freezing import freeze_repositories
+
+        freeze_repositories(found, made.views.roots, repositories, protected=dict(found.frozen))
+    # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
+    covers += (Bind(one, one, optional=True) for host in sorted(found.pinned) for one in inside(host))
+    covers += (Bind(one, one, read_only=True, optional=True) for host in sorted(found.frozen) for one in inside(host))
+    for host, mask in sorted(found.masks.items()):
+        for name in inside(host):
+            # An overlay may have numbers of its own.
+            inode = mask.inode if name == host and not filesystem.overlay else 0
+            covers.append(Cover(name, mask.is_dir, rule=mask.rule, inode=inode))
+    places = [bind.target for bind in made.plan.binds if not inside(bind.target)]
+    elsewhere = denied(filesystem, places, made.views.roots)
+    covers += (Cover(mask.path, mask.is_dir, rule=mask.rule) for mask in elsewhere)
+    made.masked = len(found.masks) + len(elsewhere)
+
+
+def hide_proc(plan: Plan) -> None:
+    """What /proc says about the host."""
+    for path in (f"/proc/{name}" for name in PROC_HIDDEN):
+        if os.path.exists(path):
+            plan.covers.append(Cover(path, os.path.isdir(path)))

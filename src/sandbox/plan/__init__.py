@@ -1,0 +1,1 @@
+"""A sandbox as it is to be built, in terms that every engine understands."""

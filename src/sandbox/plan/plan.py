@@ -1,0 +1,130 @@
+"""The plan of one sandbox, in phases. Each part adds to the phase that it belongs to; the order is decided here alone.
+
+| phase | holds | why then |
+|---|---|---|
+| `binds`, `scratch`, `links` | what is shown | parents before children, whoever added them |
+| `layers` | what is laid over it: overlays | before anything looks inside |
+| `covers` | what is hidden and frozen | on top of what is shown |
+| `served` | what somebody must answer for: FUSE, tripwires | after all that looks inside, since nobody answers yet |
+| (the seal) | the root becomes read-only | until then places can be made and removed |
+| `after_seal` | what replaces single files of the system | |
+"""
+
+from __future__ import annotations
+
+from sandbox.config.model import Limits
+from sandbox.plan.operations import Bind, Cover, Link, MakeReadOnly, Operation, Resize, Tmpfs, Unmount
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sandbox.config.model import Config
+
+HOSTNAME = "sandbox"
+
+
+class Shown:
+    """A path of the host's that is seen inside."""
+
+    __slots__ = ("device", "source", "target", "writable")
+
+    def __init__(self, source: str, target: str, writable: bool = False, device: bool = False) -> None:
+        self.source = source
+        self.target = target
+        self.writable = writable
+        self.device = device  # works as a device: only for what the guest opens and takes away again
+
+    def __repr__(self) -> str:
+        return f"Shown({self.source!r}, {self.target!r}, writable={self.writable})"
+
+
+class Plan:
+    """What an engine builds."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.walls = True
+        self.user = "user"  # whom tenants are inside
+        self.uid = 0
+        self.gid = 0
+        self.directory = "/"  # where commands start
+        self.environment: dict[str, str] = {}
+        self.files: list[tuple[str, int, bytes]] = []  # written inside: path, mode, content
+        self.binds: list[Shown] = []
+        self.scratch: list[tuple[str, int]] = []  # own empty directories: path, mode
+        self.scratch_size = 0
+        self.links: list[tuple[str, str]] = []  # path, target
+        self.layers: list[Operation] = []
+        self.covers: list[Operation] = []
+        self.served: list[Operation] = []
+        self.after_seal: list[Operation] = []
+        self.writable: list[str] = []  # where tenants may write, for Landlock
+        self.network = True
+        self.ports: list[int] = []  # to listen on where nf_tables is missing
+        self.loopback_ports: list[int] = []  # of the inside's own loopback, answered by the host
+        self.proxy_token: str | None = None  # what tenants show to a gate that is a proxy
+        self.config: Config | None = None  # what was asked, for engines that write rules instead of mounting
+        self.limits = Limits()
+        self.pids: int | None = None  # asked for, or the mode's default
+        self.count_memory = False  # memory that is no file and not mapped cannot be made
+
+    def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
+        """Makes a path of the host's seen inside."""
+        self.binds.append(Shown(source, target, writable, device))
+
+    def freeze(self, target: str) -> None:
+        """What is shown at `target` cannot be changed there."""
+        for bind in self.binds:
+            if bind.target == target:
+                bind.writable = False
+
+    def share_memory(self, most: int) -> None:
+        """All files in memory together take at most `most` bytes: each place for them gets an equal part."""
+        sized = [one for one in (*self.layers, *self.covers) if isinstance(one, (Tmpfs, Resize))]
+        places = len(self.scratch) + sum(isinstance(one, Tmpfs) for one in sized)
+        share = most // max(places, 1) // 4096 * 4096
+        self.scratch_size = min(self.scratch_size or share, share)
+        for one in sized:
+            one.size = min(one.size or share, share)
+
+    def rules(self) -> dict[str, str]:
+        """The covered paths, each with the rule that says so."""
+        covers = (one for one in (*self.covers, *self.served) if isinstance(one, Cover))
+        return {one.path: one.rule for one in covers if one.rule}
+
+    def operations(self, stage: str) -> Iterator[Operation]:
+        """Everything in the order in which it is done. `stage`: where the guest sees the host's files meanwhile."""
+        if not self.walls:
+            return
+        shown: list[Operation] = [Tmpfs(path, mode, self.scratch_size, make=True) for path, mode in self.scratch]
+        for bind in self.binds:
+            source = stage + bind.source
+            shown.append(Bind(bind.target, source, read_only=not bind.writable, make=True, device=bind.device))
+        # Parents before children, so that a directory mounted inside another is not hidden by it.
+        shown.sort(key=lambda one: one.path.split("/"))
+        yield from shown
+        yield from (Link(path, target) for path, target in self.links)
+        if stage:
+            yield Unmount(stage)
+        yield from self.layers
+        yield from self.covers
+        yield from self.served
+        yield MakeReadOnly("/")  # what is left of the root is only mount points: nothing there is a tenant's to change
+        yield from self.after_seal
+
+    def setup(self, stage: str = "") -> dict[str, object]:
+        """The guest's `setup` message, as far as the plan decides it."""
+        return {
+            "walls": self.walls,
+            "uid": self.uid,
+            "gid": self.gid,
+            "network": self.network,
+            "ports": self.ports,
+            "loopback_ports": self.loopback_ports,
+            "dirs": [[b"/etc", 0o755], [b"/var", 0o755]],
+            "files": [[path.encode(), mode, content] for path, mode, content in self.files],
+            "mounts": [one.wire() for one in self.operations(stage)],
+            "writable": [path.encode() for path in self.writable],
+            "count_memory": self.count_memory,
+        }
