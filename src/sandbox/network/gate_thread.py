@@ -1,4 +1,4 @@
-"""What a sandbox with a network always has: one sleeping thread. The gate itself is imported when somebody knocks."""
+"""One sandbox's gate, before and while it runs. Its thread starts, and its code is loaded, at the first connection."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import Denied
 from sandbox.network.gate.first_bytes import MOST, exactly, peek
-from sandbox.network.gate.refusal import ClientStyle, farewell, http_error, http_refusal
+from sandbox.network.gate.refusal import ClientStyle, HttpProxyStyle, farewell
+from sandbox.network.http.denied_response import plain_bytes, proxy_error
 from sandbox.network.http.http1_rules import refuse_odd_target
 from sandbox.network.http.message import BadMessage
 from sandbox.policy.decision import Decision
@@ -66,10 +67,11 @@ async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> 
     except TimeoutError:
         return
     except (BadRequest, InvalidHost) as problem:
-        return await farewell(client, http_error(400, f"The sandbox's proxy: {problem}\n"))
+        return await farewell(client, plain_bytes(proxy_error(400, f"The sandbox's proxy: {problem}\n")))
     except _Unauthorized:
-        challenge = 'Proxy-Authenticate: Basic realm="sandbox"\r\n'
-        return await farewell(client, http_error(407, "This proxy belongs to a sandbox.\n", challenge))
+        answer = proxy_error(407, "This proxy belongs to a sandbox.\n")
+        answer.headers.add("Proxy-Authenticate", 'Basic realm="sandbox"')
+        return await farewell(client, plain_bytes(answer))
     except _SocksError as problem:
         return await farewell(client, problem.last)
     destination = gate.destination(host, port, "connect")
@@ -88,18 +90,12 @@ class _Unauthorized(Exception):
     pass
 
 
-class _Connect(ClientStyle):
+class _Connect(HttpProxyStyle):
     """CONNECT: answered once, then a plain connection."""
 
     async def welcome(self, client: socket.socket, upstream: socket.socket | None) -> None:
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(client, b"HTTP/1.1 200 Connection established\r\n\r\n")
-
-    async def deny(self, client: socket.socket, destination: Destination, decision: Decision, ca: Ca) -> None:
-        await farewell(client, http_refusal(decision))
-
-    async def fail(self, client: socket.socket, destination: Destination, problem: str, ca: Ca) -> None:
-        await farewell(client, http_error(502, f"The sandbox could not connect: {destination}: {problem}\n"))
 
 
 class _Absolute(ClientStyle):

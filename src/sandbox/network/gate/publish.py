@@ -1,4 +1,4 @@
-"""Inside ports that can be reached from the host: `[address:]port:inside port`."""
+"""Publishes a sandbox port on the host: `[address:]port:sandbox_port`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Published:
 def _port(text: str, entry: str, least: int) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) < 65536:
         return int(text)
-    raise ConfigError(f"{entry!r}: write address:port:inside, as in '127.0.0.1:8080:80'", path="network.publish")
+    raise ConfigError(f"{entry!r}: write address:port:sandbox_port, as in '127.0.0.1:8080:80'", path="network.publish")
 
 
 async def serve_published(client: socket.socket, rule: Published, gate: Gate) -> None:

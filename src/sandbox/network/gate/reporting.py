@@ -74,7 +74,7 @@ class Reporter:
         seconds: float = 0.0,
         **more: object,
     ) -> None:
-        """An event in seed 002's shape, with the rule and the reason."""
+        """A `network` event in UDS's format, with the rule and the reason."""
         details: dict[str, object] = {
             "method": method,
             "url": url,

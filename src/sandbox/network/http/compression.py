@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # A compressed body may grow to GROWTH_FREE, plus GROWTH_RATIO times what came: a bomb must not take the gate's time.
 GROWTH_FREE, GROWTH_RATIO = 16 * 2**20, 100
 SLICE = 256 * 1024
+READABLE = ("gzip", "x-gzip", "deflate")
 
 
 class Decompressor:
@@ -47,7 +48,7 @@ class Decompressor:
                 raise _garbled(f"it is not {self._encoding} ({problem})") from None
             self._gave += len(piece)
             if self._gave > GROWTH_FREE + GROWTH_RATIO * self._came:
-                raise Denied("compressed-body", "the compressed body grows out of all proportion")
+                raise Denied("compressed-body", "the compressed body expands to an unreasonable size")
             out.append(piece)
             data = self._inflate.unconsumed_tail or self._inflate.unused_data
         return b"".join(out)
@@ -60,7 +61,7 @@ class Decompressor:
 
 
 def _garbled(why: str) -> Denied:
-    return Denied("content-encoding", f"the compressed body cannot be looked into: {why}")
+    return Denied("content-encoding", f"the compressed body cannot be inspected: {why}")
 
 
 def content_encodings(headers: Headers) -> list[str]:
@@ -75,8 +76,9 @@ def decompressor(headers: Headers) -> Decompressor | None:
     encodings = content_encodings(headers)
     if not encodings:
         return None
-    if len(encodings) > 1 or encodings[0] not in ("gzip", "x-gzip", "deflate"):
-        raise Denied("content-encoding", f"a body in {', '.join(encodings)[:60]!r} cannot be looked into; use gzip")
+    if len(encodings) > 1 or encodings[0] not in READABLE:
+        shown = ", ".join(encodings)[:60]
+        raise Denied("content-encoding", f"a body with Content-Encoding {shown!r} cannot be inspected; use gzip")
     return Decompressor(encodings[0].removeprefix("x-"))
 
 

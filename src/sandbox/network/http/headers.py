@@ -30,6 +30,11 @@ class Headers:
         wanted = name.lower().encode("latin-1")
         return [value.decode("latin-1") for one, value in self.pairs if one.lower() == wanted]
 
+    @property
+    def media_type(self) -> str:
+        """Content-Type without its parameters, in lower case; "" when there is none."""
+        return (self.get("Content-Type") or "").partition(";")[0].strip().lower()
+
     def set(self, name: str, value: str) -> None:
         """Replaces every field of `name` by one."""
         self.remove(name)

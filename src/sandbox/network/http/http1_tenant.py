@@ -169,7 +169,7 @@ class Http1Tenant:
         return True
 
     async def read_body(self) -> h11.Data | h11.EndOfMessage | None:
-        """The next event of the request's body; None when the tenant left in the middle."""
+        """The next event of the request's body; None when the tenant closed the connection in the middle."""
         if self._body_end is not None:
             end, self._body_end = self._body_end, None
             return end

@@ -13,6 +13,7 @@ from sandbox.errors import Denied
 from sandbox.network.http.body import EMPTY, Body, Whole
 from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import refuse_odd_target, refuse_other_host
+from sandbox.network.http.http1_tenant import IDLE_TIMEOUT
 from sandbox.network.http.http2 import Http2Body, Http2Side, declared_length, http2_fields
 from sandbox.network.http.message import BadMessage, Request
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from sandbox.network.http.http2_frames import GoAway
     from sandbox.network.stream import ByteStream
 
-IDLE_TIMEOUT = 300.0
 # A stream opened and reset costs the sender nothing and us a dial. One that resets more than it lets finish
 # is attacking (CVE-2023-44487), and loses its connection.
 FREE_RESETS = 100
@@ -144,12 +144,12 @@ class Http2Tenant(Http2Side):
 
     def _refuse(self, pseudo: dict[bytes, bytes], headers: Headers) -> None:
         if pseudo.get(b":method") == b"CONNECT":
-            raise BadMessage("a tunnel inside a connection that is looked into", 405)
+            raise BadMessage("CONNECT is not allowed in an intercepted connection", 405)
         if pseudo.get(b":scheme", b"").decode("latin-1") != self._scheme:
             raise BadMessage("the request's scheme is not the connection's")
         path = pseudo.get(b":path", b"")
         if not path.startswith(b"/") and not (path == b"*" and pseudo[b":method"] == b"OPTIONS"):
-            raise BadMessage("the request's path is none")
+            raise BadMessage("the request's path is invalid")
         refuse_odd_target(path.decode("latin-1"))
         hosts = [value for value in (pseudo.get(b":authority"), *_hosts(headers)) if value is not None]
         if not hosts:

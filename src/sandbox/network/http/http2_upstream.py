@@ -222,7 +222,7 @@ def _status(pairs: list[Pair], least: int, most: int) -> int:
     text = next(value for name, value in pairs if name == b":status")
     # 101 is HTTP/1.1's alone (RFC 9113, 8.6).
     if len(text) != 3 or not text.isdigit() or not least <= int(text) <= most or text == b"101":
-        raise UpstreamError("its answer has no status that can be read")
+        raise UpstreamError("its response has no valid status")
     return int(text)
 
 

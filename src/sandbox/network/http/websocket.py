@@ -53,7 +53,7 @@ def refuse_other_upgrade(request: Request, response: Response) -> None:
     accepted = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
     answer = response.headers
     if (answer.get("Upgrade") or "").lower() != "websocket" or answer.get("Sec-WebSocket-Accept") != accepted:
-        raise UpstreamError("upstream switched to something that is not the WebSocket that was asked for")
+        raise UpstreamError("upstream did not accept the WebSocket that was requested")
     if answer.get("Sec-WebSocket-Extensions") is not None:
         raise UpstreamError("upstream uses a WebSocket extension that was not offered")
 

@@ -79,7 +79,7 @@ class Exchange:
         except BadMessage as problem:
             reason = printable(str(problem))
             return report.ended(unreadable(reason, problem.status), Decision(False, "ambiguous-request", reason))
-        except OSError as problem:  # upstream failed or took too long, or the tenant left within its request
+        except OSError as problem:  # upstream failed or timed out, or the tenant left within its request
             reason = self._secrets.scrub(str(problem) or "it took too long")
             return report.ended(unreachable(request.host, reason), Decision(True, "upstream", reason))
         except asyncio.CancelledError:
@@ -149,14 +149,14 @@ class Exchange:
         try:
             request.host = canonical_host(request.host)
         except InvalidHost as problem:
-            raise Denied("hook", f"a hook changed the host to something that is none: {problem}") from None
+            raise Denied("hook", f"a hook changed the host to an invalid one: {problem}") from None
         try:
             refuse_odd_target(request.target)
             refuse_odd_target(request.method)
         except BadMessage as problem:
-            raise Denied("hook", f"a hook changed the request to what is no HTTP request: {problem}") from None
+            raise Denied("hook", f"a hook made the request invalid HTTP: {problem}") from None
         if not request.target.startswith("/"):
-            raise Denied("hook", "a hook changed the request to what is no HTTP request")
+            raise Denied("hook", "a hook made the request invalid HTTP")
         decision = self._context.judge(Destination(request.host, request.port, "hook"))
         if not decision:
             raise Denied(decision.rule, decision.reason)
@@ -216,7 +216,7 @@ class Report:
 
     def left(self) -> None:
         """The tenant went away before there was an answer."""
-        self._tell(Decision(True, "tenant", "the tenant left"), 0, 0)
+        self._tell(Decision(True, "tenant", "the tenant closed the connection"), 0, 0)
 
     def following(self, response: Response) -> Response:
         """It ends when the body of `response` does."""
@@ -271,7 +271,7 @@ class Counted(Body):
         try:
             piece = await self._source.read()
         except BaseException as problem:
-            self._tell(problem if isinstance(problem, Exception) else ConnectionAbortedError("the tenant left"))
+            self._tell(problem if isinstance(problem, Exception) else ConnectionAbortedError("cancelled"))
             raise
         self.size += len(piece)
         if not piece:
@@ -280,7 +280,7 @@ class Counted(Body):
         return piece
 
     def close(self) -> None:
-        self._tell(ConnectionAbortedError("the tenant left"))
+        self._tell(ConnectionAbortedError("the tenant closed the connection"))
         self._source.close()
 
     def _tell(self, problem: Exception | None) -> None:

@@ -13,7 +13,7 @@ from sandbox.errors import Denied
 from sandbox.network.http.http1_tenant import Http1Tenant
 from sandbox.network.http.http2_tenant import Http2Tenant
 from sandbox.network.intercept.exchange import Exchange
-from sandbox.network.intercept.upstreams import HTTP1, HTTP2, Trust, Upstreams
+from sandbox.network.intercept.upstreams import HANDSHAKE_TIMEOUT, HTTP1, HTTP2, Trust, Upstreams
 from sandbox.network.stream import Stream
 from sandbox.network.tls.client_hello import read_client_hello
 from sandbox.network.tls.connection import TlsStream
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from sandbox.network.intercept.exchange import Parts
     from sandbox.network.stream import ByteStream
 
-HANDSHAKE_TIMEOUT = 30.0
 LEAVE = 5.0
 UNTRUSTED = "; perhaps it does not trust the sandbox's authority"
 PREFACE = b"PRI * HTTP/2.0\r\n"

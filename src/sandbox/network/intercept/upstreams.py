@@ -152,7 +152,7 @@ class Upstreams:
     async def _dial(self, place: Endpoint) -> Upstream:
         scheme, host, port = place
         if self._closed:
-            raise UpstreamError("the tenant left")
+            raise UpstreamError("the tenant closed the connection")
         try:
             stream = await Stream.of(await self._context.dial(Destination(host, port, "dns")))
         except OSError as problem:

@@ -12,24 +12,13 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from sandbox.network.tls.system_certificates import BUNDLES, JAVAS, KEY_STORES
 from sandbox.plan.operations import Bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 DIRECTORY = "/etc"
-
-# Where systems keep the bundle that OpenSSL, GnuTLS, curl, git, wget, Go and others read by themselves.
-BUNDLES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/ssl/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-)
-# And where Java's lie, when the system looks after them.
-KEY_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts")
 
 BUNDLE_VARIABLES = (
     "SSL_CERT_FILE",  # OpenSSL, Python's ssl, httpx, Ruby, Go
@@ -118,10 +107,10 @@ def _certificates(pem: bytes) -> list[bytes]:
 def _key_stores_of_their_own() -> list[str]:
     """Those of Javas that do not use the system's, where they really lie."""
     try:
-        javas = sorted(os.listdir("/usr/lib/jvm"))
+        javas = sorted(os.listdir(JAVAS))
     except OSError:
         return []
-    real = {os.path.realpath(f"/usr/lib/jvm/{one}/lib/security/cacerts") for one in javas}
+    real = {os.path.realpath(f"{JAVAS}/{one}/lib/security/cacerts") for one in javas}
     return sorted(one for one in real if one not in KEY_STORES and os.path.exists(one))
 
 
