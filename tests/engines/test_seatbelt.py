@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.config.model import Config
-from sandbox.engines.seatbelt import arguments, profile, proxy_environment, ssh_proxy_script
+from sandbox.engines.seatbelt_profile import arguments, profile, proxy_environment, ssh_proxy_script
 from tests.network.room import echo
 from tests.network.test_proxy import Proxy
 

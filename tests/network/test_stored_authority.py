@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.network.tls import stored_authority, trust
+from sandbox.network.tls.system_certificates import BUNDLES
 from tests.network.lab import Pki
 from tests.network.room import Walls, walled
 
@@ -80,7 +81,7 @@ def test_a_home_that_cannot_be_written_is_no_reason_when_the_sandboxs_is_elsewhe
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The system's bundle, for this test."""
     file = tmp_path / "bundle.crt"
-    system = next((one for one in system_certificates.BUNDLES if os.path.exists(one)), None)
+    system = next((one for one in BUNDLES if os.path.exists(one)), None)
     if system is None:
         pytest.skip("no certificates here")
     shutil.copy(system, file)

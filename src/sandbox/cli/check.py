@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 def check(config: Config, *, everywhere: bool) -> None:
     """Raises the error with which a run would end. `everywhere`: for all projects, so relative paths are not known."""
-    from sandbox.engines.choose import choose, engine_name
+    from sandbox.engines.choose import choose
+    from sandbox.engines.require import require
     from sandbox.policy.tools import ToolGuard
     from sandbox.vfs.arrange import arrange
 
     _check_network(config.network)
-    if engine_name(config) != "seatbelt":
-        choose(config)
+    require(config, choose(config))
     try:
         ToolGuard(config.tools, root=os.path.abspath(config.filesystem.root))
     except ValueError as problem:

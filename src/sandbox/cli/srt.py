@@ -94,12 +94,6 @@ def _run(options: Options) -> int:
     config = settings(options.settings)
     if options.debug:
         _debug(f"configuration: {config.plain()}")
-    from sandbox.engines.choose import engine_name
-
-    if engine_name(config) == "seatbelt":
-        from sandbox.cli import seatbelt
-
-        return seatbelt.run(config, command)
     from sandbox.cli.foreground import foreground
     from sandbox.sandbox import Sandbox
 

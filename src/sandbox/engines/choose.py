@@ -34,7 +34,9 @@ def choose(config: Config) -> Engine:
 
         return NoWalls()
     if name == "seatbelt":
-        raise EngineUnavailable("seatbelt has no guest inside: it is for `sandbox run` and `srt`, not for `Sandbox`")
+        from sandbox.engines.seatbelt import Seatbelt
+
+        return Seatbelt()
     raise EngineUnavailable(f"the {name} engine is not part of this release; bubblewrap is (`engine: bubblewrap`)")
 
 

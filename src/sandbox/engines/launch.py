@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+import sys
 
 from sandbox.guest import frames
 from sandbox.guest.client import Guest
@@ -14,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+LINUX = sys.platform == "linux"
 CONTROL = 3  # where the guest finds its end of the line
 MANY = 256  # descriptors, from which on their number costs a start more than `spawn.posix_spawn` does
 _SAID = 8192  # most bytes of a failed launcher's words that are kept
@@ -26,7 +28,8 @@ class Launch:
         """Starts `argv` with a line on descriptor 3 and `fds` (ours, theirs) beside it. Raises OSError."""
         ours, theirs = socket.socketpair()
         # The kernel then tells who sent the first word: the guest's pid as we see it, whatever namespaces lie between.
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        if LINUX:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         said, saying = os.pipe()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         # posix_spawn duplicates in order: nothing that is still needed may stand where something is to be put.
@@ -57,8 +60,9 @@ class Launch:
 
     def greet(self) -> None:
         """Hears the guest's first word. Raises SandboxClosed when the launcher ended instead."""
-        self.guest_pid = frames.sender_pid(self._channel)
-        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+        if LINUX:
+            self.guest_pid = frames.sender_pid(self._channel)
+            self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         self.guest.greet()
 
     def words(self) -> str:

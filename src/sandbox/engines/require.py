@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config
     from sandbox.engines.base import Engine
 
+TIMES = ("timeout", "lifetime", "idle_timeout")  # which the owner holds, whatever the engine
+
 
 def require(config: Config, engine: Engine) -> None:
     """Raises ConfigError, naming the setting."""
@@ -26,7 +28,10 @@ def _lacking(config: Config, engine: Engine) -> Iterator[str]:
         yield "filesystem.overlay"
     if (vfs.mounts or vfs.direct_mounts) and not can.fuse:
         yield "vfs"
+    if vfs.file_events and not can.descriptors:
+        yield "vfs.file_events"
     if config.network.publish and can.gate == "proxy":
         yield "network.publish"
     if not can.limits:
-        yield from (f"limits.{name}" for name in config.limits.fields if getattr(config.limits, name) is not None)
+        asked = (name for name in config.limits.fields if getattr(config.limits, name) is not None)
+        yield from (f"limits.{name}" for name in asked if name not in TIMES)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         files: list[tuple[str, int, bytes]]
         after_seal: list[Operation]
         network: bool
+        proxy_token: str | None
 
         def show(self, source: str, target: str, writable: bool) -> None: ...
 
@@ -109,6 +110,8 @@ class GateThread:
     def furnish(self, plan: Furnished) -> None:
         """Puts into a place that is yet to be built what its programs need to trust us: when we look into connections,
         and when we refuse one in words."""
+        if plan.proxy_token is not None:
+            return self._furnish_proxy(plan)
         if not plan.network:
             return
         from sandbox.network.tls.stored_authority import current
@@ -123,6 +126,16 @@ class GateThread:
         for path, by in self._generation.covered:
             plan.after_seal.append(Bind(path, by, read_only=True, optional=True))
         self._point_to(plan, self._generation.environment)
+
+    def _furnish_proxy(self, plan: Furnished) -> None:
+        """Where nothing can be mounted: the files go to the tenants' own directory, and variables name them."""
+        authority = self.ca_certificate()
+        if authority is not None:
+            from sandbox.network.tls.trust import trusted
+
+            trust = trusted(authority, directory=plan.environment["TMPDIR"])
+            plan.files += trust.files
+            plan.environment.update(trust.environment)
 
     def _furnish_own(self, plan: Furnished) -> None:
         """Where no authority can be kept (the home cannot be written), one in memory: it costs such a start some tenths

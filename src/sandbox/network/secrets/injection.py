@@ -213,8 +213,7 @@ class Secrets:
             return
         if confided and response.status == 206:
             raise Denied(
-                RULE,
-                f"{request.host} answered with partial content (206), which could split a secret's value over two responses",
+                RULE, f"{request.host} answered with partial content (206), which could split a secret's value in two"
             )
         encodings = content_encodings(response.headers)
         if not confided and encodings and (len(encodings) > 1 or encodings[0] not in READABLE):

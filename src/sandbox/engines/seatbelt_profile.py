@@ -1,0 +1,230 @@
+"""macOS: the same configuration as a Seatbelt profile, for `sandbox-exec`.
+
+Seatbelt has no namespaces: a tenant sees the machine's own paths, processes and loopback, and the profile says which of
+them it may touch. In a profile the last rule that fits wins, so general permissions come first and refusals after them.
+The only way out is the gate's port, which tenants are told about in the variables that programs take proxies from.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from base64 import b64encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sandbox.config.model import Config, Filesystem, Network
+
+SANDBOX_EXEC = "/usr/bin/sandbox-exec"
+
+# Programs, libraries and what they cannot start without. Nothing here is about a person.
+SYSTEM = (
+    "/System", "/usr", "/bin", "/sbin", "/opt/homebrew", "/opt/local", "/Library/Apple", "/Library/Developer",
+    "/Library/Frameworks", "/Library/Java", "/Applications/Xcode.app", "/private/etc/ssl", "/private/var/db/timezone",
+    "/private/var/select", "/private/var/db/dyld",
+)  # fmt: skip
+SYSTEM_FILES = (
+    "/", "/private/etc/hosts", "/private/etc/passwd", "/private/etc/group", "/private/etc/services",
+    "/private/etc/protocols", "/private/etc/resolv.conf", "/private/etc/shells", "/private/etc/localtime",
+    "/private/etc/zshrc", "/private/etc/zprofile", "/private/etc/profile", "/private/etc/bashrc",
+)  # fmt: skip
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/dtracehelper", "/dev/fd")
+SERVICES = (
+    "com.apple.system.opendirectoryd.libinfo",  # users and groups by number
+    "com.apple.system.opendirectoryd.membership",
+    "com.apple.system.notification_center",
+    "com.apple.system.logger",
+    "com.apple.bsd.dirhelper",  # where temporary files go
+    "com.apple.trustd.agent",  # programs that ask the system whom to trust in TLS
+    "com.apple.SecurityServer",
+)
+
+
+def profile(
+    config: Config,
+    *,
+    root: str,
+    home: str,
+    scratch: str,
+    proxy_port: int,
+    protected: Sequence[str] = (),
+    programs: Sequence[str] = (),
+) -> str:
+    """The profile's text.
+
+    `scratch` is the sandbox's own temporary directory; `protected` are patterns of files that programs on the host run
+    later, which cannot be changed; `programs` are further directories that are read, as the system's are.
+    """
+    lines = ["(version 1)", f'(deny default (with message "{_quoted("sandbox " + posixpath.basename(root))}"))']
+    lines += _processes()
+    lines += _files(config.filesystem, _real(root), home, _real(scratch), protected, programs)
+    lines += _network(config.network, proxy_port)
+    return "\n".join(lines) + "\n"
+
+
+def arguments(text: str, command: Sequence[str]) -> list[str]:
+    """The command line that runs `command` under the profile."""
+    return [SANDBOX_EXEC, "-p", text, "--", *command]
+
+
+def proxy_environment(port: int, token: str, ssh_proxy: str) -> dict[str, str]:
+    """The variables from which programs learn of the gate. Both cases: some read only one of them.
+
+    `ssh_proxy` is the file with `ssh_proxy_script`: ssh has no variable for a proxy.
+    """
+    address = f"http://sandbox:{token}@127.0.0.1:{port}"
+    socks = f"socks5h://sandbox:{token}@127.0.0.1:{port}"
+    direct = "localhost,127.0.0.1,::1"
+    found = {"HTTP_PROXY": address, "HTTPS_PROXY": address, "ALL_PROXY": socks, "NO_PROXY": direct}
+    found |= {name.lower(): value for name, value in found.items()}
+    found["GIT_SSH_COMMAND"] = f"ssh -o ProxyCommand='{ssh_proxy} %h %p'"
+    return found
+
+
+def ssh_proxy_script(port: int, token: str) -> str:
+    """A program for ssh's ProxyCommand. In bash, because macOS' nc cannot tell a proxy who it is."""
+    credentials = b64encode(f"sandbox:{token}".encode()).decode()
+    return f"""#!/bin/bash
+exec 3<>/dev/tcp/127.0.0.1/{port} || exit 1
+printf 'CONNECT %s:%s HTTP/1.1\\r\\nProxy-Authorization: Basic {credentials}\\r\\n\\r\\n' "$1" "$2" >&3
+read -r _ status _ <&3
+[ "$status" = 200 ] || exit 1
+while read -r line <&3 && [ "$line" != $'\\r' ]; do :; done
+cat <&3 &
+cat >&3
+kill $! # ssh has gone
+"""
+
+
+def _processes() -> list[str]:
+    return [
+        "",
+        "; a tenant may run programs and tend its own; other people's processes it does not see",
+        "(allow process-exec process-fork)",
+        "(allow process-info* signal (target same-sandbox))",
+        "(allow sysctl-read)",
+        "(allow ipc-posix-shm* ipc-posix-sem*)",
+        "(allow pseudo-tty)",
+        _rule("allow", "mach-lookup", [f'(global-name "{name}")' for name in SERVICES]),
+    ]
+
+
+def _files(
+    filesystem: Filesystem, root: str, home: str, scratch: str, protected: Sequence[str], programs: Sequence[str]
+) -> list[str]:
+    def paths(entries: Iterable[str]) -> list[str]:
+        return [_real(posixpath.normpath(posixpath.join(root, _expanded(entry, home)))) for entry in entries]
+
+    readable, writable = paths(filesystem.allow_read), paths(filesystem.allow_write)
+    seen = [root, scratch, *readable, *writable]
+    changing = [scratch, *writable] if filesystem.read_only else [root, scratch, *writable]
+    lines = [
+        "",
+        "; the system, read-only",
+        _rule("allow", "file-read*", [*map(_subpath, (*SYSTEM, *programs)), *map(_literal, (*SYSTEM_FILES, *DEVICES))]),
+        _rule("allow", "file-write* file-ioctl", [*map(_literal, DEVICES)]),
+        "; the way to what may be seen: names on it, nothing beside it",
+        _rule("allow", "file-read-metadata", map(_literal, _ancestors([*seen, *programs]))),
+        "; the project, and what was named or refused: the narrower counts, so it comes later",
+        *_by_depth(seen, changing, paths(filesystem.deny_read)),
+    ]
+    if filesystem.blocked_patterns:
+        blocked = _any(_regexes(filesystem.blocked_patterns, root))
+        if filesystem.allowed_patterns:
+            # An exception from the refusal, not a permission: it shows nothing that was not to be seen anyway.
+            blocked = f"(require-all {blocked} (require-not {_any(_regexes(filesystem.allowed_patterns, root))}))"
+        lines += ["; secrets", _rule("deny", "file-read* file-write*", [blocked])]
+    unchanged = [*map(_subpath, paths(filesystem.deny_write)), *_regexes(protected, root)]
+    if unchanged:
+        lines += ["; never changed", _rule("deny", "file-write*", unchanged)]
+    if protected:
+        # A directory moved aside with the protected file in it, and another put in its place, is a change, too.
+        lines.append(_rule("deny", "file-write-unlink", [_literal(f"{root}/.git"), _literal(root)]))
+    return lines
+
+
+def _network(network: Network, proxy_port: int) -> list[str]:
+    ports = [proxy_port, *sorted(set(network.localhost_ports))]
+    lines = [
+        "",
+        "; the gate, and the ports of this machine that were chosen; no other address, no name server, no Unix socket",
+        _rule("allow", "network-outbound", [f'(remote ip "localhost:{port}")' for port in ports]),
+    ]
+    if network.allow_localhost or network.publish:
+        lines.append('(allow network-bind network-inbound (local ip "localhost:*"))')
+    return lines
+
+
+def _rule(verdict: str, operation: str, filters: Iterable[str]) -> str:
+    return f"({verdict} {operation}" + "".join(f"\n  {one}" for one in filters) + ")"
+
+
+def _any(filters: Sequence[str]) -> str:
+    return f"(require-any {' '.join(filters)})" if len(filters) > 1 else filters[0]
+
+
+def _subpath(path: str) -> str:
+    return f'(subpath "{_quoted(path)}")'
+
+
+def _literal(path: str) -> str:
+    return f'(literal "{_quoted(path)}")'
+
+
+def _quoted(text: str) -> str:
+    """`text` inside a profile's string. Control characters have no spelling there that all versions agree on."""
+    if any(ord(letter) < 32 for letter in text):
+        raise ValueError(f"a path with control characters cannot be put in a Seatbelt profile: {text!r}")
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _expanded(path: str, home: str) -> str:
+    return home + path[1:] if path == "~" or path.startswith("~/") else path
+
+
+def _real(path: str) -> str:
+    """Seatbelt compares real paths, and on macOS these three are links."""
+    top = "/" + path.split("/")[1] if path.startswith("/") else ""
+    return f"/private{path}" if top in ("/tmp", "/var", "/etc") else path
+
+
+def _by_depth(seen: Iterable[str], changing: Sequence[str], denied: Iterable[str]) -> list[str]:
+    """Rules with the shallowest path first; of the same path, the refusal last. What is not read is not changed."""
+    rules = [(path.count("/"), "allow", path) for path in seen] + [(path.count("/"), "deny", path) for path in denied]
+    lines = []
+    for _, verdict, path in sorted(rules):
+        only_read = verdict == "allow" and path not in changing
+        lines.append(f"({verdict} {'file-read*' if only_read else 'file-read* file-write*'} {_subpath(path)})")
+    return lines
+
+
+def _ancestors(paths: Iterable[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for path in paths:
+        parts = path.strip("/").split("/")
+        for count in range(1, len(parts)):
+            found["/" + "/".join(parts[:count])] = None
+    return sorted(found)
+
+
+def _regexes(patterns: Iterable[str], root: str) -> list[str]:
+    return [f'(regex #"{_regex(pattern, root)}")' for pattern in patterns]
+
+
+def _regex(pattern: str, root: str) -> str:
+    """A gitignore-like pattern as an expression over whole paths. Letters match in both cases: so does the disk."""
+    body = pattern.strip("/").removeprefix("**/")
+    text = "".join(_letter(one) for one in body.replace("**/", "\0").replace("**", "\1"))
+    # A name counts wherever it is; a path of several names, anywhere in the project (it may hold other projects).
+    start = "^" + "".join(_letter(one) for one in root) + "/(.*/)?" if "/" in body else "/"
+    return f"{start}{text}(/|$)"
+
+
+def _letter(one: str) -> str:
+    special = {"*": "[^/]*", "?": "[^/]", "\0": "(.*/)?", "\1": ".*", '"': '\\"'}
+    if one in special:
+        return special[one]
+    if one.isalpha() and one.lower() != one.upper() and one.isascii():
+        return f"[{one.lower()}{one.upper()}]"
+    return one if one.isalnum() or one in "/_- ~,:%@=" else f"\\{one}"
