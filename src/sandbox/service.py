@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     Tell = Callable[[Widening], object]
 
 
-def configuration(
-    said: Mapping[str, Any], *, project: str | None = None, config_file: str | None = None
-) -> Resolved:
+def configuration(said: Mapping[str, Any], *, project: str | None = None, config_file: str | None = None) -> Resolved:
     """What the user's file, `config_file`, the project's files and `said` ask for together. Raises ConfigError.
 
     `project` is where the project's files are; by default the `filesystem.root` of `said`, or this directory.
@@ -107,9 +105,7 @@ def _root(said: Mapping[str, Any]) -> str:
 class Sandboxes:
     """The sandboxes that one server owns, and a way to every other one of this user. Safe to use from many threads."""
 
-    def __init__(
-        self, *, config_file: str | None = None, flags: Mapping[str, Any] | None = None, tell: Tell
-    ) -> None:
+    def __init__(self, *, config_file: str | None = None, flags: Mapping[str, Any] | None = None, tell: Tell) -> None:
         """`config_file` and `flags` are the server's own command line; they count for every sandbox it creates."""
         self._config_file = config_file
         self._flags = dict(flags or {})
