@@ -107,9 +107,7 @@ def test_what_cannot_be_held_of_a_memory_limit_is_said_at_the_start_and_recorded
     words = [sys.executable, "-m", "sandbox", "run", "--memory", "64m", "--", "echo", "ran"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "ran\n"
-    assert (
-        "limits.memory: no control group can be made here, so the limit applies to each process" in done.stderr
-    )
+    assert "limits.memory: no control group can be made here, so the limit applies to each process" in done.stderr
     with limited(tmp_path, memory="64m") as sandbox:
         assert len(sandbox.notices) == 1
         identity = sandbox.id

@@ -122,8 +122,10 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
         background.print_to(sandbox.log)
         try:
             return status(foreground(sandbox, command, started=lambda: background.started(sandbox.id)))
-        except SandboxClosed:
-            return 0  # somebody killed it on purpose
+        except SandboxClosed as problem:
+            if sandbox.end_reason:
+                print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
+            return 0  # it was killed, or its time was over, as somebody wished
         except SandboxError as problem:
             print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
             raise

@@ -88,8 +88,7 @@ def agents(project: str) -> list[Agent]:
 
 
 def find(project: str, name: str) -> Agent:
-    """The agent of that name. Raises ConfigError if its file is invalid, NotFound with the known names if none is.
-    """
+    """The agent of that name. Raises ConfigError if its file is invalid, NotFound with the known names if none is."""
     found = look(project)
     if name in found.problems:
         raise found.problems[name]

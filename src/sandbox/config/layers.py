@@ -95,8 +95,7 @@ class Resolved:
 
 
 def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None = None) -> Resolved:
-    """The effective config for `project`. Raises ConfigError (file, line, path). Never applies half of a file.
-    """
+    """The effective config for `project`. Raises ConfigError (file, line, path). Never applies half of a file."""
     try:
         project = os.path.abspath(project)
     except FileNotFoundError:
@@ -122,16 +121,14 @@ def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None =
 
 
 def project_files(project: str) -> list[str]:
-    """The project's config files that exist. In the home directory, the user's file does not count as the project's.
-    """
+    """The project's config files that exist. In the home directory, the user's file does not count as the project's."""
     user = os.path.realpath(user_config_file())
     names = (os.path.join(project, ".uds", "config.yaml"), os.path.join(project, ".sandbox", "config.yaml"))
     return [name for name in names if os.path.lexists(name) and os.path.realpath(name) != user]
 
 
 def read_source(file: str, *, links: bool = True) -> tuple[Source, dict[str, Any], Config]:
-    """A config file, its settings in our spelling, and those settings checked. Raises ConfigError with the line.
-    """
+    """A config file, its settings in our spelling, and those settings checked. Raises ConfigError with the line."""
     from sandbox.config import dialects, files
 
     source = files.read(file, links=links)

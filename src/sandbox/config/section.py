@@ -132,8 +132,7 @@ class Section:
         return {one.key: _whole(getattr(self, one.name)) for one in self.fields.values()}
 
     def plain(self) -> "dict[str, Any]":
-        """The section as plain data, in file spelling, without secrets: may be shown and stored.
-        """
+        """The section as plain data, in file spelling, without secrets: may be shown and stored."""
         return {
             one.key: _redacted(getattr(self, one.name))
             if one.secret

@@ -98,7 +98,6 @@ def _without(word: str, secrets: list[str]) -> str:
 
 
 def fixed_path(path: str) -> str:
-    """PATH with absolute entries only, once each: a relative entry runs programs from the current directory.
-    """
+    """PATH with absolute entries only, once each: a relative entry runs programs from the current directory."""
     entries = [entry for entry in path.split(":") if entry.startswith("/")]
     return ":".join(dict.fromkeys(entries)) or STANDARD_PATH

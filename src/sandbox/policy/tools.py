@@ -68,8 +68,7 @@ class ToolPattern:
 
 
 class ToolGuard:
-    """The tool rules of one agent: the config's and the agent file's. Both must allow a call.
-    """
+    """The tool rules of one agent: the config's and the agent file's. Both must allow a call."""
 
     def __init__(
         self,

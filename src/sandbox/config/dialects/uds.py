@@ -1,5 +1,4 @@
-"""The `sandbox:` block of `.uds/config.yaml`. We ignore the other blocks of that file.
-"""
+"""The `sandbox:` block of `.uds/config.yaml`. We ignore the other blocks of that file."""
 
 from __future__ import annotations
 
