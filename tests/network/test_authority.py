@@ -80,7 +80,7 @@ def test_a_home_that_cannot_be_written_is_no_reason_when_the_sandboxs_is_elsewhe
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The system's bundle, for this test."""
     file = tmp_path / "bundle.crt"
-    system = next((one for one in trust.BUNDLES if os.path.exists(one)), None)
+    system = next((one for one in authority.BUNDLES if os.path.exists(one)), None)
     if system is None:
         pytest.skip("no certificates here")
     shutil.copy(system, file)

@@ -73,31 +73,6 @@ def refuse_odd_target(target: str) -> None:
         raise BadMessage("a backslash in the request's path")
 
 
-# Fields that say how a message is framed, whom it is for, who sends it or what its content is: all of that was decided
-# when its head was read, and a trailer that says so again is read by some and not by others (RFC 9110, 6.5.1).
-_NOT_IN_TRAILERS = frozenset(
-    (
-        *(b"age", b"allow", b"authorization", b"cache-control", b"connection", b"cookie", b"date", b"expect"),
-        *(b"expires", b"forwarded", b"from", b"host", b"keep-alive", b"location", b"max-forwards", b"origin"),
-        *(b"pragma", b"range", b"referer", b"retry-after", b"server", b"set-cookie", b"te", b"trailer"),
-        *(b"transfer-encoding", b"upgrade", b"user-agent", b"vary", b"via", b"warning", b"www-authenticate"),
-    )
-)
-_NOT_IN_TRAILERS_FROM = (
-    *(b":", b"accept", b"access-control-", b"authentication-", b"content-", b"if-", b"proxy-", b"sec-"),
-    *(b"x-forwarded-", b"x-http-method", b"x-method-", b"x-original-", b"x-real-", b"x-rewrite-"),
-)
-
-
-def safe_trailers(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
-    """The trailers that may be passed on; the others are left out."""
-    return tuple(
-        pair
-        for pair in pairs
-        if (low := _dashed(pair[0])) not in _NOT_IN_TRAILERS and not low.startswith(_NOT_IN_TRAILERS_FROM)
-    )
-
-
 def _dashed(name: bytes) -> bytes:
     """A field's name as the most lenient servers read it: those after CGI's fashion (WSGI, PHP) take `_` for `-`."""
     return name.lower().replace(b"_", b"-")
@@ -144,6 +119,12 @@ def end_to_end(pairs: list[Pair]) -> list[Pair]:
         if name.lower() == b"connection":
             named.update(token.strip().lower() for token in value.split(b","))
     return [pair for pair in pairs if (low := pair[0].lower()) not in _HOP_BY_HOP and low not in named]
+
+
+def answer_trailers(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
+    """The trailers of an answer that are passed on: all but those that frame a message. A request's are looked into as
+    its body is, and never sent: rules, hooks and secrets judged its head, which some servers add trailers to."""
+    return tuple(pair for pair in end_to_end(list(pairs)) if pair[0].lower() != b"content-length")
 
 
 # Fields that many servers take for the request's method or path, after everyone else has looked at those.

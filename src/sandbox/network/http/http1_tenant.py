@@ -16,7 +16,6 @@ from sandbox.network.http.http1_rules import (
     refuse_ambiguous_head,
     refuse_no_request,
     refuse_other_host,
-    safe_trailers,
 )
 from sandbox.network.http.message import EMPTY, BadMessage, Body, Headers, Request, Response, Whole
 
@@ -248,6 +247,6 @@ class TenantBody(Body):
             raise ConnectionResetError("the tenant went away within its request")
         if isinstance(event, h11.EndOfMessage):
             self._ended = True
-            self.trailers = safe_trailers(event.headers.raw_items())
+            self.trailers = tuple(event.headers.raw_items())
             return b""
         return bytes(event.data)

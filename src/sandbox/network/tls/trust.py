@@ -12,24 +12,13 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
+from sandbox.network.tls.authority import BUNDLES, KEY_STORES
 from sandbox.plan.operations import Bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 DIRECTORY = "/etc"
-
-# Where systems keep the bundle that OpenSSL, GnuTLS, curl, git, wget, Go and others read by themselves.
-BUNDLES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/ssl/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-)
-# And where Java's lie, when the system looks after them.
-KEY_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts")
 
 BUNDLE_VARIABLES = (
     "SSL_CERT_FILE",  # OpenSSL, Python's ssl, httpx, Ruby, Go
