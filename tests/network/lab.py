@@ -220,6 +220,8 @@ class Origin:
                     heads[number], fields[number], bodies[number] = dict(pairs), pairs, b""
                     if heads[number][":path"].startswith("/stream"):
                         connection.send_headers(number, [(":status", "200"), ("content-type", "application/grpc")])
+                elif isinstance(one, h2.events.TrailersReceived):
+                    fields[number] += [(str(name), str(value)) for name, value in one.headers]
                 elif isinstance(one, h2.events.DataReceived):
                     connection.acknowledge_received_data(one.flow_controlled_length, number)
                     if heads[number][":path"].startswith("/stream"):

@@ -180,6 +180,18 @@ def test_grpc_talks_both_ways_at_once_and_ends_with_trailers(make_lab: MakeLab, 
     assert ("grpc-status", "0") in got.headers
 
 
+def test_no_trailer_of_a_request_reaches_the_host(make_lab: MakeLab, make_client: Any) -> None:
+    lab = make_lab(protocols=H2)
+    client = make_client(lab)
+    number = client.begin("/", end=False, method="POST")
+    client.h2.send_data(number, b"x")
+    client.h2.send_headers(number, [("x-api-key", "9"), ("host", "9")], end_stream=True)
+    client.flush()
+    assert client.answer(number)[0][":status"] == "200"
+    seen = lab.origins[API].seen[-1]
+    assert seen["body"] == b"x" and [name for name, value in seen["headers"] if value == "9"] == []
+
+
 def test_a_stream_where_bodies_are_searched_still_talks_both_ways(make_lab: MakeLab, make_client: Any) -> None:
     lab = make_lab({"secrets": {"KEY": secret()}}, protocols=H2)
     lab.host = "other.example.com"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sandbox.config.model import Tools
 from sandbox.policy.tools import ToolGuard
+from tests import soaking
 
 # What stands before a command and runs it, the words of it as they are.
 BEFORE = [
@@ -96,9 +97,9 @@ def test_a_wrapped_command_is_refused_exactly_when_the_bare_one_is(case: tuple[s
 
 
 @pytest.mark.soak
-@given(wrapped())
-def test_soak_a_wrapped_command_is_refused_exactly_when_the_bare_one_is(case: tuple[str, str]) -> None:
-    _holds(case)
+def test_nor_is_there_another_one_in_a_long_search() -> None:
+    for _ in soaking.rounds():
+        given(wrapped())(_holds)()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,11 @@ import sys
 NAMES = ["a", "b", "d", "d/x", "d/e", "d/e/y", "n", "n/z", "l"]
 
 
+def places(sequences: list) -> list[str]:  # type: ignore[type-arg]
+    """Where each sequence does its work: in a directory of its own, or, if there is but one, in the project's."""
+    return ["."] if len(sequences) == 1 else [str(number) for number in range(len(sequences))]
+
+
 def begin(root: str) -> None:
     """The host's tree that each sequence starts from."""
     os.makedirs(f"{root}/d/e")
@@ -65,26 +70,31 @@ def remove(path: str) -> None:
 
 
 def view(root: str) -> dict[str, list[object]]:
-    """Kind, mode and content of everything."""
+    """Kind, mode and content of everything. All modes are read before any file is opened up to be read: a file that has
+    several names has one mode."""
     seen: dict[str, list[object]] = {}
-    waiting: list[str] = [root]
     opened: list[tuple[str, int]] = []
+    files: list[tuple[str, int]] = []
+    waiting: list[str] = [root]
     while waiting:
         directory = waiting.pop()
         for name in sorted(os.listdir(directory)):
             path = f"{directory}/{name}"
             told = os.lstat(path)
             short, mode = path[len(root) + 1 :], stat.S_IMODE(told.st_mode)
-            if not stat.S_ISLNK(told.st_mode) and not _readable(told.st_mode):
-                os.chmod(path, 0o700)
-                opened.append((path, mode))
             if stat.S_ISLNK(told.st_mode):
                 seen[short] = ["link", 0, os.readlink(path)]
             elif stat.S_ISDIR(told.st_mode):
                 seen[short] = ["directory", mode, ""]
                 waiting.append(path)
+                if mode & 0o500 != 0o500:
+                    os.chmod(path, 0o700)
+                    opened.append((path, mode))
             else:
-                seen[short] = ["file", mode, _content(path, mode, opened)]
+                seen[short] = ["file", mode, ""]
+                files.append((path, mode))
+    for path, mode in files:
+        seen[path[len(root) + 1 :]][2] = _content(path, mode, opened)
     for path, mode in reversed(opened):
         os.chmod(path, mode)
     return seen
@@ -95,7 +105,8 @@ def _content(path: str, mode: int, opened: list[tuple[str, int]]) -> str:
         with open(path) as file:
             return file.read()
     except PermissionError:
-        # overlayfs keeps the old mode for a file's second name when it was changed by the first.
+        # Its mode says so, or said so: overlayfs judges a file's second name by the mode that it had before it was
+        # changed by the first.
         os.chmod(path, 0o700)
         opened.append((path, mode))
         with open(path) as file:
@@ -113,20 +124,16 @@ def groups(root: str) -> list[list[str]]:
     return sorted(sorted(names) for names in found.values() if len(names) > 1)
 
 
-def _readable(mode: int) -> bool:
-    wanted = 0o500 if stat.S_ISDIR(mode) else 0o400
-    return mode & wanted == wanted
-
-
 def main() -> None:
     views = []
-    for number, sequence in enumerate(json.load(sys.stdin)):
+    sequences = json.load(sys.stdin)
+    for place, sequence in zip(places(sequences), sequences, strict=True):
         for step in sequence:
             try:
-                do(str(number), step)
+                do(place, step)
             except OSError:
                 pass  # as a program would be told
-        views.append(view(str(number)))
+        views.append(view(place))
     json.dump(views, sys.stdout)
 
 

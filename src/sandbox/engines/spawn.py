@@ -79,9 +79,7 @@ def posix_spawn(
     setsigdef: Sequence[int],
 ) -> int:
     """As `os.posix_spawn`, for actions that are all `POSIX_SPAWN_DUP2`. Raises OSError."""
-    start = partial(
-        os.posix_spawn, path, argv, env, setpgroup=setpgroup, setsigmask=setsigmask, setsigdef=setsigdef
-    )
+    start = partial(os.posix_spawn, path, argv, env, setpgroup=setpgroup, setsigmask=setsigmask, setsigdef=setsigdef)
     with _slots.lock:
         slots = _slots.fill(list(dict.fromkeys(descriptor for _, descriptor, _ in file_actions)))
         actions = [(action, slots[descriptor], target) for action, descriptor, target in file_actions]

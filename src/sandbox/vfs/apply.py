@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.vfs.beneath import parent_of
-from sandbox.vfs.journal import DONE, SWITCHING
+from sandbox.vfs.journal import DONE, STAGING, SWITCHING
 from sandbox.vfs.provider import split
 from sandbox.vfs.related import Sets
 from sandbox.vfs.stage import Mark, MovedOn, Stage, mark_of
@@ -49,6 +49,8 @@ class Carry:
         self._seals: dict[str, Step] = {}
         self._new_directories: set[str] = set()
         self._staged_links: dict[int, str] = {}
+        self._changed = {change.path for change in layer.changes}
+        self._host_names: dict[int, Step] = {}
         self._unit_by_path: dict[str, int] = {}
         first: dict[int, int] = {}
         for index in chosen:
@@ -66,12 +68,17 @@ class Carry:
 
     def run(self) -> dict[int, str]:
         """Does it. Returns why not, by the index of the change, for those that could not be."""
+        # On disk before it is done: staging, too, changes times of change on the host.
+        self._host_names = self._find_host_names()
+        self._journal.steps = list(self._host_names.values())
+        self._journal.touched = self._touched()
+        self._journal.write(STAGING)
         stage = Stage.make(self._sides.project, self._journal.name)
         try:
             self._stage_all(stage)
             steps = [*self._opens.values(), *self._steps, *self._deletions, *reversed(self._seals.values())]
             self._journal.steps = [step for step in steps if self._units.of(step.unit) not in self._failed]
-            self._journal.touched = self._touched()
+            self._journal.touched = sorted({*self._journal.touched, *self._touched()})
             if self._journal.steps:
                 stage.sync()
                 self._journal.write(SWITCHING)
@@ -114,7 +121,9 @@ class Carry:
         path = "/" + change.path
         if after.kind == "directory":
             if before is not None and before.kind == "directory":
-                self._seals[path] = Step("seal", path, index, mode=after.mode, mode_before=before.mode)
+                self._seals[path] = Step(
+                    "seal", path, index, before=_mark(before), mode=after.mode, mode_before=before.mode
+                )
             elif path not in self._new_directories:
                 self._stage_directory(stage, index, path, after.mode, before)
             return
@@ -139,8 +148,7 @@ class Carry:
         if len(links) > 1 and inode in self._staged_links:
             stage.add_name(step.slot, stage.fd, self._staged_links[inode])
             return
-        joined = self._unchanged(links)
-        if joined and self._stage_name_of(stage, step, joined):
+        if self._stage_host_name(stage, step, inode):
             self._staged_links[inode] = step.slot
             return
         source = open_regular(self._sides.upper, path)
@@ -149,7 +157,7 @@ class Carry:
         finally:
             os.close(source)
         self._staged_links[inode] = step.slot
-        for name, found in joined.items():
+        for name, found in self._unchanged(links).items():
             if self._sides.joins(name):
                 self._stage_parents(stage, index, "/" + name)
                 further = self._step("put", index, "/" + name, found)
@@ -159,23 +167,36 @@ class Carry:
 
     def _unchanged(self, links: list[str]) -> dict[str, State]:
         """The names of a file with several that the host has already, as they are."""
-        changed = {change.path for change in self._layer.changes} if len(links) > 1 else set()
-        found = {name: state_of(self._sides.project, "/" + name) for name in links if name not in changed}
+        names = [name for name in links if name not in self._changed] if len(links) > 1 else []
+        found = {name: state_of(self._sides.project, "/" + name) for name in names}
         return {name: one for name, one in found.items() if one is not None and one.kind == "file"}
 
-    def _stage_name_of(self, stage: Stage, step: Step, joined: dict[str, State]) -> bool:
-        """A further name for the host's own file, if no name but those of this group leads to it."""
-        inodes = {found.identity[0] for found in joined.values()}
-        name, found = next(iter(joined.items()))
-        if len(inodes) != 1 or found.names != len(joined):
+    def _find_host_names(self) -> dict[int, Step]:
+        """The host's own files that get further names, by the layer's inode: no name but the group's leads to them.
+        The steps do nothing; they tell that these files' times of change are ours."""
+        chosen = {self._layer.changes[index].path: index for index in self._chosen}
+        found: dict[int, Step] = {}
+        for inode, links in self._layer.links.items():
+            index = next((chosen[name] for name in links if name in chosen), None)
+            joined = self._unchanged(links) if index is not None else {}
+            one = next(iter(joined.values()), None)
+            if index is None or one is None or one.names != len(joined):
+                continue
+            if len({held.identity[0] for held in joined.values()}) == 1:
+                path = "/" + next(iter(joined))
+                found[inode] = Step("name", path, index, before=_mark(one), clean=self._sides.is_clean(one))
+        return found
+
+    def _stage_host_name(self, stage: Stage, step: Step, inode: int) -> bool:
+        held = self._host_names.get(inode)
+        if held is None:
             return False
         try:
-            with parent_of(self._sides.project, "/" + name, same_mount=True) as (parent, last):
+            with parent_of(self._sides.project, held.path, same_mount=True) as (parent, last):
                 stage.add_name(step.slot, parent, last)
         except OSError:
             return False
-        further = Step("name", "/" + name, step.unit, before=_mark(found), clean=self._sides.is_clean(found))
-        self._steps.append(further)  # does nothing; its time of change is ours now
+        self._steps.append(held)
         return True
 
     def _stage_directory(self, stage: Stage, index: int, path: str, mode: int, before: State | None) -> None:
@@ -185,7 +206,7 @@ class Carry:
         step.new = mark_of(stage.fd, step.slot)
         self._steps.append(step)
         self._new_directories.add(path)
-        self._seals[path] = Step("seal", path, index, mode=mode)
+        self._seals[path] = Step("seal", path, index, before=step.new, mode=mode)
 
     def _stage_parents(self, stage: Stage, index: int, path: str) -> None:
         """Directories that only the sandbox has, when a single file in them is carried over."""
@@ -219,9 +240,10 @@ class Carry:
         found = state_of(self._sides.project, path)
         if found is None or found.kind != "directory" or found.mode & wanted == wanted:
             return
-        self._opens[path] = Step("open", path, index, mode_before=found.mode)
+        mark = _mark(found)
+        self._opens[path] = Step("open", path, index, before=mark, mode_before=found.mode)
         if seal and path not in self._seals:
-            self._seals[path] = Step("seal", path, index, mode=found.mode, mode_before=found.mode)
+            self._seals[path] = Step("seal", path, index, before=mark, mode=found.mode, mode_before=found.mode)
 
     def _owner(self, path: str) -> tuple[int, int]:
         """Of the file that is replaced, or of the directory that it goes to."""
@@ -237,7 +259,7 @@ class Carry:
                 path = split(path)[0]
 
     def _touched(self) -> list[str]:
-        places = {split(step.path)[0] for step in self._journal.steps} | {"/"}
+        places = {split(step.path)[0] for step in self._journal.steps if step.kind != "name"} | {"/"}
         places |= {step.path for step in self._journal.steps if step.kind in ("open", "seal")}
         found = {place: state_of(self._sides.project, place) for place in places}
         return sorted(place for place, one in found.items() if one is None or self._sides.is_clean(one))

@@ -7,6 +7,7 @@
 | mode | changes a file's mode | its mode |
 | delete | moves what is there to the stage | moving it back |
 | seal | gives a directory its mode, when all is in it | its mode |
+| name | nothing: a file of the host got a further name when it was staged | |
 
 Taking back asks what is there, not what was done, so it may be interrupted and begun again. What somebody has touched
 since is left alone.
@@ -41,6 +42,7 @@ class Step:
     unit: int
     slot: str = ""
     before: Mark | None = None
+    """What the step replaces, removes or gives a mode."""
     new: Mark | None = None
     mode: int | None = None
     mode_before: int | None = None
@@ -69,10 +71,10 @@ def do(step: Step, project: int, stage: Stage) -> None:
     """Takes one step. Raises MovedOn and OSError, having done nothing."""
     if step.kind == "open":
         assert step.mode_before is not None
-        set_mode(project, step.path, step.mode_before | 0o700)
+        _set_mode(project, step, step.mode_before | 0o700)
     elif step.kind in ("mode", "seal"):
         assert step.mode is not None
-        set_mode(project, step.path, step.mode)
+        _set_mode(project, step, step.mode)
     else:
         with parent_of(project, step.path, same_mount=True) as (parent, name):
             if mark_of(parent, name) != step.before:
@@ -107,9 +109,9 @@ def undo(steps: Sequence[Step], project: int, stage: Stage | None) -> None:
     for step in reversed(steps):
         try:
             if step.kind == "seal":
-                set_mode(project, step.path, (step.mode_before or 0) | 0o700)
+                _set_mode(project, step, (step.mode_before or 0) | 0o700)
             elif step.kind == "mode" and step.mode_before is not None:
-                set_mode(project, step.path, step.mode_before)
+                _set_mode(project, step, step.mode_before)
             elif stage is not None and step.kind in ("put", "delete"):
                 with parent_of(project, step.path, same_mount=True) as (parent, name):
                     _take_back(step, parent, name, stage)
@@ -118,8 +120,8 @@ def undo(steps: Sequence[Step], project: int, stage: Stage | None) -> None:
     for step in reversed(steps):
         if step.kind in ("open", "seal") and step.mode_before is not None:
             try:
-                set_mode(project, step.path, step.mode_before)
-            except OSError:
+                _set_mode(project, step, step.mode_before)
+            except (OSError, MovedOn):
                 pass
 
 
@@ -154,8 +156,10 @@ def _withdraw(step: Step, parent: int, name: str, stage: Stage) -> None:
         put_new(parent, name, stage.fd, f"{step.slot}.back")
 
 
-def set_mode(project: int, path: str, mode: int) -> None:
-    with opened(project, path, same_mount=True) as fd:
-        if stat.S_ISLNK(os.fstat(fd).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+def _set_mode(project: int, step: Step, mode: int) -> None:
+    """Of the very file or directory that the step is about. Raises MovedOn when another one is there."""
+    with opened(project, step.path, same_mount=True) as fd:
+        told = os.fstat(fd)
+        if step.before is None or told.st_ino != step.before[0] or stat.S_ISLNK(told.st_mode):
+            raise MovedOn(JUST_NOW)
         os.chmod(f"/proc/self/fd/{fd}", mode & 0o777)

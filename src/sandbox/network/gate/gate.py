@@ -307,9 +307,7 @@ class Gate:
         except TimeoutError:
             return Decision(False, "tls", f"no complete ClientHello for {destination} arrived in {_FIRST_BYTES:.0f} s")
         if found.hello is None:
-            return Decision(
-                False, "tls", f"the connection to {destination} began as TLS but sent no ClientHello"
-            )
+            return Decision(False, "tls", f"the connection to {destination} began as TLS but sent no ClientHello")
         return judge_server_name(found.hello, destination, self.policy, intercepted=False)
 
     async def dial(self, destination: Destination, decision: Decision | None = None) -> socket.socket:

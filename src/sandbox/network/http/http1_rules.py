@@ -72,31 +72,6 @@ def refuse_odd_target(target: str) -> None:
         raise BadMessage("a backslash in the request's path")
 
 
-# Fields about a message's framing, recipient, sender or content. The head decides these; some readers would also accept
-# them in trailers, others not (RFC 9110, 6.5.1).
-_NOT_IN_TRAILERS = frozenset(
-    (
-        *(b"age", b"allow", b"authorization", b"cache-control", b"connection", b"cookie", b"date", b"expect"),
-        *(b"expires", b"forwarded", b"from", b"host", b"keep-alive", b"location", b"max-forwards", b"origin"),
-        *(b"pragma", b"range", b"referer", b"retry-after", b"server", b"set-cookie", b"te", b"trailer"),
-        *(b"transfer-encoding", b"upgrade", b"user-agent", b"vary", b"via", b"warning", b"www-authenticate"),
-    )
-)
-_NOT_IN_TRAILERS_FROM = (
-    *(b":", b"accept", b"access-control-", b"authentication-", b"content-", b"if-", b"proxy-", b"sec-"),
-    *(b"x-forwarded-", b"x-http-method", b"x-method-", b"x-original-", b"x-real-", b"x-rewrite-"),
-)
-
-
-def safe_trailers(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
-    """The trailers that may be passed on."""
-    return tuple(
-        pair
-        for pair in pairs
-        if (low := _dashed(pair[0])) not in _NOT_IN_TRAILERS and not low.startswith(_NOT_IN_TRAILERS_FROM)
-    )
-
-
 def _dashed(name: bytes) -> bytes:
     """A field's name as the most lenient servers read it: those modelled on CGI (WSGI, PHP) treat `_` as `-`."""
     return name.lower().replace(b"_", b"-")
@@ -142,6 +117,12 @@ def end_to_end(pairs: list[Pair]) -> list[Pair]:
         if name.lower() == b"connection":
             named.update(token.strip().lower() for token in value.split(b","))
     return [pair for pair in pairs if (low := pair[0].lower()) not in _HOP_BY_HOP and low not in named]
+
+
+def answer_trailers(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
+    """The trailers of a response that are passed on: all but those about framing. A request's trailers are inspected
+    like its body but never sent: rules, hooks and secrets judged its head, and some servers add trailers to that."""
+    return tuple(pair for pair in end_to_end(list(pairs)) if pair[0].lower() != b"content-length")
 
 
 # Fields that many servers use in place of the request's method or path.

@@ -18,7 +18,6 @@ from sandbox.network.http.http1_rules import (
     refuse_ambiguous_head,
     refuse_no_request,
     refuse_other_host,
-    safe_trailers,
 )
 from sandbox.network.http.message import BadMessage, Request, Response
 
@@ -247,6 +246,6 @@ class TenantBody(Body):
             raise ConnectionResetError("the tenant went away within its request")
         if isinstance(event, h11.EndOfMessage):
             self._ended = True
-            self.trailers = safe_trailers(event.headers.raw_items())
+            self.trailers = tuple(event.headers.raw_items())
             return b""
         return bytes(event.data)

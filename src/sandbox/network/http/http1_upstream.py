@@ -10,7 +10,7 @@ import h11
 from sandbox.errors import Denied
 from sandbox.network.http.body import EMPTY, Body, Whole
 from sandbox.network.http.headers import Headers
-from sandbox.network.http.http1_rules import safe_trailers
+from sandbox.network.http.http1_rules import answer_trailers
 from sandbox.network.http.message import BadMessage, Request, Response
 
 if TYPE_CHECKING:
@@ -127,9 +127,7 @@ class Http1Upstream:
                     pass
             while piece := await body.read():
                 await self._stream.write(self._h11.send(h11.Data(piece)) or b"")
-            chunked = body.length is None
-            end = h11.EndOfMessage(headers=list(body.trailers) if chunked else [])
-            await self._stream.write(self._h11.send(end) or b"")
+            await self._stream.write(self._h11.send(h11.EndOfMessage()) or b"")
         except (Denied, BadMessage, OSError, h11.LocalProtocolError) as problem:
             # Reading fails now too, with this problem. Aborted, not closed: an incomplete body must not look complete.
             self._pump_problem = problem
@@ -166,7 +164,7 @@ class Http1Upstream:
             if isinstance(event, h11.Data):
                 pieces.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
-                trailers = safe_trailers(event.headers.raw_items())
+                trailers = answer_trailers(event.headers.raw_items())
                 self.finish()
                 return Whole(b"".join(pieces), trailers) if pieces or trailers else EMPTY
             else:
@@ -239,7 +237,7 @@ class UpstreamBody(Body):
             return bytes(event.data)
         self._ended = True
         if isinstance(event, h11.EndOfMessage):
-            self.trailers = safe_trailers(event.headers.raw_items())
+            self.trailers = answer_trailers(event.headers.raw_items())
         self._connection.finish()
         return b""
 

@@ -18,7 +18,6 @@ import h2.settings
 from h2.errors import ErrorCodes
 
 from sandbox.network.http.body import Body
-from sandbox.network.http.http1_rules import safe_trailers
 from sandbox.network.http.http2_frames import FrameTooLarge, GoAway, IncomingFrames
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Http2Body(Body):
 
     def end(self, trailers: tuple[Pair, ...] = (), problem: Exception | None = None) -> None:
         """No more will come: the body is complete, or `problem` says why not."""
-        self.trailers = safe_trailers(trailers) or self.trailers
+        self.trailers = trailers or self.trailers
         self._ended, self._problem = True, self._problem or problem
         self._wake()
 
@@ -154,8 +153,8 @@ class Http2Side:
                 return  # the connection is over
             await self.flush()
 
-    async def send_body(self, stream_id: int, body: Body) -> None:
-        """Sends `body` and ends the stream, as fast as flow control allows."""
+    async def send_body(self, stream_id: int, body: Body, *, trailers: bool) -> None:
+        """Sends `body`, with or without its trailers, and ends the stream, as fast as flow control allows."""
         while piece := await body.read():
             view = memoryview(piece)
             while view:
@@ -163,7 +162,7 @@ class Http2Side:
                 self._h2.send_data(stream_id, bytes(view[:room]))
                 view = view[room:]
                 await self.flush()
-        if body.trailers:
+        if trailers and body.trailers:
             self._h2.send_headers(stream_id, http2_fields(list(body.trailers)), end_stream=True)
         else:
             self._h2.end_stream(stream_id)

@@ -171,7 +171,7 @@ class Http2Tenant(Http2Side):
             if not empty:
                 if not isinstance(stream, Whole):
                     await self.flush()  # the body may take a while
-                await self.send_body(stream_id, stream)
+                await self.send_body(stream_id, stream, trailers=True)
             await self.flush()
             self._finished += 1
             if (body := self._bodies.get(stream_id)) and not body.ended:

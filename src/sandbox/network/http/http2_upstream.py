@@ -12,6 +12,7 @@ from h2.errors import ErrorCodes
 from sandbox.errors import Denied
 from sandbox.network.http.body import EMPTY
 from sandbox.network.http.headers import Headers
+from sandbox.network.http.http1_rules import answer_trailers
 from sandbox.network.http.http1_upstream import UpstreamError
 from sandbox.network.http.http2 import Http2Body, Http2Side, declared_length, http2_fields
 from sandbox.network.http.http2_frames import GoAway
@@ -100,7 +101,7 @@ class Http2Upstream(Http2Side):
 
     async def _pump(self, stream_id: int, body: Body) -> None:
         try:
-            await self.send_body(stream_id, body)
+            await self.send_body(stream_id, body, trailers=False)
         except (Denied, BadMessage, OSError, h2.exceptions.ProtocolError) as problem:
             answer = self._streams.get(stream_id)
             if answer is not None:
@@ -138,7 +139,7 @@ class Http2Upstream(Http2Side):
         elif isinstance(event, h2.events.DataReceived):
             answer.body.feed(event.data, event.flow_controlled_length)
         elif isinstance(event, h2.events.TrailersReceived):
-            answer.body.end(tuple(event.headers))
+            answer.body.end(answer_trailers(event.headers))
         elif isinstance(event, h2.events.StreamEnded):
             answer.body.end()
             if answer.pump is not None and not answer.pump.done():  # answered early: it needs no more
