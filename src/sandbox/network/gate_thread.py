@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sandbox.policy.network import NetworkPolicy
 
     class Furnished(Protocol):
-        """What `furnish` needs of a plan."""
+        """What `furnish` uses of a plan."""
 
         environment: dict[str, str]
         files: list[tuple[str, int, bytes]]
@@ -42,10 +42,10 @@ HOOKS = ("on_request", "on_response", "on_tls_verify")
 
 
 class GateThread:
-    """Owns the listening sockets the guest handed over, and everything the gate needs to know.
+    """Owns the listening sockets that the guest handed over, and everything the gate needs.
 
     `sockets` are named as in `guest/protocol.md`: `tcp4`, `tcp6`, `udp4`, `udp6`, `lo4:5432`, …; `proxy` is a listener
-    for explicit proxy requests, which must know `proxy_token` when there is one. `dial(address, port)` connects to a
+    for explicit proxy requests, which must present `proxy_token` when there is one. `dial(address, port)` connects to a
     tenant's port from inside. `resolve(host, port)` replaces the system's resolver. Raises ConfigError when `network`
     cannot be used.
     """
@@ -79,7 +79,7 @@ class GateThread:
         self._interception: Interception | None = None
         self._generation: Generation | None = None
         self._authority: Authority | None = None
-        self.had_secrets = bool(network.secrets)  # for ever: a placeholder that was given out stays blocked
+        self.had_secrets = bool(network.secrets)  # stays true: a placeholder that was handed out stays blocked
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -92,7 +92,7 @@ class GateThread:
 
     @property
     def policy(self) -> NetworkPolicy:
-        """The configuration, compiled."""
+        """The compiled configuration."""
         if self._policy is None:
             self._policy = _compiled(self.network)
         return self._policy
@@ -111,8 +111,8 @@ class GateThread:
                 raise
 
     def furnish(self, plan: Furnished) -> None:
-        """Puts into a place that is yet to be built what its programs need to trust us: when we look into connections,
-        and when we refuse one in words."""
+        """Adds to a plan the certificates that tenants need to trust the gate, when it intercepts a connection or
+        refuses one over TLS."""
         if plan.proxy_token is not None:
             return self._furnish_proxy(plan)
         if not plan.network:
@@ -121,7 +121,7 @@ class GateThread:
 
         self._generation = current()
         if self._may_intercept():
-            self.interception()  # secrets and scripts are read before a tenant exists, and their mistakes told at once
+            self.interception()  # reports mistakes in secrets and scripts before a tenant exists
         if self._generation is None:
             return self._furnish_own(plan)
         for source, target in self._generation.files():
@@ -141,8 +141,8 @@ class GateThread:
             plan.environment.update(trust.environment)
 
     def _furnish_own(self, plan: Furnished) -> None:
-        """Where no authority can be kept (the home cannot be written), one in memory: it costs such a start some tenths
-        of a second, and a refused host is told of in words there too."""
+        """Uses an authority in memory where none can be stored, because the home is not writable. This costs such a
+        start a few tenths of a second."""
         from sandbox.network.tls.trust import trusted
 
         trust = trusted(self.authority().pem)
@@ -154,14 +154,14 @@ class GateThread:
         if self._may_intercept():
             plan.environment.update(environment)
             return
-        # Most connections are passed: who has chosen certificates for those keeps them. And every java prints a line
-        # about its variable.
+        # Most connections are passed, so a choice of certificates that was made for them stays. And every java
+        # prints a line about its variable.
         for name, value in environment.items():
             if name != "JAVA_TOOL_OPTIONS":
                 plan.environment.setdefault(name, value)
 
     def authority(self) -> Authority:
-        """The one that tenants trust; its key is read when it is first needed. Called under the lock, or in the gate's
+        """The authority that tenants trust. Its key is read on first use. Call it under the lock or in the gate's
         thread."""
         if self._authority is None:
             from sandbox.network.tls.ca import Authority
@@ -177,7 +177,7 @@ class GateThread:
             self._watch = Watch(listeners, self._start_gate)
 
     def _start_gate(self) -> None:
-        """Somebody connects, or asks for a name."""
+        """A connection or a DNS query has arrived."""
         with self._lock:
             if not self._closed:
                 stop, self._stopper = socket.socketpair()
@@ -211,11 +211,11 @@ class GateThread:
         return ruled or network.intercept or network.policy_script is not None or hooked
 
     def wants_interception(self, host: str) -> bool:
-        """Whether a hook, script or secret is a reason to see what is said to `host`."""
+        """Whether a hook, script or secret requires that connections to `host` are intercepted."""
         return self._may_intercept() and self.interception().wants(host)
 
     def interception(self) -> Interception:
-        """The interceptor, made on first use."""
+        """The interceptor, created on first use."""
         with self._lock:
             if self._interception is None:
                 from sandbox.network.intercept.interception import Interception
@@ -226,17 +226,17 @@ class GateThread:
             return self._interception
 
     def _said(self, line: str) -> None:
-        """What a policy script prints."""
+        """Emits what a policy script prints."""
         from sandbox.events import event
 
         self.emit(event("log", source="policy_script", message=line))
 
     def ca_certificate(self) -> bytes | None:
-        """The authority that tenants are to trust, PEM, when interception can happen; else None, at no cost."""
+        """The certificate that tenants trust, PEM, when connections may be intercepted; else None, at no cost."""
         return self.interception().ca_certificate() if self._may_intercept() else None
 
     def close(self) -> None:
-        """Ends every connection and the thread, and gives the sockets back. Idempotent."""
+        """Ends every connection and the thread, and closes the sockets. Idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -257,7 +257,7 @@ class GateThread:
 
 
 def _compiled(network: Network) -> NetworkPolicy:
-    """Compiles early, so that a mistake is an error at once and not a refusal later."""
+    """Compiles the configuration. Raises ConfigError, so that a mistake is not found only at a refusal."""
     from sandbox.policy.network import NetworkPolicy
 
     if network.upstream_proxy is not None:

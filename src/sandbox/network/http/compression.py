@@ -74,7 +74,7 @@ def content_encodings(headers: Headers) -> list[str]:
 
 
 def decompressor(headers: Headers) -> Decompressor | None:
-    """What makes a body readable; None when it is. Denied for a coding we cannot look into."""
+    """A decompressor for the body; None when it is not compressed. Raises Denied for an unsupported coding."""
     encodings = content_encodings(headers)
     if not encodings:
         return None
@@ -88,7 +88,7 @@ def decompressor(headers: Headers) -> Decompressor | None:
 
 
 def decoded(headers: Headers, body: Body) -> Body:
-    """`body` as it is without compression; the headers are changed to say so."""
+    """`body` without compression. Changes the headers accordingly."""
     if body is EMPTY:
         return body
     inflate = decompressor(headers)

@@ -4,9 +4,9 @@
     def on_response(resp, req):
     def is_host_allowed(host):           # or is_allowed(host)
 
-`req` and `resp` are structs: method, url, scheme, host, port, path, query, headers, body; status, headers,
-body, size. Starlark values cannot be assigned to from within except for dicts, so `headers` is changed in
-place and everything else by returning `changed(req, path="/other")`. `secrets` holds `policy_secrets`.
+`req` has the fields method, url, scheme, host, port, path, query, headers, body and size; `resp` has status, headers,
+body and size. Starlark can change dicts in place, but no other fields: a script changes `headers` directly, and
+anything else by returning `changed(req, path="/other")`. `secrets` holds `policy_secrets`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from sandbox.network.http.message import Request, Response
 
 SECONDS = 1.0
-STEPS = 20_000_000  # turns of a loop; starlark asks every thousand
+STEPS = 20_000_000  # loop iterations; starlark calls back every thousand
 DEPTH = 100
 MAX_PRINTED = 8 * 1024
 
-# Behind the script, so that its line numbers stay true.
+# Appended to the script, so that its line numbers do not change.
 _EPILOGUE = """
 
 def changed(message, **fields):
@@ -49,7 +49,7 @@ _EXTENSIONS = ("StructType", "Json", "Map", "Filter")
 
 
 class Script:
-    """A script, loaded. Raises ConfigError when it cannot be."""
+    """A loaded script. Raises ConfigError when it cannot be loaded."""
 
     def __init__(self, source: str, secrets: Mapping[str, str], log: Callable[[str], None]) -> None:
         self._log = log
@@ -74,7 +74,7 @@ class Script:
         return function in self._defined
 
     def host_allowed(self, host: str) -> Decision | None:
-        """What the script says about `host`; None when it says nothing about hosts. An error refuses."""
+        """Whether the script allows `host`; None when it defines no such function. An error refuses."""
         if self._host_function is None:
             return None
         rule = f"network.policy_script: {self._host_function}"
@@ -104,7 +104,7 @@ class Script:
         return request
 
     def on_response(self, response: Response, request: Request) -> Response | None:
-        """The same for an answer."""
+        """The same for a response."""
         before = _response_fields(response, self.reads_bodies)
         after = self._call("gate_call_response", before, _request_fields(request, False))
         if after is None:
@@ -163,7 +163,7 @@ def _common(message: Request | Response, with_body: bool) -> dict[str, Any]:
 
 
 def _shown(headers: Headers) -> dict[str, str]:
-    """As Go's and most scripts' authors expect: one spelling of each name, several values joined."""
+    """Headers as a dict: names in title case, several values of one name joined by commas."""
     shown: dict[str, str] = {}
     for name, value in headers.pairs:
         key, text = name.decode("latin-1").title(), value.decode("latin-1")
@@ -172,7 +172,7 @@ def _shown(headers: Headers) -> dict[str, str]:
 
 
 def _apply(message: Request | Response, before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Puts what the script changed into `message`; fields it did not touch keep their order and number."""
+    """Applies the script's changes to `message`. Fields that it did not touch keep their order and number."""
     old, new = before["headers"], after["headers"]
     for name in old:
         if name not in new:

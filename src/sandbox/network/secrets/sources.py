@@ -1,5 +1,7 @@
-"""Where secret values come from: the owner's configuration, environment, files or programs. Read on the host,
-once at the start and again when the configuration changes. Light to import."""
+"""Where secret values come from: the owner's configuration, environment, files or programs.
+
+They are read on the host, at the start and again when the configuration changes. Light to import.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,13 @@ if TYPE_CHECKING:
     from sandbox.config.model import Secret
 
 MAX_VALUE = 16 * 1024
-SHORTEST = 8  # shorter ones turn up by chance, and would be replaced wherever they do
+SHORTEST = 8  # shorter ones occur by chance, and would be replaced everywhere
 COMMAND_TIMEOUT = 30
 PLACES = ("header", "query", "body")
 
 
 def resolve(secrets: Mapping[str, Secret]) -> dict[str, str]:
-    """The value of every secret. Raises ConfigError that says which one failed and why, never what it
-    holds."""
+    """The value of every secret. Raises ConfigError that says which one failed and why, never its value."""
     return {name: _value(secret, f"network.secrets.{name}") for name, secret in secrets.items()}
 
 
@@ -47,8 +48,8 @@ def _value(secret: Secret, path: str) -> str:
 
 
 def unusable(value: str) -> str | None:
-    """Why a value cannot be one, without saying what it holds; None when it can. Whatever passes here fits into a
-    header, and comes out of one as it went in."""
+    """Why a value is invalid, without showing it; None when it is valid. A valid value fits into a header, and is read
+    from one unchanged."""
     if not value:
         return Message("is empty")
     if len(value) > MAX_VALUE:
@@ -65,8 +66,7 @@ def unusable(value: str) -> str | None:
 
 
 def _shown(name: str, *, path: bool = False) -> str:
-    """What somebody wrote where the name of a variable, file or program belongs; nothing, when it could be the value
-    itself."""
+    """The name of a variable, file or program as it was written; nothing when it could be the value itself."""
     from sandbox.config.variables import secret_value
 
     looks_right = name.startswith(("/", "~", "./", "../")) if path else name.isidentifier() and name.isupper()
@@ -104,8 +104,7 @@ def _from_command(command: list[str], path: str) -> str:
     if not command:
         raise ConfigError("is an empty command", path=path)
     try:
-        # Its standard error goes to the owner's terminal: it may ask for a password there, and we never keep
-        # it.
+        # Its standard error is the owner's terminal: it may ask for a password there, and we never keep it.
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT, check=False
         )
