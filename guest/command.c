@@ -300,6 +300,8 @@ void command_frame(struct job *job, struct cbor frame)
 		good = stream_input(job, frame);
 	} else if (good && place.framed && cbor_is(t, "credit")) {
 		good = stream_credit(job, frame);
+	} else if (good && place.framed && cbor_is(t, "closed")) {
+		good = stream_closed(job, frame);
 	} else {
 		good = false; /* "cancel", or nothing we know */
 	}

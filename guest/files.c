@@ -45,6 +45,19 @@ static int open_path(const char *path, uint64_t flags, uint64_t mode)
 	return fd;
 }
 
+/* A file whose content is moved piece by piece: reading from a device might never end, or wait. */
+static int open_regular(const char *path, uint64_t flags, uint64_t mode)
+{
+	struct stat st = {0};
+	int fd = open_path(path, flags, mode);
+	if (fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode))) {
+		close(fd);
+		errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+		return -1;
+	}
+	return fd;
+}
+
 static bool do_open(struct cbor q, const char *path, struct answer *a)
 {
 	uint64_t flags, mode;
@@ -168,6 +181,31 @@ static bool do_symlink(struct cbor q, const char *path, struct answer *a)
 	return true;
 }
 
+/* Not of procfs, whose links in this process would be the guest's own. */
+static bool do_readlink(struct cbor q, const char *path, struct answer *a)
+{
+	(void)q;
+	char target[4096];
+	struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
+	struct statfs fs;
+	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+	if (fd < 0 || fstatfs(fd, &fs))
+		return false;
+	if (fs.f_type == PROC_MAGIC) {
+		errno = EACCES;
+		return false;
+	}
+	ssize_t size = readlinkat(fd, "", target, sizeof target);
+	if (size < 0) {
+		errno = errno == ENOENT ? EINVAL : errno; /* what readlinkat says of a descriptor that is no link's */
+		return false;
+	}
+	begin(a, 1);
+	put_text(&a->done, "target");
+	put_bytes(&a->done, target, (size_t)size);
+	return true;
+}
+
 static bool do_list(struct cbor q, const char *path, struct answer *a)
 {
 	(void)q;
@@ -203,7 +241,7 @@ static bool do_read(struct cbor q, const char *path, struct answer *a)
 	uint64_t offset, size;
 	if (!cbor_get_uint(q, "offset", INT64_MAX, 0, &offset) || !cbor_get_uint(q, "size", READ_MOST, READ_MOST, &size))
 		return false;
-	int fd = open_path(path, O_RDONLY, 0);
+	int fd = open_regular(path, O_RDONLY, 0);
 	char *data = fd < 0 ? NULL : malloc(size + 1);
 	size_t got = 0;
 	while (data && got < size) {
@@ -236,7 +274,7 @@ static bool do_write(struct cbor q, const char *path, struct answer *a)
 		errno = EINVAL;
 		return false;
 	}
-	int fd = open_path(path, O_WRONLY | O_CREAT | (truncate ? O_TRUNC : 0), mode);
+	int fd = open_regular(path, O_WRONLY | O_CREAT | (truncate ? O_TRUNC : 0), mode);
 	if (fd < 0)
 		return false;
 	while (size) {
@@ -259,13 +297,17 @@ bool file_operation(struct cbor q, struct answer *a)
 		bool (*run)(struct cbor, const char *, struct answer *);
 	} operations[] = {
 		{"open", do_open}, {"stat", do_stat}, {"mkdir", do_mkdir}, {"remove", do_remove}, {"rename", do_rename},
-		{"symlink", do_symlink}, {"list", do_list}, {"read", do_read}, {"write", do_write},
+		{"symlink", do_symlink}, {"readlink", do_readlink}, {"list", do_list}, {"read", do_read}, {"write", do_write},
 	};
 	struct cbor op;
 	errno = EINVAL;
 	char *path = cbor_get(q, "op", &op) ? cbor_get_cstring(q, "path") : NULL;
-	if (!path || (place.framed && cbor_is(op, "open"))) /* a descriptor would not get through */
+	if (!path)
 		return false;
+	if (place.framed && cbor_is(op, "open")) {
+		errno = EXDEV; /* a descriptor would not get through; what `read` and `write` move does */
+		return false;
+	}
 	for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
 		if (cbor_is(op, operations[i].name))
 			return operations[i].run(q, path, a);

@@ -218,7 +218,7 @@ static void check_owners(void)
 	}
 }
 
-static void check_arguments(void)
+static void check_namespaces(void)
 {
 	unsigned short start = begin(__NR_clone);
 	load_argument(0);
@@ -231,31 +231,41 @@ static void check_arguments(void)
 	if_any(NAMESPACES | CLONE_NEWTIME);
 	refuse(EPERM);
 	end(start);
+}
 
-	start = begin(__NR_ioctl);
-	load_argument(1);
+static void check_ioctl(void)
+{
 	static const uint32_t refused_ioctls[] = {
 		TIOCSTI,  /* types into the terminal as if the user had */
 		TIOCSETD, /* line disciplines load modules */
 		0x541c,   /* TIOCLINUX: pastes a selection on a console */
 	};
+	unsigned short start = begin(__NR_ioctl);
+	load_argument(1);
 	for (unsigned i = 0; i < 3; i++) {
 		if_equal(refused_ioctls[i]);
 		refuse(EPERM);
 	}
 	end(start);
+}
 
-	start = begin(__NR_personality); /* READ_IMPLIES_EXEC and old layouts weaken; asking does not */
-	load_argument(0);
+static void check_personality(void)
+{
+	/* READ_IMPLIES_EXEC and old layouts weaken; asking does not */
 	static const uint32_t personalities[] = {0, 0xffffffff, NO_RANDOM_ADDRESSES};
+	unsigned short start = begin(__NR_personality);
+	load_argument(0);
 	for (unsigned i = 0; i < 3; i++) {
 		if_equal(personalities[i]);
 		answer(SECCOMP_RET_ALLOW);
 	}
 	refuse(EPERM);
 	end(start);
+}
 
-	start = begin(__NR_prlimit64); /* of the guest, who is the same user: no CPU time left would be its end */
+static void check_limits(void)
+{
+	unsigned short start = begin(__NR_prlimit64); /* of the guest, who is the same user: no CPU time left would be its end */
 	load_argument(0);
 	if_equal(1);
 	refuse(EPERM);
@@ -274,14 +284,27 @@ static void check_arguments(void)
 	if_equal(RLIMIT_CORE);
 	refuse(0);
 	end(start);
+}
 
-	start = begin(__NR_socketpair);
+static void check_sockets(void)
+{
+	unsigned short start = begin(__NR_socketpair);
 	load_argument(0);
 	unless_equal(AF_UNIX);
 	refuse(EAFNOSUPPORT);
 	end(start);
 
 	check_socket();
+}
+
+/* Calls that are judged by their arguments. */
+static void check_arguments(void)
+{
+	check_namespaces();
+	check_ioctl();
+	check_personality();
+	check_limits();
+	check_sockets();
 }
 
 /* Where no control group counts memory, none may be had that is neither mapped (RLIMIT_AS) nor a file of a bounded tmpfs:

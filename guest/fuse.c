@@ -44,6 +44,10 @@ bool mount_fuse(struct cbor op, int target)
 		errno = EINVAL;
 		return false;
 	}
+	if (place.framed) { /* the device would not get through */
+		errno = EOPNOTSUPP;
+		return false;
+	}
 	int device = open(path, O_RDWR | O_CLOEXEC);
 	if (device < 0 || !fuse_mount(device, target, "40000", true, 0))
 		return false; /* the set-up has failed: nobody will miss what is still open */

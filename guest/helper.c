@@ -3,10 +3,8 @@
 #define _GNU_SOURCE
 #include "job.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -16,22 +14,12 @@
 
 static bool dial(struct cbor q, struct answer *a)
 {
-	uint64_t family, port;
-	char *address = cbor_get_cstring(q, "address");
-	struct sockaddr_in v4 = {.sin_family = AF_INET};
-	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
-	if (place.framed) {
-		errno = EOPNOTSUPP;
+	struct sockaddr_storage to;
+	socklen_t size = dial_address(q, &to);
+	if (!size)
 		return false;
-	}
-	if (!address || !cbor_get_uint(q, "family", 6, 4, &family) || !cbor_get_uint(q, "port", 65535, 0, &port))
-		return false;
-	v4.sin_port = v6.sin6_port = htons((uint16_t)port);
-	bool six = family == 6;
-	if (!inet_pton(six ? AF_INET6 : AF_INET, address, six ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr))
-		return errno = EINVAL, false;
-	a->fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (a->fd < 0 || connect(a->fd, six ? (void *)&v6 : (void *)&v4, six ? sizeof v6 : sizeof v4))
+	a->fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (a->fd < 0 || connect(a->fd, (struct sockaddr *)&to, size))
 		return false;
 	job_frame(a->job, &a->done, "done", 1);
 	put_key_uint(&a->done, "fds", 1);

@@ -118,6 +118,10 @@ void job_refuse(struct job *job, const char *step, int error)
 
 void job_cancel(struct job *job)
 {
+	if (job->dialled) {
+		dial_cancel(job);
+		return;
+	}
 	if (job->reaped || job->killing || job->pid <= 0)
 		return;
 	kill(job->pid, SIGKILL);
@@ -152,13 +156,15 @@ static void forget(struct job *job)
 /* Takes every step that is due. The job may be gone afterwards. */
 void job_settle(struct job *job)
 {
-	if (!job->reaped || job->killing || job->report.fd >= 0)
+	if (job->dialled ? !dial_over(job) : !job->reaped || job->killing || job->report.fd >= 0)
 		return;
 	if (!job->said) {
 		if (job->command && streams_flowing(job, now_us()))
 			return;
 		if (job->command)
 			command_exit(job);
+		else if (job->dialled)
+			dial_exit(job);
 		else
 			helper_exit(job);
 		job->said = true;

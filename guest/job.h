@@ -1,10 +1,11 @@
-/* A job is a request that a process works on: a command, or a helper for one file operation or dial. */
+/* A job is a request that takes a while: a command, a helper for one file operation or dial, a framed connection. */
 #ifndef GUEST_JOB_H
 #define GUEST_JOB_H
 
 #include "guest.h"
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #define CREDIT (256u << 10)    /* bytes of a framed stream that may be under way */
 #define GRACE_US 100000        /* how long a framed `exit` waits for output someone in the background still holds */
@@ -29,11 +30,13 @@ struct stream {
 	size_t size;
 	bool ended;       /* 0: the host said so */
 	bool terminal;
+	bool half;        /* 0: a socket, whose end of input is a shutdown */
 };
 
 struct job {
 	struct job *next;
 	bool command;        /* or a helper */
+	bool dialled;        /* or a framed connection, which has no process */
 	pid_t pid;
 	pid_t group;         /* the command's process group: its own pid, or on a terminal that of the keeper's child */
 	bool terminal;
@@ -84,6 +87,12 @@ void command_stopped(struct job *job);
 void helper_start(struct cbor request);                    /* helper.c */
 void helper_exit(struct job *job);
 
+socklen_t dial_address(struct cbor request, struct sockaddr_storage *to); /* dial.c */
+void dial_start(struct cbor request);
+bool dial_over(const struct job *job);
+void dial_cancel(struct job *job);
+void dial_exit(struct job *job);
+
 /* What a helper says: an operation fills `done` after the keys it announced, or returns false with errno. */
 struct answer {
 	struct out done;
@@ -93,11 +102,13 @@ struct answer {
 bool file_operation(struct cbor request, struct answer *answer); /* files.c */
 
 bool streams_open(struct job *job, int theirs[3], int terminal); /* stdio.c */
+bool streams_dial(struct job *job, int fd);
 void streams_start(struct job *job);
 bool streams_flowing(struct job *job, int64_t now);
 void streams_close(struct job *job);
 void streams_pump_all(void);
 bool stream_input(struct job *job, struct cbor frame);
 bool stream_credit(struct job *job, struct cbor frame);
+bool stream_closed(struct job *job, struct cbor frame);
 
 #endif

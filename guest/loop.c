@@ -73,11 +73,13 @@ static void on_request(struct cbor request)
 		leave(0);
 	else if (cbor_is(t, "exec"))
 		command_start(request);
+	else if (cbor_is(t, "dial") && place.framed)
+		dial_start(request);
 	else if (cbor_is(t, "file") || cbor_is(t, "dial"))
 		helper_start(request);
 	else if (job)
 		command_frame(job, request);
-	else if (!place.framed || !(cbor_is(t, "in") || cbor_is(t, "credit") || cbor_is(t, "signal") ||
+	else if (!place.framed || !(cbor_is(t, "in") || cbor_is(t, "credit") || cbor_is(t, "closed") || cbor_is(t, "signal") ||
 				    cbor_is(t, "resize") || cbor_is(t, "cancel"))) /* its command may just have ended */
 		answer_unknown(request);
 }

@@ -35,9 +35,12 @@ struct batch {
 	uint32_t messages;
 };
 
-/* Room for `size` bytes, padded to four as netlink wants it. The whole batch is a constant: it fits. */
+/* Room for `size` bytes, padded to four as netlink wants it. The batch is a constant and fits; one that did not, after a
+ * change here, ends the set-up instead of writing beyond the buffer. */
 static void *room(struct batch *b, size_t size)
 {
+	if (size > sizeof b->data || NLMSG_ALIGN(size) > sizeof b->data - b->size)
+		errno = ENOBUFS, fail("nft", NULL);
 	void *at = b->data + b->size;
 	b->size += NLMSG_ALIGN(size);
 	return at;

@@ -1,5 +1,5 @@
-/* Framed streams: where descriptors cannot cross, the guest carries a command's input and output itself, never more of it
- * than the reader has given credit for. */
+/* Framed streams: where descriptors cannot cross, the guest carries a command's input and output, or both directions of a
+ * connection, itself, and never more of it than the reader has given credit for. */
 #define _GNU_SOURCE
 #include "job.h"
 
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define CHUNK 65536
@@ -22,6 +23,25 @@ static void give_credit(struct job *job, uint64_t n)
 	put_key_uint(&out, "n", n);
 	job_say(job, &out, NULL, 0);
 	job->streams[0].credit += n;
+}
+
+/* Nobody reads the input any more. What still comes of it is swallowed, so that the host is not left waiting. */
+static void say_closed(struct job *job)
+{
+	struct out out;
+	job_frame(job, &out, "closed", 1);
+	put_key_uint(&out, "fd", 0);
+	job_say(job, &out, NULL, 0);
+}
+
+static void end_input(struct job *job)
+{
+	struct stream *s = &job->streams[0];
+	if (s->half && s->watch.fd >= 0)
+		shutdown(s->watch.fd, SHUT_WR); /* a copy of it goes on reading */
+	watch_close(&s->watch);
+	if (job->dialled)
+		job_settle(job);
 }
 
 static void say_output(struct job *job, unsigned number, const void *data, size_t size)
@@ -69,14 +89,16 @@ static void input_ready(struct watch *w, uint32_t events)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	bool closed = n < 0;
-	if (closed) /* nobody reads any more: swallow it, so that the host is not left waiting */
+	if (closed)
 		n = (ssize_t)s->size;
 	memmove(s->pending, s->pending + n, s->size - (size_t)n);
 	s->size -= (size_t)n;
 	if (n)
 		give_credit(job, (uint64_t)n);
+	if (closed && !s->ended)
+		say_closed(job);
 	if (closed || (!s->size && s->ended))
-		watch_close(w);
+		end_input(job);
 	else
 		watch_set(w, s->size ? EPOLLOUT : 0);
 }
@@ -93,8 +115,8 @@ bool stream_input(struct job *job, struct cbor frame)
 	if (!size) {
 		s->ended = true;
 		if (!s->terminal) {
-			if (!s->size)
-				watch_close(&s->watch);
+			if (!s->size && job->report.fd < 0)
+				end_input(job);
 			return true;
 		}
 		data = (const uint8_t *)"\4", size = 1; /* a terminal's way to say it; its buffer has a byte to spare */
@@ -123,6 +145,17 @@ bool stream_credit(struct job *job, struct cbor frame)
 	s->credit += n;
 	if (job->report.fd < 0)
 		arm_output(s);
+	return true;
+}
+
+/* The host reads an output no more: whoever writes to it is told, as by a closed pipe. */
+bool stream_closed(struct job *job, struct cbor frame)
+{
+	uint64_t number;
+	if (!cbor_get_uint(frame, "fd", 2, 0, &number) || !number)
+		return false;
+	watch_close(&job->streams[number].watch);
+	job_settle(job);
 	return true;
 }
 
@@ -155,6 +188,13 @@ bool streams_open(struct job *job, int theirs[3], int terminal)
 	return true;
 }
 
+/* A connection: one copy of the socket to write to, one to read from. */
+bool streams_dial(struct job *job, int fd)
+{
+	job->streams[0].half = true;
+	return open_stream(job, 0, fcntl(fd, F_DUPFD_CLOEXEC, 3)) && open_stream(job, 1, fcntl(fd, F_DUPFD_CLOEXEC, 3));
+}
+
 /* Not before `started` was said: it is the first frame of a line. */
 void streams_start(struct job *job)
 {
@@ -162,6 +202,8 @@ void streams_start(struct job *job)
 	arm_output(&job->streams[2]);
 	if (job->streams[0].size)
 		watch_set(&job->streams[0].watch, EPOLLOUT);
+	else if (job->streams[0].ended)
+		end_input(job);
 }
 
 static bool unread(const struct stream *s)
@@ -193,7 +235,7 @@ void streams_close(struct job *job)
 void streams_pump_all(void)
 {
 	for (struct job *job = jobs; job; job = job->next)
-		if (job->command && job->report.fd < 0 && !job->said) {
+		if ((job->command || job->dialled) && job->report.fd < 0 && !job->said) {
 			arm_output(&job->streams[1]);
 			arm_output(&job->streams[2]);
 		}

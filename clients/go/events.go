@@ -2,17 +2,23 @@ package sandbox
 
 import (
 	"encoding/json"
+	"strings"
 	"sync"
 	"time"
 )
 
-// Event is one of *NetworkEvent, *FileEvent, *ExecEvent, *LifecycleEvent.
-type Event interface{ Time() time.Time }
+// Event is something that happened: a *NetworkEvent, *FileEvent, *ExecStartEvent, *ExecEvent, *LogEvent or
+// *LifecycleEvent.
+type Event interface {
+	Time() time.Time // when it happened
+}
 
-type stamp struct{ at int64 }
+type stamp struct{ at time.Time }
 
-// Time is when it happened.
-func (s stamp) Time() time.Time { return time.Unix(s.at, 0) }
+// Time returns when it happened, to the microsecond.
+func (s stamp) Time() time.Time { return s.at }
+
+func (s *stamp) set(at time.Time) { s.at = at }
 
 // NetworkEvent is a connection or a request, allowed or not.
 type NetworkEvent struct {
@@ -28,64 +34,105 @@ type NetworkEvent struct {
 	Reason        string `json:"reason"`
 }
 
-// FileEvent is a change in a provided directory.
+// FileEvent is a change to a file in a mount, or an access that was blocked.
 type FileEvent struct {
 	stamp
-	Op   string `json:"op"`
-	Path string `json:"path"`
-	Size int64  `json:"size"`
+	Op      string `json:"op"`
+	Path    string `json:"path"`
+	Size    int64  `json:"size"`
+	Blocked bool   `json:"blocked"`
+}
+
+// ExecStartEvent is a command that started. Its ID is that of the ExecEvent of its end.
+type ExecStartEvent struct {
+	stamp
+	ID      string `json:"id"`
+	Command string `json:"command"`
+	PID     int    `json:"pid"`
 }
 
 // ExecEvent is a command that ended.
 type ExecEvent struct {
 	stamp
+	ID         string `json:"id"`
 	Command    string `json:"command"`
 	ExitCode   int    `json:"exit_code"`
 	DurationMS int64  `json:"duration_ms"`
 }
 
-// LifecycleEvent is a turn in the sandbox's own life.
+// LogEvent is a line that a policy script printed.
+type LogEvent struct {
+	stamp
+	Source  string `json:"source"`
+	Message string `json:"message"`
+}
+
+// LifecycleEvent is a change of the sandbox's own state: "ready" or "stopped". The state "events_lost" says that Count
+// events are missing here because nobody read the channel in time.
 type LifecycleEvent struct {
 	stamp
 	State string `json:"state"`
 	ID    string `json:"id"`
+	Count int    `json:"count"`
 }
 
+type stamped interface {
+	Event
+	set(time.Time)
+}
+
+var eventTypes = map[string]func() stamped{
+	"network":    func() stamped { return &NetworkEvent{} },
+	"file":       func() stamped { return &FileEvent{} },
+	"exec_start": func() stamped { return &ExecStartEvent{} },
+	"exec":       func() stamped { return &ExecEvent{} },
+	"log":        func() stamped { return &LogEvent{} },
+	"lifecycle":  func() stamped { return &LifecycleEvent{} },
+}
+
+// readEvent returns nil for a type of event that this client does not know.
 func readEvent(raw json.RawMessage) Event {
-	var got struct {
-		Type      string          `json:"type"`
-		Timestamp int64           `json:"timestamp"`
-		Network   *NetworkEvent   `json:"network"`
-		File      *FileEvent      `json:"file"`
-		Exec      *ExecEvent      `json:"exec"`
-		Lifecycle *LifecycleEvent `json:"lifecycle"`
+	var head struct {
+		Type      string  `json:"type"`
+		Timestamp float64 `json:"timestamp"`
 	}
-	if json.Unmarshal(raw, &got) != nil {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &head) != nil || json.Unmarshal(raw, &fields) != nil {
 		return nil
 	}
-	at := stamp{got.Timestamp}
-	switch {
-	case got.Network != nil:
-		got.Network.stamp = at
-		return got.Network
-	case got.File != nil:
-		got.File.stamp = at
-		return got.File
-	case got.Exec != nil:
-		got.Exec.stamp = at
-		return got.Exec
-	case got.Lifecycle != nil:
-		got.Lifecycle.stamp = at
-		return got.Lifecycle
+	create, known := eventTypes[head.Type]
+	if !known {
+		return nil
 	}
-	return nil // a kind that this client does not know yet
+	event := create()
+	if json.Unmarshal(fields[head.Type], event) != nil {
+		return nil
+	}
+	event.set(secondsTime(head.Timestamp))
+	return event
+}
+
+// commandText is a command as events and lists show it: a command line, or arguments joined by spaces.
+func commandText(command interface{}) string {
+	words, ok := command.([]interface{})
+	if !ok {
+		text, _ := command.(string)
+		return text
+	}
+	texts := make([]string, len(words))
+	for i, word := range words {
+		texts[i], _ = word.(string)
+	}
+	return strings.Join(texts, " ")
 }
 
 const waitingEvents = 4096
 
+// eventQueue passes events on. It drops events rather than wait for whoever reads, and then says how many.
 type eventQueue struct {
 	mu      sync.Mutex
 	ended   bool
+	lost    int
 	channel chan Event
 }
 
@@ -98,9 +145,18 @@ func (q *eventQueue) put(raw json.RawMessage) {
 	if event == nil || q.ended {
 		return
 	}
+	if q.lost > 0 {
+		if cap(q.channel)-len(q.channel) < 2 {
+			q.lost++
+			return
+		}
+		q.channel <- &LifecycleEvent{stamp: stamp{event.Time()}, State: "events_lost", Count: q.lost}
+		q.lost = 0
+	}
 	select {
 	case q.channel <- event:
 	default:
+		q.lost++
 	}
 }
 
@@ -112,3 +168,8 @@ func (q *eventQueue) end() {
 		close(q.channel)
 	}
 }
+
+// Events returns what happens in the sandbox, from its start or, after Attach, from then on. The channel is closed when
+// the sandbox has ended or this client has left it. All callers share one channel, which holds 4096 events; when nobody
+// reads, further events are lost.
+func (vm *VM) Events() <-chan Event { return vm.events.channel }

@@ -3,23 +3,29 @@ package sandbox
 import (
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"reflect"
+	"strings"
 )
 
-// HTTPHooks are called for every request to an allowed host; where there is one, TLS ends at the gate. They see
-// placeholders, never secrets. Returning nil or an error (ErrBlocked, say) refuses.
+// HTTPHooks are called for every request to an allowed host. Where there is one, the gate decrypts TLS. Hooks see
+// placeholders, never secrets. A hook refuses by returning an error, such as ErrBlocked, or nil; a hook that panics or
+// does not return within 30 seconds refuses as well. Hooks are called concurrently.
 type HTTPHooks struct {
 	OnRequest   func(req *HTTPRequest) (*HTTPRequest, error)
 	OnResponse  func(resp *HTTPResponse, req *HTTPRequest) (*HTTPResponse, error)
 	OnTLSVerify func(host string, certs []*x509.Certificate) error
 
-	// WithoutBodies leaves bodies out, so that they are streamed and not held in memory for the hooks.
+	// WithoutBodies does not show bodies to the hooks, so that they are streamed and not held in memory. A hook can
+	// still replace a body: a Body that is nil leaves it as it is, any other replaces it.
 	WithoutBodies bool
 }
 
-// HTTPRequest is a request on its way out.
+// HTTPRequest is a request from the sandbox. What a hook changes in it, the server at URL receives: also an empty Body.
+// The request that OnResponse sees has no Body.
 type HTTPRequest struct {
 	Method  string
 	URL     *url.URL
@@ -27,37 +33,33 @@ type HTTPRequest struct {
 	Body    []byte
 }
 
-// HTTPResponse is an answer on its way in.
+// HTTPResponse is the answer to a request. What a hook changes in it, the sandbox receives: also an empty Body.
 type HTTPResponse struct {
 	StatusCode int
 	Headers    http.Header
 	Body       []byte
 }
 
-// VFSHooks are called around operations on provided directories. A Before that returns an error refuses.
-type VFSHooks struct {
-	BeforeOpen func(path string, flags int) error
-	AfterWrite func(path string, n int)
-}
-
+// hooks returns what `create` is told: which hooks there are.
 func (c *Config) hooks() map[string]interface{} {
-	http, files := c.Network.Hooks, c.VFS.Hooks
+	own := c.Network.Hooks
 	named := map[string]interface{}{}
-	bodies := map[string]bool{"body": !http.WithoutBodies}
-	put(named, "on_request", bodies, http.OnRequest != nil)
-	put(named, "on_response", bodies, http.OnResponse != nil)
-	put(named, "on_tls_verify", struct{}{}, http.OnTLSVerify != nil)
-	put(named, "before_open", struct{}{}, files.BeforeOpen != nil)
-	put(named, "after_write", struct{}{}, files.AfterWrite != nil)
+	bodies := map[string]bool{"body": !own.WithoutBodies}
+	put(named, "on_request", bodies, own.OnRequest != nil)
+	put(named, "on_response", bodies, own.OnResponse != nil)
+	put(named, "on_tls_verify", struct{}{}, own.OnTLSVerify != nil)
+	for name, hook := range c.VFS.Hooks.table() {
+		put(named, name, struct{}{}, hook != nil)
+	}
 	return named
 }
 
 type wireMessage struct {
-	Method  string      `json:"method,omitempty"`
-	URL     string      `json:"url,omitempty"`
-	Status  int         `json:"status,omitempty"`
+	Method  string      `json:"method"`
+	URL     string      `json:"url"`
+	Status  int         `json:"status"`
 	Headers [][2]string `json:"headers"`
-	Body    []byte      `json:"body,omitempty"`
+	Body    []byte      `json:"body"`
 }
 
 type hookCall struct {
@@ -69,7 +71,7 @@ type hookCall struct {
 	Args         []json.RawMessage `json:"args"`
 }
 
-// hook answers one call of the sandbox's: the message, changed or not, or why it is refused.
+// hook answers one call of a hook: with what it changed, or with the reason why it refuses.
 func (c *Config) hook(params json.RawMessage) (interface{}, error) {
 	var call hookCall
 	if err := json.Unmarshal(params, &call); err != nil {
@@ -83,62 +85,90 @@ func (c *Config) hook(params json.RawMessage) (interface{}, error) {
 }
 
 func (c *Config) answer(call *hookCall) (interface{}, error) {
-	switch call.Name {
-	case "on_request":
-		req, err := readRequest(call.Request)
-		if err != nil {
-			return nil, err
-		}
-		changed, err := c.Network.Hooks.OnRequest(req)
-		if err != nil || changed == nil {
-			return nil, orBlocked(err)
-		}
-		return map[string]interface{}{"request": wireMessage{
-			Method: changed.Method, URL: changed.URL.String(), Headers: pairs(changed.Headers), Body: changed.Body,
-		}}, nil
-	case "on_response":
-		req, err := readRequest(call.Request)
-		if err != nil {
-			return nil, err
-		}
-		resp := &HTTPResponse{call.Response.Status, header(call.Response.Headers), call.Response.Body}
-		changed, err := c.Network.Hooks.OnResponse(resp, req)
-		if err != nil || changed == nil {
-			return nil, orBlocked(err)
-		}
-		return map[string]interface{}{"response": wireMessage{
-			Status: changed.StatusCode, Headers: pairs(changed.Headers), Body: changed.Body,
-		}}, nil
-	case "on_tls_verify":
-		var certs []*x509.Certificate
-		for _, der := range call.Certificates {
-			cert, err := x509.ParseCertificate(der)
-			if err != nil {
-				return nil, err
-			}
-			certs = append(certs, cert)
-		}
-		return struct{}{}, c.Network.Hooks.OnTLSVerify(call.Host, certs)
-	case "before_open":
-		path, flags, err := pathAndNumber(call.Args)
-		if err != nil {
-			return nil, err
-		}
-		return struct{}{}, c.VFS.Hooks.BeforeOpen(path, flags)
-	case "after_write":
-		path, n, err := pathAndNumber(call.Args)
-		if err != nil {
-			return nil, err
-		}
-		c.VFS.Hooks.AfterWrite(path, n)
-		return struct{}{}, nil
+	own := c.Network.Hooks
+	switch {
+	case call.Name == "on_request" && own.OnRequest != nil:
+		return own.onRequest(call)
+	case call.Name == "on_response" && own.OnResponse != nil:
+		return own.onResponse(call)
+	case call.Name == "on_tls_verify" && own.OnTLSVerify != nil:
+		return struct{}{}, own.onTLSVerify(call)
 	}
-	return nil, fmt.Errorf("no hook %q", call.Name)
+	if hook := c.VFS.Hooks.table()[call.Name]; hook != nil {
+		return struct{}{}, hook(call.Args)
+	}
+	return nil, fmt.Errorf("there is no hook %q", call.Name)
+}
+
+func (h *HTTPHooks) onRequest(call *hookCall) (interface{}, error) {
+	req, err := readRequest(call.Request)
+	if err != nil {
+		return nil, err
+	}
+	before := *req
+	before.Headers, before.URL = req.Headers.Clone(), cloneURL(req.URL)
+	after, err := h.OnRequest(req)
+	if err != nil || after == nil {
+		return nil, orBlocked(err)
+	}
+	if after.URL == nil || after.Method == "" {
+		return nil, errors.New("the hook returned a request without a method or URL")
+	}
+	changed := map[string]interface{}{}
+	put(changed, "method", after.Method, after.Method != before.Method)
+	put(changed, "url", after.URL.String(), after.URL.String() != before.URL.String())
+	h.putMessage(changed, before.Headers, after.Headers, after.Body)
+	return map[string]interface{}{"request": changed}, nil
+}
+
+func (h *HTTPHooks) onResponse(call *hookCall) (interface{}, error) {
+	req, err := readRequest(call.Request)
+	if err != nil {
+		return nil, err
+	}
+	if call.Response == nil {
+		return nil, errors.New("the sandbox called a hook without its response")
+	}
+	resp := &HTTPResponse{call.Response.Status, header(call.Response.Headers), call.Response.Body}
+	status, headers := resp.StatusCode, resp.Headers.Clone()
+	after, err := h.OnResponse(resp, req)
+	if err != nil || after == nil {
+		return nil, orBlocked(err)
+	}
+	if after.StatusCode == 0 {
+		return nil, errors.New("the hook returned a response without a status code")
+	}
+	changed := map[string]interface{}{}
+	put(changed, "status", after.StatusCode, after.StatusCode != status)
+	h.putMessage(changed, headers, after.Headers, after.Body)
+	return map[string]interface{}{"response": changed}, nil
+}
+
+// putMessage adds what both kinds of message have. A key that is there replaces, even with nothing; so a body that the
+// hook was shown is always there.
+func (h *HTTPHooks) putMessage(changed map[string]interface{}, before, after http.Header, body []byte) {
+	put(changed, "headers", pairs(after), !sameHeaders(before, after))
+	if body == nil && !h.WithoutBodies {
+		body = []byte{}
+	}
+	put(changed, "body", body, body != nil)
+}
+
+func (h *HTTPHooks) onTLSVerify(call *hookCall) error {
+	var certs []*x509.Certificate
+	for _, der := range call.Certificates {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return err
+		}
+		certs = append(certs, cert)
+	}
+	return h.OnTLSVerify(call.Host, certs)
 }
 
 func readRequest(m *wireMessage) (*HTTPRequest, error) {
 	if m == nil {
-		return nil, fmt.Errorf("a hook was called without its request")
+		return nil, errors.New("the sandbox called a hook without its request")
 	}
 	parsed, err := url.Parse(m.URL)
 	if err != nil {
@@ -147,12 +177,21 @@ func readRequest(m *wireMessage) (*HTTPRequest, error) {
 	return &HTTPRequest{m.Method, parsed, header(m.Headers), m.Body}, nil
 }
 
+func cloneURL(original *url.URL) *url.URL {
+	clone := *original
+	return &clone
+}
+
 func header(fields [][2]string) http.Header {
 	made := http.Header{}
 	for _, field := range fields {
 		made.Add(field[0], field[1])
 	}
 	return made
+}
+
+func sameHeaders(one, other http.Header) bool {
+	return len(one) == len(other) && (len(one) == 0 || reflect.DeepEqual(one, other))
 }
 
 func pairs(headers http.Header) [][2]string {
@@ -165,19 +204,12 @@ func pairs(headers http.Header) [][2]string {
 	return made
 }
 
-func pathAndNumber(args []json.RawMessage) (path string, number int, err error) {
-	if len(args) < 2 {
-		return "", 0, fmt.Errorf("a hook was called with %d arguments", len(args))
-	}
-	if err = json.Unmarshal(args[0], &path); err == nil {
-		err = json.Unmarshal(args[1], &number)
-	}
-	return path, number, err
-}
-
 func orBlocked(err error) error {
 	if err == nil {
 		return ErrBlocked
+	}
+	if strings.TrimSpace(err.Error()) == "" {
+		return ErrBlocked // a refusal has a reason
 	}
 	return err
 }

@@ -1,14 +1,3 @@
-// Package sandbox runs code you do not trust in a sandbox on this machine.
-//
-// It drives the `sandbox` command over JSON-RPC; one process per sandbox, which ends with it. Every method that waits
-// takes a context: when it ends, so does what was waited for.
-//
-//	vm, err := sandbox.Create(ctx, &sandbox.Config{Image: "standard"})
-//	if err != nil { … }
-//	defer vm.Close()
-//	result, err := vm.Exec(ctx, "echo hello")
-//
-// Package client has the same without contexts, and package embed hooks on *http.Request.
 package sandbox
 
 import (
@@ -16,94 +5,34 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"time"
 
-	"github.com/example/sandbox/internal/core"
+	"github.com/example/sandbox/internal/command"
 	"github.com/example/sandbox/internal/wire"
 )
 
-// What commands are asked for and answer with.
-type (
-	ExecResult = core.ExecResult
-	Chunk      = core.Chunk
-	Process    = core.Process
-	Option     = core.Option
-	Error      = core.Error
-	FileInfo   = core.FileInfo
-)
+// closePatience is how long Close waits for the sandbox to end before it kills the process that owns it.
+const closePatience = 10 * time.Second
 
-// How a command is to run.
-var (
-	WithDir       = core.WithDir
-	WithEnv       = core.WithEnv
-	WithStdin     = core.WithStdin
-	WithTimeout   = core.WithTimeout
-	WithMaxOutput = core.WithMaxOutput
-	WithArgs      = core.WithArgs
-	WithTTY       = core.WithTTY
-	WithKeep      = core.WithKeep
-)
-
-// What errors.Is finds in an error; those about files are fs.ErrNotExist and its siblings.
-var (
-	ErrNotStarted = core.ErrNotStarted
-	ErrClosed     = core.ErrClosed
-	ErrCommand    = core.ErrCommand
-	ErrDenied     = core.ErrDenied
-	ErrConfig     = core.ErrConfig
-	ErrCancelled  = core.ErrCancelled
-	ErrBlocked    = core.ErrBlocked // a hook returns it to refuse
-)
-
-// VM is one sandbox. It is safe to use from many goroutines.
+// VM is one sandbox. It is safe for concurrent use.
 type VM struct {
-	*core.Session
+	conn   *wire.Conn
 	events *eventQueue
+	info   vmInfo
+	owner  bool
 }
 
-// Command is what Create runs; $SANDBOX_COMMAND, or `sandbox --rpc`.
-func Command() []string {
-	if command := os.Getenv("SANDBOX_COMMAND"); command != "" {
-		return append(strings.Fields(command), "--rpc")
-	}
-	return []string{"sandbox", "--rpc"}
+type vmInfo struct {
+	ID        string            `json:"id"`
+	Engine    string            `json:"engine"`
+	Directory string            `json:"directory"`
+	Env       map[string]string `json:"env"`
 }
 
-// Create starts a sandbox; it ends with Close, or with this process.
-func Create(ctx context.Context, config *Config) (*VM, error) {
-	if config == nil {
-		config = &Config{}
-	}
-	events := newEventQueue()
-	conn, err := wire.Start(Command(), wire.Handlers{Event: events.put, Ended: events.end, Hook: config.hook})
-	if err != nil {
-		return nil, err
-	}
-	session, err := core.Create(ctx, conn, config)
-	if err != nil {
-		return nil, err
-	}
-	return &VM{session, events}, nil
-}
+// Command returns the command that Create runs: $SANDBOX_COMMAND or `sandbox`, followed by --rpc.
+func Command() []string { return append(command.Words(), "--rpc") }
 
-// Attach talks to a sandbox that runs already; Close then only leaves it.
-func Attach(id string) (*VM, error) {
-	// Through a descriptor: the path of a deep home would be longer than a socket's address may be.
-	directory, err := os.Open(filepath.Join(Home(), "vms", id))
-	if err != nil {
-		return nil, err
-	}
-	defer directory.Close()
-	events := newEventQueue()
-	path := fmt.Sprintf("/proc/self/fd/%d/socket", directory.Fd())
-	conn, err := wire.Dial(path, wire.Handlers{Event: events.put, Ended: events.end})
-	if err != nil {
-		return nil, err
-	}
-	return &VM{core.Attached(conn, id), events}, nil
-}
-
-// Home is where the sandboxes of this user are registered: $SANDBOX_HOME, or ~/.sandbox.
+// Home returns the directory where the sandboxes of this user are registered: $SANDBOX_HOME, or ~/.sandbox.
 func Home() string {
 	if home := os.Getenv("SANDBOX_HOME"); home != "" {
 		return home
@@ -112,21 +41,136 @@ func Home() string {
 	return filepath.Join(home, ".sandbox")
 }
 
-// WriteFile makes or replaces a file inside.
-func (vm *VM) WriteFile(path string, content []byte) error {
-	return vm.WriteFileContext(context.Background(), path, content, 0o644)
+// Create starts a sandbox. It ends with Close, or with this program. A nil config is the safe default.
+func Create(ctx context.Context, config *Config) (*VM, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var own Config // what the caller does with theirs afterwards changes nothing
+	if config != nil {
+		own = *config
+	}
+	params, err := own.params()
+	if err != nil {
+		return nil, err
+	}
+	log := own.log()
+	vm := &VM{events: newEventQueue(), owner: true}
+	vm.conn, err = wire.Start(Command(), log, wire.Handlers{
+		Event: vm.events.put, Ended: vm.events.end, Hook: own.hook, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := vm.conn.Call(ctx, "create", params, &vm.info); err != nil {
+		vm.end(ctx)
+		return nil, translated(err)
+	}
+	return vm, nil
 }
 
-// ReadFile is the content of a file inside.
-func (vm *VM) ReadFile(path string) ([]byte, error) {
-	return vm.ReadFileContext(context.Background(), path)
+// Attach connects to a running sandbox. The id may be shortened while it is unique. Close then leaves the sandbox
+// running; Shutdown ends it.
+func Attach(id string) (*VM, error) { return AttachContext(context.Background(), id) }
+
+// AttachContext is Attach with a context, which limits the time to connect.
+func AttachContext(ctx context.Context, id string) (*VM, error) {
+	var entry struct {
+		ID     string `json:"id"`
+		Status string `json:"status"`
+	}
+	if err := command.Ask(ctx, &entry, "get", "--", id); err != nil {
+		return nil, err
+	}
+	if entry.Status != "running" {
+		return nil, fmt.Errorf("%s is %s, not running: %w", entry.ID, entry.Status, ErrClosed)
+	}
+	vm := &VM{events: newEventQueue()}
+	if err := vm.dial(ctx, entry.ID); err != nil {
+		return nil, err
+	}
+	if err := vm.conn.Call(ctx, "info", nil, &vm.info); err != nil {
+		vm.end(ctx)
+		return nil, translated(err)
+	}
+	return vm, nil
 }
 
-// ListFiles is what a directory inside holds.
-func (vm *VM) ListFiles(path string) ([]FileInfo, error) {
-	return vm.ListFilesContext(context.Background(), path)
+func (vm *VM) dial(ctx context.Context, id string) error {
+	directory, err := os.Open(filepath.Join(Home(), "vms", id))
+	if err != nil {
+		return err
+	}
+	defer directory.Close()
+	path := filepath.Join(directory.Name(), "socket")
+	if len(path) > 100 { // the address of a socket has at most 107 bytes, so name the directory by its descriptor
+		path = fmt.Sprintf("/proc/self/fd/%d/socket", directory.Fd())
+	}
+	vm.conn, err = wire.Dial(ctx, path, wire.Handlers{Event: vm.events.put, Ended: vm.events.end})
+	if err != nil {
+		return fmt.Errorf("%s does not answer: %w", id, ErrClosed)
+	}
+	return nil
 }
 
-// Events is what happens in the sandbox, from now on; the channel closes when it has ended. Who does not read in
-// time loses events, never the sandbox its pace.
-func (vm *VM) Events() <-chan Event { return vm.events.channel }
+// ID returns the sandbox's name: "vm-" and eight hexadecimal digits.
+func (vm *VM) ID() string { return vm.info.ID }
+
+// Engine returns the name of the engine that isolates the sandbox, such as "bubblewrap".
+func (vm *VM) Engine() string { return vm.info.Engine }
+
+// Directory returns the directory inside where commands start.
+func (vm *VM) Directory() string { return vm.info.Directory }
+
+// Env returns the variables of Config.Env as commands see them, with a placeholder for each secret.
+func (vm *VM) Env() map[string]string {
+	env := make(map[string]string, len(vm.info.Env))
+	for name, value := range vm.info.Env {
+		env[name] = value
+	}
+	return env
+}
+
+// Close ends a sandbox that Create started, with everything that runs in it, and leaves one that was attached to. It can
+// be called more than once. When the sandbox has not ended after ten seconds, Close kills the process that owns it.
+func (vm *VM) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	if vm.owner {
+		// An error is no reason to stop here: the end of the connection ends the sandbox as well.
+		_ = vm.conn.Call(ctx, "close", map[string]float64{"grace": 0}, nil)
+	}
+	return vm.conn.Close(ctx)
+}
+
+// Shutdown ends the sandbox when the commands that run have ended. New requests fail. When ctx ends first, Shutdown kills
+// what is left and returns the context's error. It also ends a sandbox that was attached to.
+func (vm *VM) Shutdown(ctx context.Context) error {
+	grace := 1e9 // seconds: no limit but ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		// The rest of the time is for ending the sandbox itself.
+		grace = 0.75 * time.Until(deadline).Seconds()
+		if grace < 0 {
+			grace = 0
+		}
+	}
+	err := vm.conn.Call(ctx, "close", map[string]float64{"grace": grace}, nil)
+	if closed := vm.conn.Close(ctx); closed != nil {
+		return closed
+	}
+	if !vm.owner {
+		return translated(err) // with the owner's process gone, the sandbox has certainly ended
+	}
+	return nil
+}
+
+// end gives up a sandbox that is not in use yet.
+func (vm *VM) end(ctx context.Context) {
+	patience, cancel := context.WithTimeout(ctx, closePatience)
+	defer cancel()
+	_ = vm.conn.Close(patience)
+}
+
+func (vm *VM) call(ctx context.Context, method string, params, result interface{}) error {
+	return translated(vm.conn.Call(ctx, method, params, result))
+}

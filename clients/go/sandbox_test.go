@@ -15,18 +15,8 @@ import (
 	"github.com/example/sandbox/state"
 )
 
-func create(t *testing.T) *sandbox.VM {
-	t.Helper()
-	vm, err := sandbox.Create(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { vm.Close() })
-	return vm
-}
-
 func TestAContextThatEndsKillsTheCommand(t *testing.T) {
-	vm := create(t)
+	vm := create(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	process, err := vm.ExecStream(ctx, "echo $$; exec sleep 1000")
 	if err != nil {
@@ -49,7 +39,7 @@ func TestAContextThatEndsKillsTheCommand(t *testing.T) {
 }
 
 func TestErrorsAreValuesThatErrorsIsFinds(t *testing.T) {
-	vm := create(t)
+	vm := create(t, nil)
 	ctx := context.Background()
 	if _, err := vm.ReadFile("/tmp/missing"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
@@ -74,7 +64,7 @@ func TestErrorsAreValuesThatErrorsIsFinds(t *testing.T) {
 }
 
 func TestEventsComeAndTheChannelClosesWithTheSandbox(t *testing.T) {
-	vm := create(t)
+	vm := create(t, nil)
 	if _, err := vm.Exec(context.Background(), "exit 3"); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +82,7 @@ func TestEventsComeAndTheChannelClosesWithTheSandbox(t *testing.T) {
 }
 
 func TestManyCommandsAtATime(t *testing.T) {
-	vm := create(t)
+	vm := create(t, nil)
 	results := make(chan error)
 	for i := 0; i < 50; i++ {
 		go func() {
@@ -111,7 +101,7 @@ func TestManyCommandsAtATime(t *testing.T) {
 }
 
 func TestALargeFileSurvivesTheWayInAndOut(t *testing.T) {
-	vm := create(t)
+	vm := create(t, nil)
 	content := make([]byte, 10<<20+17)
 	for i := range content {
 		content[i] = byte(i * i >> 7)
@@ -126,7 +116,7 @@ func TestALargeFileSurvivesTheWayInAndOut(t *testing.T) {
 }
 
 func TestARunningSandboxIsListedAttachedToAndKilled(t *testing.T) {
-	vm := create(t)
+	vm := create(t, nil)
 	manager := state.NewStateManager()
 	found, err := manager.Get(vm.ID())
 	if err != nil || found.Status != "running" || found.PID == 0 || time.Since(found.CreatedAt) > time.Hour {

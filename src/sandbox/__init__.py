@@ -10,11 +10,15 @@ Names are loaded when they are first used: `import sandbox` costs nothing.
 
 from __future__ import annotations
 
+from sandbox.wiring import Wiring
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.aio import AsyncSandbox
+    from sandbox.async_process import AsyncProcess
     from sandbox.audit.audit_log import SandboxAuditLog
     from sandbox.audit.feed import get_audit_feed_size, query_audit_feed, subscribe_audit_feed
+    from sandbox.client import Client
     from sandbox.config.model import Config
     from sandbox.errors import (
         CommandError,
@@ -22,31 +26,53 @@ if TYPE_CHECKING:
         Denied,
         EngineUnavailable,
         GuestError,
+        InvalidArgument,
         LimitUnavailable,
         NotFound,
         SandboxClosed,
         SandboxError,
         WallError,
     )
-    from sandbox.guest.process import Process
+    from sandbox.info import FileInfo, Port, ProcessInfo, Stats
     from sandbox.network.http.hooks import Blocked, Hooks
-    from sandbox.registry.api import get_vm, kill_vm, list_vms
+    from sandbox.protocols import Process
+    from sandbox.registry.api import get_sandbox, get_vm, kill_sandbox, kill_vm, list_sandboxes, list_vms
     from sandbox.result import Chunk, ExecResult
+    from sandbox.rpc.errors import RpcError
     from sandbox.sandbox import Sandbox
+    from sandbox.wiring import Listener
 
 __version__ = "0.1.0"
+
+
+def _listen(path: str, sandbox: Sandbox) -> Listener:
+    from sandbox.rpc.listen import Listener
+
+    return Listener(path, sandbox)
+
+
+def _attach(id: str) -> Client:
+    from sandbox.client import attach
+
+    return attach(id)
+
+
+Wiring.listen, Wiring.attach = staticmethod(_listen), staticmethod(_attach)
 
 _HOMES = {
     "Sandbox": "sandbox.sandbox",
     "AsyncSandbox": "sandbox.aio",
+    "AsyncProcess": "sandbox.async_process",
+    "Client": "sandbox.client",
     "Config": "sandbox.config.model",
-    "Process": "sandbox.guest.process",
-    "Blocked": "sandbox.network.http.hooks",
-    "Hooks": "sandbox.network.http.hooks",
-    "Chunk": "sandbox.result",
-    "ExecResult": "sandbox.result",
+    "Process": "sandbox.protocols",
+    "RpcError": "sandbox.rpc.errors",
     "SandboxAuditLog": "sandbox.audit.audit_log",
+    **dict.fromkeys(("Blocked", "Hooks"), "sandbox.network.http.hooks"),
+    **dict.fromkeys(("Chunk", "ExecResult"), "sandbox.result"),
+    **dict.fromkeys(("FileInfo", "Port", "ProcessInfo", "Stats"), "sandbox.info"),
     **dict.fromkeys(("query_audit_feed", "subscribe_audit_feed", "get_audit_feed_size"), "sandbox.audit.feed"),
+    **dict.fromkeys(("list_sandboxes", "get_sandbox", "kill_sandbox"), "sandbox.registry.api"),
     **dict.fromkeys(("list_vms", "get_vm", "kill_vm"), "sandbox.registry.api"),
     **dict.fromkeys(
         (
@@ -56,6 +82,7 @@ _HOMES = {
             "EngineUnavailable",
             "WallError",
             "LimitUnavailable",
+            "InvalidArgument",
             "CommandError",
             "SandboxClosed",
             "NotFound",
@@ -66,28 +93,39 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncProcess",
     "AsyncSandbox",
     "Blocked",
     "Chunk",
+    "Client",
     "CommandError",
     "Config",
     "ConfigError",
     "Denied",
     "EngineUnavailable",
     "ExecResult",
+    "FileInfo",
     "GuestError",
     "Hooks",
+    "InvalidArgument",
     "LimitUnavailable",
     "NotFound",
+    "Port",
     "Process",
+    "ProcessInfo",
+    "RpcError",
     "Sandbox",
     "SandboxAuditLog",
     "SandboxClosed",
     "SandboxError",
+    "Stats",
     "WallError",
     "get_audit_feed_size",
+    "get_sandbox",
     "get_vm",
+    "kill_sandbox",
     "kill_vm",
+    "list_sandboxes",
     "list_vms",
     "query_audit_feed",
     "subscribe_audit_feed",

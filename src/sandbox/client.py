@@ -10,174 +10,240 @@ Errors are the same exceptions that `Sandbox` raises; what has no counterpart is
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sandbox.result import Chunk, ExecResult
-from sandbox.rpc.connection import Connection, Content
-from sandbox.rpc.remote import Ended, RemoteProcess, pieces, result_of
+from sandbox import arguments
+from sandbox.client_files import ClientFiles
+from sandbox.errors import InvalidArgument, SandboxClosed
+from sandbox.info import Port, ProcessInfo, Stats
+from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
+from sandbox.rpc import errors
+from sandbox.rpc.connection import Connection
+from sandbox.rpc.errors import RpcError
+from sandbox.rpc.remote import WINDOW, Ended, RemoteProcess, result_of
 
 if TYPE_CHECKING:
+    import socket
+    from types import EllipsisType
     from typing import Self
 
-    Command = str | Sequence[str]
+    from sandbox.arguments import Command, Path
+    from sandbox.events import Handler
+    from sandbox.result import Listener
 
-OUTPUT_LIMIT = 10 * 2**20
-FILE_LIMIT = 2**30
-_PAGE = 2 * 2**20  # large files travel in pieces of this size …
-_AHEAD = 4  # … of which so many are under way at a time
+MOST_AT_ONCE = 64 * 2**20  # bytes of each output that fit one answer
 
 
-class Client:
-    """Drives one sandbox over JSON-RPC. Safe to use from many threads."""
+class Client(ClientFiles):
+    """Drives one sandbox over JSON-RPC. Safe to use from many threads.
+
+    `id` is its name in the registry, `engine` what builds its walls, `directory` where commands start, `environment`
+    the variables that were asked for, as tenants see them.
+    """
 
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
         *,
         hooks: object | None = None,
-        command: Sequence[str] = ("sandbox", "--rpc"),
+        command: Sequence[str] | None = None,
         connection: Connection | None = None,
     ) -> None:
-        """Starts `command` and creates a sandbox there, or talks over a `connection` that has one already.
+        """Starts a server and creates a sandbox there, or talks over a `connection` that has one already.
 
+        The server is `command`, else the one that the variable SANDBOX_COMMAND names, else `sandbox`, with `--rpc`.
         `hooks` is an object as `Sandbox` takes it; its functions run here, in threads, whatever the other process does.
+        Raises what `Sandbox` raises, and SandboxError when the server cannot be started.
         """
-        self._connection = connection or Connection.start(command)
-        self._owns = connection is None
-        self.id = ""
-        self.env: dict[str, str] = {}
-        if self._owns:
-            asked = dict(config or {})
-            if hooks is not None:
-                from sandbox.rpc.hooked import answer, named
+        asked = dict(config or {})
+        if hooks is not None:
+            from sandbox.rpc.hooks import named
 
-                asked["hooks"] = named(hooks)
-                self._connection.hook = lambda params: answer(hooks, params)
-            try:
-                created = self._connection.call("create", asked)
-            except BaseException:
-                self._connection.close()
+            asked["hooks"] = named(hooks)
+        self._connection = connection or Connection.start(command or _server())
+        self._owns = connection is None
+        if hooks is not None:
+            from sandbox.rpc.hooks import answer
+
+            self._connection.hook = lambda params: answer(hooks, params)
+        try:
+            self._learn(self._connection.call("create", asked) if self._owns else self._info())
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _info(self) -> dict[str, Any]:
+        try:
+            told: dict[str, Any] = self._connection.call("info", {})
+        except RpcError as problem:
+            if problem.code != errors.NO_SUCH_METHOD:  # a sandbox that an older version started
                 raise
-            self.id, self.env = created["id"], created["env"]
+            return {}
+        return told
+
+    def _learn(self, told: dict[str, Any]) -> None:
+        self.id: str = told.get("id", "")
+        self.engine: str = told.get("engine", "")
+        self.directory: str = told.get("directory", "")
+        self.environment: dict[str, str] = told.get("env", {})
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The same as `environment`."""
+        return self.environment
+
+    @property
+    def ports(self) -> list[Port]:
+        """The published ports (`network.publish`), with the real number where 0 was asked for."""
+        return [Port(**one) for one in self._connection.call("ports", {})["ports"]]
 
     # -- commands
 
     def exec(
         self,
         command: Command,
-        working_dir: str | None = None,
+        working_dir: Path | None = None,
         *,
+        cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
+        input: bytes | str | None = None,
         stdin: bytes | str | None = None,
         timeout: float | None = None,
+        check: bool = False,
         max_output: int = OUTPUT_LIMIT,
+        on_stdout: Listener | None = None,
+        on_stderr: Listener | None = None,
     ) -> ExecResult:
-        """As `Sandbox.exec`."""
-        asked = _asked(command, working_dir, env, timeout) | _input(stdin) | {"max_output": max_output}
-        return result_of(self._connection.call("exec", asked, Ended))
+        """Runs a command to its end and returns its result, as `Sandbox.exec`; raises what that raises."""
+        output = Output(max_output, on_stdout, on_stderr)
+        asked = _asked(command, working_dir, cwd, env, timeout) | _input(input, stdin)
+        if on_stdout is None and on_stderr is None and max_output <= MOST_AT_ONCE:
+            result = result_of(self._connection.call("exec", asked | {"max_output": max_output}, Ended))
+        else:
+            with self._streamed(asked) as process:
+                for chunk in process.chunks():
+                    output.add(chunk)
+                assert process.result is not None
+                result = output.into(process.result)
+        if check:
+            result.check(arguments.name(command))
+        return result
 
     def exec_stream(
         self,
         command: Command,
-        working_dir: str | None = None,
+        working_dir: Path | None = None,
         *,
+        cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
+        input: bytes | str | None = None,
         stdin: bytes | str | None = None,
         timeout: float | None = None,
     ) -> Iterator[Chunk | ExecResult]:
-        """As `Sandbox.exec_stream`: output as it comes, the result last. A caller that stops kills the command."""
-        asked = _asked(command, working_dir, env, timeout) | _input(stdin)
-        with self._connection.stream("exec_stream", asked) as stream:
-            yield from pieces(stream)
+        """Runs a command as `exec` does. Yields its output as it comes, and the result, without output, last.
+
+        Who stops iterating kills the command. A reader that is slow slows the command down. Raises what `exec` raises.
+        """
+        with self._streamed(_asked(command, working_dir, cwd, env, timeout) | _input(input, stdin)) as process:
+            yield from process.chunks()
+            assert process.result is not None
+            yield process.result
 
     def spawn(
         self,
         command: Command,
-        working_dir: str | None = None,
+        working_dir: Path | None = None,
         *,
+        cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         pty: tuple[int, int] | None = None,
         keep: str | None = None,
     ) -> RemoteProcess:
-        """Starts a command and returns when it runs; with `pty` (rows, columns) on a terminal.
+        """Starts a command and returns it as soon as it runs; the caller talks to it and closes it.
 
-        With `keep` the terminal of that name is joined, or started when there is none; it outlives this client.
+        With `pty` (rows, columns) it runs on a terminal, else on pipes. With `keep` (a name) it goes on running when
+        it is closed here, and `connect` joins it; when a command of that name runs already, that one is returned.
+        Raises CommandError when it cannot be started, InvalidArgument, SandboxClosed.
         """
-        asked = _asked(command, working_dir, env, timeout)
-        if pty is None:
+        asked = _asked(command, working_dir, cwd, env, timeout) | {"credit": WINDOW}
+        if arguments.kept_name(keep) is not None:
+            asked["keep"] = keep
+        if (size := arguments.size(pty)) is None:
             return RemoteProcess(self._connection, self._connection.stream("exec_pipe", asked))
-        asked |= {"rows": pty[0], "cols": pty[1]} | ({"keep": keep} if keep else {})
-        return RemoteProcess(self._connection, self._connection.stream("exec_tty", asked))
+        asked |= {"rows": size[0], "cols": size[1]}
+        return RemoteProcess(self._connection, self._connection.stream("exec_tty", asked), tty=True)
 
-    # -- files
+    def processes(self) -> list[ProcessInfo]:
+        """Returns the commands that run now, whoever started them: here, or over another connection."""
+        told = self._connection.call("processes", {})["processes"]
+        return [
+            ProcessInfo(one["pid"], one["id"], one["command"], one["started"], one.get("keep"), one["tty"])
+            for one in told
+        ]
 
-    def read_file(self, path: str, max_bytes: int = FILE_LIMIT) -> bytes:
-        """The content of a file inside. Raises OSError."""
-        first = self._connection.call("read_file", {"path": path, "offset": 0, "length": _PAGE}, Content)
-        if first.size <= len(first.content):
-            return first.content
-        if first.size > max_bytes:
-            import errno
+    def connect(self, name: str) -> RemoteProcess:
+        """Joins the command that was started with `keep=name`; what it printed last comes first.
 
-            raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", path)
-        requests = (
-            ("read_file", {"path": path, "offset": at, "length": _PAGE}) for at in range(_PAGE, first.size, _PAGE)
-        )
-        whole = io.BytesIO()  # which gives its content away without a copy
-        whole.write(first.content)
-        for page in self._connection.pipelined(requests, _AHEAD, Content):
-            whole.write(page.content)
-        return whole.getvalue()
+        Raises NotFound when none of that name runs.
+        """
+        asked = {"keep": arguments.kept_name(name), "credit": WINDOW}
+        return RemoteProcess(self._connection, self._connection.stream("connect", asked))
 
-    def write_file(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
-        """Makes or replaces a file inside. Raises OSError."""
-        view = memoryview(content.encode() if isinstance(content, str) else content)
-        self._connection.call("write_file", {"path": path, "content": view[:_PAGE], "mode": mode})
-        requests = (
-            ("write_file", {"path": path, "content": view[at : at + _PAGE], "mode": mode, "offset": at})
-            for at in range(_PAGE, len(view), _PAGE)
-        )
-        for _ in self._connection.pipelined(requests, _AHEAD):
-            pass
-
-    def list_files(self, path: str = ".") -> list[dict[str, Any]]:
-        files: list[dict[str, Any]] = self._connection.call("list_files", {"path": path})["files"]
-        return files
-
-    def stat(self, path: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self._connection.call("stat", {"path": path})
-        return answer
-
-    def mkdir(self, path: str) -> None:
-        self._connection.call("mkdir", {"path": path})
-
-    def remove(self, path: str, recursive: bool = False) -> None:
-        self._connection.call("remove", {"path": path, "recursive": recursive})
-
-    def rename(self, old: str, new: str) -> None:
-        self._connection.call("rename", {"old": old, "new": new})
+    def _streamed(self, asked: dict[str, Any]) -> RemoteProcess:
+        stream = self._connection.stream("exec_stream", asked | {"credit": WINDOW})
+        return RemoteProcess(self._connection, stream, announced=False)
 
     # -- the rest
 
-    def on_event(self, handler: Callable[[dict[str, Any]], object]) -> Callable[[], None]:
-        """Calls `handler` with every event from now on; returns what ends that."""
+    def update_network(self, changes: Mapping[str, Any]) -> None:
+        """Changes the network's configuration; new connections see it at once. Raises ConfigError, changing nothing."""
+        self._connection.call("update_network", dict(changes))
+
+    def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
+        """Connects to a TCP port that a program inside listens on. Raises OSError when nobody does, SandboxClosed.
+
+        The socket is one end of a pair whose other end this client carries into the sandbox.
+        """
+        from sandbox.rpc.tunnel import tunnel
+
+        return tunnel(self._connection, port, address)
+
+    def on_event(self, handler: Handler) -> Callable[[], None]:
+        """Calls `handler` with every event from now on, in a thread of its own. Returns what ends that.
+
+        What a handler raises is printed, and changes nothing.
+        """
         return self._connection.events.subscribe(handler)
 
-    def update_network(self, changes: Mapping[str, Any]) -> None:
-        """Changes the network rules of the living sandbox."""
-        self._connection.call("update_network", dict(changes))
+    def stats(self) -> Stats:
+        """Returns what the sandbox uses now: memory, processor time, processes. Raises SandboxClosed."""
+        told = self._connection.call("stats", {})
+        return Stats(**{name: told.get(name) for name in Stats.fields})
+
+    def extend(
+        self, lifetime: float | EllipsisType | None = ..., idle_timeout: float | EllipsisType | None = ...
+    ) -> None:
+        """Changes how long the sandbox lives: `lifetime` seconds from now, and `idle_timeout` seconds without use.
+
+        None: no such end. What is not given stays as it is. Raises InvalidArgument, SandboxClosed.
+        """
+        given = {"lifetime": lifetime, "idle_timeout": idle_timeout}
+        asked = {name: arguments.seconds(value, name) for name, value in given.items() if value is not ...}
+        self._connection.call("extend", asked)
 
     def close(self, grace: float = 0.0) -> None:
         """Ends the sandbox that this client started; only leaves one that it attached to. Idempotent.
 
-        What still runs has `grace` seconds to end by itself; without, it is killed, as by `Sandbox.close`.
+        Commands that run have `grace` seconds to end by themselves; no new one is started meanwhile.
         """
         if self._owns and not self._connection.ended:
-            self._connection.call("close", {"grace": grace})
+            try:
+                self._connection.call("close", {"grace": grace})
+            except SandboxClosed:
+                pass  # it has ended by itself
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -186,24 +252,45 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<Client {self.id} {self.engine}{' closed' if self._connection.ended else ''}>"
+
 
 def attach(id: str) -> Client:
     """A client of a sandbox that runs already. Raises NotFound, or SandboxError when it cannot be reached."""
-    from sandbox.registry.api import get_vm
+    from sandbox.registry.api import get_sandbox
 
-    entry = get_vm(id)
+    entry = get_sandbox(id)
     client = Client(connection=Connection.to_socket(entry))
     client.id = entry.id
     return client
 
 
+def _server() -> list[str]:
+    return [*(os.environ.get("SANDBOX_COMMAND", "").split() or ["sandbox"]), "--rpc"]
+
+
 def _asked(
-    command: Command, working_dir: str | None, env: Mapping[str, str] | None, timeout: float | None
+    command: Command, working_dir: Path | None, cwd: Path | None, env: Mapping[str, str] | None, timeout: float | None
 ) -> dict[str, Any]:
-    given = {"working_dir": working_dir, "env": env and dict(env), "timeout": timeout}
-    words = command if isinstance(command, str) else [os.fspath(word) for word in command]
-    return {"command": words} | {key: value for key, value in given.items() if value is not None}
+    words = arguments.words(command)
+    asked: dict[str, Any] = {"command": words if isinstance(words, str) else [_text(word) for word in words]}
+    if (directory := arguments.directory(working_dir, cwd)) is not None:
+        asked["working_dir"] = directory or "."
+    if variables := arguments.variables(env):
+        asked["env"] = variables
+    if (seconds := arguments.seconds(timeout)) is not None:
+        asked["timeout"] = seconds
+    return asked
 
 
-def _input(stdin: bytes | str | None) -> dict[str, Any]:
-    return {} if stdin is None else {"stdin": stdin.encode() if isinstance(stdin, str) else stdin}
+def _text(word: str | bytes) -> str:
+    try:
+        return word if isinstance(word, str) else word.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"JSON-RPC carries text: {word!r} is not UTF-8") from None
+
+
+def _input(input: bytes | str | None, stdin: bytes | str | None) -> dict[str, Any]:
+    given = arguments.whole_input(input, stdin)
+    return {} if given is None else {"stdin": given}

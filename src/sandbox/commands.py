@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
-from sandbox.errors import CommandError, SandboxClosed, SandboxError
+from sandbox import arguments
+from sandbox.errors import CommandError, SandboxClosed
 from sandbox.events import Events, event
-from sandbox.result import Chunk, Collector, ExecResult
+from sandbox.processes import Processes, Started
+from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
+    from sandbox.arguments import Command, Path
     from sandbox.audit.record import Record
     from sandbox.config.model import Config
     from sandbox.engines.base import Running
-    from sandbox.guest.process import Process
+    from sandbox.guest.process import Process as LocalProcess
+    from sandbox.info import ProcessInfo
     from sandbox.plan.plan import Plan
-
-    Command = str | Sequence[str | bytes]
-
-OUTPUT_LIMIT = 10 * 2**20
-LONGEST = 1e9  # seconds: what is asked for beyond is as good as no limit, and the guest's numbers end
+    from sandbox.protocols import Process
+    from sandbox.result import Listener
 
 
 class Commands:
@@ -32,108 +34,206 @@ class Commands:
     _plan: Plan
     _running: Running
     _events: Events
+    _processes: Processes
     _closed: bool
 
     @property
-    def null(self) -> int | None:
-        """The inside's /dev/null, for a stream of `spawn` that is to be nothing. Not the caller's to close."""
+    def _null(self) -> int | None:
+        """The inside's /dev/null, for a stream that is to be nothing. Not the caller's to close."""
         return self._running.null()
 
     def exec(
         self,
         command: Command,
-        working_dir: str | None = None,
+        working_dir: Path | None = None,
         *,
+        cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
+        input: bytes | str | None = None,
         stdin: bytes | str | None = None,
         timeout: float | None = None,
+        check: bool = False,
         max_output: int = OUTPUT_LIMIT,
+        on_stdout: Listener | None = None,
+        on_stderr: Listener | None = None,
     ) -> ExecResult:
-        """Runs a command to its end: a string by the shell, a list as it is.
+        """Runs a command to its end and returns its result: text is run by the shell, a list as it is.
 
-        Each of stdout and stderr is kept up to `max_output` bytes; what is over is cut, with a mark. A command that
-        runs longer than `timeout` seconds is killed and the result says so. Raises CommandError when it never
-        started, SandboxClosed when the sandbox ended meanwhile.
+        It starts in the project, or in `working_dir` (`cwd` is the same), reads `input` (`stdin` is the same) and has
+        the variables `env` besides the sandbox's. After `timeout` seconds it is killed; the result says so in
+        `timed_out` and has the output until then. Each output is kept up to `max_output` bytes; the rest is cut, and
+        marked. `on_stdout` and `on_stderr` are called with each piece of output as it comes; what they raise kills the
+        command.
+
+        Raises CommandError when the command never started, and with `check=True` also when it failed, with its result
+        and both outputs; InvalidArgument; SandboxClosed when the sandbox ended meanwhile.
         """
-        out, err = Collector(max_output), Collector(max_output)
-        for item in self.exec_stream(command, working_dir, env=env, stdin=stdin, timeout=timeout):
-            if isinstance(item, Chunk):
-                (out if item.stream == "stdout" else err).add(item.data)
-            else:
-                result = item
-        result.stdout_bytes, result.stderr_bytes = out.value(), err.value()
-        result.truncated = out.truncated or err.truncated
+        output = Output(max_output, on_stdout, on_stderr)
+        directory, given = arguments.directory(working_dir, cwd), arguments.whole_input(input, stdin)
+        with self._begin(command, directory, env=env, input=given, timeout=timeout) as process:
+            for chunk in process.chunks():
+                output.add(chunk)
+            assert process.result is not None
+            result = output.into(process.result)
+        if check:
+            result.check(arguments.name(command))
         return result
 
     def exec_stream(
         self,
         command: Command,
-        working_dir: str | None = None,
+        working_dir: Path | None = None,
         *,
+        cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
+        input: bytes | str | None = None,
         stdin: bytes | str | None = None,
         timeout: float | None = None,
     ) -> Iterator[Chunk | ExecResult]:
-        """Yields output as it comes, and the result last. A caller that stops iterating kills the command."""
-        with self.begin(command, working_dir, env=env, stdin=stdin, timeout=timeout) as process:
+        """Runs a command as `exec` does. Yields its output as it comes, and the result, without output, last.
+
+        Who stops iterating kills the command. A reader that is slow slows the command down. Raises what `exec` raises.
+        """
+        directory, given = arguments.directory(working_dir, cwd), arguments.whole_input(input, stdin)
+        with self._begin(command, directory, env=env, input=given, timeout=timeout) as process:
             yield from process.chunks()
             assert process.result is not None
             yield process.result
 
-    def begin(
-        self,
-        command: Command,
-        working_dir: str | None = None,
-        *,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | str | None = None,
-        timeout: float | None = None,
-    ) -> Process:
-        """Starts a command whose whole input is known: `stdin`, or nothing. Its `chunks()` feed it and yield output."""
-        nothing = self.null if stdin is None else None
-        process = self.spawn(command, working_dir, env=env, timeout=timeout, stdin=nothing)
-        process.given = stdin.encode() if isinstance(stdin, str) else stdin or b""
-        return process
-
     def spawn(
         self,
         command: Command,
-        working_dir: str | None = None,
+        working_dir: Path | None = None,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        pty: tuple[int, int] | None = None,
+        keep: str | None = None,
+    ) -> Process:
+        """Starts a command and returns it as soon as it runs; the caller talks to it and closes it.
+
+        With `pty` (rows, columns) it runs on a terminal, else on pipes. With `keep` (a name) it goes on running when
+        it is closed here, and `connect` joins it; when a command of that name runs already, that one is returned.
+        Raises CommandError when it cannot be started, InvalidArgument, SandboxClosed.
+        """
+        directory, size = arguments.directory(working_dir, cwd), arguments.size(pty)
+        if arguments.kept_name(keep) is None:
+            return self._spawn(command, directory, env=env, timeout=timeout, pty=size)
+        assert keep is not None
+
+        def start() -> LocalProcess:
+            return self._spawn(command, directory, env=env, timeout=timeout, pty=size, keep=keep)
+
+        process, joined = self._processes.keep(keep, start)
+        if joined and size is not None:
+            process.resize(*size)
+        return process
+
+    def processes(self) -> list[ProcessInfo]:
+        """Returns the commands that run now, whoever started them: here, or over a connection."""
+        return self._processes.list()
+
+    def connect(self, name: str) -> Process:
+        """Joins the command that was started with `keep=name`; what it printed last comes first.
+
+        Raises NotFound when none of that name runs.
+        """
+        if self._closed:
+            raise SandboxClosed("the sandbox is closed")
+        return self._processes.connect(name)
+
+    # -- starting
+
+    def _begin(
+        self,
+        command: Command,
+        directory: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        input: bytes | None = None,
+        timeout: float | None = None,
+    ) -> LocalProcess:
+        """Starts a command whose whole input is known: `input`, or nothing. Its `chunks()` feed it and yield output.
+
+        Does not wait until it runs: a command that cannot start says so there.
+        """
+        nothing = self._null if input is None else None
+        process = self._launch(command, directory, env, timeout, stdio=(nothing, None, None))
+        if input is not None:
+            process._give(input)
+        return process
+
+    def _spawn(
+        self,
+        command: Command,
+        directory: str | None = None,
         *,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
         pty: tuple[int, int] | None = None,
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-    ) -> Process:
-        """Starts a command and returns at once; the caller talks to it and closes it.
+        keep: str | None = None,
+        stdio: tuple[int | None, int | None, int | None] = (None, None, None),
+    ) -> LocalProcess:
+        """Starts a command and waits until it runs. Descriptors in `stdio` are its streams, and stay the caller's."""
+        process = self._launch(command, directory, env, timeout, pty, keep, stdio)
+        try:
+            process.wait_started()
+        except BaseException:
+            process.close()
+            raise
+        return process
 
-        With `pty` (rows, columns) it gets a terminal. Else its standard streams are pipes, or the descriptors given,
-        which stay the caller's. Raises SandboxClosed; a command that cannot start says so at its first `wait`.
-        """
+    def _launch(
+        self,
+        command: Command,
+        directory: str | None,
+        env: Mapping[str, str] | None,
+        timeout: float | None,
+        pty: tuple[int, int] | None = None,
+        keep: str | None = None,
+        stdio: tuple[int | None, int | None, int | None] = (None, None, None),
+    ) -> LocalProcess:
         argv = _argv(command)
-        limit = min((one for one in (timeout, self.config.limits.timeout) if one is not None), default=None)
+        limits = (arguments.seconds(timeout), self.config.limits.timeout)
+        limit = min((one for one in limits if one is not None), default=None)
         request: dict[str, object] = {
             "argv": argv,
-            "env": _pairs({**self._plan.environment, **(env or {})}),
-            "cwd": os.fsencode(os.path.normpath(os.path.join(self._plan.directory, working_dir or "."))),
+            "env": _pairs({**self._plan.environment, **arguments.variables(env)}),
+            "cwd": os.fsencode(os.path.normpath(os.path.join(self._plan.directory, directory or "."))),
         }
         if limit is not None:
-            request["timeout_ms"] = max(1, int(min(limit, LONGEST) * 1000))
+            request["timeout_ms"] = max(1, int(min(limit, arguments.LONGEST) * 1000))
         if pty is not None:
             request["pty"] = {"rows": pty[0], "cols": pty[1]}
             process = self._start(request, argv[0], [])
-            process.wait_started()
         else:
-            process = self._with_pipes(request, argv[0], (stdin, stdout, stderr))
-        process.judge = lambda result: self._judge(argv, result)
-        process.explain = lambda problem: self._explain(argv[0], problem)
+            process = self._with_pipes(request, argv[0], stdio)
+        started = self._processes.begin(" ".join(os.fsdecode(word) for word in argv), pty is not None, keep)
+        self._follow(process, argv, started)
         return process
+
+    def _follow(self, process: LocalProcess, argv: list[bytes], started: Started) -> None:
+        """Has it told here when the command runs, ends, or turns out not to run."""
+
+        def runs(pid: int) -> None:
+            self._events.emit(event("exec_start", id=started.id, command=started.command, pid=pid))
+
+        def judge(result: ExecResult) -> None:
+            self._processes.remove(started)
+            self._judge(argv, result, started)
+
+        def explain(problem: CommandError) -> CommandError:
+            self._processes.remove(started)
+            return self._explain(argv[0], problem)
+
+        gone = partial(self._processes.remove, started)
+        process._follow(runs=runs, judge=judge, explain=explain, gone=gone)
+        self._processes.add(started, process)
 
     def _with_pipes(
         self, request: dict[str, object], name: bytes, given: tuple[int | None, int | None, int | None]
-    ) -> Process:
+    ) -> LocalProcess:
         ours: list[int | None] = []
         theirs: list[int] = []
         made: list[int] = []
@@ -158,10 +258,12 @@ class Commands:
         process.stdin, process.stdout, process.stderr = ours
         return process
 
-    def _start(self, request: dict[str, object], name: bytes, stdio: list[int]) -> Process:
+    def _start(self, request: dict[str, object], name: bytes, stdio: list[int]) -> LocalProcess:
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
         return self._running.start(request, os.fsdecode(name), stdio)
+
+    # -- what only the outside knows
 
     def _explain(self, name: bytes, problem: CommandError) -> CommandError:
         """A command that is there outside: why not inside, and what would show it."""
@@ -172,8 +274,8 @@ class Commands:
         found = hidden_program(os.fsdecode(name), os.environ.get("PATH", ""), self._plan)
         return problem if found is None else CommandError(found, exit_code=127)
 
-    def _judge(self, argv: list[bytes], result: ExecResult) -> None:
-        """What only the outside knows of how a command ended."""
+    def _judge(self, argv: list[bytes], result: ExecResult, started: Started) -> None:
+        """How a command ended: whether memory ran out, on the record, and as an event."""
         if result.exit_code != 0 and not result.timed_out:
             reason = self._running.out_of_memory()
             if reason is not None:
@@ -188,20 +290,13 @@ class Commands:
             policy=f"mode-{self.config.mode}",
             metadata={"exitCode": result.exit_code, "durationMs": result.duration_ms},
         )
-        self._events.emit(
-            event(
-                "exec",
-                command=" ".join(os.fsdecode(word) for word in argv),
-                exit_code=result.exit_code,
-                duration_ms=result.duration_ms,
-            )
-        )
+        ended = {"exit_code": result.exit_code, "duration_ms": result.duration_ms}
+        self._events.emit(event("exec", id=started.id, command=started.command, **ended))
 
 
 def _argv(command: Command) -> list[bytes]:
-    words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-    if not words:
-        raise SandboxError("an empty command")
+    checked = arguments.words(command)
+    words = ["/bin/sh", "-c", checked] if isinstance(checked, str) else checked
     return [os.fsencode(word) for word in words]
 
 

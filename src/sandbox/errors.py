@@ -6,7 +6,8 @@
      ├── EngineUnavailable      this machine cannot build such walls; says why and what would help
      ├── WallError              a wall was asked for and could not be built; nothing ran
      ├── LimitUnavailable       a limit was asked for that this machine cannot hold
-     ├── CommandError           the command never started (not found, not executable, no such directory)
+     ├── InvalidArgument        an argument of a call makes no sense; a ValueError, too
+     ├── CommandError           the command never started, or it failed and `check=True` was asked for
      ├── SandboxClosed          the sandbox has ended, or ended while we waited
      ├── NotFound               no sandbox, agent or file of ours by that name
      └── GuestError             the guest broke the protocol: a bug, or somebody's attack
@@ -16,6 +17,10 @@ Operating-system errors about a *tenant's* file (no such file, permission denied
 """
 
 from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.result import ExecResult
 
 
 class SandboxError(Exception):
@@ -56,12 +61,31 @@ class LimitUnavailable(SandboxError):
     """A limit that was asked for cannot be held on this machine."""
 
 
-class CommandError(SandboxError):
-    """The command never ran. `exit_code` is what a shell would have said: 126 or 127."""
+class InvalidArgument(SandboxError, ValueError):
+    """An argument of a call makes no sense: a timeout that is no number, a variable without a value."""
 
-    def __init__(self, message: str, *, exit_code: int = 127) -> None:
+
+class CommandError(SandboxError):
+    """The command never ran, or failed under `check=True`.
+
+    `exit_code` is what a shell would say; 126 or 127 when it never ran. `result` is how it ended, with both outputs,
+    and None when it never ran.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = 127, result: ExecResult | None = None) -> None:
         self.exit_code = exit_code
+        self.result = result
         super().__init__(message)
+
+    @property
+    def stdout(self) -> str:
+        """What it printed until then."""
+        return "" if self.result is None else self.result.stdout
+
+    @property
+    def stderr(self) -> str:
+        """What it complained about until then."""
+        return "" if self.result is None else self.result.stderr
 
 
 class SandboxClosed(SandboxError):

@@ -1,7 +1,7 @@
 """What happened, as it is told to whoever listens.
 
-An event is a plain dict in the shape that seed 002 gives (`{"type": "exec", "timestamp": …, "exec": {…}}`), so that
-it goes over JSON-RPC unchanged and `event["type"]` works in every language.
+An event is a plain dict (`{"type": "exec", "timestamp": 1700000000.25, "exec": {…}}`), so that it goes over JSON-RPC
+unchanged and `event["type"]` works in every language.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def event(kind: str, **details: object) -> dict[str, object]:
-    """An event of `kind` (network, file, exec, lifecycle), stamped now."""
-    return {"type": kind, "timestamp": int(time.time()), kind: details}
+    """An event of `kind` (network, file, exec_start, exec, lifecycle), stamped now, in seconds since 1970."""
+    return {"type": kind, "timestamp": time.time(), kind: details}
 
 
 class Events:

@@ -10,137 +10,162 @@ import errno
 import os
 import stat
 
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxClosed, SandboxError
+from sandbox.file_methods import FILE_LIMIT, PIECE, FileMethods
+from sandbox.info import FileInfo, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from sandbox.arguments import Path
     from sandbox.engines.base import Running
     from sandbox.plan.plan import Plan
 
-FILE_LIMIT = 2**30
-PIECE = 2**20
 
-
-class Files:
+class Files(FileMethods):
     """What `Sandbox` can do with files. It is made by `Sandbox` alone, which furnishes what is declared here."""
 
     _plan: Plan
     _running: Running
+    _closed: bool
 
-    def open_file(self, path: str, flags: int, mode: int = 0o644) -> int:
-        """A descriptor of a regular file inside. Raises OSError as `os.open` does, and for anything else."""
-        _, fds = self._running.file("open", self._path(path), flags=flags, mode=mode & 0o777)
-        (fd,) = fds
-        try:
-            regular = stat.S_ISREG(os.fstat(fd).st_mode)
-        except PermissionError:
-            # The kernel lets only tenants into a FUSE mount of theirs, not even us who serve it.
-            os.close(fd)
-            raise OSError(errno.EXDEV, "served by a provider: use read_file and write_file", path) from None
-        if not regular:
-            os.close(fd)
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        os.set_blocking(fd, True)
-        return fd
-
-    def read_file(self, path: str, max_bytes: int = FILE_LIMIT) -> bytes:
-        """The content of a file inside. Raises OSError, also when it is larger than `max_bytes`."""
+    def read_file(self, path: Path, max_bytes: int = FILE_LIMIT) -> bytes:
+        """Returns the content of a file inside. Raises OSError, also when it has more than `max_bytes` bytes."""
         parts, room = [], max_bytes
-        for part in self._pieces(path):
+        for part in self._read_pieces(path):
             parts.append(part)
             room -= len(part)
             if room < 0:
-                raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", path)
+                raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", os.fspath(path))
         return b"".join(parts)
 
-    def write_file(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
-        """Makes or replaces the content of a file inside. Raises OSError."""
+    def write_file(self, path: Path, content: bytes | str, mode: int = 0o644) -> None:
+        """Makes a file inside, with permissions `mode`, or replaces the content of one that exists. Raises OSError."""
         data = memoryview(content.encode() if isinstance(content, str) else content)
-        try:
-            fd = self.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        except OSError as problem:
-            if problem.errno != errno.EXDEV:
-                raise
-            self.write_pieces(path, 0, data, mode)
-            return
-        with os.fdopen(fd, "wb", buffering=0) as file:
-            while data:
-                data = data[file.write(data) :]
+        self._write_pieces(path, iter((data,)), mode)
 
-    def _pieces(self, path: str) -> Iterator[bytes]:
-        """A file's content: by its descriptor, or asked for piece by piece where only tenants can open it."""
+    def list_files(self, path: Path = ".") -> list[FileInfo]:
+        """Returns what is in a directory inside. Links are not followed. Raises OSError."""
+        answer = self._file("list", path)
+        if answer.get("cut"):
+            raise SandboxError(f"{os.fspath(path)} holds more entries than can be listed at once")
+        return [
+            FileInfo(os.fsdecode(name), kind_of(mode), size, stat.S_IMODE(mode), mtime_ns)
+            for name, mode, size, mtime_ns in answer["entries"]
+        ]
+
+    def stat(self, path: Path) -> FileInfo:
+        """Returns what a path inside is; a link is followed. Raises OSError."""
+        answer = self._file("stat", path, follow=True)
+        name, mode = os.path.basename(os.path.normpath(os.fspath(path))), answer["mode"]
+        return FileInfo(name, kind_of(mode), answer["size"], stat.S_IMODE(mode), answer["mtime_ns"])
+
+    def mkdir(self, path: Path, mode: int = 0o755, parents: bool = True) -> None:
+        """Makes a directory inside; with `parents` those above it too, and one that is there is no error.
+
+        Raises OSError.
+        """
+        self._file("mkdir", path, mode=mode & 0o777, parents=parents)
+
+    def remove(self, path: Path, recursive: bool = False) -> None:
+        """Removes a file, a link or an empty directory inside; with `recursive` all that is in one. Raises OSError."""
+        self._file("remove", path, recursive=recursive)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Renames inside, replacing a file that is at `new`. Raises OSError."""
+        self._file("rename", old, to=self._path(new))
+
+    def symlink(self, target: Path, path: Path) -> None:
+        """Makes `path` inside a symbolic link to `target`, which is kept as it is given. Raises OSError."""
+        self._file("symlink", path, target=os.fsencode(target))
+
+    def read_link(self, path: Path) -> str:
+        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is no link."""
+        return os.fsdecode(self._file("readlink", path)["target"])
+
+    # -- by descriptor where the host can have one, else piece by piece through the guest
+
+    def _open_file(self, path: Path, flags: int, mode: int = 0o644) -> int:
+        """A descriptor of a regular file inside. Raises OSError as `os.open` does, and for anything else.
+
+        EXDEV: only tenants can open it, or no descriptor crosses. Then it is moved in pieces, `_read_at` and
+        `_write_at`.
+        """
+        self._used()
+        _, fds = self._running.file("open", self._path(path), flags=flags, mode=mode & 0o777)
+        (fd,) = fds
         try:
-            fd = self.open_file(path, os.O_RDONLY)
+            found = os.fstat(fd).st_mode
+        except PermissionError:
+            # The kernel lets only tenants into a FUSE mount of theirs, not even us who serve it.
+            os.close(fd)
+            raise OSError(errno.EXDEV, "served by a provider: use read_file and write_file", os.fspath(path)) from None
+        if not stat.S_ISREG(found):
+            os.close(fd)
+            if stat.S_ISDIR(found):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        os.set_blocking(fd, True)
+        return fd
+
+    def _read_pieces(self, path: Path) -> Iterator[bytes]:
+        try:
+            fd = self._open_file(path, os.O_RDONLY)
         except OSError as problem:
             if problem.errno != errno.EXDEV:
                 raise
-            yield from self.read_pieces(path)
+            yield from self._read_at(path)
             return
         with os.fdopen(fd, "rb", buffering=0) as file:
             while part := file.read(PIECE):
                 yield part
 
-    # Where `open_file` says EXDEV, only tenants can open the file: it is moved piece by piece through the guest.
+    def _write_pieces(self, path: Path, pieces: Iterator[memoryview], mode: int) -> None:
+        try:
+            fd = self._open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        except OSError as problem:
+            if problem.errno != errno.EXDEV:
+                raise
+            self._write_at(path, 0, memoryview(b""), mode)
+            at = 0
+            for data in pieces:
+                if data:
+                    self._write_at(path, at, data, mode, truncate=False)
+                at += len(data)
+            return
+        with os.fdopen(fd, "wb", buffering=0) as file:
+            for data in pieces:
+                while data:
+                    data = data[file.write(data) :]
 
-    def read_pieces(self, path: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+    def _read_at(self, path: Path, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """`length` bytes from `offset` on (None: to the end), as they come. Raises OSError."""
         while length is None or length > 0:
             size = PIECE if length is None else min(length, PIECE)
-            answer, _ = self._running.file("read", self._path(path), offset=offset, size=size)
-            if not answer["data"]:
+            data = self._file("read", path, offset=offset, size=size)["data"]
+            if not data:
                 return
-            yield answer["data"]
-            offset += len(answer["data"])
-            length = None if length is None else length - len(answer["data"])
+            yield data
+            offset += len(data)
+            length = None if length is None else length - len(data)
 
-    def write_pieces(self, path: str, offset: int, data: memoryview, mode: int = 0o644) -> None:
-        """Writes `data` at `offset`; at 0 the file is emptied first. Raises OSError."""
+    def _write_at(self, path: Path, offset: int, data: memoryview, mode: int = 0o644, truncate: bool = True) -> None:
+        """Writes `data` at `offset`; at 0 the file is emptied first, unless `truncate` says no. Raises OSError."""
         for at in range(0, len(data) or 1, PIECE):
-            where = {"offset": offset + at, "truncate": offset + at == 0}
-            piece = bytes(data[at : at + PIECE])
-            self._running.file("write", self._path(path), data=piece, mode=mode & 0o777, **where)
+            where = {"offset": offset + at, "truncate": truncate and offset + at == 0}
+            self._file("write", path, data=bytes(data[at : at + PIECE]), mode=mode & 0o777, **where)
 
-    def list_files(self, path: str = ".") -> list[dict[str, Any]]:
-        """What is in a directory inside: name, size, mode, is_dir. Raises OSError."""
-        answer, _ = self._running.file("list", self._path(path))
-        if answer.get("cut"):
-            raise SandboxError(f"{path} holds more entries than can be listed at once")
-        return [
-            {
-                "name": os.fsdecode(name),
-                "size": size,
-                "mode": stat.S_IMODE(mode),
-                "is_dir": stat.S_ISDIR(mode),
-            }
-            for name, mode, size, _ in answer["entries"]
-        ]
+    def _file(self, operation: str, path: Path, **more: object) -> dict[str, Any]:
+        self._used()
+        return self._running.file(operation, self._path(path), **more)[0]
 
-    def stat(self, path: str) -> dict[str, Any]:
-        """What a path inside is: size, mode, is_dir, mtime_ns. Raises OSError."""
-        answer, _ = self._running.file("stat", self._path(path), follow=True)
-        mode = answer["mode"]
-        return {
-            "size": answer["size"],
-            "mode": stat.S_IMODE(mode),
-            "is_dir": stat.S_ISDIR(mode),
-            "mtime_ns": answer["mtime_ns"],
-        }
+    def _used(self) -> None:
+        """Somebody uses the sandbox. Raises SandboxClosed."""
+        if self._closed:
+            raise SandboxClosed("the sandbox is closed")
 
-    def mkdir(self, path: str, mode: int = 0o755, parents: bool = True) -> None:
-        """Makes a directory inside. Raises OSError."""
-        self._running.file("mkdir", self._path(path), mode=mode & 0o777, parents=parents)
-
-    def remove(self, path: str, recursive: bool = False) -> None:
-        """Removes a file or directory inside. Raises OSError."""
-        self._running.file("remove", self._path(path), recursive=recursive)
-
-    def rename(self, old: str, new: str) -> None:
-        """Renames inside. Raises OSError."""
-        self._running.file("rename", self._path(old), to=self._path(new))
-
-    def _path(self, path: str) -> bytes:
+    def _path(self, path: Path) -> bytes:
         # Not normalised: `a/../b` means what it means inside, where `a` may be a link.
         return os.fsencode(os.path.join(self._plan.directory, path))

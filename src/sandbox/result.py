@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from sandbox.errors import CommandError, InvalidArgument
+from sandbox.info import Fields
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
 
+    Listener = Callable[[bytes], object]
+
+OUTPUT_LIMIT = 10 * 2**20  # bytes that are kept of each of a command's two outputs, unless the caller says otherwise
 CUT = b"\n[output cut by sandbox: %d more bytes]\n"
 
 
@@ -22,7 +28,7 @@ class Chunk:
         return f"Chunk({self.stream!r}, {self.data!r})"
 
 
-class ExecResult:
+class ExecResult(Fields):
     """How a command ended. `result.stdout` and `result["stdout"]` are the same."""
 
     __slots__ = (
@@ -39,6 +45,7 @@ class ExecResult:
         "max_rss_kb",
         "note",
     )
+    fields = (*__slots__, "stdout", "stderr", "ok")
 
     def __init__(
         self,
@@ -71,20 +78,32 @@ class ExecResult:
 
     @property
     def stdout(self) -> str:
+        """What it printed, as text; `stdout_bytes` is exactly what it was."""
         return self.stdout_bytes.decode(errors="replace")
 
     @property
     def stderr(self) -> str:
+        """What it wrote to standard error, as text; `stderr_bytes` is exactly what it was."""
         return self.stderr_bytes.decode(errors="replace")
 
     @property
     def ok(self) -> bool:
+        """Whether its exit code was 0."""
         return self.exit_code == 0
 
-    def __getitem__(self, name: str) -> Any:
-        if name.startswith("_") or not hasattr(type(self), name):
-            raise KeyError(name)
-        return getattr(self, name)
+    def check(self, command: str = "the command") -> None:
+        """Raises CommandError, with both outputs, unless the command ended with exit code 0."""
+        if self.ok:
+            return
+        if self.note:
+            how = f"failed: {self.note}"
+        elif self.signal is not None:
+            how = f"was ended by signal {self.signal}"
+        else:
+            how = f"exited with status {self.exit_code}"
+        lines = self.stderr.strip().splitlines()
+        last = f": {lines[-1][:500]}" if lines else ""
+        raise CommandError(f"{command} {how}{last}", exit_code=self.exit_code, result=self)
 
     def __repr__(self) -> str:
         ended = f"signal={self.signal}" if self.signal is not None else f"exit_code={self.exit_code}"
@@ -115,3 +134,30 @@ class Collector:
 
     def value(self) -> bytes:
         return b"".join(self._parts) + (CUT % self._over if self._over else b"")
+
+
+class Output:
+    """Both outputs of one command, collected; whoever wants each piece as it comes is called with it."""
+
+    __slots__ = ("_kept", "_listeners")
+
+    def __init__(
+        self, limit: int = OUTPUT_LIMIT, on_stdout: Listener | None = None, on_stderr: Listener | None = None
+    ) -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise InvalidArgument(f"max_output is a number of bytes, not {limit!r}")
+        self._kept = {"stdout": Collector(limit), "stderr": Collector(limit)}
+        self._listeners = {"stdout": on_stdout, "stderr": on_stderr}
+
+    def add(self, chunk: Chunk) -> object:
+        """Takes a piece. Gives what the listener returned, which may be awaitable."""
+        self._kept[chunk.stream].add(chunk.data)
+        listener = self._listeners[chunk.stream]
+        return None if listener is None else listener(chunk.data)
+
+    def into(self, result: ExecResult) -> ExecResult:
+        """The same result, with what was collected."""
+        out, err = self._kept.values()
+        result.stdout_bytes, result.stderr_bytes = out.value(), err.value()
+        result.truncated = out.truncated or err.truncated
+        return result

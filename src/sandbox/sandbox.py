@@ -11,6 +11,7 @@ from threading import Event, Lock, current_thread, get_ident, main_thread
 
 from sandbox.audit import access
 from sandbox.audit.record import Record
+from sandbox.changes import OverlayChanges
 from sandbox.commands import Commands
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
@@ -23,31 +24,37 @@ from sandbox.guards.tripwire import Reports, arm
 from sandbox.layout.etc import ignore
 from sandbox.layout.layout import layout, on_host
 from sandbox.layout.paths import project_root, writable_trees
+from sandbox.lifetime import Lifetime
 from sandbox.network.gate_thread import GateThread
 from sandbox.policy.environment import EnvFilter
+from sandbox.processes import Processes
 from sandbox.registry.registration import Registration
-from sandbox.rpc.listen import Listener
+from sandbox.wiring import Wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
+    from types import EllipsisType
     from typing import Any, Self
 
     from sandbox.client import Client
     from sandbox.events import Handler
-    from sandbox.vfs.changes import Change
+    from sandbox.info import Port, Stats
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
-    from sandbox.vfs.workspace import Applied, Workspace
 
     Asked = Config | Mapping[str, Any] | None
 
 PATIENCE = 10.0  # seconds that a thread waits for another one's close()
 
 
-class Sandbox(Commands, Files):
-    """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process."""
+class Sandbox(Commands, Files, OverlayChanges):
+    """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process.
+
+    `id` is its name in the registry, `engine` what builds its walls, `config` its configuration, `record` its audit
+    log. `notices` are lines that a person should know about it.
+    """
 
     def __init__(
         self,
@@ -63,6 +70,10 @@ class Sandbox(Commands, Files):
         `sandbox list` shows; `resolve(host, port)` gives the addresses of allowed hosts in place of the system's
         resolver. Raises ConfigError, EngineUnavailable, WallError or LimitUnavailable; then nothing is left behind.
         """
+        if hooks is not None:
+            from sandbox.hook_names import names_of
+
+            names_of(hooks)  # one that is misspelt would guard nothing
         plain, self._providers = take_providers(config)
         self.config = tightened(read_config(plain))
         self.id = f"vm-{os.urandom(4).hex()}"
@@ -70,6 +81,8 @@ class Sandbox(Commands, Files):
         self._command = command
         self._resolve = resolve
         self._events = Events()
+        self._processes = Processes()
+        self._lifetime = Lifetime(self._processes.__bool__, partial(end_in_time, ref(self)))
         self._lock = Lock()
         self._closed = False
         self._closer = 0  # the thread that closes
@@ -93,6 +106,9 @@ class Sandbox(Commands, Files):
             self.record.close()
             raise
         atexit.register(self._at_exit)
+        limits = self.config.limits
+        if limits.lifetime is not None or limits.idle_timeout is not None:
+            self._lifetime.set(limits.lifetime, limits.idle_timeout)
 
     # -- building: each part, once it is there, says how it is given back
 
@@ -114,7 +130,9 @@ class Sandbox(Commands, Files):
             self._guard.check(self._running.pid, self._layout.views, self._layout.search, self._running.missed)
         self._serve()
         # The door last: whoever comes through it finds everything there.
-        self._endings.append(Listener(self._register().beside("socket"), self).close)
+        listener = Wiring.listen(self._register().beside("socket"), self)
+        self._endings.append(listener.close)
+        self._drain = listener.drain
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
 
     def _arrange(self, directory: str | None) -> None:
@@ -141,6 +159,8 @@ class Sandbox(Commands, Files):
             self._mounts.furnish(self._plan, self._layer())
             self._register().note("mounts.json", self._mounts.ways)
         self._gate_thread = self._gate()
+        if self.config.network.publish:
+            self._register().note("ports.json", {"ports": [dict(port) for port in self.ports]})
         if can.tripwires:
             arm(self._plan)
 
@@ -243,39 +263,25 @@ class Sandbox(Commands, Files):
         self._guard.hide_secrets(self.config)
         self.record.write("policy_decision", "network configuration changed", metadata={"keys": ", ".join(changes)})
 
-    def dial(self, address: str, port: int) -> socket.socket:
-        """A connection to a TCP port that a tenant listens on. Raises OSError."""
+    def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
+        """Connects to a TCP port that a program inside listens on. Raises OSError when nobody does, SandboxClosed."""
+        self._used()
         return self._running.dial(address, port)
 
-    # -- an overlay project's changes
+    @property
+    def ports(self) -> list[Port]:
+        """The published ports (`network.publish`), with the real number where 0 was asked for."""
+        from sandbox.info import Port
 
-    def changes(self) -> list[Change]:
-        """What tenants changed in an overlay project (`filesystem.overlay`), compared with the host's files now."""
-        return self._workspace().changes()
-
-    def apply(self, paths: Sequence[str] | None = None) -> Applied:
-        """Carries changes over to the host's files: all of them, or those at or below `paths`. See docs/overlay.md."""
-        return self._workspace().apply(paths)
-
-    def discard(self) -> None:
-        """Ends the sandbox and throws the changes away."""
-        workspace = self._workspace()
-        self.close()
-        workspace.discard()
-
-    def _workspace(self) -> Workspace:
-        from sandbox.vfs.workspace import Workspace
-
-        return Workspace.find(home(), self.id, ended=self._closed)
+        published = [(rule, each) for rule, each in self._gate_thread.published if each.fileno() >= 0]
+        return [Port(each.getsockname()[0], each.getsockname()[1], rule.inside) for rule, each in published]
 
     # -- telling
 
     @staticmethod
     def attach(id: str) -> Client:
-        """A client, with the same methods, of a sandbox that runs already. Raises NotFound or SandboxError."""
-        from sandbox.client import attach
-
-        return attach(id)
+        """Returns a client, with the same methods, of a sandbox that runs already. Raises NotFound or SandboxError."""
+        return Wiring.attach(id)
 
     @property
     def log(self) -> str:
@@ -284,35 +290,68 @@ class Sandbox(Commands, Files):
         return self._registration.log
 
     @property
+    def directory(self) -> str:
+        """Where commands start, and what relative paths are relative to."""
+        return self._plan.directory
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables that were asked for, as tenants see them: placeholders where a secret was named."""
         return {name: self._plan.environment.get(name, said) for name, said in self.config.environment.set.items()}
 
     @property
-    def undone(self) -> list[tuple[str, str]]:
+    def _undone(self) -> list[tuple[str, str]]:
         """After `close`: what git of the host would have run, and where it is now ("": it could not be undone)."""
         return self._guard.undone
 
     @property
-    def made(self) -> list[str]:
+    def _made(self) -> list[str]:
         """After `close`: new files that programs on the host act on."""
         return self._guard.made
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
-        """Calls `handler` with every event from now on; returns what ends that."""
+        """Calls `handler` with every event from now on, in the thread where it happens. Returns what ends that.
+
+        What a handler raises is printed, and changes nothing.
+        """
         return self._events.subscribe(handler)
+
+    def stats(self) -> Stats:
+        """Returns what the sandbox uses now: memory, processor time, processes. Raises SandboxClosed."""
+        from sandbox.info import Stats
+
+        self._used()
+        now = self._running.usage()
+        return Stats(now.memory_bytes, now.memory_peak_bytes, now.cpu_ms, now.processes, self._lifetime.left)
+
+    # -- the end
 
     def _lifecycle(self, state: str, **details: str | int) -> None:
         self._ready = True
         self._events.emit(event("lifecycle", state=state, id=self.id))
         self.record.write("sandbox_lifecycle", state, metadata=details)
 
-    # -- the end
-
     _ready = False
 
-    def close(self) -> None:
-        """Ends every tenant and gives everything back. Idempotent; returns when nothing is left."""
+    def extend(
+        self, lifetime: float | EllipsisType | None = ..., idle_timeout: float | EllipsisType | None = ...
+    ) -> None:
+        """Changes how long the sandbox lives: `lifetime` seconds from now, and `idle_timeout` seconds without use.
+
+        None: no such end. What is not given stays as it is. Raises InvalidArgument, SandboxClosed.
+        """
+        self._used()
+        self._lifetime.set(lifetime, idle_timeout)
+
+    def _used(self) -> None:
+        super()._used()
+        self._lifetime.used()
+
+    def close(self, grace: float = 0.0) -> None:
+        """Ends every tenant and gives everything back. Idempotent; returns when nothing is left.
+
+        Commands that run have `grace` seconds to end by themselves; no new one is started meanwhile.
+        """
         with self._lock:
             first, self._closed = not self._closed, True
             if first:
@@ -324,10 +363,16 @@ class Sandbox(Commands, Files):
             # Somebody else closes (`sandbox kill`): a process that ended now would end that half-way.
             if self._closer not in (0, get_ident()):
                 # Another thread than the main one may be a handler's, which the end itself waits for.
-                self._gone.wait(None if current_thread() is main_thread() else PATIENCE)
+                main = current_thread() is main_thread()
+                self._gone.wait(None if main else PATIENCE)
+                if main:  # the process may end now: whoever asked for the end is answered first
+                    self._drain()
             return
         try:
             atexit.unregister(self._at_exit)
+            self._lifetime.close()
+            if grace > 0:
+                self._processes.wait(grace)
             self._take_down()
             self._lifecycle("stopped")
             self.record.close()
@@ -357,6 +402,13 @@ class Sandbox(Commands, Files):
 def close_forgotten(sandbox: ref[Sandbox]) -> None:
     """At the end of the program."""
     if (living := sandbox()) is not None:
+        living.close()
+
+
+def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
+    """Its lifetime is over, or nobody uses it."""
+    if (living := sandbox()) is not None:
+        living.record.write("sandbox_lifecycle", f"ending: {reason}")
         living.close()
 
 

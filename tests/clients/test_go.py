@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,54 @@ def test_it_is_formatted_and_vetted(place: Path, environment: dict[str, str]) ->
 def test_its_own_tests_and_the_shared_vectors_pass(environment: dict[str, str]) -> None:
     done = go("test", "-count=1", "./...", at=CLIENTS / "go", environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_program_installs_it_as_a_module(tmp_path: Path, environment: dict[str, str]) -> None:
+    packed = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "go-module"), str(tmp_path / "proxy")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "go.mod").write_text("module example.test/program\n\ngo 1.19\n", encoding="utf-8")
+    (program / "main.go").write_text(PROGRAM, encoding="utf-8")
+    installing = {
+        **environment, "GOPROXY": f"file://{tmp_path}/proxy", "GOSUMDB": "off", "GOMODCACHE": str(tmp_path / "cache"),
+        "GOFLAGS": "-mod=mod -modcacherw",
+    }  # fmt: skip
+    for words in (["get", packed.stdout.strip()], ["run", "."]):
+        done = go(*words, at=program, environment=installing)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "installed\n"
+
+
+PROGRAM = """
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/example/sandbox"
+)
+
+func main() {
+	vm, err := sandbox.Create(context.Background(), nil)
+	if err != nil {
+		panic(err)
+	}
+	defer vm.Close()
+	if _, err := vm.Exec(context.Background(), "echo installed", sandbox.WithStdout(os.Stdout)); err != nil {
+		panic(err)
+	}
+}
+"""
+
+
+@pytest.mark.parametrize("system", ["darwin", "windows"])
+def test_programs_for_other_systems_that_import_it_compile(system: str, environment: dict[str, str]) -> None:
+    built = go("build", "./...", at=CLIENTS / "go", environment={**environment, "GOOS": system})
+    assert built.returncode == 0, built.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 from sandbox import CommandError, ConfigError
 from sandbox.client import Client
 from sandbox.result import Chunk, ExecResult
-from sandbox.rpc import faults
-from sandbox.rpc.raised import RpcError
+from sandbox.rpc import errors
+from sandbox.rpc.errors import RpcError
 from tests.clients.places import VECTORS
 
 SCENARIOS = [
@@ -62,7 +62,7 @@ def play(client: Client, step: dict[str, Any]) -> dict[str, Any]:
         case "list_files":
             return {"names": sorted(file["name"] for file in client.list_files(args["path"]))}
         case "stat":
-            return client.stat(args["path"])
+            return dict(client.stat(args["path"]))
         case other:
             getattr(client, other)(**args)
     return {}
@@ -96,9 +96,9 @@ def _expecting(error: dict[str, Any] | None) -> Iterator[None]:
         return
     with pytest.raises((RpcError, CommandError, ConfigError, OSError)) as caught:
         yield
-    problem = faults.fault(caught.value)
+    problem = errors.to_fault(caught.value)
     if isinstance(caught.value, RpcError):
-        problem = faults.Fault(caught.value.code, str(caught.value), caught.value.data)
+        problem = errors.Fault(caught.value.code, str(caught.value), caught.value.data)
     assert problem.code == error["code"]
     if "name" in error:
         assert problem.data is not None and problem.data["name"] == error["name"]

@@ -261,15 +261,17 @@ class Conformance:
         with self.make(project) as sandbox:
             unsubscribe = sandbox.on_event(seen.append)
             sandbox.exec(["sh", "-c", "exit 2"])
-        assert [one["type"] for one in seen] == ["exec", "lifecycle"]
-        assert seen[0]["exec"]["exit_code"] == 2  # type: ignore[index]
+        assert [one["type"] for one in seen] == ["exec_start", "exec", "lifecycle"]
+        assert seen[1]["exec"]["exit_code"] == 2  # type: ignore[index]
         unsubscribe()
 
     def test_close_takes_every_process_with_it(self, project: Path) -> None:
         sandbox = self.make(project)
         # Only descendants of the sandbox hold the writing end: its end of file is their end.
         read, write = os.pipe()
-        with sandbox.spawn("setsid sleep 1000 & sleep 1000 & echo ok; exec 1>&-; sleep 1000", stderr=write) as process:
+        with sandbox._spawn(
+            "setsid sleep 1000 & sleep 1000 & echo ok; exec 1>&-; sleep 1000", stdio=(None, None, write)
+        ) as process:
             os.close(write)
             assert process.read() == b"ok\n"
             sandbox.close()

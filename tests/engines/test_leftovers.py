@@ -22,7 +22,7 @@ import signal, sys
 from sandbox import Sandbox
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored (nohup)
 sandbox = Sandbox({"filesystem": {"root": sys.argv[1]}, "limits": {"pids": 50, "memory": "512m"}})
-process = sandbox.spawn("sleep 1000 & setsid sh -c 'echo up; exec sleep 1000'", stderr=int(sys.argv[2]))
+process = sandbox._spawn("sleep 1000 & setsid sh -c 'echo up; exec sleep 1000'", stdio=(None, None, int(sys.argv[2])))
 assert process.read() == b"up\\n"
 print("ready", flush=True)
 sys.stdin.read()
@@ -171,7 +171,7 @@ def test_sandboxes_give_back_every_descriptor(tmp_path: Path) -> None:
 def test_a_sandbox_that_is_forgotten_is_ended(tmp_path: Path) -> None:
     read, write = os.pipe()
     sandbox = Sandbox({"filesystem": {"root": str(tmp_path)}})
-    sandbox.spawn("sleep 1000", stderr=write).wait_started()
+    sandbox._spawn("sleep 1000", stdio=(None, None, write))
     os.close(write)
     del sandbox
     assert os.read(read, 1) == b""

@@ -172,7 +172,77 @@ def test_files(wire: Wire) -> None:
         if op == "read":
             assert answer["data"] == b"x" * (1 << 20)
     wire.place.stream.send({"t": "file", "id": 5, "op": "open", "path": b"/tmp/big"})
+    assert wire.receive()["errno"] == errno.EXDEV
+
+
+@pytest.mark.parametrize(("path", "expected"), [(b"/dev/zero", errno.EINVAL), (b"/tmp", errno.EISDIR)])
+@pytest.mark.parametrize("op", ["read", "write"])
+def test_only_a_regular_file_has_content(wire: Wire, op: str, path: bytes, expected: int) -> None:
+    wire.place.stream.send({"t": "file", "id": 5, "op": op, "path": path, "data": b""})
+    assert wire.receive()["errno"] == expected
+
+
+def test_a_connection_inwards_is_carried_in_both_directions(wire: Wire) -> None:
+    code = """if 1:
+        import socket
+        listener = socket.create_server(("127.0.0.1", 8080))
+        print("listening", flush=True)
+        connection, _ = listener.accept()
+        data = b""
+        while piece := connection.recv(65536):
+            data += piece
+        connection.sendall(data[::-1])
+    """
+    server = wire.start("/usr/bin/python3", "-c", code)
+    while wire.receive()["t"] != "out":
+        pass
+    wire.place.stream.send({"t": "dial", "id": 500, "family": 4, "address": "127.0.0.1", "port": 8080})
+    wire.send(500, t="in", data=b"abc")  # before it is known that somebody listens
+    assert wire.receive() == {"t": "done", "id": 500}
+    wire.send(500, t="in", data=b"def")
+    wire.send(500, t="in", data=b"")
+    heard, ended = b"", False
+    while not ended:
+        frame = wire.receive()
+        if frame["id"] == 500:
+            heard += frame.get("data", b"")
+            ended = frame["t"] == "ended"
+    assert heard == b"fedcba"
+    wire.send(server, t="cancel")
+
+
+def test_a_connection_nobody_answers_is_refused(wire: Wire) -> None:
+    wire.place.stream.send({"t": "dial", "id": 1, "family": 4, "address": "127.0.0.1", "port": 9})
+    assert wire.receive() == {"t": "failed", "id": 1, "step": "dial", "errno": errno.ECONNREFUSED}
+    wire.place.stream.send({"t": "dial", "id": 1, "family": 4, "address": "nowhere", "port": 9})
     assert wire.receive()["errno"] == errno.EINVAL
+
+
+def test_a_cancelled_connection_ends_at_once_for_the_tenant(wire: Wire) -> None:
+    listen = "import socket; s = socket.create_server(('127.0.0.1', 8081)); print(1, flush=True)"
+    server = wire.start("/usr/bin/python3", "-c", f"{listen}; print(s.accept()[0].recv(9))")
+    while wire.receive()["t"] != "out":
+        pass
+    wire.place.stream.send({"t": "dial", "id": 500, "family": 4, "address": "127.0.0.1", "port": 8081})
+    assert wire.receive()["t"] == "done"
+    wire.send(500, t="cancel")
+    assert wire.receive() == {"t": "ended", "id": 500}
+    assert wire.finish(server)[1][1] == b"b''\n"
+
+
+def test_output_nobody_wants_any_more_is_a_broken_pipe_for_the_command(wire: Wire) -> None:
+    number = wire.start("yes")
+    while wire.receive()["t"] != "out":
+        pass
+    wire.send(number, t="closed", fd=1)
+    assert wire.finish(number)[0]["signal"] == signal.SIGPIPE
+
+
+def test_a_directory_cannot_be_served_from_the_other_side(guest: Path) -> None:
+    with launch(guest, framed=True) as place:
+        mount = {"kind": "fuse", "path": b"/room", "device": b"/dev/null", "name": "fuse:0"}
+        answer = place.setup(uid=1000, gid=1000, mounts=[mount])
+        assert (answer["t"], answer["errno"]) == ("failed", errno.EOPNOTSUPP)
 
 
 def test_input_beyond_its_credit_ends_the_command(wire: Wire) -> None:
@@ -188,6 +258,9 @@ def test_input_nobody_reads_does_not_stall_the_host(wire: Wire) -> None:
         pass
     wire.send(number, t="in", data=b"x" * CREDIT)
     assert wire.receive() == {"t": "credit", "id": number, "fd": 0, "n": CREDIT}
+    assert wire.receive() == {"t": "closed", "id": number, "fd": 0}
+    wire.send(number, t="in", data=b"x")  # what was under way is swallowed
+    assert wire.receive() == {"t": "credit", "id": number, "fd": 0, "n": 1}
     wire.send(number, t="cancel")
 
 

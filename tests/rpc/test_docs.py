@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sandbox.rpc import faults
-from sandbox.rpc.methods import METHODS
+from sandbox.rpc import errors
+from sandbox.rpc.table import METHODS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "rpc.md").read_text(encoding="utf-8")
 
 
 def test_every_error_code_is_in_the_table() -> None:
     documented = {(name, int(code)) for code, name in re.findall(r"^\| (-32\d+) \| (\w+) \|", PAGE, re.MULTILINE)}
-    assert documented == {(name, value) for name, value in vars(faults).items() if isinstance(value, int)}
+    assert documented == {(name, value) for name, value in vars(errors).items() if isinstance(value, int)}
 
 
 def test_every_method_is_in_the_table() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sandbox.client import Client
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from tests.rpc.raw import Raw, serving
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
@@ -46,7 +46,7 @@ def test_a_file_hook_is_asked_with_its_arguments(raw: Raw) -> None:
 def test_a_hook_that_blocks_refuses_the_operation(raw: Raw) -> None:
     raw.ask("create", hooks={"before_write": {}}, vfs=MOUNTS)
     _, ended = write(raw, "/workspace/note", {"result": {"blocked": "not today"}})
-    assert ended["error"]["code"] == faults.FILE
+    assert ended["error"]["code"] == errors.FILE
     assert ended["error"]["data"]["name"] == "EACCES"
 
 
@@ -58,7 +58,7 @@ def test_a_hook_that_blocks_refuses_the_operation(raw: Raw) -> None:
 def test_anything_unclear_refuses(raw: Raw, answer: dict[str, Any]) -> None:
     raw.ask("create", hooks={"before_write": {}}, vfs=MOUNTS)
     _, ended = write(raw, "/workspace/note", answer)
-    assert ended["error"]["code"] == faults.FILE
+    assert ended["error"]["code"] == errors.FILE
 
 
 def test_the_python_client_takes_the_hooks_that_a_sandbox_takes(rpc: list[str]) -> None:
@@ -80,6 +80,27 @@ def test_the_python_client_takes_the_hooks_that_a_sandbox_takes(rpc: list[str]) 
         assert client.exec("touch /workspace/other && cat /workspace/secret").exit_code != 0
 
 
-def test_a_hook_that_does_not_exist_is_a_mistake_in_the_configuration(raw: Raw) -> None:
-    assert raw.ask("create", hooks={"on_everything": {}})["error"]["code"] == faults.CONFIG
-    assert raw.ask("create", hooks=["on_request"])["error"]["code"] == faults.CONFIG
+@pytest.mark.parametrize(
+    ("hooks", "named"),
+    [
+        ({"before_opn": {}}, "did you mean 'before_open'"),
+        ({"on_requst": {}}, "did you mean 'on_request'"),
+        ({"on_everything": {}}, "on_everything"),
+        ({"on_request": True}, "hooks.on_request"),
+        ({"on_request": {"bdy": True}}, "hooks.on_request"),
+        (["on_request"], "hooks must be an object"),
+        ("on_request", "hooks must be an object"),
+    ],
+)
+def test_a_hook_that_would_never_be_called_is_an_error_that_names_it(raw: Raw, hooks: object, named: str) -> None:
+    error = raw.ask("create", hooks=hooks)["error"]
+    assert error["code"] == errors.INVALID_PARAMS
+    assert named in error["message"]
+    assert raw.ask("create")["result"]["id"], "nothing was created before"
+
+
+@pytest.mark.parametrize("answer", [{"blokced": "no"}, {"request": {}}, None, True, [], {"blocked": 1}])
+def test_an_answer_that_is_not_clear_refuses(raw: Raw, answer: object) -> None:
+    assert "id" in raw.ask("create", vfs=MOUNTS, hooks={"before_create": {}})["result"]
+    _, ended = write(raw, "/workspace/note", {"result": answer})
+    assert ended["error"]["code"] == errors.FILE

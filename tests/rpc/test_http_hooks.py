@@ -11,8 +11,7 @@ import pytest
 
 from sandbox.errors import Denied
 from sandbox.network.http.message import Request, Response
-from sandbox.rpc.hooked import answer, named
-from sandbox.rpc.hooks import remote_hooks
+from sandbox.rpc.hooks import answer, named, remote_hooks
 from tests.network.room import LOCAL, Origin, Walled
 
 pytestmark = pytest.mark.walls

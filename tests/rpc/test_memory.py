@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from sandbox.registry.registry import find
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from sandbox.rpc.budget import ALL_BYTES, BYTES
 from sandbox.rpc.lines import LINE_LIMIT
 from tests.rpc.raw import Raw, serving
@@ -54,7 +54,7 @@ def from_all_sides(server: Raw, home: Path, megabytes: int, connections: int = 4
 def test_long_lines_on_many_connections_are_never_collected_beyond_the_limit(rpc: list[str], home: Path) -> None:
     with serving(rpc) as server:
         heard = from_all_sides(server, home, 250)
-        assert all(str(faults.LINE_TOO_LONG).encode() in answer for answer in heard)
+        assert all(str(errors.LINE_TOO_LONG).encode() in answer for answer in heard)
         assert len(heard) == 4
         assert peak(server.server.pid) < 4 * LINE_LIMIT + 150 * 2**20
 
@@ -64,7 +64,7 @@ def test_lines_within_the_limit_cost_no_more_than_the_budget_of_all(rpc: list[st
         heard = from_all_sides(server, home, 60, connections=6)
         assert len(heard) == 6
         for answer in heard:
-            assert b'"result":{}' in answer or str(faults.BUSY).encode() in answer
+            assert b'"result":{}' in answer or str(errors.BUSY).encode() in answer
         assert any(b'"result":{}' in answer for answer in heard)
         assert peak(server.server.pid) < ALL_BYTES + 300 * 2**20
         assert server.ask("exec", 2, command="wc -c < /tmp/x")["result"]["exit_code"] == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.rpc import faults
+from sandbox.rpc import errors
 from tests.rpc.raw import Raw, serving
 
 pytestmark = pytest.mark.walls
@@ -91,7 +91,7 @@ def test_close_waits_no_longer_than_its_grace_and_tells_what_it_ended(made: Raw)
     made.send(request("close", "close", grace=0.1))
     made.send(request("exec", "late", command="true"))
     heard = answers(made, 3)
-    assert heard["late"]["error"]["code"] == faults.CLOSED
+    assert heard["late"]["error"]["code"] == errors.CLOSED
     assert "error" in heard["forever"] or heard["forever"]["result"].get("signal")
     assert heard["close"]["result"] == {}
     assert made.wait() == 0

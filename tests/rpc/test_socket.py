@@ -14,7 +14,7 @@ import pytest
 
 from sandbox import NotFound, Sandbox, SandboxClosed, SandboxError, kill_vm
 from sandbox.client import Client, attach
-from sandbox.rpc.raised import RpcError
+from sandbox.rpc.errors import RpcError
 
 pytestmark = pytest.mark.walls
 
@@ -88,7 +88,7 @@ def test_leaving_a_kept_terminal_is_told_to_who_reads_it(home: Path) -> None:
     with Sandbox() as sandbox, attach(sandbox.id) as client:
         shell = client.spawn("exec sh", pty=(24, 80), keep="main")
         shell.leave()
-        with pytest.raises(RpcError, match="lives on"):
+        with pytest.raises(RpcError, match="runs on"):
             shell.wait()
         with client.spawn("exec sh", pty=(24, 80), keep="main") as again:
             assert again.joined

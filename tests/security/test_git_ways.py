@@ -241,7 +241,7 @@ def test_git_of_the_host_runs_nothing_of_a_tenants(way: Way, person: Person) -> 
         with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
             told_how = sandbox.exec(["sh", "-c", person.filled(plant)])
             refused = refused or "busy" in told_how.stderr or "Read-only" in told_how.stderr
-        told = told or bool(sandbox.undone)
+        told = told or bool(sandbox._undone)
     person.does_the_usual(way)
     assert not person.mark.exists()
     assert told or refused or way.silent
@@ -289,10 +289,10 @@ def test_a_tenants_clone_is_whole_and_stays_as_it_is(tmp_path: Path, monkeypatch
         done = sandbox.exec("git clone -q . copy && cd copy && git checkout -q -b other && git worktree add -q ../tree")
         assert (done.exit_code, done.stderr) == (0, "")
         assert sandbox.exec("git worktree add -q second && cd second && git status").exit_code == 0
-    assert sandbox.undone == []
+    assert sandbox._undone == []
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
         assert sandbox.exec("git -C copy log -1 && git -C tree status && git -C second status").exit_code == 0
-    assert sandbox.undone == []
+    assert sandbox._undone == []
 
 
 def test_a_sparse_or_shared_repository_of_a_tenants_stays_as_it_is(
@@ -303,7 +303,7 @@ def test_a_sparse_or_shared_repository_of_a_tenants_stays_as_it_is(
         sparse = "git clone -q --sparse . copy && cd copy && git sparse-checkout set x && git sparse-checkout disable"
         assert sandbox.exec(sparse).exit_code == 0
         sandbox.exec("git init -q --bare shared.git && git -C shared.git config receive.denyNonFastforwards true")
-    assert sandbox.undone == []
+    assert sandbox._undone == []
 
 
 def test_a_person_can_make_a_checkout_sparse_while_a_sandbox_runs(
@@ -316,7 +316,7 @@ def test_a_person_can_make_a_checkout_sparse_while_a_sandbox_runs(
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
         sandbox._guard.wait_until_watching()
         person.does("git sparse-checkout set in")
-    assert sandbox.undone == []
+    assert sandbox._undone == []
     person.does("git checkout main")
     assert "sparseCheckout = true" in (person.project / ".git" / "config.worktree").read_text()
     assert not (person.project / "out").exists()
@@ -340,7 +340,7 @@ def test_what_is_harmless_stays_and_the_rest_is_kept_beside_it(tmp_path: Path, m
     with Sandbox({"filesystem": {"root": str(person.project)}}) as sandbox:
         sandbox.exec("git clone -q . copy; git -C copy config core.fsmonitor evil")
     config = person.project / "copy" / ".git" / "config"
-    assert sandbox.undone == [(str(config), f"{config}.from-sandbox")]
+    assert sandbox._undone == [(str(config), f"{config}.from-sandbox")]
     assert "evil" in Path(f"{config}.from-sandbox").read_text()
     listed = subprocess.run(["git", "config", "-f", config, "-l"], capture_output=True, text=True, check=True).stdout
     assert "remote.origin.url" in listed and "branch.main.merge" in listed and "fsmonitor" not in listed
@@ -421,7 +421,7 @@ def test_the_repository_of_a_work_tree_stays_as_it_is_whatever_happens_in_it_mea
     with Sandbox({"filesystem": {"root": str(tmp_path / "tree")}}) as sandbox:
         sandbox.exec("echo more >> file")
         person.does("cd ../other && git commit -q --allow-empty -m meanwhile && cd ../tree && git status")
-    assert sandbox.undone == []
+    assert sandbox._undone == []
     for tree in ("tree", "other"):
         subprocess.run(["git", "status"], cwd=tmp_path / tree, capture_output=True, check=True)
 

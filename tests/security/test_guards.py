@@ -185,14 +185,14 @@ def test_nothing_is_left_in_a_repository_and_git_sees_nothing(project: Path) -> 
     with within(project) as sandbox:
         assert sandbox.exec("git status --short --ignored").stdout == ""
     assert os.listdir(project) == [".git"]
-    assert sandbox.made == []
+    assert sandbox._made == []
 
 
 def test_in_a_directory_that_is_no_repository_nothing_is_made_and_what_appears_is_told(project: Path) -> None:
     with within(project) as sandbox:
         assert sandbox.exec("ls -A").stdout == ""
         sandbox.exec("git init -q . && mkdir .vscode")
-    assert sandbox.made == [f"{project}/.git", f"{project}/.vscode", f"{project}/.git/hooks"]
+    assert sandbox._made == [f"{project}/.git", f"{project}/.vscode", f"{project}/.git/hooks"]
 
 
 def test_a_project_in_var_tmp_works() -> None:

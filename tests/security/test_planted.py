@@ -244,7 +244,7 @@ def test_nothing_is_made_behind_a_planted_link(project: Path, tmp_path: Path) ->
 
 
 def test_programs_planted_on_the_owners_path_are_not_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox.registry.remove import take_away
+    from sandbox.registry.remove import remove_entry
 
     for name in ("bwrap", "chmod", "rm", "git", "python3", "sh"):
         (project / name).write_text(f"#!/bin/sh\n/usr/bin/touch {project}/ran\n")
@@ -258,7 +258,7 @@ def test_programs_planted_on_the_owners_path_are_not_run(project: Path, monkeypa
     subprocess.run(  # deeper than any path may be: for coreutils
         [sys.executable, "-c", "import os\nfor _ in range(3000): os.mkdir('dd'); os.chdir('dd')"], cwd=deep, check=True
     )
-    assert take_away(str(deep))
+    assert remove_entry(str(deep))
     assert not (project / "ran").exists()
     assert not [name for name in os.listdir(project) if name.startswith(".gone")]
 
@@ -334,5 +334,5 @@ def test_settings_that_a_tenant_makes_in_a_home_are_told(tmp_path: Path, monkeyp
     monkeypatch.setenv("SANDBOX_HOME", str(person / ".sandbox"))
     with Sandbox({"filesystem": {"root": str(person)}}) as sandbox:
         sandbox.exec("echo x > .inputrc; mkdir .kde .vscode; echo x > .profile; echo x > .gitignore; echo x > ordinary")
-    told = {os.path.basename(path) for path in sandbox.made}
+    told = {os.path.basename(path) for path in sandbox._made}
     assert told == {".inputrc", ".kde", ".profile", ".vscode"}

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from sandbox.errors import Denied
-from sandbox.vfs.hooks import OPERATIONS, HookedProvider, has_hooks
+from sandbox.hook_names import OPERATIONS
+from sandbox.vfs.hooks import HookedProvider, has_hooks
 from sandbox.vfs.memory import MemoryProvider
 
 

@@ -1,21 +1,21 @@
-// Package client is the plain client: no contexts, and a configuration that is the JSON of `create`.
+// Package client is a small API without contexts, whose configuration is the JSON of `create` (docs/rpc.md).
 //
 //	import sandbox "github.com/example/sandbox/client"
 //
 //	sb, err := sandbox.Create(&sandbox.Config{Image: "standard"})
+//
+// [Sandbox.VM] gives access to everything that package github.com/example/sandbox can do.
 package client
 
 import (
 	"context"
 	"encoding/json"
-	"sync"
+	"time"
 
 	"github.com/example/sandbox"
-	"github.com/example/sandbox/internal/core"
-	"github.com/example/sandbox/internal/wire"
 )
 
-// Config is what a sandbox is asked to be; absent sections have the safe defaults.
+// Config describes a sandbox. Sections that are absent have the safe defaults.
 type Config struct {
 	Image     string            `json:"image,omitempty"`
 	Resources *Resources        `json:"resources,omitempty"`
@@ -24,14 +24,14 @@ type Config struct {
 	Env       map[string]string `json:"env,omitempty"`
 }
 
-// Resources is what the sandbox may use up.
+// Resources is what a sandbox may use.
 type Resources struct {
 	CPUs           int `json:"cpus,omitempty"`
 	MemoryMB       int `json:"memory_mb,omitempty"`
 	TimeoutSeconds int `json:"timeout_seconds,omitempty"`
 }
 
-// NetworkConfig says whom the sandbox may talk to.
+// NetworkConfig says which hosts the sandbox may connect to.
 type NetworkConfig struct {
 	AllowedHosts    []string          `json:"allowed_hosts,omitempty"`
 	BlockPrivateIPs bool              `json:"block_private_ips,omitempty"`
@@ -39,13 +39,13 @@ type NetworkConfig struct {
 	PolicyScript    string            `json:"policy_script,omitempty"`
 }
 
-// VFSConfig is the directories that are not simply the project.
+// VFSConfig lists directories beside the project, by their path inside.
 type VFSConfig struct {
 	DirectMounts map[string]DirectMount `json:"direct_mounts,omitempty"`
 	Mounts       map[string]Mount       `json:"mounts,omitempty"`
 }
 
-// The rest is shared with package sandbox.
+// These types are the same as in package sandbox.
 type (
 	Secret      = sandbox.Secret
 	DirectMount = sandbox.DirectMount
@@ -54,95 +54,107 @@ type (
 	FileInfo    = sandbox.FileInfo
 )
 
-// Event is something that happened; the field of its Type is set.
+// Event is something that happened. The field that Type names is set.
 type Event struct {
-	Type      string                  `json:"type"`
-	Timestamp int64                   `json:"timestamp"`
-	Network   *sandbox.NetworkEvent   `json:"network,omitempty"`
-	File      *sandbox.FileEvent      `json:"file,omitempty"`
-	Exec      *sandbox.ExecEvent      `json:"exec,omitempty"`
-	Lifecycle *sandbox.LifecycleEvent `json:"lifecycle,omitempty"`
+	Type      string
+	Timestamp int64 // seconds since 1970
+	Time      time.Time
+	Network   *sandbox.NetworkEvent
+	File      *sandbox.FileEvent
+	ExecStart *sandbox.ExecStartEvent
+	Exec      *sandbox.ExecEvent
+	Log       *sandbox.LogEvent
+	Lifecycle *sandbox.LifecycleEvent
 }
 
-// Sandbox is one sandbox. It is safe to use from many goroutines.
+// Sandbox is one sandbox. It is safe for concurrent use.
 type Sandbox struct {
-	session *core.Session
-	events  *queue
+	vm     *sandbox.VM
+	events chan Event
+	closed chan struct{}
 }
 
-// Create starts a sandbox; it ends with Close, or with this process.
+// Create starts a sandbox. It ends with Close, or with this program. A nil config is the safe default.
 func Create(config *Config) (*Sandbox, error) {
-	if config == nil {
-		config = &Config{}
+	settings := map[string]interface{}{}
+	if config != nil {
+		plain, err := json.Marshal(config)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(plain, &settings); err != nil {
+			return nil, err
+		}
 	}
-	events := &queue{channel: make(chan Event, 4096)}
-	conn, err := wire.Start(sandbox.Command(), wire.Handlers{Event: events.put, Ended: events.end})
+	vm, err := sandbox.Create(context.Background(), &sandbox.Config{Settings: settings})
 	if err != nil {
 		return nil, err
 	}
-	session, err := core.Create(context.Background(), conn, config)
-	if err != nil {
-		return nil, err
-	}
-	return &Sandbox{session, events}, nil
+	sb := &Sandbox{vm: vm, events: make(chan Event, 4096), closed: make(chan struct{})}
+	go sb.forward()
+	return sb, nil
 }
 
-// ID is the sandbox's name.
-func (sb *Sandbox) ID() string { return sb.session.ID() }
+// forward passes events on, and ends with the sandbox. It drops events when nobody reads them.
+func (sb *Sandbox) forward() {
+	defer close(sb.closed)
+	defer close(sb.events)
+	for event := range sb.vm.Events() {
+		select {
+		case sb.events <- flat(event):
+		default:
+		}
+	}
+}
 
-// Exec runs a command line to its end.
+func flat(event sandbox.Event) Event {
+	flat := Event{Time: event.Time(), Timestamp: event.Time().Unix()}
+	switch e := event.(type) {
+	case *sandbox.NetworkEvent:
+		flat.Type, flat.Network = "network", e
+	case *sandbox.FileEvent:
+		flat.Type, flat.File = "file", e
+	case *sandbox.ExecStartEvent:
+		flat.Type, flat.ExecStart = "exec_start", e
+	case *sandbox.ExecEvent:
+		flat.Type, flat.Exec = "exec", e
+	case *sandbox.LogEvent:
+		flat.Type, flat.Log = "log", e
+	case *sandbox.LifecycleEvent:
+		flat.Type, flat.Lifecycle = "lifecycle", e
+	}
+	return flat
+}
+
+// VM returns the same sandbox with the API of package github.com/example/sandbox. Its Events are taken already.
+func (sb *Sandbox) VM() *sandbox.VM { return sb.vm }
+
+// ID returns the sandbox's name.
+func (sb *Sandbox) ID() string { return sb.vm.ID() }
+
+// Exec runs a shell command line and returns when it has ended.
 func (sb *Sandbox) Exec(command string) (*ExecResult, error) {
-	return sb.session.Exec(context.Background(), command)
+	return sb.vm.Exec(context.Background(), command)
 }
 
-// WriteFile makes or replaces a file inside.
+// WriteFile creates or replaces a file inside.
 func (sb *Sandbox) WriteFile(path string, content []byte) error {
-	return sb.session.WriteFileContext(context.Background(), path, content, 0o644)
+	return sb.vm.WriteFile(path, content)
 }
 
-// ReadFile is the content of a file inside.
-func (sb *Sandbox) ReadFile(path string) ([]byte, error) {
-	return sb.session.ReadFileContext(context.Background(), path)
-}
+// ReadFile returns the content of a file inside.
+func (sb *Sandbox) ReadFile(path string) ([]byte, error) { return sb.vm.ReadFile(path) }
 
-// ListFiles is what a directory inside holds.
-func (sb *Sandbox) ListFiles(path string) ([]FileInfo, error) {
-	return sb.session.ListFilesContext(context.Background(), path)
-}
+// ListFiles returns what a directory inside holds.
+func (sb *Sandbox) ListFiles(path string) ([]FileInfo, error) { return sb.vm.ListFiles(path) }
 
-// Events is what happens from now on; the channel closes when the sandbox has ended.
-func (sb *Sandbox) Events() <-chan Event { return sb.events.channel }
+// Events returns what happens in the sandbox. The channel is closed when the sandbox has ended. It holds 4096 events;
+// when nobody reads, further events are lost.
+func (sb *Sandbox) Events() <-chan Event { return sb.events }
 
-// Close ends the sandbox.
-func (sb *Sandbox) Close() error { return sb.session.Close() }
-
-type queue struct {
-	mu      sync.Mutex
-	ended   bool
-	channel chan Event
-}
-
-func (q *queue) put(raw json.RawMessage) {
-	var event Event
-	if json.Unmarshal(raw, &event) != nil {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.ended {
-		return
-	}
-	select {
-	case q.channel <- event:
-	default: // who does not read in time loses events, never the sandbox its pace
-	}
-}
-
-func (q *queue) end() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.ended {
-		q.ended = true
-		close(q.channel)
-	}
+// Close ends the sandbox. It can be called more than once.
+func (sb *Sandbox) Close() error {
+	err := sb.vm.Close()
+	<-sb.closed
+	return err
 }

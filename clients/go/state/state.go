@@ -1,77 +1,78 @@
-// Package state is the sandboxes of this user, running or not. It asks the `sandbox` command, so that there is one
-// reading of the registry and not two.
+// Package state lists and ends the sandboxes of this user. It runs the `sandbox` command, which is the only program that
+// reads the registry.
 package state
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
-	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/example/sandbox"
+	"github.com/example/sandbox/internal/command"
 )
 
 // VMState is one sandbox as the registry knows it.
 type VMState struct {
 	ID        string          `json:"id"`
-	PID       int             `json:"pid"`
-	Status    string          `json:"status"` // running, stopped, crashed
+	PID       int             `json:"pid"`    // of the process that owns it, on the host
+	Status    string          `json:"status"` // running, stopped or crashed
 	Image     string          `json:"image"`
 	CreatedAt time.Time       `json:"created_at"`
 	Command   []string        `json:"command"`
-	Config    json.RawMessage `json:"config"` // Get only
+	Ports     []sandbox.Port  `json:"ports"`  // published ports, while it runs
+	Config    json.RawMessage `json:"config"` // set by Get only
 }
 
-// StateManager is the way to them.
+// StateManager gives access to the registry. An id may be shortened while it is unique.
 type StateManager struct{}
 
-// NewStateManager finds the registry where the `sandbox` command does: $SANDBOX_HOME, or ~/.sandbox.
+// NewStateManager uses the registry that the `sandbox` command uses: $SANDBOX_HOME, or ~/.sandbox.
 func NewStateManager() *StateManager { return &StateManager{} }
 
-// List is every sandbox, the newest first.
-func (m *StateManager) List() ([]VMState, error) {
+// List returns every sandbox, the newest first.
+func (m *StateManager) List() ([]VMState, error) { return m.ListContext(context.Background()) }
+
+// ListContext is List with a context.
+func (m *StateManager) ListContext(ctx context.Context) ([]VMState, error) {
 	var found []VMState
-	return found, ask(&found, "list", "--json")
+	err := command.Ask(ctx, &found, "list", "--json")
+	return found, err
 }
 
-// Get is one sandbox; its id may be shortened while it is unique.
-func (m *StateManager) Get(id string) (VMState, error) {
+// Get returns one sandbox.
+func (m *StateManager) Get(id string) (VMState, error) { return m.GetContext(context.Background(), id) }
+
+// GetContext is Get with a context.
+func (m *StateManager) GetContext(ctx context.Context, id string) (VMState, error) {
 	var found VMState
-	return found, ask(&found, "get", id)
+	err := command.Ask(ctx, &found, "get", "--", id)
+	return found, err
 }
 
 // Kill ends a running sandbox and returns when it is gone.
-func (m *StateManager) Kill(id string) error { return ask(nil, "kill", id) }
+func (m *StateManager) Kill(id string) error { return m.KillContext(context.Background(), id) }
 
-// Remove deletes an ended sandbox's entry.
-func (m *StateManager) Remove(id string) error { return ask(nil, "rm", id) }
+// KillContext is Kill with a context.
+func (m *StateManager) KillContext(ctx context.Context, id string) error {
+	return command.Ask(ctx, nil, "kill", "--", id)
+}
 
-// Prune deletes every ended entry, and what crashed sandboxes left behind.
-func (m *StateManager) Prune() ([]string, error) {
+// Remove deletes the entry of a sandbox that has ended.
+func (m *StateManager) Remove(id string) error { return m.RemoveContext(context.Background(), id) }
+
+// RemoveContext is Remove with a context.
+func (m *StateManager) RemoveContext(ctx context.Context, id string) error {
+	return command.Ask(ctx, nil, "rm", "--", id)
+}
+
+// Prune deletes the entries of all sandboxes that have ended, and what crashed ones left behind. It returns their ids.
+func (m *StateManager) Prune() ([]string, error) { return m.PruneContext(context.Background()) }
+
+// PruneContext is Prune with a context.
+func (m *StateManager) PruneContext(ctx context.Context) ([]string, error) {
 	var pruned struct {
 		Removed []string `json:"removed"`
 	}
-	err := ask(&pruned, "prune", "--json")
+	err := command.Ask(ctx, &pruned, "prune", "--json")
 	return pruned.Removed, err
-}
-
-func ask(answer interface{}, words ...string) error {
-	command := sandbox.Command()
-	argv := append(command[:len(command)-1:len(command)-1], words...) // without its --rpc
-	cmd := exec.Command(argv[0], argv[1:]...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	output, err := cmd.Output()
-	if err != nil {
-		if said := strings.TrimPrefix(strings.TrimSpace(stderr.String()), "sandbox: "); said != "" {
-			return errors.New(said)
-		}
-		return err
-	}
-	if answer == nil {
-		return nil
-	}
-	return json.Unmarshal(output, answer)
 }

@@ -129,16 +129,14 @@ def _run(arguments: Namespace) -> int:
     from sandbox.cli.foreground import foreground
     from sandbox.cli.run import tell_ignored, tell_notices
     from sandbox.cli.run_summary import Refusals, tell
-    from sandbox.sandbox import Sandbox
+    from sandbox.service import create
 
     config.environment.set = {
         **config.environment.set,
         "SANDBOX_AGENT": agent.name,
         "SANDBOX_AGENT_FILE": os.path.abspath(agent.file),
     }
-    with Sandbox(config) as sandbox:
-        sandbox.record.agent = agent.name
-        tell_ignored(resolved, sandbox.record)
+    with create(resolved, config=config, agent=agent.name, tell=tell_ignored) as sandbox:
         tell_notices(sandbox)
         if not walls:
             sandbox.record.write(

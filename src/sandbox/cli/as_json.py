@@ -38,7 +38,7 @@ def run(sandbox: Sandbox, command: Sequence[str]) -> int:
         "overlay": sandbox.id if changed else None,
         "changed": changed,
         "refused": refusals.plain(),
-        "made": sandbox.made,
+        "made": sandbox._made,
     }
     if result is None:
         assert problem is not None

@@ -38,11 +38,11 @@ def foreground(sandbox: Sandbox, command: Sequence[str], *, started: Callable[[]
         return with_terminal(sandbox, command)
     null = os.stat(os.devnull).st_rdev
     kinds = [os.fstat(fd) for fd in (0, 1, 2)]
-    given = [sandbox.null if kind.st_rdev == null != 0 else None for kind in kinds]
+    given = [sandbox._null if kind.st_rdev == null != 0 else None for kind in kinds]
     if stat.S_ISFIFO(kinds[0].st_mode) and _nameless(0):
         given[0] = 0
     if behind:
-        given[0] = sandbox.null  # to read what is typed would stop us, also when it is meant for the shell
+        given[0] = sandbox._null  # to read what is typed would stop us, also when it is meant for the shell
     # `2>&1`: through one pipe, so that the order stays.
     one = os.path.samestat(kinds[1], kinds[2]) and given[1] is None
     ours, theirs = os.pipe() if one else (-1, -1)
@@ -79,9 +79,8 @@ def _copied(
     started: Callable[[], object] | None,
 ) -> ExecResult:
     """`both`: where the output of 1 and 2 together is read from, or -1."""
-    with sandbox.spawn(command, stdin=given[0], stdout=given[1], stderr=given[2]) as process:
+    with sandbox._spawn(command, stdio=(given[0], given[1], given[2])) as process:
         if started is not None:
-            process.wait_started()
             started()
         relay = StdioRelay(process)
         if process.stdin is not None:

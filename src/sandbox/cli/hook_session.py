@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from sandbox.config.layers import Resolved
+    from sandbox.config.layers import Resolved, Widening
     from sandbox.config.model import Config
     from sandbox.registry.detach import Background
 
@@ -191,15 +191,16 @@ def _own(
 ) -> int:
     """The owner's life: until Claude Code ends, the sandbox is killed, or nothing was run for long."""
     from sandbox.cli.run import tell_ignored
-    from sandbox.sandbox import Sandbox
+    from sandbox.service import create
 
     os.close(lock)
     pidfd = os.pidfd_open(watched)
     _with_agent(resolved.config, agent, resolved.config.filesystem.root)
-    with Sandbox(resolved.config, command=["claude-code"]) as sandbox:
+    ignored: list[Widening] = []
+    with create(resolved, command=["claude-code"], agent=agent or "claude-code", tell=ignored.append) as sandbox:
         background.print_to(sandbox.log)
-        tell_ignored(resolved, sandbox.record)
-        sandbox.record.agent = agent or "claude-code"
+        for one in ignored:
+            tell_ignored(one)
         ended, tell = os.pipe()
         sandbox.on_event(lambda event: os.write(tell, b".") if _stopped(event) else None)
         background.started(sandbox.id)

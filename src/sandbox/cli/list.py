@@ -10,6 +10,7 @@ from sandbox.registry.registry import entries
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from typing import Any
 
     from sandbox.registry.registry import Entry
 
@@ -42,24 +43,39 @@ def _table(found: list[Entry]) -> int:
     import time
 
     now = time.time()
-    print("\n".join((_row(*_HEADINGS), *(_line(entry, now) for entry in found))))
+    published = {entry.id: ", ".join(map(_port, ports)) for entry in found if (ports := entry.ports)}
+    widths = (*_WIDTHS, max(map(len, published.values())) + 2) if published else _WIDTHS
+    lines = [_cells(entry, now, published) for entry in found]
+    print("\n".join(_row(widths, cells) for cells in (_headings(bool(published)), *lines)))
     return 0
 
 
-def _line(entry: Entry, now: float) -> str:
+def _headings(published: bool) -> tuple[str, ...]:
+    return (*_HEADINGS[:-1], "PORTS", _HEADINGS[-1]) if published else _HEADINGS
+
+
+def _port(port: dict[str, Any]) -> str:
+    """An address of the host and the port inside that it leads to."""
+    address = f"[{port['address']}]" if ":" in port["address"] else port["address"]
+    return f"{address}:{port['port']}->{port['inside']}"
+
+
+def _cells(entry: Entry, now: float, published: dict[str, str]) -> tuple[str, ...]:
     words = shown(" ".join(map(_quoted, entry.command))) or "-"
-    return _row(
+    ports = (published.get(entry.id, "-"),) if published else ()
+    return (
         entry.id,
         entry.status,
         shown(entry.image or "-"),
         ago(now - entry.created_at),
         str(entry.pid or "-"),
+        *ports,
         words if len(words) <= 60 else f"{words[:59]}…",
     )
 
 
-def _row(*cells: str) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=False))
+def _row(widths: tuple[int, ...], cells: tuple[str, ...]) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=False))
     return "".join(padded) + cells[-1]
 
 

@@ -25,7 +25,7 @@ class StdioRelay:
         self._input: tuple[int, int] | None = None
         self._pending = memoryview(b"")
         self._outputs: dict[int, int] = {}
-        self._calls: dict[int, Callable[[], object]] = {process.line.fileno(): process.hear}
+        self._calls: dict[int, Callable[[], object]] = {process.fileno(): process.advance}
 
     def feed(self, source: int, target: int) -> None:
         """Copies `source` into the command's end `target`."""

@@ -12,7 +12,7 @@ from sandbox.cli.foreground import in_background
 from sandbox.cli.run_summary import status
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
-from sandbox.rpc.raised import RpcError
+from sandbox.rpc.errors import RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -18,9 +18,11 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
+    from sandbox.cli.run import tell_ignored
     from sandbox.rpc.server import serve
+    from sandbox.service import Sandboxes
 
-    return serve(arguments.config, _flags(arguments))
+    return serve(Sandboxes(config_file=arguments.config, flags=_flags(arguments), tell=tell_ignored))
 
 
 def _flags(arguments: Namespace) -> dict[str, object]:

@@ -14,8 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from sandbox.audit.record import Record
-    from sandbox.config.layers import Resolved
+    from sandbox.config.layers import Resolved, Widening
     from sandbox.registry.detach import Background
     from sandbox.sandbox import Sandbox
 
@@ -52,14 +51,13 @@ def run(arguments: Namespace) -> int:
 
     try:
         resolved, command = _asked(arguments)
-        from sandbox.sandbox import Sandbox
+        from sandbox.service import create
 
-        made = Sandbox(resolved.config, command=command)
+        made = create(resolved, command=command, tell=tell_ignored)
     except (SandboxError, OSError) as problem:
         as_json.failed(problem)
         raise
     with made as sandbox:
-        tell_ignored(resolved, sandbox.record)
         return as_json.run(sandbox, command)
 
 
@@ -81,10 +79,9 @@ def _run(arguments: Namespace) -> int:
         from sandbox.registry.detach import detach
 
         return detach(lambda background: _in_background(resolved, command, background))
-    from sandbox.sandbox import Sandbox
+    from sandbox.service import create
 
-    with Sandbox(resolved.config, command=command) as sandbox:
-        tell_ignored(resolved, sandbox.record)
+    with create(resolved, command=command, tell=tell_ignored) as sandbox:
         tell_notices(sandbox)
         from sandbox.cli.foreground import foreground
 
@@ -109,10 +106,9 @@ def _hide(arguments: Namespace) -> None:
 def _in_background(resolved: Resolved, command: list[str], background: Background) -> int:
     from sandbox.cli.foreground import foreground
     from sandbox.errors import SandboxClosed
-    from sandbox.sandbox import Sandbox
+    from sandbox.service import create
 
-    with Sandbox(resolved.config, command=command) as sandbox:
-        tell_ignored(resolved, sandbox.record)
+    with create(resolved, command=command, tell=tell_ignored) as sandbox:
         tell_notices(sandbox)
         background.print_to(sandbox.log)
         try:
@@ -126,26 +122,14 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
 
 def configuration(arguments: Namespace) -> Resolved:
     """The configuration that the flags and files ask for. Raises ConfigError."""
-    from sandbox.config.layers import resolve
+    from sandbox import service
 
-    return resolve(flags(arguments), project=arguments.root or ".", config_file=arguments.config)
+    return service.configuration(flags(arguments), project=arguments.root or ".", config_file=arguments.config)
 
 
-def tell_ignored(resolved: Resolved, record: Record) -> None:
-    """What the project's files asked for and did not get: on the record, and to the person."""
-    for ignored in resolved.warnings:
-        print(f"sandbox: {shown(ignored)}", file=sys.stderr)
-        record.write(
-            "policy_decision",
-            str(ignored),
-            severity="warn",
-            operation="configure",
-            target=ignored.path,
-            result="blocked",
-            policy="project-only-tightens",
-            reason=ignored.reason,
-            sync=True,
-        )
+def tell_ignored(ignored: Widening) -> None:
+    """Tells the person what a project's file asked for and did not get."""
+    print(f"sandbox: {shown(ignored)}", file=sys.stderr)
 
 
 def tell_notices(sandbox: Sandbox) -> None:

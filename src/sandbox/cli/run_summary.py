@@ -59,8 +59,8 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     """Once the sandbox has ended. Returns the exit status that tells how the command did."""
     if sandbox.config.filesystem.overlay:
         _tell_changes(sandbox)
-    tell_undone(sandbox.undone)
-    for path in sandbox.made:
+    tell_undone(sandbox._undone)
+    for path in sandbox._made:
         told = _("{path} was made while the sandbox lived; look at it before a program on the host acts on it")
         print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
     # A command that did well is left alone where its stderr may be a program's input.

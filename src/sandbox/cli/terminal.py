@@ -25,7 +25,7 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
     """Runs the command with a real terminal. The user's own is as it was when this returns, whatever happened."""
     size = os.get_terminal_size(1)
     variables = {"TERM": os.environ.get("TERM", "xterm-256color")}
-    with sandbox.spawn(command, env=variables, pty=(size.lines, size.columns)) as process:
+    with sandbox._spawn(command, env=variables, pty=(size.lines, size.columns)) as process:
         before = termios.tcgetattr(0)
         wakes, waking = os.pipe()
         os.set_blocking(waking, False)

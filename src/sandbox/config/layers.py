@@ -11,6 +11,7 @@ import os
 from sandbox.config.home import user_config_file
 from sandbox.config.model import Config, Limits
 from sandbox.config.modes import default_limit, without_walls
+from sandbox.config.paths import absolute
 from sandbox.config.section import Section
 from sandbox.errors import ConfigError, SandboxError
 
@@ -119,11 +120,6 @@ def project_files(project: str) -> list[str]:
     user = os.path.realpath(user_config_file())
     names = (os.path.join(project, ".uds", "config.yaml"), os.path.join(project, ".sandbox", "config.yaml"))
     return [name for name in names if os.path.lexists(name) and os.path.realpath(name) != user]
-
-
-def absolute(path: str, project: str) -> str:
-    """A path of a config file as the kernel will see it: `~` and links resolved, relative to the project."""
-    return os.path.realpath(os.path.join(project, os.path.expanduser(path)))
 
 
 def read_source(file: str, *, links: bool = True) -> tuple[Source, dict[str, Any], Config]:

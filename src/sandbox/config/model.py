@@ -100,6 +100,15 @@ class Limits(Section):
     file_size: int | None = field(None, "Largest file that can be written.", parse=units.size)
     open_files: int | None = field(None, "Most open files per process.", parse=units.count)
     timeout: float | None = field(None, "Longest a command may run.", parse=units.seconds, example="5m")
+    lifetime: float | None = field(
+        None, "Longest the sandbox lives; then it ends, with everything in it.", parse=units.seconds, example="2h"
+    )
+    idle_timeout: float | None = field(
+        None,
+        "Longest the sandbox lives without a running command, a file operation or a connection from outside.",
+        parse=units.seconds,
+        example="15m",
+    )
 
 
 class Secret(Section):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config.model import MODES, Config
+from sandbox.config.paths import absolute
 from sandbox.config.patterns import Pattern, Patterns
 from sandbox.config.variables import Names, host_pointer, launch_hook, secret_value, secret_word
 
@@ -106,8 +107,6 @@ def _host_and_port(entry: str) -> tuple[str, str]:
 
 def _path_covered(item: str, current: list[str], config: Config, project: str) -> bool:
     """A listed path, or one below it on the way to which nothing is hidden: what is named itself is shown."""
-    from sandbox.config.layers import absolute
-
     path = absolute(item, project)
     tops = [absolute(top, project) for top in current]
     return path in tops or any(_open_way(top, path, config.filesystem, project) for top in tops)
@@ -119,8 +118,6 @@ def _open_way(top: str, path: str, filesystem: Filesystem, project: str) -> bool
     Patterns are about what lies below the path that was named, so none may be about a directory between the two; rules
     with a slash and relative paths would mean other files; and a hidden directory is where programs keep secrets.
     """
-    from sandbox.config.layers import absolute
-
     if not path.startswith(top.rstrip("/") + "/"):
         return False
     names = path[len(top.rstrip("/")) + 1 :].split("/")
@@ -205,8 +202,6 @@ def _ordinary_user(current: Any, wanted: Any, config: Config, project: str) -> t
 
 
 def _narrower_root(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
-    from sandbox.config.layers import absolute
-
     filesystem = config.filesystem
     lists = (filesystem.allow_read, filesystem.allow_write, filesystem.deny_read, filesystem.deny_write)
     # Relative to the root: with another one they would mean other files.
@@ -259,6 +254,8 @@ RULES: dict[str, Rule] = {
     "limits.file_size": least,
     "limits.open_files": least,
     "limits.timeout": least,
+    "limits.lifetime": least,
+    "limits.idle_timeout": least,
     "tools.enforce_agent_permissions": safe(True),
     "tools.allowed": fewer(_tool_covered),
     "tools.disallowed": more,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from sandbox.engines.usage import Usage
     from sandbox.guest.client import Guest
     from sandbox.guest.process import Process
     from sandbox.plan.plan import Plan
@@ -26,22 +27,24 @@ if TYPE_CHECKING:
 class Capabilities:
     """What an engine offers beyond running commands. What is asked for and not offered is an error."""
 
-    __slots__ = ("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits")
+    __slots__ = ("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors")
 
     def __init__(
         self,
         *,
         walls: bool = True,
-        own_root: bool = False,
+        own_root: bool = True,
         namespace: bool = False,
         fuse: bool = False,
         overlay: bool = False,
         tripwires: bool = False,
         gate: str = "none",
         limits: bool = False,
+        descriptors: bool = True,
     ) -> None:
         if own_root and not walls:
-            raise ValueError("without walls the root is the host's: what the plan shows would be mounted over it")
+            # The guest would mount what the plan shows over the host's own directories.
+            raise ValueError("an engine without walls has no root of its own: say own_root=False")
         self.walls = walls
         self.own_root = own_root  # tenants see only what the plan shows; else the host's own paths, by rules
         self.namespace = namespace  # `Running.pid` has a mount namespace on this machine: paths can be covered later
@@ -50,6 +53,7 @@ class Capabilities:
         self.tripwires = tripwires  # covers report who touches them
         self.gate = gate  # how connections reach the gate: "sockets", "proxy" (a port on the loopback) or "none"
         self.limits = limits  # memory, processes and the rest are held
+        self.descriptors = descriptors  # what is opened inside can be used here, and the other way round
 
 
 class Finding:
@@ -103,6 +107,12 @@ class Running(ABC):
     @abstractmethod
     def out_of_memory(self) -> str | None:
         """When tenants were killed for want of memory since the last call: limit and peak in words. Else None."""
+
+    def usage(self) -> Usage:
+        """What tenants use now; an engine that cannot tell says so by None."""
+        from sandbox.engines.usage import Usage
+
+        return Usage()
 
     @abstractmethod
     def close(self) -> None:

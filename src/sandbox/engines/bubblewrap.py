@@ -44,9 +44,7 @@ NAMESPACES = (
 
 class Bubblewrap(Engine):
     name = "bubblewrap"
-    can = Capabilities(
-        own_root=True, namespace=True, fuse=True, overlay=True, tripwires=True, gate="sockets", limits=True
-    )
+    can = Capabilities(namespace=True, fuse=True, overlay=True, tripwires=True, gate="sockets", limits=True)
 
     def start(self) -> LocalStart:
         bwrap = find_bwrap()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _PERIOD = 100_000  # microseconds over which a share of the processors is counted
 _V2_MEMORY = ("memory.max", "memory.peak")
+_V1_USED = ("memory.usage_in_bytes", "memory.max_usage_in_bytes")
 _V1_MEMORY = ("memory.limit_in_bytes", "memory.max_usage_in_bytes")
 
 
@@ -67,6 +68,14 @@ class Group:
         limit, peak = (self._read("memory", name) for name in (_V2_MEMORY if self._version == 2 else _V1_MEMORY))
         words = f"out of memory: the limit is {_megabytes(limit)}"
         return f"{words}, the peak was {_megabytes(peak)}" if peak else words  # before Linux 5.19 v2 tells none
+
+    def memory(self) -> tuple[int | None, int | None]:
+        """The bytes in use and the most there ever were; None where this group does not count them."""
+        if not self.holds("memory"):
+            return None, None
+        names = ("memory.current", "memory.peak") if self._version == 2 else _V1_USED
+        now, peak = (self._read("memory", name) for name in names)
+        return now, peak or None  # before Linux 5.19 v2 tells no peak
 
     def remove(self) -> None:
         """Takes the group away; every process in it has ended. Never raises: the next start sweeps what stays."""

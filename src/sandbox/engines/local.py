@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from sandbox.engines.cgroup_limits import Group
     from sandbox.engines.launch import Launch
+    from sandbox.engines.usage import Usage
     from sandbox.plan.plan import Plan
 
 
@@ -32,6 +33,11 @@ class LocalRunning(GuestRunning):
 
     def out_of_memory(self) -> str | None:
         return self._group.out_of_memory() if self._group is not None else None
+
+    def usage(self) -> Usage:
+        from sandbox.engines.usage import usage
+
+        return usage(self._launch.guest_pid, self._group)
 
     def close(self) -> None:
         if self._closed:

@@ -18,6 +18,7 @@ def guest_binary() -> str:
     path = os.path.join(os.path.dirname(__file__), "bin", f"guest-{arch}")
     if not os.path.exists(path):
         raise EngineUnavailable(
-            f"the guest program is missing at {path}: reinstall agent-sandbox, or in a checkout run `make guest`"
+            f"the guest program is missing at {path}: reinstall agent-sandbox, or in a checkout run"
+            " `python guest/build.py src/sandbox/guest/bin`"
         )
     return path

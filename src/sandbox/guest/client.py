@@ -9,7 +9,8 @@ from threading import Lock
 
 from sandbox.errors import GuestError, SandboxClosed, WallError
 from sandbox.guest import frames
-from sandbox.guest.process import Process, whole
+from sandbox.guest.line import whole
+from sandbox.guest.process import Process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ VERSION = 2
 
 class Guest:
     """One guest. Safe to use from many threads: each request is one frame, and each has a line of its own."""
+
+    passes_descriptors = True  # what is opened inside can be used here, and the other way round
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -68,12 +71,20 @@ class Guest:
             raise
         finally:
             theirs.close()
-        return Process(line, name)
+        return Process(line, name, "pty" in request)
 
     def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
-        """One file operation with a tenant's own rights. Raises OSError as the same call outside would."""
+        """One file operation with a tenant's own rights. Raises OSError as the same call outside would.
+
+        `open` raises it with EXDEV where descriptors do not cross: `read` and `write` move the content there.
+        """
         request = {"t": "file", "op": operation, "path": path, **more}
-        return self._ask(request, os.fsdecode(path))
+        try:
+            return self._ask(request, os.fsdecode(path))
+        except OSError as problem:
+            if problem.errno == errno.EINVAL and operation in ("read", "write"):
+                raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path)) from None
+            raise
 
     def take_sockets(self) -> dict[str, socket.socket]:
         """The listening sockets of the inside, by name; they are the caller's from now on."""

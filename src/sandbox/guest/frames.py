@@ -13,11 +13,12 @@ from sandbox.guest import cbor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
 LARGEST = 4 * 2**20
 MOST_FDS = 64
+BROKEN = "broken"  # said by our own end of a framed connection (`bridge.py`): the guest broke the protocol
 
 
 def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = ()) -> None:
@@ -54,15 +55,11 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
     head, fds = _exactly(sock, 4, with_fds=True)
     try:
         (length,) = unpack("<I", head)
-        if not 0 < length <= LARGEST:
-            raise GuestError(f"the guest sent a frame of {length} bytes")
+        check_length(length)
         body, _ = _exactly(sock, length)
-        try:
-            message = cbor.decode(body)
-        except cbor.Malformed as problem:
-            raise GuestError(f"the guest sent a broken frame: {problem}") from None
-        if not isinstance(message, dict) or not isinstance(message.get("t"), str):
-            raise GuestError("the guest sent a frame without a type")
+        message = parse(body)
+        if message["t"] == BROKEN:
+            raise GuestError(str(message.get("reason")))
         if message.get("fds", 0) != len(fds):
             raise GuestError("the guest sent other descriptors than it said")
     except BaseException:
@@ -71,7 +68,24 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return message, fds
 
 
-def close_all(fds: Sequence[int]) -> None:
+def check_length(length: int) -> None:
+    """Raises GuestError for a frame that is too large, or empty."""
+    if not 0 < length <= LARGEST:
+        raise GuestError(f"the guest sent a frame of {length} bytes")
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """The message in a frame. Raises GuestError."""
+    try:
+        message = cbor.decode(body)
+    except cbor.Malformed as problem:
+        raise GuestError(f"the guest sent a broken frame: {problem}") from None
+    if not isinstance(message, dict) or not isinstance(message.get("t"), str):
+        raise GuestError("the guest sent a frame without a type")
+    return message
+
+
+def close_all(fds: Iterable[int]) -> None:
     for fd in fds:
         os.close(fd)
 
@@ -91,7 +105,7 @@ def _exactly(sock: socket.socket, size: int, with_fds: bool = False) -> tuple[by
     while len(data) < size:
         try:
             if with_fds and not data:
-                part, fds = _with_descriptors(sock, size)
+                part, fds = receive_some(sock, size)
             else:
                 part = sock.recv(min(size - len(data), 2**18))
         except ConnectionError as problem:
@@ -103,7 +117,8 @@ def _exactly(sock: socket.socket, size: int, with_fds: bool = False) -> tuple[by
     return bytes(data), fds
 
 
-def _with_descriptors(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
+def receive_some(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    """At most `size` bytes, and the descriptors that came with them. Raises GuestError when those are too many."""
     # Not socket.recv_fds: it drops its flags, and the descriptors would be inherited by the next program started.
     part, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(MOST_FDS * 4), socket.MSG_CMSG_CLOEXEC)
     fds = array("i")

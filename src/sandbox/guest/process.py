@@ -1,7 +1,8 @@
 """A command running inside: its line to the guest, and the host's ends of its input and output.
 
 Every command has a line of its own (`guest/protocol.md`, "Lines"), so nothing is shared between two commands and no
-thread is needed to sort replies: whoever waits for a command waits on that command's descriptors.
+thread is needed to sort replies: whoever waits for a command waits on that command's descriptors. Where descriptors
+cannot cross, `bridge.py` stands at their other ends; a `Process` does not know.
 """
 
 from __future__ import annotations
@@ -10,180 +11,195 @@ import errno
 import os
 import select
 import time
+from threading import Lock
 
-from sandbox.errors import CommandError, GuestError, SandboxClosed
-from sandbox.guest import frames
-from sandbox.result import Chunk, ExecResult
+from sandbox.errors import InvalidArgument
+from sandbox.guest.kept import Kept
+from sandbox.guest.line import Line
+from sandbox.process_view import PIECE
+from sandbox.result import OUTPUT_LIMIT, Chunk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Self
 
-PIECE = 2**17
+    from sandbox.result import ExecResult
 
 
-class Process:
+class Process(Line):
     """One running command. Closing it kills the command if it still runs.
 
-    `stdin`, `stdout`, `stderr` are the host's ends of its pipes, `terminal` the master of its pty; None where none is.
+    `stdin`, `stdout` and `stderr` are the host's ends of its pipes, `terminal` the host's side of its pty; None where
+    there is none. A program with a poll loop of its own may use them, with `fileno()` and `advance()`.
     """
 
-    def __init__(self, line: socket.socket, name: str) -> None:
-        self.line = line
-        self.name = name
-        self.explain: Callable[[CommandError], CommandError] | None = None  # and on why it never ran
-        self.judge: Callable[[ExecResult], None] | None = None  # the sandbox's last word on the result
-        self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; it is to be continued
-        self.pid: int | None = None
+    def __init__(self, line: socket.socket, name: str, tty: bool = False) -> None:
+        super().__init__(line, name)
+        self.tty = tty
+        self._closing = Lock()
         self.stdin: int | None = None
         self.stdout: int | None = None
         self.stderr: int | None = None
-        self.terminal: int | None = None
-        self.given = b""
-        self.result: ExecResult | None = None
+        self._given: memoryview | None = None
+        self._kept = {"stdout": Kept(OUTPUT_LIMIT), "stderr": Kept(OUTPUT_LIMIT)}
 
-    # -- what the guest says
-
-    def wait_started(self) -> None:
-        """Until it runs. Raises CommandError when it never will."""
-        while self.pid is None and self.result is None:
-            self.hear()
-
-    def hear(self) -> None:
-        """Takes in one frame from the line. Raises CommandError, GuestError or SandboxClosed."""
-        message, fds = frames.receive(self.line)
-        kind = message["t"]
-        if kind == "started":
-            self.pid = whole(message, "pid")
-            if fds:
-                self.terminal = fds.pop()
-            frames.close_all(fds)
-        elif kind == "exit":
-            frames.close_all(fds)
-            self.result = _result(message)
-            if self.judge is not None:
-                self.judge(self.result)
-        elif kind == "stopped":
-            frames.close_all(fds)
-            (self.stopped or self.resume)()
-        elif kind == "failed":
-            frames.close_all(fds)
-            problem = never_ran(self.name, message)
-            raise problem if self.explain is None else self.explain(problem)
-        else:
-            frames.close_all(fds)
-            raise GuestError(f"the guest said {kind!r} about a command")
-
-    # -- what the host asks
-
-    def signal(self, number: int) -> None:
-        """Sends a signal to the command's process group; nothing happens when it has ended."""
-        self._tell({"t": "signal", "sig": number})
-
-    def resume(self) -> None:
-        """Has a command that was stopped go on."""
-        self.signal(18)  # SIGCONT, as Linux numbers it everywhere we run
-
-    def kill(self) -> None:
-        """Kills every process of the command's session."""
-        self._tell({"t": "cancel"})
-
-    def resize(self, rows: int, columns: int) -> None:
-        """Tells the command's terminal its new size."""
-        self._tell({"t": "resize", "rows": rows, "cols": columns})
-
-    def _tell(self, message: dict[str, object]) -> None:
-        try:
-            frames.send(self.line, message)
-        except SandboxClosed:
-            pass  # it ended first: what was asked no longer matters
-
-    # -- input and output
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Feeds what it was given to its stdin and yields its output as it comes, until it has ended.
-
-        Ends when the command itself ends, after what it wrote has been read: something it left in the background and
-        that still holds the pipe open is not waited for.
-        """
-        poll = select.poll()
-        streams = {fd: name for fd, name in ((self.stdout, "stdout"), (self.stderr, "stderr")) if fd is not None}
-        for fd in (self.line.fileno(), *streams):
-            poll.register(fd, select.POLLIN)
-        left = memoryview(self.given)
-        if self.stdin is not None:
-            os.set_blocking(self.stdin, False)
-            poll.register(self.stdin, select.POLLOUT)
-        while self.result is None:
-            for fd, _ in poll.poll():
-                if fd == self.stdin:
-                    left = self._feed(poll, left)
-                elif fd in streams:
-                    data = os.read(fd, PIECE)
-                    if data:
-                        yield Chunk(streams[fd], data)
-                    else:
-                        poll.unregister(fd)
-                        del streams[fd]
-                else:
-                    self.hear()
-        for fd, name in streams.items():
-            os.set_blocking(fd, False)
-            yield from (Chunk(name, data) for data in _rest(fd))
-
-    def _feed(self, poll: select.poll, left: memoryview) -> memoryview:
-        assert self.stdin is not None
-        try:
-            left = left[os.write(self.stdin, left[:PIECE]) if left else 0 :]
-        except BlockingIOError:
-            return left
-        except BrokenPipeError:
-            left = left[:0]  # the command does not read on: its choice
-        if not left:
-            poll.unregister(self.stdin)
-            self.close_stdin()
-        return left
-
-    def wait(self, timeout: float | None = None) -> ExecResult:
-        """Until it has ended; its output is the caller's to read. Raises TimeoutError."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        poll = select.poll()
-        poll.register(self.line.fileno(), select.POLLIN)
-        while self.result is None:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-            if not poll.poll(left):
-                raise TimeoutError(f"{self.name} still runs")
-            self.hear()
-        return self.result
+    def _give(self, data: bytes) -> None:
+        """All of its input. `chunks` and `wait` feed it as the command reads, and end it."""
+        self._given = memoryview(data)
 
     def write(self, data: bytes) -> None:
         """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
-        target = self.terminal if self.terminal is not None else self.stdin
-        if target is None:
-            raise ValueError("this command has no input")
-        left = memoryview(data)
-        while left:
-            left = left[os.write(target, left) :]
+        with self._closing:
+            target = self.terminal if self.terminal is not None else self.stdin
+            if target is None:
+                raise BrokenPipeError(errno.EPIPE, "this command reads no input, or no more")
+            target = os.dup(target)  # whoever closes the command meanwhile may free the number for another file
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(target, left) :]
+        except OSError as problem:
+            if problem.errno == errno.EIO:  # how a terminal says that nobody is on the other side any more
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
+            raise
+        finally:
+            os.close(target)
 
     def close_stdin(self) -> None:
-        """Ends the command's input."""
-        if self.stdin is not None:
-            os.close(self.stdin)
-            self.stdin = None
+        """Ends the command's input; on a terminal by typing Ctrl-D. Nothing happens when it has ended."""
+        if self.terminal is not None:
+            try:
+                self.write(b"\x04")
+            except BrokenPipeError:
+                pass
+            return
+        with self._closing:
+            if self.stdin is not None:
+                os.close(self.stdin)
+                self.stdin = None
 
     def read(self, size: int = PIECE, stream: str = "stdout") -> bytes:
-        """Output as soon as there is some; empty at its end. With a pty there is one stream, whatever is asked."""
-        source = self.terminal if self.terminal is not None else getattr(self, stream)
-        if source is None:
-            raise ValueError(f"this command's {stream} is not a pipe of ours")
+        """Returns output as soon as there is some, b"" at its end. A terminal has one stream, whatever is asked for.
+
+        Raises InvalidArgument when that stream is not a pipe of ours.
+        """
+        if stream not in ("stdout", "stderr"):
+            raise InvalidArgument(f'stream is "stdout" or "stderr", not {stream!r}')
+        if self.terminal is not None:
+            stream = "stdout"
+        kept, source = self._kept[stream], self._outputs().get(stream)
+        with kept.lock:  # `wait` in another thread leaves the stream to us
+            data = kept.take(size)
+            if not data and source is None:
+                raise InvalidArgument(f"this command's {stream} is not a pipe of ours")
+            return data or self._read(source, size)  # type: ignore[arg-type]
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yields output as it comes, until the command has ended; `result` is there afterwards. All of a terminal's is
+        `stdout`.
+
+        Ends when the command itself ends, after what it wrote has been read: something it left in the background that
+        still holds the pipe open is not waited for.
+        """
+        for name, kept in self._kept.items():
+            while data := kept.take(PIECE):
+                yield Chunk(name, data)
+        yield from self._until_the_end(None)
+
+    def wait(self, timeout: float | None = None) -> ExecResult:
+        """Waits until the command has ended, at most `timeout` seconds. Returns its result.
+
+        A command never waits for room: output that nobody reads meanwhile is collected, up to 10 MiB of each stream;
+        what is over is cut, with a mark. It is in the result, and `read` returns it, too. Raises TimeoutError; the
+        command then goes on. Raises CommandError when it could not be started.
+        """
+        for _ in self._until_the_end(None if timeout is None else time.monotonic() + timeout, keep=True):
+            pass
+        assert self.result is not None
+        out, err = self._kept["stdout"], self._kept["stderr"]
+        if out or err:
+            self.result.stdout_bytes, self.result.stderr_bytes = out.value(), err.value()
+            self.result.truncated = out.truncated or err.truncated
+        return self.result
+
+    def _outputs(self) -> dict[str, int]:
+        if self.terminal is not None:
+            return {"stdout": self.terminal}
+        return {name: fd for name, fd in (("stdout", self.stdout), ("stderr", self.stderr)) if fd is not None}
+
+    def _read(self, source: int, size: int) -> bytes:
         try:
             return os.read(source, size)
         except OSError as problem:
-            if problem.errno == errno.EIO and self.terminal is not None:
+            if problem.errno == errno.EIO and source == self.terminal:
                 return b""  # how a terminal says that nobody is on the other side any more
             raise
+
+    def _until_the_end(self, deadline: float | None, keep: bool = False) -> Iterator[Chunk]:
+        """Feeds what it was given and yields its output, and keeps it, until it has ended. Raises TimeoutError."""
+        poll = select.poll()
+        if self.result is None:
+            poll.register(self._line.fileno(), select.POLLIN)
+        while self.pid is None and self.result is None:  # only then it is known whether it has a terminal
+            self._poll(poll, deadline)
+            self.advance()
+        streams = {fd: name for name, fd in self._outputs().items()}
+        for fd in streams:
+            poll.register(fd, select.POLLIN)
+        if self.stdin is not None and self._given is not None:
+            os.set_blocking(self.stdin, False)
+            poll.register(self.stdin, select.POLLOUT)
+        while self.result is None:
+            for fd, _ in self._poll(poll, deadline):
+                if fd == self._line.fileno():
+                    self.advance()
+                elif fd in streams:
+                    data = self._piece(fd, streams[fd], keep)
+                    if data:
+                        yield Chunk(streams[fd], data)
+                    elif data is not None:
+                        poll.unregister(fd)
+                        del streams[fd]
+                else:
+                    self._feed(poll)
+        for fd, name in streams.items():
+            while _ready(fd) and (data := self._piece(fd, name, keep)):
+                yield Chunk(name, data)
+
+    def _poll(self, poll: select.poll, deadline: float | None) -> list[tuple[int, int]]:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        ready = poll.poll(left)
+        if not ready or (left == 0 and self._line.fileno() not in dict(ready)):
+            raise TimeoutError(f"{self.name} still runs")
+        return ready
+
+    def _piece(self, fd: int, name: str, keep: bool) -> bytes | None:
+        """Output that is there; None when another thread is reading it."""
+        kept = self._kept[name]
+        if not kept.lock.acquire(blocking=False):
+            return None
+        try:
+            data = self._read(fd, PIECE)
+            if keep:
+                kept.add(data)
+            return data
+        finally:
+            kept.lock.release()
+
+    def _feed(self, poll: select.poll) -> None:
+        assert self.stdin is not None
+        assert self._given is not None
+        try:
+            self._given = self._given[os.write(self.stdin, self._given[:PIECE]) if self._given else 0 :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._given = self._given[:0]  # the command does not read on: its choice
+        if not self._given:
+            poll.unregister(self.stdin)
+            self.close_stdin()
 
     def __enter__(self) -> Self:
         return self
@@ -193,51 +209,19 @@ class Process:
 
     def close(self) -> None:
         """Gives back every descriptor; the guest kills what still runs when the line closes."""
-        self.line.close()
-        for name in ("stdin", "stdout", "stderr", "terminal"):
-            fd = getattr(self, name)
-            if fd is not None:
-                setattr(self, name, None)
-                os.close(fd)
+        self._line.close()
+        if self._gone is not None:
+            self._gone()
+        with self._closing:
+            for name in ("stdin", "stdout", "stderr", "terminal"):
+                fd = getattr(self, name)
+                if fd is not None:
+                    setattr(self, name, None)
+                    os.close(fd)
 
 
-def whole(message: dict[str, object], key: str) -> int:
-    """A whole number that the guest must have sent."""
-    value = message.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise GuestError(f"the guest sent no number for {key!r}")
-    return value
-
-
-def never_ran(name: str, message: dict[str, object]) -> CommandError:
-    """The guest's `failed`, in words."""
-    number, step = whole(message, "errno"), message.get("step")
-    said = os.strerror(number)
-    if step == "chdir":
-        return CommandError(f"cannot enter the working directory inside the sandbox: {said}", exit_code=126)
-    if number == errno.ENOENT:
-        return CommandError(f"{name}: no such command inside the sandbox", exit_code=127)
-    return CommandError(f"{name}: {said}" + ("" if step == "exec" else f" (at {step})"), exit_code=126)
-
-
-def _rest(fd: int) -> Iterator[bytes]:
-    try:
-        while data := os.read(fd, PIECE):
-            yield data
-    except BlockingIOError:
-        return
-
-
-def _result(message: dict[str, object]) -> ExecResult:
-    signal = whole(message, "signal") if "signal" in message else None
-    timed_out = message.get("timed_out") is True
-    return ExecResult(
-        exit_code=whole(message, "code") if signal is None else 128 + signal,
-        signal=signal,
-        timed_out=timed_out,
-        duration_ms=whole(message, "wall_us") // 1000,
-        user_ms=whole(message, "user_us") // 1000,
-        system_ms=whole(message, "sys_us") // 1000,
-        max_rss_kb=whole(message, "maxrss_kb"),
-        note="it ran longer than its timeout" if timed_out else "",
-    )
+def _ready(fd: int) -> bool:
+    """Whether something can be read, or the end seen, without waiting."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))

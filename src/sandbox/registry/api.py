@@ -1,4 +1,4 @@
-"""The registry for Python programs: `from sandbox import list_vms, get_vm, kill_vm`."""
+"""The registry for Python programs: `from sandbox import list_sandboxes, get_sandbox, kill_sandbox`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from sandbox.config.home import home
 from sandbox.registry.registry import Entry, entries, find
 
 
-def list_vms(status: str | None = None) -> list[Entry]:
-    """Every sandbox on this machine that is this user's, the newest first; only those of `status` when it is given."""
+def list_sandboxes(status: str | None = None) -> list[Entry]:
+    """Returns every sandbox on this machine that is this user's, the newest first; with `status` only those."""
     return [entry for entry in entries(home()) if status is None or entry.status == status]
 
 
-def get_vm(id: str) -> Entry:
-    """The sandbox of that id, which may be shortened while it is unique. Raises NotFound."""
+def get_sandbox(id: str) -> Entry:
+    """Returns the sandbox of that id, which may be shortened while it is unique. Raises NotFound."""
     return find(home(), id)
 
 
-def kill_vm(id: str) -> None:
+def kill_sandbox(id: str) -> None:
     """Ends a running sandbox; returns when it is gone. Raises NotFound, or SandboxError when it is not running."""
     from sandbox.registry.remove import kill
 
     kill(find(home(), id))
+
+
+# The names that earlier programs use.
+list_vms, get_vm, kill_vm = list_sandboxes, get_sandbox, kill_sandbox

@@ -1,4 +1,4 @@
-"""`sandbox run --detach`: the owner goes to the background, whoever asked gets the id."""
+"""`sandbox run --detach`: the owner goes to the background; the command in the foreground prints the id."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NOT_STARTED = 125  # as `sandbox run` says "it was me, not your command"
 
 
 class Background:
-    """The owner's side: tells the one in front how the start went, and moves output into the log."""
+    """The owner's side: reports how the start went, and sends output to the log."""
 
     def __init__(self, report: int) -> None:
         self._report = report
         self._log: Log | None = None
 
     def print_to(self, log: str) -> None:
-        """From here on descriptors 1 and 2 are the sandbox's log, 0 is empty."""
+        """Connects descriptors 1 and 2 to the sandbox's log, and 0 to nothing."""
         self._log = Log(log)
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, 0)
@@ -33,15 +33,15 @@ class Background:
         os.close(empty)
 
     def started(self, id: str) -> None:
-        """The sandbox lives, and its command runs."""
+        """Reports that the sandbox and its command run."""
         self._tell(f"0 {id}")
 
     def failed(self, status: int, reason: str) -> None:
-        """It does not: how the one in front ends, and what it prints."""
+        """Reports that it did not start: the exit status and the message for the foreground."""
         self._tell(f"{status} {reason}")
 
     def finish(self) -> None:
-        """Everything printed reaches the log before the process goes."""
+        """Writes everything printed to the log. To be called before the process ends."""
         for descriptor in (1, 2):
             empty = os.open(os.devnull, os.O_WRONLY)
             os.dup2(empty, descriptor)
@@ -57,7 +57,7 @@ class Background:
 
 
 def detach(own: Callable[[Background], int]) -> int:
-    """Runs `own` in the background (`start`); prints the id, or why there is none. Returns the exit status for that."""
+    """Runs `own` in the background (see `start`); prints the id or the error. Returns the exit status."""
     status, text = start(own)
     if status == 0:
         print(text)
@@ -67,10 +67,10 @@ def detach(own: Callable[[Background], int]) -> int:
 
 
 def start(own: Callable[[Background], int]) -> tuple[int, str]:
-    """Runs `own` in a process of its own session; returns when it has called `started`: 0 and the id.
+    """Runs `own` in a background process. Returns 0 and the id once it has called `started`.
 
-    Must be called before the process has threads. `own` calls `started` (or `failed`) exactly once; an exception before
-    that counts as `failed`. Then the status is another, and the text is the reason.
+    If it called `failed`, or raised an exception before either, returns another status and the reason. Must be called
+    before the process has threads.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -100,7 +100,7 @@ def _behind(own: Callable[[Background], int], background: Background) -> NoRetur
     status = _NOT_STARTED
     try:
         status = own(background)
-    except BaseException as problem:  # noqa: BLE001 - the one in front is the only place left to tell it
+    except BaseException as problem:  # noqa: BLE001 - only the foreground process can still report it
         status = getattr(problem, "exit_code", _NOT_STARTED)
         background.failed(status, _.said(problem) or type(problem).__name__)
     finally:

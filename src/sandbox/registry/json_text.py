@@ -48,7 +48,7 @@ _WRITERS: dict[type, Callable[..., str]] = {
 
 
 class _Settings:
-    """What the scanner wants to know; the same as `json.loads` tells it."""
+    """The scanner's settings; the same as those of `json.loads`."""
 
     strict = True
     object_hook = object_pairs_hook = None

@@ -1,4 +1,4 @@
-"""The log of a detached sandbox: what its commands print, never more than two files of a fixed size."""
+"""The log of a detached sandbox: what its commands print, in at most two files of a fixed size."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ LIMIT = 8 * 2**20  # bytes per file; vm.log.1 is the one before
 
 
 class Log:
-    """Copies a pipe into `path`, so that a tenant that prints without end cannot fill the disk."""
+    """Copies a pipe into `path`, so that a tenant that never stops printing cannot fill the disk."""
 
     def __init__(self, path: str, limit: int = LIMIT) -> None:
         self._path = path
         self._limit = limit
         self._file = self._fresh()
-        self._source, self.descriptor = os.pipe()  # whoever prints is given `descriptor`
+        self._source, self.descriptor = os.pipe()  # programs print to `descriptor`
         self._copier = Thread(target=self._copy, name="sandbox-log", daemon=True)
         self._copier.start()
 
     def close(self) -> None:
-        """Returns when everything printed so far is in the file."""
+        """Waits until everything printed so far is in the file."""
         os.close(self.descriptor)
-        self._copier.join(timeout=1.0)  # a descriptor that leaked elsewhere must not hold us up
+        self._copier.join(timeout=1.0)  # somebody else may still hold the descriptor
 
     def _copy(self) -> None:
         while piece := os.read(self._source, 65536):

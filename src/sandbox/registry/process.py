@@ -1,7 +1,6 @@
-"""Whether a process that was written down is still the same process.
+"""Whether a recorded pid still belongs to the same process.
 
-A pid alone is not an identity: the kernel hands it out again. A pid, the tick it was started at and the boot it
-belongs to are one.
+The kernel reuses pids. A pid together with the process's start time and the boot id is unique.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 
 
 def identity(pid: int, boot: str | None = None) -> str | None:
-    """The start of process `pid`: its tick since boot and the boot. None when there is no such (living) process."""
+    """When process `pid` was started: clock ticks since boot, and the boot id. None when there is no such process."""
     try:
         stat = _read(f"/proc/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
@@ -23,7 +22,7 @@ def identity(pid: int, boot: str | None = None) -> str | None:
 
 
 class Boot:
-    """This boot of the machine, by a name that changes at every start. Read once, when it is first needed."""
+    """The boot id, which changes at every start of the machine. Read once, when it is first needed."""
 
     def __init__(self) -> None:
         self._id = ""

@@ -1,15 +1,15 @@
-"""One living sandbox's place in the registry, as its owner keeps it.
+"""The registry entry of a running sandbox, as its owner keeps it.
 
     ~/.sandbox/vms/vm-a1b2c3d4/
         pid           the owner's pid; on the second line when it was started (registry/process.py)
-        config.json   what the sandbox was asked to be, secrets left out; its first line is what `sandbox list` shows
+        config.json   the configuration, without secrets; its first line is what `sandbox list` shows
         status        running, stopped or crashed
         created_at    Unix timestamp
         socket        JSON-RPC, for the same user only (rpc/listen.py)
         logs/vm.log   output of a detached sandbox
 
-An entry is furnished under a hidden name and appears by one rename, so nobody ever sees half of one; it disappears by
-one rename too (registry/remove.py). Every mode is set explicitly: an odd umask neither opens nor breaks it.
+An entry is prepared under a hidden name and appears by one rename, so no reader ever sees half of one; it disappears by
+one rename too (registry/remove.py). Every mode is set explicitly, whatever the umask.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ import os
 from sandbox.errors import SandboxError
 from sandbox.registry.json_text import encode
 from sandbox.registry.process import identity
+from sandbox.registry.status import RUNNING, STOPPED, overwrite_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# All three are seven letters: a status is overwritten in place, and a reader never finds it empty.
-RUNNING, STOPPED, CRASHED = "running", "stopped", "crashed"
-
-_KEPT = 200  # stopped sandboxes that stay listed; older ones give way
+_KEPT = 200  # stopped sandboxes that stay listed; older ones are deleted
 
 
 class Registration:
-    """Makes the entry; `end` closes it. Safe against other processes that list, kill or prune at the same time."""
+    """Makes the entry; `end` closes it. Other processes may list, kill or prune at the same time."""
 
     def __init__(
         self, home: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None = None
@@ -42,7 +40,7 @@ class Registration:
         self.path = f"{home}/vms/{id}"
         self._owner = os.getpid()
         try:
-            self._directory = _furnish(home, self.path, id, config, command)
+            self._directory = _make(home, self.path, id, config, command)
         except OSError as problem:
             raise SandboxError(
                 f"cannot write {home}/vms: {problem.strerror}; set SANDBOX_HOME to a directory of your own"
@@ -54,25 +52,22 @@ class Registration:
         return f"{self.path}/logs/vm.log"
 
     def beside(self, name: str) -> str:
-        """A path of `name` in the entry that is short however deep the home lies: a socket's may have 107 bytes."""
+        """A short path of `name` in the entry, however deep the home is: a socket's may have only 107 bytes."""
         return f"/proc/self/fd/{self._directory}/{name}"
 
     def note(self, name: str, facts: Mapping[str, object]) -> None:
-        """Keeps something more that `sandbox get` shows."""
-        import json
-
-        with open(self.beside(name), "w", encoding="utf-8") as file:
-            json.dump(facts, file)
+        """Adds a file that `sandbox get` shows. Once for each name."""
+        _write(self._directory, name, encode(dict(facts)))
 
     def discard(self) -> None:
-        """Takes the whole entry away: the sandbox never came to be."""
-        from sandbox.registry.remove import take_away
+        """Removes the whole entry, because the sandbox did not start."""
+        from sandbox.registry.remove import remove_entry
 
         self.end()
-        take_away(self.path)
+        remove_entry(self.path)
 
     def end(self, status: str = STOPPED) -> None:
-        """Writes how it ended and takes away what only a living sandbox has. Harmless to repeat."""
+        """Writes how it ended, and removes what only a running sandbox has. Idempotent."""
         directory, self._directory = self._directory, -1
         if directory < 0 or os.getpid() != self._owner:  # a forked child is not the owner
             return
@@ -84,25 +79,16 @@ class Registration:
                 except FileNotFoundError:
                     pass
         except OSError:
-            pass  # somebody removed the entry by hand: there is nothing to say any more
+            pass  # somebody removed the entry by hand
         finally:
             os.close(directory)
-        if self.id.endswith("0"):  # one run in sixteen tidies up for the others
+        if self.id.endswith("0"):  # one run in sixteen deletes old entries
             from sandbox.registry.remove import trim
 
             trim(self.home, _KEPT)
 
 
-def overwrite_status(directory: int, status: str) -> None:
-    """Changes the status of the entry open as `directory`."""
-    descriptor = os.open("status", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory)
-    try:
-        os.pwrite(descriptor, status.encode(), 0)
-    finally:
-        os.close(descriptor)
-
-
-def _furnish(home: str, path: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None) -> int:
+def _make(home: str, path: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None) -> int:
     import time
 
     hidden = f"{home}/vms/.{id}.{os.getpid()}"
@@ -130,7 +116,7 @@ def _furnish(home: str, path: str, id: str, config: Mapping[str, object], comman
 
 
 def _described(config: Mapping[str, object], command: Sequence[str | bytes] | None, now: int) -> str:
-    """The config, behind a first line with all that `sandbox list` shows: it reads no further, and no other file."""
+    """The configuration, after a first line with all that `sandbox list` shows, so that it reads only that."""
     words = [os.fsdecode(word).encode("utf-8", "replace").decode() for word in command or ()]
     head = f'{{"image": {encode(config.get("image"))}, "command": {encode(words)}, "created_at": {now}'
     rest = "".join(f",\n{encode(key)}: {encode(value)}" for key, value in config.items() if key != "image")
@@ -147,6 +133,8 @@ def _write(directory: int, name: str, text: str) -> None:
     descriptor = os.open(name, flags, 0o600, dir_fd=directory)
     try:
         os.fchmod(descriptor, 0o600)
-        os.write(descriptor, text.encode())
+        left = memoryview(text.encode())
+        while left:
+            left = left[os.write(descriptor, left) :]
     finally:
         os.close(descriptor)

@@ -1,6 +1,6 @@
-"""Reading the registry: which sandboxes exist, and how they are.
+"""Reading the registry: which sandboxes exist, and their status.
 
-Whoever reads also puts right: an entry that says "running" whose owner is gone is marked "crashed".
+Reading corrects entries: one that says "running" but whose owner has gone is marked "crashed".
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from sandbox.errors import NotFound
 from sandbox.registry.json_text import decode
 from sandbox.registry.process import Boot, identity
-from sandbox.registry.registration import CRASHED, RUNNING, STOPPED, overwrite_status
+from sandbox.registry.status import CRASHED, RUNNING, STOPPED, mark
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Entry:
-    """One sandbox as the registry knows it. `config` is read when it is asked for."""
+    """One sandbox in the registry. `config`, `mounts` and `ports` are read when they are used."""
 
     __slots__ = ("id", "path", "status", "pid", "image", "created_at", "command", "identity")
 
@@ -43,19 +43,31 @@ class Entry:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the sandbox was asked to be, secrets left out."""
+        """The configuration, without secrets."""
         with open(f"{self.path}/config.json", encoding="utf-8") as file:
             described = _parsed(file.read())
         return {key: value for key, value in described.items() if key not in ("command", "created_at")}
 
     @property
     def mounts(self) -> dict[str, object]:
-        """How each further directory was made, by its inside path."""
+        """How each further directory is served, by its path inside."""
         try:
             with open(f"{self.path}/mounts.json", encoding="utf-8") as file:
                 return _parsed(file.read())
         except FileNotFoundError:
             return {}
+
+    @property
+    def ports(self) -> list[dict[str, Any]]:
+        """The ports of the host that lead inside, while it runs: `address`, `port`, `inside`."""
+        if not self.running:
+            return []
+        try:
+            with open(f"{self.path}/ports.json", encoding="utf-8") as file:
+                published = _parsed(file.read()).get("ports")
+        except FileNotFoundError:
+            return []
+        return published if isinstance(published, list) else []
 
     @property
     def log(self) -> str:
@@ -66,7 +78,7 @@ class Entry:
         return f"{self.path}/socket"
 
     def plain(self) -> dict[str, Any]:
-        """As `sandbox get` and `sandbox list --json` show it, without the config."""
+        """What `sandbox get` and `sandbox list --json` show, without the configuration."""
         return {
             "id": self.id,
             "status": self.status,
@@ -74,6 +86,7 @@ class Entry:
             "image": self.image,
             "created_at": _iso(self.created_at),
             "command": self.command,
+            "ports": self.ports,
         }
 
 
@@ -86,7 +99,7 @@ def entries(home: str) -> list[Entry]:
 
 
 def find(home: str, wanted: str) -> Entry:
-    """The sandbox of that id, or of that unique beginning (with or without "vm-"). Raises NotFound."""
+    """The sandbox with that id, or whose id begins so (with or without "vm-"). Raises NotFound."""
     matching = [name for name in _names(home) if name == wanted or name.startswith((wanted, f"vm-{wanted}"))]
     if wanted in matching:
         matching = [wanted]
@@ -111,7 +124,7 @@ def _names(home: str) -> Iterator[str]:
 
 
 def _read(path: str, name: str, boot: Boot) -> Entry | None:
-    """The entry at `path`; None when it is not (or no longer) one."""
+    """The entry at `path`; None when there is none."""
     try:
         status, pid = _state(path, boot)
         first_line, more, _ = _text(f"{path}/config.json", 1024).partition("\n")
@@ -131,26 +144,12 @@ def _state(path: str, boot: Boot) -> tuple[str, int | None]:
     pid, _, started = _text(f"{path}/pid").partition("\n")
     if pid.isdigit() and identity(int(pid), boot.id) == started.strip():
         return RUNNING, int(pid)
-    # The owner writes its last status before it goes, so what stands there *now*, after we saw it gone, is final.
+    # The owner writes its last status before it ends, so what is there *now*, after we saw it gone, is final.
     status = _text(f"{path}/status")
     if status == STOPPED:
         return status, None
     mark(path, CRASHED)
     return CRASHED, None
-
-
-def mark(path: str, status: str) -> None:
-    """Writes the status of an entry whose owner is gone; nothing when the entry is gone too."""
-    try:
-        directory = os.open(path, _OPEN | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return
-    try:
-        overwrite_status(directory, status)
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(directory)
 
 
 def _text(path: str, most: int = 256) -> str:

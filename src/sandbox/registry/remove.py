@@ -1,4 +1,4 @@
-"""How sandboxes and their entries come to an end: kill, remove, prune."""
+"""Ending sandboxes and deleting their entries: kill, remove, prune."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 
 from sandbox.errors import SandboxError
 from sandbox.registry.process import identity
-from sandbox.registry.registration import STOPPED
-from sandbox.registry.registry import Entry, entries, mark
+from sandbox.registry.registry import Entry, entries
+from sandbox.registry.status import STOPPED, mark
 
 
 def kill(entry: Entry, *, patience: float = 5.0) -> None:
-    """Ends a running sandbox and returns when it is gone. Raises SandboxError when it is not running.
+    """Ends a running sandbox and returns when it has ended. Raises SandboxError when it is not running.
 
-    The owner is asked first, because it may be a program that does more than own this sandbox. One that does not
-    answer within `patience` seconds gets SIGTERM, and SIGKILL after as many again.
+    Asks the owner first, because it may be a program that does other things as well. If that takes longer than
+    `patience` seconds, sends SIGTERM, and after as many again SIGKILL.
     """
     import signal
 
@@ -42,14 +42,14 @@ def remove(entry: Entry) -> None:
     """Deletes an ended sandbox's entry, and the changes it kept. Raises SandboxError while it is running."""
     if entry.running:
         raise SandboxError(f"{entry.id} is running; `sandbox kill {entry.id}` first")
-    take_away(entry.path)
+    remove_entry(entry.path)
 
 
 def prune(home: str, *, changes_too: bool = False) -> tuple[list[str], list[str]]:
-    """Deletes every ended entry, and the beginnings of ones whose owner died over them.
+    """Deletes every entry that has ended, and half-made ones whose owner died.
 
-    Returns the ids removed, and those kept because their overlay holds changes that nobody has applied or dropped
-    (`changes_too` removes those as well). Safe beside starts and other prunes.
+    Returns the ids removed, and those kept because their overlay holds changes that nobody has applied or discarded
+    (`changes_too` removes those as well). Other processes may start or prune at the same time.
     """
     removed, kept = [], []
     for entry in entries(home):
@@ -57,21 +57,21 @@ def prune(home: str, *, changes_too: bool = False) -> tuple[list[str], list[str]
             continue
         if _holds_changes(entry.path) and not changes_too:
             kept.append(entry.id)
-        elif take_away(entry.path):
+        elif remove_entry(entry.path):
             removed.append(entry.id)
     _clear_half_made(home)
     return removed, kept
 
 
 def trim(home: str, keep: int) -> None:
-    """Deletes the oldest stopped entries beyond `keep`. Crashed ones stay until somebody has seen them."""
+    """Deletes the oldest stopped entries beyond `keep`. Crashed ones stay until `prune`."""
     stopped = [entry for entry in entries(home) if entry.status == STOPPED and not _holds_changes(entry.path)]
     for entry in stopped[keep:]:
-        take_away(entry.path)
+        remove_entry(entry.path)
 
 
 def _is_same(entry: Entry) -> bool:
-    """Whether the pid, now pinned by a pidfd, is the owner and not a later process of that number."""
+    """Whether the pid, which a pidfd now holds, is the owner's and was not reused."""
     with open(f"{entry.path}/pid", encoding="ascii") as file:
         return entry.pid is not None and identity(entry.pid) == file.read().partition("\n")[2].strip()
 
@@ -114,8 +114,8 @@ def _holds_changes(path: str) -> bool:
         return False
 
 
-def take_away(path: str) -> bool:
-    """Removes a directory of the registry by one rename, then at leisure. False when somebody else was faster."""
+def remove_entry(path: str) -> bool:
+    """Removes an entry: first from sight, by one rename, then its files. False when somebody else did so already."""
     parent, name = os.path.split(path)
     hidden = f"{parent}/.gone.{name.lstrip('.')}.{os.getpid()}"
     try:
@@ -127,7 +127,7 @@ def take_away(path: str) -> bool:
 
 
 def _clear_half_made(home: str) -> None:
-    """Entries whose owner died while furnishing them, and removals that were themselves interrupted."""
+    """Deletes entries whose owner died while it made them, and the rest of interrupted removals."""
     try:
         names = os.listdir(f"{home}/vms")
     except FileNotFoundError:
@@ -150,6 +150,6 @@ def _delete(path: str) -> None:
         # neither program follows a symbolic link on the way.
         import subprocess
 
-        system = {"PATH": "/usr/bin:/bin"}  # not ours: a project's directory may come first there
+        system = {"PATH": "/usr/bin:/bin"}  # not the owner's PATH: a project's directory may come first in it
         subprocess.run(["chmod", "-R", "u+rwx", "--", path], env=system, stderr=subprocess.DEVNULL, check=False)
         subprocess.run(["rm", "-rf", "--", path], env=system, check=False)

@@ -1,11 +1,11 @@
-"""How much the connections of one sandbox may have in memory: lines that are being read, requests, answers."""
+"""How much memory the connections of one sandbox may use: for lines being read, requests and answers."""
 
 from __future__ import annotations
 
 from threading import Lock
 
-from sandbox.rpc import faults
-from sandbox.rpc.faults import Fault
+from sandbox.rpc import errors
+from sandbox.rpc.errors import Fault
 
 REQUESTS = 2048  # of one connection
 BYTES = 128 * 2**20  # of one connection
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """Bytes, some of which are taken. What does not fit is refused, not queued: waiting for room could wait for a
-    command that itself waits to be cancelled."""
+    """A number of bytes to share out. A request that does not fit is refused, not queued: it might wait for a command
+    that itself waits to be cancelled."""
 
     def __init__(self, limit: int = BYTES, shared: Budget | None = None) -> None:
-        """With `shared`, whatever is taken here is taken there as well."""
+        """With `shared`, everything that is taken here is taken there as well."""
         self._left = limit
         self._shared = shared
         self._lock = Lock()
 
     def hold(self, size: int = 0) -> Hold:
-        """Takes `size` bytes, to be given back. Raises Fault(BUSY) when there is no room."""
+        """Takes `size` bytes until they are released. Raises Fault(BUSY) when there is no room."""
         hold = Hold(self)
         if not hold.grow(size):
-            raise Fault(faults.BUSY, NO_ROOM)
+            raise Fault(errors.BUSY, NO_ROOM)
         return hold
 
     def take(self, size: int) -> bool:
-        """False, and nothing taken, when there is no room."""
+        """Takes `size` bytes. Returns False, and takes nothing, when there is no room."""
         with self._lock:
             if size > self._left:
                 return False
@@ -63,7 +63,7 @@ class Hold:
         self._size = 0
 
     def grow(self, size: int) -> bool:
-        """Takes more; False when there is no room, and then what was held before is held on."""
+        """Takes more. Returns False when there is no room; what was held before is still held."""
         if not self._budget.take(size):
             return False
         self._size += size

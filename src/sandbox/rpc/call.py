@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Event
@@ -10,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from sandbox.rpc import faults
-from sandbox.rpc.faults import Fault
+from sandbox.rpc import errors
+from sandbox.rpc.errors import Fault
+from sandbox.rpc.flow import Credit
 from sandbox.rpc.lines import Writer
 from sandbox.rpc.turns import Turn
 
 if TYPE_CHECKING:
-    from sandbox.guest.process import Process
+    from sandbox.protocols import Process
 
-COMMANDS = ("exec", "exec_stream", "exec_pipe", "exec_tty")
-_WAITING_INPUT = 16 * 2**20  # bytes that a command has been sent and has not read
+STREAMS = ("exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial")
+_WAITING_INPUT = 16 * 2**20  # bytes that a command was sent and has not read yet
 
 
 class Call:
-    """A request: where its answers go, and the command it runs, if it runs one."""
+    """A request: where its answers go and, if it runs one, its command or connection."""
 
     def __init__(
         self, writer: Writer, id: int | str | UnsetType, method: str, turn: Turn, free: Callable[[Call], None]
@@ -32,17 +32,27 @@ class Call:
         self.turn = turn
         self.method = method
         self.cancelled = False
+        self.credit = Credit()
         self.inputs = Inputs()
         self._writer = writer
         self._free = free
         self._process: Process | None = None
-        self._on_cancel: Callable[[], None] | None = None
+        self._on_cancel: Callable[[], object] | None = None
         self._started = Event()
 
     def piece(self, result: dict[str, Any]) -> None:
         """Sends one of several results. (A notification gets no answers at all.)"""
         if self.id is not UNSET:
             self._writer.send({"jsonrpc": "2.0", "result": result, "id": self.id})
+
+    def output(self, name: str, data: bytes) -> None:
+        """Sends output under `name`, in as many pieces as the client's credit makes of it; waits for credit."""
+        if self.id is UNSET:
+            return  # a notification has no reader, and so nobody who would grant credit
+        left = memoryview(data)
+        while left and (size := self.credit.take(len(left))):
+            self.piece({name: left[:size]})
+            left = left[size:]
 
     def reply(self, result: dict[str, Any]) -> None:
         """Sends the last, or only, result."""
@@ -59,50 +69,52 @@ class Call:
         """Sends an error."""
         self.done()
         if self.id is not UNSET:
-            self._writer.send({"jsonrpc": "2.0", "error": faults.fault(problem).plain(), "id": self.id})
+            self._writer.send({"jsonrpc": "2.0", "error": errors.to_fault(problem).plain(), "id": self.id})
 
     @property
     def gone(self) -> bool:
-        """Whether nobody hears the answers any more."""
+        """Whether the client has gone and nobody reads the answers."""
         return self._writer.broken
 
-    def runs(self, process: Process, on_cancel: Callable[[], None] | None = None) -> None:
-        """From now on `cancel`, `signal`, `resize` and `input` reach `process`; cancelling kills it, or `on_cancel`.
+    def runs(self, process: Process | None, on_cancel: Callable[[], object]) -> None:
+        """From now on `signal` and `resize` reach `process`, and cancelling calls `on_cancel`.
 
-        It runs: the next request may begin.
+        The request has taken effect: the next one may begin.
         """
         self._process = process
-        self._on_cancel = on_cancel or process.kill
+        self._on_cancel = on_cancel
         self._started.set()
         self.turn.over()
         if self.cancelled:
-            self._on_cancel()
+            on_cancel()
 
     def process(self) -> Process:
         """The command, as soon as it runs. Raises Fault when this request runs none."""
         self._started.wait()
         if self._process is None:
-            raise Fault(faults.NO_SUCH_REQUEST, f"{self.method} runs no command")
+            raise Fault(errors.NO_SUCH_REQUEST, f"{self.method} runs no command")
         return self._process
 
     def cancel(self) -> None:
-        """Kills the command, now or as soon as it runs. What runs none is only waited for no longer."""
+        """Kills the command, now or as soon as it runs. Any other request goes on, but nobody waits for it."""
         self.cancelled = True
-        if self._on_cancel is None and self.method not in COMMANDS:
-            self.turn.over()
+        self.credit.close()
         if self._on_cancel is not None:
             self._on_cancel()
+        elif self.method not in STREAMS:
+            self.turn.over()
 
     def done(self) -> None:
-        """Frees the id, *before* the last answer is out: whoever has read that may use the id again."""
+        """Frees the id *before* the last answer is sent: a client that has read it may use the id again."""
         self._free(self)
         self._process = self._on_cancel = None
         self._started.set()
+        self.credit.close()
         self.inputs.close()
 
 
 class Inputs:
-    """What a command is still to be given on its stdin, in the order it was sent."""
+    """Input that a command has not been given yet, in the order in which it was sent."""
 
     def __init__(self) -> None:
         self._queue: deque[tuple[bytes, bool, Callable[[Exception | None], None]]] = deque()
@@ -111,41 +123,43 @@ class Inputs:
         self._closed = False
 
     def put(self, data: bytes, end: bool, answer: Callable[[Exception | None], None]) -> None:
-        """Queues; `answer` is called when the command has been given it. Raises Fault when too much is waiting."""
+        """Queues input; calls `answer` when the command has been given it. Raises Fault when too much is waiting."""
         with self._changed:
             if self._closed:
-                raise Fault(faults.NO_SUCH_REQUEST, "the command reads no more input")
+                raise Fault(errors.NO_SUCH_REQUEST, "the command reads no more input")
             if self._held + len(data) > _WAITING_INPUT:
-                raise Fault(faults.BUSY, "the command does not read its input; wait for the answer to each `input`")
+                raise Fault(errors.BUSY, "the command does not read its input; wait for the answer to each `input`")
             self._held += len(data)
             self._queue.append((data, end, answer))
             self._changed.notify()
 
-    def feed(self, descriptor: int, at_end: bytes = b"") -> None:
-        """Writes everything that comes to `descriptor`, until the end was sent or `close`; then closes it."""
+    def feed(self, write: Callable[[bytes], object], finish: Callable[[], object]) -> None:
+        """Passes on everything that comes, until the end of input was sent (then calls `finish`) or `close`."""
         try:
             while (one := self._next()) is not None:
                 data, end, answer = one
                 try:
-                    _write_all(descriptor, data + at_end if end else data)
-                except OSError as problem:
-                    answer(problem)
+                    if data:
+                        write(data)
+                    if end:
+                        finish()
+                except (OSError, ValueError) as problem:  # ValueError: closed meanwhile
+                    answer(problem if isinstance(problem, OSError) else _no_more_input())
                     return
                 answer(None)
                 if end:
                     return
         finally:
-            os.close(descriptor)
             self.close()
 
     def close(self) -> None:
-        """Takes no more; whoever still waits hears that the command has ended."""
+        """Takes no more; input that is still waiting is answered with an error."""
         with self._changed:
             self._closed = True
             left, self._queue = self._queue, deque()
             self._changed.notify()
         for _, _, answer in left:
-            answer(Fault(faults.NO_SUCH_REQUEST, "the command reads no more input"))
+            answer(_no_more_input())
 
     def _next(self) -> tuple[bytes, bool, Callable[[Exception | None], None]] | None:
         with self._changed:
@@ -158,7 +172,5 @@ class Inputs:
             return one
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _no_more_input() -> Fault:
+    return Fault(errors.NO_SUCH_REQUEST, "the command reads no more input")

@@ -1,104 +1,133 @@
-"""The methods that run a command: exec, exec_stream, exec_pipe, exec_tty."""
+"""The methods with several answers: commands (exec, exec_stream, exec_pipe, exec_tty, connect) and `dial`.
+
+The `start_*` functions go from (sandbox, parameters) to something that runs; the rest joins that to a request: its
+output goes out as far as the client's credit reaches, `input` comes in, `cancel` ends it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from sandbox.result import Collector, ExecResult
-from sandbox.rpc import faults
+from sandbox.errors import SandboxClosed
+from sandbox.result import ExecResult, Output
+from sandbox.rpc import errors
+from sandbox.rpc import messages as m
 from sandbox.rpc.call import Call
-from sandbox.rpc.faults import Fault
-from sandbox.rpc.messages import Exec, ExecPipe, ExecTty
-from sandbox.rpc.terminals import Terminals
+from sandbox.rpc.errors import Fault
 
 if TYPE_CHECKING:
-    from sandbox.guest.process import Process
+    from sandbox.guest.process import Process as LocalProcess
+    from sandbox.protocols import Process
     from sandbox.sandbox import Sandbox
 
-_END_OF_INPUT = b"\x04"  # Ctrl-D: how somebody at a terminal says it
+_PIECE = 2**16
+
+# -- starting
 
 
-def run(call: Call, sandbox: Sandbox, asked: Exec) -> dict[str, Any]:
-    """`exec`: one answer, with the output up to `max_output` bytes of each stream."""
-    output = {"stdout": Collector(asked.max_output), "stderr": Collector(asked.max_output)}
-    result = _run(call, _begun(sandbox, asked), lambda name, data: output[name].add(data))
-    said = {name: collected.value() for name, collected in output.items()} | _ended(result)
-    if any(collected.truncated for collected in output.values()):
-        said["truncated"] = True
-    return said
-
-
-def stream(call: Call, sandbox: Sandbox, asked: Exec) -> dict[str, Any]:
-    """`exec_stream`: an answer for each piece of output, a last one with the exit code."""
-    return _ended(_run(call, _begun(sandbox, asked), lambda name, data: call.piece({name: data})))
-
-
-def pipe(call: Call, sandbox: Sandbox, asked: ExecPipe) -> dict[str, Any]:
-    """`exec_pipe`: as `exec_stream`, with a first answer that it runs, and its stdin from `input`."""
-    process = _running(sandbox.spawn(asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout))
-    # The feeder owns stdin from here on: a command that does not read must not hold up its own output.
-    stdin, process.stdin = process.stdin, None
-    Thread(target=call.inputs.feed, args=(stdin,), daemon=True).start()
-    call.piece({"pid": process.pid})
-    return _ended(_run(call, process, lambda name, data: call.piece({name: data})))
-
-
-def _begun(sandbox: Sandbox, asked: Exec) -> Process:
-    return _running(
-        sandbox.begin(asked.command, asked.working_dir, env=asked.env, stdin=asked.stdin, timeout=asked.timeout)
-    )
-
-
-def _running(process: Process) -> Process:
-    """The same once it runs: only then may the request behind it begin. Raises CommandError."""
+def start(sandbox: Sandbox, asked: m.Exec | m.ExecStream) -> LocalProcess:
+    """A command whose whole input is known, running. Raises CommandError."""
+    process = sandbox._begin(asked.command, asked.directory, env=asked.env, input=asked.stdin, timeout=asked.timeout)
     try:
-        process.wait_started()
+        process.wait_started()  # only then may the next request begin
     except BaseException:
         process.close()
         raise
     return process
 
 
-def terminal(call: Call, sandbox: Sandbox, asked: ExecTty, terminals: Terminals) -> dict[str, Any]:
-    """`exec_tty`: as `exec_pipe` on a terminal, whose output is all `stdout`."""
+def start_pipe(sandbox: Sandbox, asked: m.ExecPipe) -> Process:
+    """A command on pipes, running. Raises CommandError."""
+    return sandbox.spawn(asked.command, asked.directory, env=asked.env, timeout=asked.timeout, keep=asked.keep)
+
+
+def start_terminal(sandbox: Sandbox, asked: m.ExecTty) -> Process:
+    """A command on a terminal, running. Raises CommandError."""
     size = (asked.rows, asked.cols)
-
-    def start() -> Process:
-        return sandbox.spawn(asked.command, asked.working_dir, env=asked.env, timeout=asked.timeout, pty=size)
-
-    shown, joined = terminals.join(asked.keep, start)
-    if joined:
-        shown.process.resize(*size)
-    call.runs(shown.process, on_cancel=shown.wake if asked.keep else None)
-    Thread(target=call.inputs.feed, args=(shown.keyboard(), _END_OF_INPUT), daemon=True).start()
-    call.piece({"pid": shown.process.pid, "joined": joined})
-    result = shown.watch(lambda data: call.piece({"stdout": data}), lambda: call.gone or call.cancelled)
-    if result is None:
-        raise Fault(faults.CANCELLED, "left; the terminal lives on" if asked.keep else "cancelled")
-    return _ended(result)
+    return sandbox.spawn(
+        asked.command, asked.directory, env=asked.env, timeout=asked.timeout, pty=size, keep=asked.keep
+    )
 
 
-def _run(call: Call, process: Process, take: Callable[[str, bytes], None]) -> ExecResult:
-    """Runs to the end, handing over output as it comes."""
-    try:
-        call.runs(process)
+# -- answering
+
+
+def exec(call: Call, sandbox: Sandbox, asked: m.Exec) -> dict[str, Any]:
+    """`exec`: one answer, with the output up to `max_output` bytes of each stream."""
+    output = Output(asked.max_output)
+    with start(sandbox, asked) as process:
+        call.runs(process, process.kill)
         for chunk in process.chunks():
-            take(chunk.stream, chunk.data)
+            output.add(chunk)
             if call.gone:
                 process.kill()
-    finally:
-        call.inputs.close()
-        process.close()
+    result = output.into(_finished(call, process))
+    said = {"stdout": result.stdout_bytes, "stderr": result.stderr_bytes} | ended(result)
+    return said | ({"truncated": True} if result.truncated else {})
+
+
+def exec_stream(call: Call, sandbox: Sandbox, asked: m.ExecStream) -> dict[str, Any]:
+    """`exec_stream`: an answer for each piece of output, a last one with the exit code."""
+    call.credit.start(asked.credit)
+    with start(sandbox, asked) as process:
+        call.runs(process, process.kill)
+        _send(call, process)
+    return ended(_finished(call, process))
+
+
+def exec_pipe(call: Call, sandbox: Sandbox, asked: m.ExecPipe) -> dict[str, Any]:
+    """`exec_pipe`: as `exec_stream`, with a first answer that it runs, and its stdin from `input`."""
+    call.credit.start(asked.credit)
+    return _talk(call, start_pipe(sandbox, asked), kept=asked.keep is not None)
+
+
+def exec_tty(call: Call, sandbox: Sandbox, asked: m.ExecTty) -> dict[str, Any]:
+    """`exec_tty`: as `exec_pipe` on a terminal, whose output is all `stdout`."""
+    call.credit.start(asked.credit)
+    return _talk(call, start_terminal(sandbox, asked), kept=asked.keep is not None)
+
+
+def connect(call: Call, sandbox: Sandbox, asked: m.Connect) -> dict[str, Any]:
+    """`connect`: joins a kept command, beginning with what it printed last."""
+    call.credit.start(asked.credit)
+    return _talk(call, sandbox.connect(asked.keep), kept=True)
+
+
+def _talk(call: Call, process: Process, *, kept: bool) -> dict[str, Any]:
+    """Joins a running command to the request until it ends, or the client leaves a kept one."""
+    with process:
+        call.runs(process, process.close if kept else process.kill)
+        Thread(target=call.inputs.feed, args=(process.write, process.close_stdin), daemon=True).start()
+        call.piece({"pid": process.pid, "joined": getattr(process, "joined", False), "tty": process.tty})
+        try:
+            _send(call, process)
+        except SandboxClosed:
+            if kept and (call.cancelled or call.gone):
+                raise Fault(errors.CANCELLED, "left; the command runs on") from None
+            raise
+        finally:
+            call.inputs.close()
+    return ended(_finished(call, process))
+
+
+def _send(call: Call, process: Process) -> None:
+    for chunk in process.chunks():
+        call.output(chunk.stream, chunk.data)
+        if call.gone:
+            call.cancel()
+
+
+def _finished(call: Call, process: Process) -> ExecResult:
     if call.cancelled:
-        raise Fault(faults.CANCELLED, "cancelled")
+        raise Fault(errors.CANCELLED, "cancelled")
     assert process.result is not None
     return process.result
 
 
-def _ended(result: ExecResult) -> dict[str, Any]:
-    """What is said of every command that ended; `signal` and the three marks only when they apply."""
+def ended(result: ExecResult) -> dict[str, Any]:
+    """What is said of every command that ended; `signal` and the marks only when they apply."""
     said: dict[str, Any] = {
         "exit_code": result.exit_code,
         "duration_ms": result.duration_ms,
@@ -115,3 +144,33 @@ def _ended(result: ExecResult) -> dict[str, Any]:
     if result.note:
         said["note"] = result.note
     return said
+
+
+# -- a connection inwards
+
+
+def dial(call: Call, sandbox: Sandbox, asked: m.Dial) -> dict[str, Any]:
+    """`dial`: what the port sends is `data`, what `input` sends goes there; the last answer is `end`."""
+    call.credit.start(asked.credit)
+    with sandbox.dial(port=asked.port, address=asked.address) as line:
+        call.runs(None, lambda: _shut(line, socket.SHUT_RDWR))
+        feed = (line.sendall, lambda: _shut(line, socket.SHUT_WR))
+        Thread(target=call.inputs.feed, args=feed, daemon=True).start()
+        call.piece({"connected": True})
+        try:
+            while not call.gone and (size := call.credit.take(_PIECE)) and (data := line.recv(size)):
+                call.piece({"data": data})
+                call.credit.add(size - len(data))
+        finally:
+            call.inputs.close()
+            _shut(line, socket.SHUT_RDWR)  # wakes a thread that still sends
+    if call.cancelled:
+        raise Fault(errors.CANCELLED, "cancelled")
+    return {"end": True}
+
+
+def _shut(line: socket.socket, how: int) -> None:
+    try:
+        line.shutdown(how)
+    except OSError:
+        pass  # the other side was faster

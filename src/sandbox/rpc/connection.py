@@ -1,4 +1,4 @@
-"""The client's side of a connection: requests out, answers sorted to whoever waits for them."""
+"""The client's side of a connection: sends requests, and passes each answer to the thread that waits for it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
 from sandbox.errors import SandboxClosed, SandboxError
-from sandbox.events import Events
+from sandbox.rpc.errors import to_exception
+from sandbox.rpc.event_thread import EventThread
 from sandbox.rpc.lines import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
-from sandbox.rpc.raised import raised
 
 if TYPE_CHECKING:
     from typing import Self
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class _Answer(msgspec.Struct):
-    """An answer to us (its id is one of ours), an event, or a question of the server's (a hook)."""
+    """A message from the server: the answer to a request, an event, or a request of its own (a hook)."""
 
     id: int | str | None = None
     result: msgspec.Raw = msgspec.Raw(b"null")
@@ -43,20 +43,26 @@ class Content(msgspec.Struct):
 
 
 class _Large(msgspec.Struct):
-    """The same as a whole line, for lines so long that going over them twice would be felt."""
+    """The same as a whole line. Lines that long are parsed once, not twice."""
 
     id: int
     result: Content
+
+
+class _Data(msgspec.Struct):
+    """An answer of `dial`."""
+
+    data: bytes | None = None
 
 
 _LARGE = 2**16
 
 
 class Connection:
-    """A conversation with one server. `finish` gives back what it took to have it."""
+    """A connection to one server. `finish` closes what it was made of."""
 
     def __init__(self, source: int, sink: int, finish: Callable[[], object]) -> None:
-        self.events = Events()
+        self.events = EventThread()
         self.hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"blocked": "this client has no hooks"}
         self.ended = False
         self._source = source
@@ -71,7 +77,7 @@ class Connection:
 
     @classmethod
     def start(cls, command: Sequence[str]) -> Self:
-        """With a server that is started for it, and ends with it. Raises SandboxError."""
+        """Starts a server, which ends with the connection. Raises SandboxError."""
         import subprocess
 
         try:
@@ -90,8 +96,8 @@ class Connection:
 
     @classmethod
     def to_socket(cls, entry: Entry) -> Self:
-        """With a sandbox that runs. Raises SandboxError when nobody answers there."""
-        if not entry.running:  # a forked child of its owner may still hold the socket, and answer nothing
+        """Connects to a running sandbox. Raises SandboxError when it cannot be reached."""
+        if not entry.running:  # a forked child of its owner may still hold the socket open, and never answer
             raise SandboxError(f"{entry.id} is {entry.status}; only a running sandbox can be attached to")
         line = socket.socket(socket.AF_UNIX)
         try:
@@ -188,6 +194,7 @@ class Connection:
                 self._sort(decoder.decode(line))
             except msgspec.DecodeError:
                 break  # whoever speaks there does not speak JSON-RPC
+        self.events.close()
         with self._lock:
             self.ended = True
             waiting, self._waiting = self._waiting, {}
@@ -235,9 +242,13 @@ class Stream:
         answer: dict[str, Any] = msgspec.json.decode(self.next_raw())
         return answer
 
-    def next_raw(self) -> msgspec.Raw:
-        """The next answer, to be read by whoever knows what it is. Raises what an error stands for."""
-        answer = self._next()
+    def next_data(self) -> bytes | None:
+        """The `data` of the next answer, which is base64; None when it has none, which is then the last."""
+        return msgspec.json.decode(self.next_raw(), type=_Data).data
+
+    def next_raw(self, timeout: float | None = None) -> msgspec.Raw:
+        """The next answer, read by whoever knows what it is. Raises what an error stands for, and TimeoutError."""
+        answer = self._next(timeout)
         assert isinstance(answer, _Answer)
         return answer.result
 
@@ -247,14 +258,17 @@ class Stream:
         self.finished()
         return answer.result if isinstance(answer, _Large) else msgspec.json.decode(answer.result, type=kind)
 
-    def _next(self) -> _Answer | _Large:
-        answer = self._answers.get()
+    def _next(self, timeout: float | None = None) -> _Answer | _Large:
+        try:
+            answer = self._answers.get(timeout=timeout)
+        except Empty:
+            raise TimeoutError("the command still runs") from None
         if answer is None:
             self.finished()
             raise SandboxClosed("the connection to the sandbox ended before it had answered")
         if isinstance(answer, _Answer) and answer.error is not None:
             self.finished()
-            raise raised(answer.error)
+            raise to_exception(answer.error)
         return answer
 
     def finished(self) -> None:
@@ -266,6 +280,7 @@ class Stream:
         """Leaves: what the request still runs is cancelled."""
         if not self._finished:
             self.finished()
+            self._answers.put(None)  # for whoever still waits here
             self._connection.notify("cancel", {"request": self.id})
 
     def __enter__(self) -> Self:

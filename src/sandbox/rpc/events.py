@@ -1,4 +1,4 @@
-"""Events on their way to a client. A client that does not read loses events, never the sandbox its pace."""
+"""Events on their way to a client. A slow client loses events and is told how many; it never slows the sandbox."""
 
 from __future__ import annotations
 

@@ -1,44 +1,64 @@
-"""Hooks that live in the client: the sandbox's side asks, the client's code decides.
+"""Hooks that live in the client: the server asks, the client's code decides.
 
 A client names the hooks it has in `create` (`"hooks": {"on_request": {"body": true}, "after_write": {}}`) and then gets
-requests of ours, `{"method": "hook", "params": {"name": …}, "id": "hook-1"}`. Whatever is not a clear answer in time
-refuses, as everywhere.
+requests from the server, `{"method": "hook", "params": {"name": …}, "id": "hook-1"}`. Anything but a clear answer in
+time refuses. The first half of this file is the server's (`remote_hooks`), the second a Python client's (`answer`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
-from sandbox.errors import ConfigError, Denied
+from sandbox.errors import Denied
+from sandbox.hook_names import HOOKS, HTTP, unknown_hook
+from sandbox.rpc import errors
+from sandbox.rpc.errors import Fault
+
+if TYPE_CHECKING:
+    from sandbox.network.http.message import Headers, Request, Response
 
 Ask = Callable[[dict[str, Any]], Any]
+A = TypeVar("A", bound="_Answer")
 
-_FILES = re.compile(r"(before|after)_[a-z]+")
+# -- the server's half
 
 
 class _Options(msgspec.Struct, forbid_unknown_fields=True):
-    body: bool = False  # whether the message's body goes along; it is then held in memory
+    body: bool = False  # whether the message's body is sent along; it is then held in memory
 
 
-class _Shown(msgspec.Struct):
-    """A request or response as the client gives it back. Absent: not changed."""
+class _Answer(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Unknown fields are refused: a misspelt `blocked` must not let anything through."""
 
-    method: str | None = None
-    url: str | None = None
-    status: int | None = None
+    blocked: str | None = None
+
+
+class _Changes(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A message as the client returns it. Absent means unchanged; what is present counts, an empty body too."""
+
     headers: list[tuple[str, str]] | None = None
     body: bytes | None = None
 
 
-class _Answer(msgspec.Struct):
-    blocked: str | None = None
-    request: _Shown | None = None
-    response: _Shown | None = None
+class _RequestChanges(_Changes, kw_only=True):
+    method: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    url: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+
+
+class _ResponseChanges(_Changes, kw_only=True):
+    status: Annotated[int, msgspec.Meta(ge=100, le=999)] | None = None
+
+
+class _RequestAnswer(_Answer, kw_only=True):
+    request: _RequestChanges | None = None
+
+
+class _ResponseAnswer(_Answer, kw_only=True):
+    response: _ResponseChanges | None = None
 
 
 class _Message(Protocol):
@@ -47,28 +67,29 @@ class _Message(Protocol):
 
 
 def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
-    """An object with the hooks that the client said it has. Raises ConfigError."""
-    try:
-        named = msgspec.convert(asked, dict[str, _Options])
-    except msgspec.ValidationError as problem:
-        raise ConfigError(str(problem), path="hooks") from None
+    """An object with the hooks that the client says it has. Raises Fault for a name that is no hook's."""
+    if not isinstance(asked, dict):
+        raise Fault(errors.INVALID_PARAMS, f"hooks must be an object, not {type(asked).__name__}")
     hooks = SimpleNamespace()
-    for name, options in named.items():
-        if name in _HTTP:
-            setattr(hooks, name, _HTTP[name](ask, options.body))
-        elif _FILES.fullmatch(name):
-            setattr(hooks, name, _file_hook(ask, name))
-        else:
-            raise ConfigError(f"there is no hook {name!r}", path="hooks")
+    for name, value in asked.items():
+        if name not in HOOKS:
+            raise Fault(errors.INVALID_PARAMS, str(unknown_hook(name)))
+        try:
+            options = msgspec.convert(value, _Options)
+        except msgspec.ValidationError as problem:
+            raise Fault(errors.INVALID_PARAMS, f"hooks.{name}: {problem}") from None
+        hook = _HTTP[name](ask, options.body) if name in _HTTP else _file_hook(ask, name)
+        hook.__qualname__ = name  # what a refusal names
+        setattr(hooks, name, hook)
     return hooks
 
 
-def _asked(ask: Ask, name: str, **params: Any) -> _Answer:
-    """The client's answer. Raises Denied when it refuses, fails, or says nothing we understand."""
+def _asked(ask: Ask, kind: type[A], name: str, **params: Any) -> A:
+    """The client's answer. Raises Denied when it refuses, fails, or the answer is not valid."""
     try:
-        answer = msgspec.convert(ask({"name": name, **params}), _Answer)
+        answer = msgspec.convert(ask({"name": name, **params}), kind)
     except msgspec.ValidationError as problem:
-        raise Denied(f"hook: {name}", f"the client's answer is none: {problem}") from None
+        raise Denied(f"hook: {name}", f"invalid hook answer: {problem}") from None
     if answer.blocked is not None:
         raise Denied(f"hook: {name}", answer.blocked or f"blocked by {name}")
     return answer
@@ -76,8 +97,8 @@ def _asked(ask: Ask, name: str, **params: Any) -> _Answer:
 
 def _on_request(ask: Ask, body: bool) -> Callable[[Any], Any]:
     def on_request(request: Any) -> Any:
-        answer = _asked(ask, "on_request", request=_request(request, body))
-        changed = answer.request or _Shown()
+        answer = _asked(ask, _RequestAnswer, "on_request", request=_shown_request(request, body))
+        changed = answer.request or _RequestChanges()
         request.method = changed.method or request.method
         if changed.url is not None and changed.url != request.url:
             request.url = changed.url
@@ -90,8 +111,8 @@ def _on_request(ask: Ask, body: bool) -> Callable[[Any], Any]:
 def _on_response(ask: Ask, body: bool) -> Callable[[Any, Any], Any]:
     def on_response(response: Any, request: Any) -> Any:
         shown = {"status": response.status, **_shown(response, body)}
-        answer = _asked(ask, "on_response", response=shown, request=_request(request, False))
-        changed = answer.response or _Shown()
+        answer = _asked(ask, _ResponseAnswer, "on_response", response=shown, request=_shown_request(request, False))
+        changed = answer.response or _ResponseChanges()
         response.status = changed.status or response.status
         _change(response, changed)
         return response
@@ -104,7 +125,7 @@ def _on_tls_verify(ask: Ask, _: bool) -> Callable[[str, list[Any]], bool]:
         from cryptography.hazmat.primitives.serialization import Encoding
 
         chain = [certificate.public_bytes(Encoding.DER) for certificate in certificates]
-        _asked(ask, "on_tls_verify", host=host, certificates=chain)
+        _asked(ask, _Answer, "on_tls_verify", host=host, certificates=chain)
         return True
 
     return on_tls_verify
@@ -119,12 +140,12 @@ _HTTP: Mapping[str, Callable[[Ask, bool], Callable[..., Any]]] = {
 
 def _file_hook(ask: Ask, name: str) -> Callable[..., None]:
     def hook(*arguments: Any) -> None:
-        _asked(ask, name, args=[dict(one) if isinstance(one, Mapping) else one for one in arguments])
+        _asked(ask, _Answer, name, args=[dict(one) if isinstance(one, Mapping) else one for one in arguments])
 
     return hook
 
 
-def _request(request: Any, body: bool) -> dict[str, Any]:
+def _shown_request(request: Any, body: bool) -> dict[str, Any]:
     return {"method": request.method, "url": request.url, **_shown(request, body)}
 
 
@@ -133,13 +154,84 @@ def _shown(message: _Message, body: bool) -> dict[str, Any]:
     return {"headers": headers} | ({"body": message.body} if body else {})
 
 
-def _change(message: _Message, changed: _Shown) -> None:
+def _change(message: _Message, changed: _Changes) -> None:
     if changed.body is not None and changed.body != message.body:
         message.body = changed.body
-        # The length that the client gave back is that of the body it was shown.
+        # The length in the headers that the client returned is that of the body it was shown.
         if changed.headers is not None:
             left_out = ("content-length", "transfer-encoding", "content-encoding")
             changed.headers = [pair for pair in changed.headers if pair[0].lower() not in left_out]
             changed.headers.append(("Content-Length", str(len(changed.body))))
     if changed.headers is not None:
         message.headers.pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in changed.headers]
+
+
+# -- a Python client's half
+
+
+def named(hooks: object) -> dict[str, Any]:
+    """The hooks that an object has, as `create` takes them. Raises ConfigError for a method that looks like one."""
+    from sandbox.hook_names import names_of
+
+    return {name: {"body": True} if name in ("on_request", "on_response") else {} for name in names_of(hooks)}
+
+
+def answer(hooks: object, params: dict[str, Any]) -> dict[str, Any]:
+    """What the object answers to one question. Whatever it raises refuses, and its message is the reason."""
+    try:
+        return _answer(hooks, params)
+    except Exception as problem:  # noqa: BLE001 - a hook is the user's code
+        return {"blocked": str(problem) or type(problem).__name__}
+
+
+def _answer(hooks: object, params: dict[str, Any]) -> dict[str, Any]:
+    name = params["name"]
+    hook = getattr(hooks, name)
+    if name not in HTTP:
+        hook(*params["args"])
+        return {}
+    if name == "on_request":
+        request = hook(_request(params["request"]))
+        return {"blocked": f"blocked by {name}"} if request is None else {"request": _shown_request(request, True)}
+    if name == "on_response":
+        response = hook(_response(params["response"]), _request(params["request"]))
+        if response is None:
+            return {"blocked": f"blocked by {name}"}
+        return {"response": {"status": response.status, **_shown(response, True)}}
+    from cryptography import x509
+
+    chain = [x509.load_der_x509_certificate(one) for one in msgspec.convert(params["certificates"], list[bytes])]
+    refused = hook(params["host"], chain) is False
+    return {"blocked": f"{name} does not accept the certificates of {params['host']}"} if refused else {}
+
+
+class _Shown(msgspec.Struct):
+    headers: list[tuple[str, str]]
+    method: str = ""
+    url: str = ""
+    status: int = 0
+    body: bytes = b""
+
+
+def _request(shown: Any) -> Request:
+    from urllib.parse import urlsplit
+
+    from sandbox.network.http.message import Request, Whole
+
+    given = msgspec.convert(shown, _Shown)
+    request = Request(given.method, urlsplit(given.url).scheme, "", 0, "", _headers(given), Whole(given.body))
+    request.url = given.url
+    return request
+
+
+def _response(shown: Any) -> Response:
+    from sandbox.network.http.message import Response, Whole
+
+    given = msgspec.convert(shown, _Shown)
+    return Response(given.status, _headers(given), Whole(given.body))
+
+
+def _headers(given: _Shown) -> Headers:
+    from sandbox.network.http.message import Headers
+
+    return Headers((name.encode("latin-1"), value.encode("latin-1")) for name, value in given.headers)

@@ -1,7 +1,7 @@
 """Lines in, lines out: the only place that touches the two descriptors of a connection.
 
-A line is at most `LINE_LIMIT` bytes. Whoever sends a longer one gets an error for it and is heard again from the next
-line on; nothing beyond the limit is ever held in memory, nor anything for which the budget has no room.
+A line has at most `LINE_LIMIT` bytes. A longer one is an error, and reading goes on with the next line. Nothing beyond
+the limit is ever held in memory, nor anything for which the budget has no room.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ Line = bytes | bytearray
 def lines(
     descriptor: int, limit: int = LINE_LIMIT, hold: Hold | None = None, wake: int | None = None
 ) -> Iterator[Line | TooLong | NoRoom]:
-    """Every line that comes, without its end, until the other side closes or `wake` is readable. A last line without
-    an end counts.
+    """Yields every line, without its end, until the other side closes or `wake` is readable. A last line without an end
+    counts.
 
-    What has to be collected from several reads is taken from `hold`'s budget as it grows, and given back when the next
-    line is asked for.
+    A line that takes several reads is charged to `hold`'s budget as it grows; that is given back when the next line is
+    asked for.
     """
-    line, size, refused = bytearray(), 0, False  # of a refused line nothing is held any more, but still counted
+    line, size, refused = bytearray(), 0, False  # a refused line is counted, not held
     while piece := _read(descriptor, wake):
-        # To look first saves a copy: of a large file most pieces have no end in them.
+        # Looking first saves a copy: most pieces of a large file have no line end in them.
         *ends, rest = piece.split(b"\n") if b"\n" in piece else (piece,)
         for end in ends:
             size += len(end)
@@ -88,11 +88,11 @@ def _read(descriptor: int, wake: int | None) -> bytes:
         _wait(descriptor, select.POLLIN)
         return _read(descriptor, wake)
     except OSError:
-        return b""  # a connection that was cut has ended
+        return b""  # a reset connection has ended
 
 
 class Writer:
-    """Sends whole lines, from any thread. After the other side is gone, sending quietly does nothing."""
+    """Sends whole lines, from any thread. When the other side has gone, sending does nothing."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -104,14 +104,14 @@ class Writer:
         """One message. Bytes in it become base64."""
         try:
             line = self._encoder.encode(message)
-        except UnicodeEncodeError:  # a name inside that is no UTF-8: a tenant's choice, and nobody's to suffer from
+        except UnicodeEncodeError:  # a name inside that is not UTF-8, which a tenant may choose
             line = self._encoder.encode(_readable(message))
         with self._lock:
             self._write(line)
             self._write(b"\n")
 
     def send_content(self, id: int | str, content: bytes, more: dict[str, Any]) -> None:
-        """The answer of `read_file`, encoded piece by piece: a large file is never in memory twice."""
+        """Sends the answer of `read_file`, encoded piece by piece: a large file is never in memory twice."""
         head = b'{"jsonrpc":"2.0","id":' + self._encoder.encode(id) + b',"result":{"content":"'
         tail = b'"' + b"".join(
             b"," + self._encoder.encode(key) + b":" + self._encoder.encode(value) for key, value in more.items()
@@ -125,13 +125,13 @@ class Writer:
             self._write(tail + b"}}\n")
 
     def close(self) -> None:
-        """Nothing is sent from now on. Before the descriptor is closed: its number may at once be another's, and a late
-        answer would go there. Whoever is sending must have been made to stop (shutdown)."""
+        """Stops sending. Must be called before the descriptor is closed: its number may be reused at once, and a late
+        answer would go there. A thread that is sending must have been stopped before (by `shutdown`)."""
         with self._lock:
             self.broken = True
 
     def hung_up(self) -> bool:
-        """Whether nobody reads any more."""
+        """Whether the other side has closed its end."""
         poll = select.poll()
         poll.register(self._descriptor, 0)
         return self.broken or bool(poll.poll(0))
@@ -141,7 +141,7 @@ class Writer:
         while view and not self.broken:
             try:
                 view = view[os.write(self._descriptor, view) :]
-            except BlockingIOError:  # the other side shares its non-blocking pipe with us
+            except BlockingIOError:  # the other side made the pipe that we share non-blocking
                 _wait(self._descriptor, select.POLLOUT)
             except OSError:
                 self.broken = True
@@ -149,7 +149,7 @@ class Writer:
 
 
 def _readable(value: Any) -> Any:
-    """The same with what is not UTF-8 replaced: JSON has no other text."""
+    """The same with everything that is not UTF-8 replaced, because JSON cannot hold it."""
     if isinstance(value, str):
         return os.fsencode(value).decode("utf-8", "replace")
     if isinstance(value, dict):
@@ -158,7 +158,7 @@ def _readable(value: Any) -> Any:
 
 
 def widen(descriptor: int) -> None:
-    """Makes room for a megabyte in a pipe: the usual 64 KiB halve the pace of large files. No pipe, no matter."""
+    """Enlarges a pipe to a megabyte: with 64 KiB large files take twice as long. Does nothing to other files."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _READ)
     except OSError:
@@ -166,7 +166,7 @@ def widen(descriptor: int) -> None:
 
 
 def _wait(descriptor: int, what: int, wake: int | None = None) -> bool:
-    """Until the descriptor is ready, or `wake` readable: True."""
+    """Waits until the descriptor is ready. Returns True when `wake` became readable."""
     poll = select.poll()
     poll.register(descriptor, what)
     if wake is not None:

@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from _weakref import ref
-from threading import Lock, Thread
+from threading import Condition, Thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 _CONNECTIONS = 64
-_NOT_OURS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
+_LAST_ANSWERS = 1.0  # seconds
+_TEMPORARY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
 class Listener:
     """Accepts connections on `path` until `close`."""
 
     def __init__(self, path: str, sandbox: Sandbox) -> None:
-        self._sandbox = ref(sandbox)  # to be listened for does not keep a sandbox alive
-        self._place: Slot | None = None
+        self._sandbox = ref(sandbox)  # a listener does not keep its sandbox alive
+        self._slot: Slot | None = None
         self._connections: set[socket.socket] = set()
-        self._lock = Lock()
+        self._changed = Condition()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
         self._socket.bind(path)
@@ -38,33 +39,40 @@ class Listener:
         Thread(target=self._accept, name="sandbox-socket", daemon=True).start()
 
     def close(self) -> None:
-        """No new connections; those there are hear nothing more once their requests are answered."""
+        """Accepts no more connections, and reads no more requests; those under way are still answered."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         except OSError:
             pass
         self._socket.close()
-        with self._lock:
+        with self._changed:
             for connection in self._connections:
                 try:
                     connection.shutdown(socket.SHUT_RD)
                 except OSError:
                     pass
 
+    def drain(self) -> None:
+        """Waits until every connection has been sent its last answer, for at most a second."""
+        until = time.monotonic() + _LAST_ANSWERS
+        with self._changed:
+            while self._connections and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+
     def _accept(self) -> None:
         while True:
             try:
                 connection, _ = self._socket.accept()
             except OSError as problem:
-                if problem.errno in _NOT_OURS:
-                    time.sleep(0.1)  # out of descriptors, say: the socket itself is well
+                if problem.errno in _TEMPORARY:
+                    time.sleep(0.1)  # out of descriptors, say: the socket itself still works
                     continue
                 return
             sandbox = self._sandbox()
             if sandbox is None or len(self._connections) >= _CONNECTIONS or not _same_user(connection):
                 connection.close()
                 continue
-            with self._lock:
+            with self._changed:
                 self._connections.add(connection)
             Thread(target=self._serve, args=(connection, sandbox), daemon=True).start()
             del sandbox
@@ -73,28 +81,29 @@ class Listener:
         from sandbox.rpc.session import Session
         from sandbox.rpc.slot import Slot
 
-        with self._lock:
-            if self._place is None:  # shared, so that who joins a terminal finds it
-                self._place = Slot(sandbox)
-        session = Session(connection.fileno(), connection.fileno(), self._place)
+        with self._changed:
+            if self._slot is None:  # shared: all connections together have one budget
+                self._slot = Slot(sandbox)
+        session = Session(connection.fileno(), connection.fileno(), self._slot)
         unsubscribe = sandbox.on_event(session.events.put)
         try:
             session.run()
         finally:
             unsubscribe()
-            with self._lock:
-                self._connections.discard(connection)
-                if not self._connections and not self._place.terminals:
-                    self._place = None
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # the other side was faster
             session.writer.close()
             connection.close()
+            with self._changed:
+                self._connections.discard(connection)
+                if not self._connections:
+                    self._slot = None  # it holds the sandbox
+                self._changed.notify_all()
 
 
 def _same_user(connection: socket.socket) -> bool:
-    """The directory's mode says so already; the kernel's word does not depend on it."""
+    """Asks the kernel. The directory's mode keeps others out as well, but somebody may change that."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return bool(struct.unpack("3i", credentials)[1] == os.geteuid())

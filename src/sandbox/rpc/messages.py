@@ -9,12 +9,16 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 Id = int | Annotated[str, Meta(max_length=256)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+Command = Annotated[str, Meta(min_length=1)] | Annotated[list[str], Meta(min_length=1)]
 Seconds = Annotated[float, Meta(gt=0, le=10**9)]
 Rows = Annotated[int, Meta(ge=1, le=10_000)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Bytes = Annotated[int, Meta(ge=1, lt=2**62)]
+Mode = Annotated[int, Meta(ge=0, le=0o7777)]
 
 
 class Message(Struct):
-    """A request (`method` and `id`), a notification (`method` alone) or an answer to one of ours."""
+    """A request (`method` and `id`), a notification (`method` alone) or the answer to a request of the server's."""
 
     jsonrpc: Literal["2.0"]
     method: str | UnsetType = UNSET
@@ -24,42 +28,88 @@ class Message(Struct):
     error: Any = UNSET
 
 
+class Nothing(Struct, forbid_unknown_fields=True):
+    """A method without parameters."""
+
+
 class Close(Struct, forbid_unknown_fields=True):
-    """`close`: how long what was sent before it may take to be answered."""
+    """`close`: how many seconds the requests sent before it have to finish."""
 
     grace: Annotated[float, Meta(ge=0, le=10**9)] = 5.0
 
 
-class Exec(Struct, forbid_unknown_fields=True):
-    """`exec` and `exec_stream`: a shell's command line, or an argument list that no shell looks at."""
+class _Command(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What every method that runs a command takes."""
 
-    command: Annotated[str, Meta(min_length=1)] | Annotated[list[str], Meta(min_length=1)]
     working_dir: Path | None = None
+    cwd: Path | None = None
     env: dict[str, str] | None = None
-    stdin: bytes | None = None
     timeout: Seconds | None = None
+
+    def __post_init__(self) -> None:
+        if self.cwd is not None and self.working_dir is not None:
+            raise ValueError("`cwd` and `working_dir` mean the same: give one of them")
+
+    @property
+    def directory(self) -> str | None:
+        """Where the command starts."""
+        return self.cwd if self.cwd is not None else self.working_dir
+
+
+class Exec(_Command, kw_only=True):
+    """`exec`: text for the shell, or a list of arguments that no shell interprets."""
+
+    command: Command
+    stdin: bytes | None = None
     max_output: Annotated[int, Meta(ge=0, le=64 * 2**20)] = 10 * 2**20
 
 
-class ExecPipe(Struct, forbid_unknown_fields=True):
-    """`exec_pipe`: its stdin is what `input` sends."""
+class ExecStream(_Command, kw_only=True):
+    """`exec_stream`: as `exec`, but every piece of output is sent as it comes."""
 
-    command: Annotated[str, Meta(min_length=1)] | Annotated[list[str], Meta(min_length=1)]
-    working_dir: Path | None = None
-    env: dict[str, str] | None = None
-    timeout: Seconds | None = None
+    command: Command
+    stdin: bytes | None = None
+    credit: Bytes | None = None
 
 
-class ExecTty(Struct, forbid_unknown_fields=True):
-    """`exec_tty`: on a terminal. With `keep`, one of that name lives on when the client leaves and can be joined."""
+class ExecPipe(_Command, kw_only=True):
+    """`exec_pipe`: stdin is what `input` sends. With `keep` the command outlives the client and can be joined."""
 
-    command: Annotated[str, Meta(min_length=1)] | Annotated[list[str], Meta(min_length=1)] = "exec ${SHELL:-/bin/sh}"
-    working_dir: Path | None = None
-    env: dict[str, str] | None = None
-    timeout: Seconds | None = None
+    command: Command
+    keep: Name | None = None
+    credit: Bytes | None = None
+
+
+class ExecTty(_Command, kw_only=True):
+    """`exec_tty`: as `exec_pipe`, on a terminal."""
+
+    command: Command = "exec ${SHELL:-/bin/sh}"
     rows: Rows = 24
     cols: Rows = 80
-    keep: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] | None = None
+    keep: Name | None = None
+    credit: Bytes | None = None
+
+
+class Connect(Struct, forbid_unknown_fields=True):
+    """`connect`: joins a command that was started with `keep`."""
+
+    keep: Name
+    credit: Bytes | None = None
+
+
+class Dial(Struct, forbid_unknown_fields=True):
+    """`dial`: a connection to a TCP port that a program inside listens on."""
+
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    address: str = "127.0.0.1"
+    credit: Bytes | None = None
+
+
+class More(Struct, forbid_unknown_fields=True):
+    """`more`: the client takes `bytes` more of the output of `request`."""
+
+    request: Id
+    bytes: Bytes
 
 
 class Input(Struct, forbid_unknown_fields=True):
@@ -88,7 +138,7 @@ class WriteFile(Struct, forbid_unknown_fields=True):
 
     path: Path
     content: bytes
-    mode: Annotated[int, Meta(ge=0, le=0o7777)] = 0o644
+    mode: Mode = 0o644
     offset: Annotated[int, Meta(ge=0, lt=2**62)] = 0
 
 
@@ -102,6 +152,19 @@ class OnePath(Struct, forbid_unknown_fields=True):
     path: Path
 
 
+class Mkdir(Struct, forbid_unknown_fields=True):
+    path: Path
+    mode: Mode = 0o755
+    parents: bool = True
+
+
+class Symlink(Struct, forbid_unknown_fields=True):
+    """`symlink`: makes `path` a link to `target`, which is kept as it is."""
+
+    target: Path
+    path: Path
+
+
 class Remove(Struct, forbid_unknown_fields=True):
     path: Path
     recursive: bool = False
@@ -112,11 +175,25 @@ class Rename(Struct, forbid_unknown_fields=True):
     new: Path
 
 
+class Apply(Struct, forbid_unknown_fields=True):
+    """`apply`: all changes, or those at or below `paths`."""
+
+    paths: list[Path] | None = None
+    overwrite: bool = False
+
+
+class Extend(Struct, forbid_unknown_fields=True):
+    """`extend`: seconds, or null for no limit. What is absent stays as it is."""
+
+    lifetime: Seconds | UnsetType | None = UNSET
+    idle_timeout: Seconds | UnsetType | None = UNSET
+
+
 Anything = dict[str, Any]
 
 
 class _LargeWrite(Struct, tag_field="method", tag="write_file"):
-    """A whole `write_file`, for lines so long that going over them twice would be felt."""
+    """A whole `write_file` request. Lines that long are parsed once, not twice."""
 
     jsonrpc: Literal["2.0"]
     params: WriteFile
@@ -130,7 +207,7 @@ _decode_large = msgspec.json.Decoder(_LargeWrite).decode
 
 
 def read_message(line: bytes | bytearray) -> tuple[Message, WriteFile | None]:
-    """One line as a message; its parameters are read when the method is known, unless they came along already.
+    """One line as a message. Its parameters are parsed when the method is known, unless they are returned here already.
 
     Raises msgspec.DecodeError.
     """

@@ -1,140 +1,131 @@
-"""The methods, one line each in the table at the end; docs/rpc.md describes them."""
+"""What clients can ask of a sandbox: functions from (sandbox, parameters) to a result.
+
+They know nothing of connections, ids or JSON. A result is plain data (bytes where the protocol has base64), or a
+`FileContent`, which whoever serves it sends as suits the transport. docs/rpc.md describes each method; `table.py` says
+which functions JSON-RPC offers under which names.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import signal as signals
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from msgspec import Raw
+from msgspec import UNSET
 
-from sandbox.rpc import commands, faults
 from sandbox.rpc import messages as m
-from sandbox.rpc.call import Call
-from sandbox.rpc.faults import Fault
-from sandbox.rpc.hooks import remote_hooks
-from sandbox.rpc.lines import CONTENT_LIMIT
 
 if TYPE_CHECKING:
-    from sandbox.rpc.session import Session
+    from typing import Self
+
     from sandbox.sandbox import Sandbox
+    from sandbox.vfs.changes import Change
+    from sandbox.vfs.states import State
 
-Answer = dict[str, Any] | None  # None: the method has answered already, or will
-Run = Callable[["Session", Call, Any], Answer]
+Result = dict[str, Any]
+
+# -- the sandbox itself
 
 
-class Method:
-    """How a method's parameters are read, and what it does.
+def info(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """What `create` answers."""
+    return {
+        "id": sandbox.id,
+        "engine": sandbox.engine,
+        "directory": sandbox.directory,
+        "env": sandbox.environment,
+        "ports": [dict(port) for port in sandbox.ports],
+    }
 
-    `inline`: in the reading thread, so it must not block. `unordered`: it waits for no other request's turn.
-    """
 
-    def __init__(self, params: Any, run: Run, *, inline: bool = False, unordered: bool = False) -> None:
-        self.run = run
-        self.inline = inline
-        self.unordered = inline or unordered
-        self._decoder = msgspec.json.Decoder(params)
+def ports(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """The ports of the host that lead inside, with their real numbers."""
+    return {"ports": [dict(port) for port in sandbox.ports]}
 
-    def read(self, params: Raw) -> Any:
-        """Raises Fault when they are not what the method takes."""
+
+def stats(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """What it uses now."""
+    return dict(sandbox.stats())
+
+
+def processes(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """The commands that run now, whoever started them."""
+    return {"processes": [dict(one) for one in sandbox.processes()]}
+
+
+def extend(sandbox: Sandbox, asked: m.Extend) -> Result:
+    """Changes how long the sandbox lives, counted from now."""
+    given = {"lifetime": asked.lifetime, "idle_timeout": asked.idle_timeout}
+    sandbox.extend(**{name: value for name, value in given.items() if value is not UNSET})
+    return {}
+
+
+def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
+    """Changes settings of the `network` section."""
+    sandbox.update_network(changes)
+    return {}
+
+
+# -- files
+
+
+class FileContent:
+    """A part of a file inside, opened: `size` is the whole file's, `length` how much `read` gives at most."""
+
+    def __init__(self, sandbox: Sandbox, asked: m.ReadFile) -> None:
+        """Raises OSError."""
+        self._sandbox = sandbox
+        self.path, self.offset = asked.path, asked.offset
+        self._opened = _opened(sandbox, asked.path, os.O_RDONLY)
+        self._descriptor = self._opened.__enter__()
         try:
-            return self._decoder.decode(b"{}" if bytes(memoryview(params)[:5]) == b"null" else params)
-        except msgspec.ValidationError as problem:
-            raise Fault(faults.INVALID_PARAMS, f"invalid params: {problem}") from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-            raise Fault(faults.PARSE, f"not a line of JSON: {problem}") from None
-
-
-def _create(session: Session, call: Call, config: dict[str, Any]) -> Answer:
-    asked = config.pop("hooks", None)
-    hooks = remote_hooks(asked, session.asking.hook) if asked is not None else None
-    sandbox = session.place.create(config, hooks)
-    sandbox.on_event(session.events.put)
-    return {"id": sandbox.id, "env": sandbox.environment}
-
-
-def _close(session: Session, call: Call, asked: m.Close) -> Answer:
-    session.finish(call, asked.grace)
-    return None
-
-
-def _input(session: Session, call: Call, asked: m.Input) -> Answer:
-    def answer(problem: Exception | None) -> None:
-        if problem is None:
-            call.reply({})
-        else:
-            call.fail(problem)
-
-    session.call(asked.request).inputs.put(asked.data, asked.end, answer)
-    return None
-
-
-def _cancel(session: Session, call: Call, asked: m.Cancel) -> Answer:
-    session.call(asked.request).cancel()
-    return {}
-
-
-def _resize(session: Session, call: Call, asked: m.Resize) -> Answer:
-    session.call(asked.request).process().resize(asked.rows, asked.cols)
-    return {}
-
-
-def _signal(session: Session, call: Call, asked: m.Signal) -> Answer:
-    session.call(asked.request).process().signal(_number(asked.signal))
-    return {}
-
-
-def _number(named: int | str) -> int:
-    if isinstance(named, int):
-        return named
-    name = named.upper()
-    try:
-        return signals.Signals[name if name.startswith("SIG") else f"SIG{name}"]
-    except KeyError:
-        raise Fault(faults.INVALID_PARAMS, f"no signal {named!r}; TERM, INT, HUP, KILL, … or a number") from None
-
-
-def _read_file(session: Session, call: Call, asked: m.ReadFile) -> Answer:
-    sandbox = session.place.sandbox()
-    with _opened(sandbox, asked.path, os.O_RDONLY) as descriptor:
-        size = sandbox.stat(asked.path)["size"] if descriptor is None else os.fstat(descriptor).st_size
-        length = asked.length if asked.length is not None else max(0, size - asked.offset)
-        if length > CONTENT_LIMIT:
-            raise Fault(
-                faults.TOO_LARGE,
-                f"{asked.path} has {size} bytes; one message carries {CONTENT_LIMIT}: read it in pieces"
-                " with offset and length",
-                {"size": size, "limit": CONTENT_LIMIT},
+            self.size: int = (
+                sandbox.stat(asked.path)["size"] if self._descriptor is None else os.fstat(self._descriptor).st_size
             )
-        with session.budget.hold(length):
-            if descriptor is None:
-                content = b"".join(sandbox.read_pieces(asked.path, asked.offset, length))
-            else:
-                content = _read(descriptor, asked.offset, length)
-            call.turn.over()  # whoever takes long to hear the answer holds up nobody
-            call.reply_content(content, {"size": size})
-    return None
+        except BaseException:
+            self.close()
+            raise
+        self.length = asked.length if asked.length is not None else max(0, self.size - asked.offset)
+
+    def read(self) -> bytes:
+        """All of it at once. Raises OSError."""
+        parts = list(self.pieces())
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The same as it comes. Raises OSError."""
+        if self._descriptor is None:
+            yield from self._sandbox._read_at(self.path, self.offset, self.length)
+            return
+        offset, left = self.offset, self.length
+        while left > 0 and (part := os.pread(self._descriptor, left, offset)):
+            yield part
+            left, offset = left - len(part), offset + len(part)
+
+    def close(self) -> None:
+        self._opened.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def _read(descriptor: int, offset: int, length: int) -> bytes:
-    parts = []
-    while length > 0 and (part := os.pread(descriptor, length, offset)):
-        parts.append(part)
-        length, offset = length - len(part), offset + len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+def read_file(sandbox: Sandbox, asked: m.ReadFile) -> FileContent:
+    """A file's content, or a part of it; the caller closes it."""
+    return FileContent(sandbox, asked)
 
 
-def _write_file(session: Session, call: Call, asked: m.WriteFile) -> Answer:
-    sandbox = session.place.sandbox()
+def write_file(sandbox: Sandbox, asked: m.WriteFile) -> Result:
+    """Writes a file, or one piece of it."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if asked.offset == 0 else 0)
     view, at = memoryview(asked.content), asked.offset
     with _opened(sandbox, asked.path, flags, asked.mode) as descriptor:
         if descriptor is None:
-            sandbox.write_pieces(asked.path, at, view, asked.mode)
+            sandbox._write_at(asked.path, at, view, asked.mode)
             return {}
         while view:
             written = os.pwrite(descriptor, view, at)
@@ -144,9 +135,9 @@ def _write_file(session: Session, call: Call, asked: m.WriteFile) -> Answer:
 
 @contextmanager
 def _opened(sandbox: Sandbox, path: str, flags: int, mode: int = 0o644) -> Iterator[int | None]:
-    """A descriptor of the file; None where only tenants can open it (a directory that a provider serves)."""
+    """A descriptor of the file; None where the host can have none, and pieces go through the guest."""
     try:
-        descriptor = sandbox.open_file(path, flags, mode)
+        descriptor = sandbox._open_file(path, flags, mode)
     except OSError as problem:
         if problem.errno != errno.EXDEV:
             raise
@@ -158,58 +149,110 @@ def _opened(sandbox: Sandbox, path: str, flags: int, mode: int = 0o644) -> Itera
         os.close(descriptor)
 
 
-def _list_files(session: Session, call: Call, asked: m.OnePath) -> Answer:
-    files = session.place.sandbox().list_files(asked.path)
+def list_files(sandbox: Sandbox, asked: m.OnePath) -> Result:
+    """What is in a directory. A name that is not UTF-8 has `name_bytes` too: JSON cannot show it."""
+    files = [dict(one) for one in sandbox.list_files(asked.path)]
     for file in files:
         exact = os.fsencode(file["name"])
-        if exact.decode("utf-8", "replace") != file["name"]:  # JSON can only show something like it
+        if exact.decode("utf-8", "replace") != file["name"]:
             file["name_bytes"] = exact
     return {"files": files}
 
 
-def _stat(session: Session, call: Call, asked: m.OnePath) -> Answer:
-    return session.place.sandbox().stat(asked.path)
+def stat(sandbox: Sandbox, asked: m.OnePath) -> Result:
+    """What a path is; a link is followed."""
+    return dict(sandbox.stat(asked.path))
 
 
-def _mkdir(session: Session, call: Call, asked: m.OnePath) -> Answer:
-    session.place.sandbox().mkdir(asked.path)
+def mkdir(sandbox: Sandbox, asked: m.Mkdir) -> Result:
+    sandbox.mkdir(asked.path, asked.mode, asked.parents)
     return {}
 
 
-def _remove(session: Session, call: Call, asked: m.Remove) -> Answer:
-    session.place.sandbox().remove(asked.path, recursive=asked.recursive)
+def remove(sandbox: Sandbox, asked: m.Remove) -> Result:
+    sandbox.remove(asked.path, recursive=asked.recursive)
     return {}
 
 
-def _rename(session: Session, call: Call, asked: m.Rename) -> Answer:
-    session.place.sandbox().rename(asked.old, asked.new)
+def rename(sandbox: Sandbox, asked: m.Rename) -> Result:
+    sandbox.rename(asked.old, asked.new)
     return {}
 
 
-def _update_network(session: Session, call: Call, changes: dict[str, Any]) -> Answer:
-    session.place.sandbox().update_network(changes)
+def symlink(sandbox: Sandbox, asked: m.Symlink) -> Result:
+    sandbox.symlink(asked.target, asked.path)
     return {}
+
+
+def read_link(sandbox: Sandbox, asked: m.OnePath) -> Result:
+    """Where a link points. A target that is not UTF-8 has `target_bytes` too."""
+    target = sandbox.read_link(asked.path)
+    exact = os.fsencode(target)
+    return {"target": target} | ({} if exact.decode("utf-8", "replace") == target else {"target_bytes": exact})
+
+
+# -- an overlay project's changes
+
+
+def changes(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """What differs from the host's files."""
+    return {"changes": [_change(one) for one in sandbox.changes()]}
+
+
+def _change(change: Change) -> Result:
+    """Its fields. `before` and `after` say what is there, not which inode it has."""
+    plain: Result = {"path": change.path, "kind": change.kind}
+    plain |= {"before": _state(change.before), "after": _state(change.after)}
+    reasons = ("risk", "conflict", "impossible", "source")
+    plain |= {name: value for name in reasons if (value := getattr(change, name)) is not None}
+    return plain | ({"notes": change.notes} if change.notes else {})
+
+
+def _state(state: State | None) -> Result | None:
+    if state is None:
+        return None
+    plain: Result = {"kind": state.kind, "mode": state.mode, "size": state.size}
+    return plain | ({"target": state.target} if state.target is not None else {})
+
+
+def apply(sandbox: Sandbox, asked: m.Apply) -> Result:
+    """Carries changes over to the host's files."""
+    done = sandbox.apply(asked.paths, overwrite=asked.overwrite)
+    refused = [{"path": path, "reason": reason} for path, reason in done.refused]
+    return {"applied": done.applied, "refused": refused}
+
+
+def discard(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """Ends the sandbox and throws its changes away."""
+    sandbox.discard()
+    return {}
+
+
+class Method:
+    """How the parameters are read, and the function."""
+
+    def __init__(self, params: Any, run: Callable[[Sandbox, Any], Result | FileContent]) -> None:
+        self.params = params
+        self.run = run
 
 
 METHODS = {
-    "create": Method(m.Anything, _create),
-    "exec": Method(m.Exec, lambda s, call, asked: commands.run(call, s.place.sandbox(), asked)),
-    "exec_stream": Method(m.Exec, lambda s, call, asked: commands.stream(call, s.place.sandbox(), asked)),
-    "exec_pipe": Method(m.ExecPipe, lambda s, call, asked: commands.pipe(call, s.place.sandbox(), asked)),
-    "exec_tty": Method(
-        m.ExecTty, lambda s, call, asked: commands.terminal(call, s.place.sandbox(), asked, s.place.terminals)
-    ),
-    "input": Method(m.Input, _input, inline=True),
-    "resize": Method(m.Resize, _resize),
-    "signal": Method(m.Signal, _signal),
-    "cancel": Method(m.Cancel, _cancel, inline=True),
-    "write_file": Method(m.WriteFile, _write_file),
-    "read_file": Method(m.ReadFile, _read_file),
-    "list_files": Method(m.OnePath, _list_files),
-    "stat": Method(m.OnePath, _stat),
-    "mkdir": Method(m.OnePath, _mkdir),
-    "remove": Method(m.Remove, _remove),
-    "rename": Method(m.Rename, _rename),
-    "update_network": Method(m.Anything, _update_network),
-    "close": Method(m.Close, _close, unordered=True),
+    "info": Method(m.Nothing, info),
+    "ports": Method(m.Nothing, ports),
+    "stats": Method(m.Nothing, stats),
+    "processes": Method(m.Nothing, processes),
+    "extend": Method(m.Extend, extend),
+    "update_network": Method(m.Anything, update_network),
+    "read_file": Method(m.ReadFile, read_file),
+    "write_file": Method(m.WriteFile, write_file),
+    "list_files": Method(m.OnePath, list_files),
+    "stat": Method(m.OnePath, stat),
+    "mkdir": Method(m.Mkdir, mkdir),
+    "remove": Method(m.Remove, remove),
+    "rename": Method(m.Rename, rename),
+    "symlink": Method(m.Symlink, symlink),
+    "read_link": Method(m.OnePath, read_link),
+    "changes": Method(m.Nothing, changes),
+    "apply": Method(m.Apply, apply),
+    "discard": Method(m.Nothing, discard),
 }

@@ -2,82 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sandbox.result import Chunk, Collector, ExecResult
+from sandbox.process_view import ProcessView
+from sandbox.result import Chunk, ExecResult
+from sandbox.rpc import errors
 from sandbox.rpc.connection import Connection, Stream
+from sandbox.rpc.errors import RpcError
 
 if TYPE_CHECKING:
-    from typing import Self
+    from collections.abc import Callable
 
-_OUTPUT_LIMIT = 10 * 2**20
+WINDOW = 2**19  # bytes of output that may be on their way to a reader, or wait for it
+_ENOUGH = WINDOW // 4  # credit is given back in pieces of this size: fewer messages, and the sender never runs out
+_PIECE = 2**20
 
 
-class RemoteProcess:
-    """A command that runs in the other process's sandbox. Closing it kills the command (or leaves a kept terminal)."""
+class RemoteProcess(ProcessView):
+    """A command that runs in the other process's sandbox. Closing it kills the command, unless it is kept."""
 
-    def __init__(self, connection: Connection, stream: Stream) -> None:
+    def __init__(self, connection: Connection, stream: Stream, *, tty: bool = False, announced: bool = True) -> None:
+        """With `announced`, the first answer says that it runs. Raises CommandError when it never will."""
+        super().__init__(tty)
+        self.joined = False
         self._connection = connection
         self._stream = stream
-        started = stream.next()
-        self.pid: int = started["pid"]
-        self.joined: bool = started.get("joined", False)
-        self.result: ExecResult | None = None
+        self._ungranted = 0
+        self._granting = Lock()
+        if announced:
+            started = stream.next()
+            self.pid = started["pid"]
+            self.joined = started.get("joined", False)
+            self.tty = started.get("tty", tty)
 
     def write(self, data: bytes) -> None:
-        """Gives the command input; returns when it has been taken. Raises RpcError when it reads no more."""
-        self._connection.call("input", {"request": self._stream.id, "data": data})
+        """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
+        view = memoryview(data)
+        for at in range(0, len(view), _PIECE):
+            self._input({"data": view[at : at + _PIECE]})
 
     def close_stdin(self) -> None:
-        """Ends the command's input."""
-        self._connection.call("input", {"request": self._stream.id, "end": True})
+        """Ends the command's input; on a terminal by typing Ctrl-D."""
+        try:
+            self._input({"end": True})
+        except BrokenPipeError:
+            pass  # it has ended already
+
+    def _input(self, what: dict[str, Any]) -> None:
+        try:
+            self._connection.call("input", {"request": self._stream.id, **what})
+        except RpcError as problem:
+            if problem.code == errors.NO_SUCH_REQUEST:
+                raise BrokenPipeError("the command reads no more input") from None
+            raise
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the command's process group."""
-        self._connection.call("signal", {"request": self._stream.id, "signal": number})
+        """Sends a signal to the command's process group; nothing happens when it has ended."""
+        self._ask(lambda: self._connection.call("signal", {"request": self._stream.id, "signal": int(number)}))
+
+    def kill(self) -> None:
+        """Kills every process of the command; nothing happens when it has ended."""
+        self.signal(9)
 
     def resize(self, rows: int, columns: int) -> None:
         """Tells the command's terminal its new size."""
-        self._connection.call("resize", {"request": self._stream.id, "rows": rows, "cols": columns})
+        size = {"rows": rows, "cols": columns}
+        self._ask(lambda: self._connection.call("resize", {"request": self._stream.id, **size}))
 
-    def kill(self) -> None:
-        """Kills every process of the command."""
-        import signal
+    def _ask(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except RpcError as problem:
+            if problem.code != errors.NO_SUCH_REQUEST:  # it ended first: what was asked no longer matters
+                raise
 
-        self.signal(signal.SIGKILL)
+    def _receive(self, timeout: float | None, stream: str | None = None) -> Chunk | None:
+        if self.result is not None:
+            return None
+        raw = self._stream.next_raw(timeout)
+        piece = msgspec.json.decode(raw, type=_Piece)
+        if piece.exit_code is not None:
+            self._stream.finished()
+            self.result = result_of(msgspec.json.decode(raw, type=Ended))
+            return None
+        if piece.stdout is not None and piece.stderr is not None:
+            self._unread.append(Chunk("stderr", piece.stderr))
+        return Chunk("stdout", piece.stdout) if piece.stdout is not None else Chunk("stderr", piece.stderr or b"")
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Output as it comes, until the command has ended; `result` is there afterwards."""
-        for piece in pieces(self._stream):
-            if isinstance(piece, ExecResult):
-                self.result = piece
-            else:
-                yield piece
-
-    def wait(self, max_output: int = _OUTPUT_LIMIT) -> ExecResult:
-        """Until it has ended; what it printed and nobody has taken is in the result."""
-        output = {"stdout": Collector(max_output), "stderr": Collector(max_output)}
-        for chunk in self.chunks():
-            output[chunk.stream].add(chunk.data)
-        assert self.result is not None
-        self.result.stdout_bytes, self.result.stderr_bytes = output["stdout"].value(), output["stderr"].value()
-        return self.result
+    def _taken(self, size: int) -> None:
+        with self._granting:
+            self._ungranted += size
+            granted = self._ungranted if self._ungranted >= _ENOUGH else 0
+            self._ungranted -= granted
+        if granted and self.result is None:
+            self._connection.notify("more", {"request": self._stream.id, "bytes": granted})
 
     def leave(self) -> None:
-        """Cancels: whoever reads `chunks` hears RpcError; a kept terminal lives on."""
+        """Cancels: whoever reads here hears RpcError; a kept command lives on."""
         self._connection.call("cancel", {"request": self._stream.id})
 
     def close(self) -> None:
+        """Gives the command up: it is killed, unless it is kept under a name. Idempotent."""
         self._stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Ended(msgspec.Struct):
@@ -103,21 +132,6 @@ class _Piece(msgspec.Struct):
     stdout: bytes | None = None
     stderr: bytes | None = None
     exit_code: int | None = None
-
-
-def pieces(stream: Stream) -> Iterator[Chunk | ExecResult]:
-    """A streaming method's answers as they come; the result last."""
-    while True:
-        raw = stream.next_raw()
-        piece = msgspec.json.decode(raw, type=_Piece)
-        if piece.exit_code is not None:
-            stream.finished()
-            yield result_of(msgspec.json.decode(raw, type=Ended))
-            return
-        if piece.stdout is not None:
-            yield Chunk("stdout", piece.stdout)
-        if piece.stderr is not None:
-            yield Chunk("stderr", piece.stderr)
 
 
 def result_of(ended: Ended) -> ExecResult:

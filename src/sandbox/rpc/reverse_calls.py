@@ -1,4 +1,4 @@
-"""Requests the other way round: what we ask the client, and who waits for its answer."""
+"""Requests from the server to the client: hooks, and the threads that wait for their answers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sandbox.errors import Denied
 from sandbox.rpc.lines import Writer
 from sandbox.rpc.messages import Id, Message
 
-_PATIENCE = 30.0  # seconds
+_TIMEOUT = 30.0  # seconds
 
 
-class Asking:
-    """Sends our requests and sorts the answers. One that does not come is a refusal."""
+class ReverseCalls:
+    """Sends the server's requests and passes on the answers. A missing answer is a refusal."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -24,41 +24,41 @@ class Asking:
         self._closed = False
 
     def hook(self, params: dict[str, Any]) -> Any:
-        """The client's answer to a hook's call. Raises Denied when there is none."""
+        """Calls a hook of the client and returns its answer. Raises Denied when there is none."""
         name = f"hook: {params['name']}"
         answers: SimpleQueue[Message | None] = SimpleQueue()
         with self._lock:
             if self._closed:
-                raise Denied(name, "the client that has the hook is gone")
+                raise Denied(name, "the client with the hook has gone")
             self._next += 1
             id = f"hook-{self._next}"
             self._waiting[id] = answers
         self._writer.send({"jsonrpc": "2.0", "method": "hook", "params": params, "id": id})
         try:
-            answer = answers.get(timeout=_PATIENCE)
+            answer = answers.get(timeout=_TIMEOUT)
         except Empty:
-            raise Denied(name, f"the client did not answer within {_PATIENCE:g} s") from None
+            raise Denied(name, f"the client did not answer within {_TIMEOUT:g} s") from None
         finally:
             with self._lock:
                 self._waiting.pop(id, None)
         if answer is None or answer.error:
-            raise Denied(name, "the client that has the hook failed")
+            raise Denied(name, "the client's hook failed")
         return answer.result
 
     @property
     def waiting(self) -> bool:
-        """Whether a question of ours is unanswered."""
+        """Whether a hook has not answered yet."""
         return bool(self._waiting)
 
     def answered(self, message: Message) -> None:
-        """Hands an answer to whoever waits for it; an answer to nothing we asked is dropped."""
+        """Passes an answer to the thread that waits for it. An answer that nobody waits for is dropped."""
         with self._lock:
             answers = self._waiting.get(message.id) if isinstance(message.id, str) else None
         if answers is not None:
             answers.put(message)
 
     def close(self) -> None:
-        """The client is gone: everybody who waits hears so."""
+        """The client has gone: wakes every thread that waits, with a refusal."""
         with self._lock:
             self._closed = True
             for answers in self._waiting.values():

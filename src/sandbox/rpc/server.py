@@ -5,34 +5,34 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Mapping
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sandbox.rpc.lines import widen
 from sandbox.rpc.session import Session
 from sandbox.rpc.slot import Slot
+from sandbox.service import Sandboxes
 
 
-def serve(file: str | None = None, flags: Mapping[str, Any] | None = None) -> int:
-    """Serves until the client closes stdin or the sandbox. `file` and `flags` are what the command line asked for."""
+def serve(sandboxes: Sandboxes) -> int:
+    """Serves until the client closes stdin or the sandbox. `create` makes one of `sandboxes`."""
     source, sink = _own_stdio()
     _raise_descriptor_limit()
     signal.signal(signal.SIGTERM, _end)
-    place = Slot(file=file, flags=flags)
+    slot = Slot(sandboxes=sandboxes)
     try:
-        Session(source, sink, place).run()
+        Session(source, sink, slot).run()
     finally:
-        place.close()
+        slot.close()
     return 0
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)  # through `finally`: an end that was asked for is not a crash
+    raise SystemExit(128 + number)  # through `finally`: the sandbox is closed, not left to crash
 
 
 def _own_stdio() -> tuple[int, int]:
-    """Takes stdin and stdout for the protocol alone: a stray print must not break it, nor a child read from it."""
+    """Keeps stdin and stdout for the protocol alone: no stray print breaks it, and no child reads from it."""
     source, sink = os.dup(0), os.dup(1)
     widen(source)
     widen(sink)

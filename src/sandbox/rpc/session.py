@@ -1,7 +1,8 @@
 """One connection: requests in, answers and events out.
 
-Every request has a thread of its own and begins when those before it have taken effect (see `turns`); what only passes
-something on to a running request (`input`, `cancel`) is done by the reading thread itself, in the order it was sent.
+Every request has a thread of its own and begins when the requests before it have taken effect (see `turns`). Requests
+that only pass something on to a running one (`input`, `more`, `cancel`) are handled by the reading thread itself, in
+the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -14,30 +15,31 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from sandbox.rpc import faults, methods
+from sandbox.rpc import errors
 from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
 from sandbox.rpc.call import Call
+from sandbox.rpc.errors import Fault
 from sandbox.rpc.events import EventQueue
-from sandbox.rpc.faults import Fault
 from sandbox.rpc.lines import LINE_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.rpc.messages import Id, Message, read_message
-from sandbox.rpc.reverse_calls import Asking
+from sandbox.rpc.reverse_calls import ReverseCalls
 from sandbox.rpc.slot import Slot
+from sandbox.rpc.table import METHODS, Served
 from sandbox.rpc.turns import Turns
 
 _GRACE = 5.0  # seconds
-_LAST_WORDS = 1.0  # seconds that requests have to tell that the sandbox was closed under them
+_LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was closed
 
 
 class Session:
     """Serves one connection until it ends."""
 
-    def __init__(self, source: int, sink: int, place: Slot, *, limit: int = LINE_LIMIT) -> None:
-        self.place: Slot = place
-        self.budget = Budget(BYTES, place.budget)
+    def __init__(self, source: int, sink: int, slot: Slot, *, limit: int = LINE_LIMIT) -> None:
+        self.slot: Slot = slot
+        self.budget = Budget(BYTES, slot.budget)
         self.writer = Writer(sink)
         self.events = EventQueue(self.writer)
-        self.asking = Asking(self.writer)
+        self.hooks = ReverseCalls(self.writer)
         self._source = source
         self._limit = limit
         self._calls: dict[Id, Call] = {}
@@ -49,25 +51,25 @@ class Session:
         self._wakes, self._waking = os.pipe2(os.O_CLOEXEC)
 
     def run(self) -> None:
-        """Until the other side closes its end, or `close` was asked for and answered.
+        """Serves until the other side closes its end, or `close` was requested and answered.
 
-        Requests still running when the other side has sent its last line have a moment to finish, so that
-        `sandbox --rpc < requests > answers` works; when nobody hears their answers any more, not even that.
+        Requests that still run when the other side has sent its last line have a few seconds to finish, so that
+        `sandbox --rpc < requests > answers` works; none when nobody reads the answers any more.
         """
         try:
             for line in lines(self._source, self._limit, self.budget.hold(), self._wakes):
                 if self._closed:
                     break
                 if isinstance(line, TooLong):
-                    self._refuse(Fault(faults.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
+                    self._refuse(Fault(errors.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
                 elif isinstance(line, NoRoom):
-                    self._refuse(Fault(faults.BUSY, NO_ROOM), None)
+                    self._refuse(Fault(errors.BUSY, NO_ROOM), None)
                 else:
                     self._take(line)
-            self.asking.close()
+            self.hooks.close()
             self._await_running()
         finally:
-            self.asking.close()
+            self.hooks.close()
             for call in self.calls():
                 call.cancel()
             self.events.close()
@@ -77,7 +79,7 @@ class Session:
                 os.close(self._wakes)
 
     def calls(self) -> list[Call]:
-        """The requests that run."""
+        """The requests that are running."""
         with self._idle:
             return list(self._calls.values())
 
@@ -86,17 +88,19 @@ class Session:
         with self._idle:
             found = self._calls.get(id)
         if found is None:
-            raise Fault(faults.NO_SUCH_REQUEST, f"no request {id!r} is running")
+            raise Fault(errors.NO_SUCH_REQUEST, f"no request {id!r} is running")
         return found
 
     def finish(self, call: Call, grace: float) -> None:
-        """Ends the sandbox when what was sent before `call` is answered, or the grace is over; then this connection.
+        """Ends the sandbox once the requests before `call` are answered, or the grace is over; then this connection.
 
-        Meanwhile no further request is taken, but what a running one needs (`input`, `signal`, a hook's answer).
+        Meanwhile only messages that a running request needs are accepted (`input`, `signal`, a hook's answer).
         """
         self._await_others(grace)
-        self.place.close()
-        self._await_others(_LAST_WORDS)
+        self.slot.close()
+        for other in self.calls():
+            other.credit.close()  # one that waits for credit has nothing to wait for any more
+        self._await_others(_LAST_ANSWERS)
         call.reply({})
         with self._idle:
             if not self._closed:
@@ -107,7 +111,7 @@ class Session:
         until = time.monotonic() + seconds
         with self._idle:
             while self._running > 1 and not self.writer.hung_up() and (left := until - time.monotonic()) > 0:
-                self._idle.wait(timeout=min(0.1, left))  # a hang-up wakes nobody
+                self._idle.wait(timeout=min(0.1, left))  # nothing wakes us when the other side hangs up
 
     # -- taking requests
 
@@ -122,13 +126,13 @@ class Session:
         if isinstance(message.method, UnsetType):
             if message.result is UNSET and message.error is UNSET:
                 id = None if isinstance(message.id, UnsetType) else message.id
-                self._refuse(Fault(faults.INVALID_REQUEST, "a request needs a method"), id)
-            self.asking.answered(message)
+                self._refuse(Fault(errors.INVALID_REQUEST, "a request needs a method"), id)
+            self.hooks.answered(message)
             return
-        method = methods.METHODS.get(message.method)
+        method = METHODS.get(message.method)
         if method is None:
-            known = ", ".join(methods.METHODS)
-            self._answer(message, Fault(faults.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
+            known = ", ".join(METHODS)
+            self._answer(message, Fault(errors.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
             return
         try:
             asked = method.read(message.params) if params is None else params
@@ -143,23 +147,23 @@ class Session:
             self._answer(message, refused)
             return
         if message.method == "create":
-            self.place.expect()
+            self.slot.expect()
         if method.inline:
             self._work(method, call, asked, held)
         else:
             self._start(method, call, asked, held)
 
-    def _start(self, method: methods.Method, call: Call, asked: Any, held: Hold) -> None:
+    def _start(self, method: Served, call: Call, asked: Any, held: Hold) -> None:
         try:
             Thread(target=self._work, args=(method, call, asked, held), daemon=True).start()
-        except RuntimeError:  # the machine has no thread left for it
+        except RuntimeError:  # no thread can be started
             held.release()
-            self._ended(call, Fault(faults.BUSY, "no further request can be run at the moment"))
+            self._ended(call, Fault(errors.BUSY, "no further request can be run at the moment"))
 
-    def _admitted(self, message: Message, method: methods.Method) -> Call:
+    def _admitted(self, message: Message, method: Served) -> Call:
         assert not isinstance(message.method, UnsetType)
-        # A hook of the client's may itself ask the sandbox: it must not wait for the request that waits for the hook.
-        at_once = method.unordered or self.asking.waiting
+        # A hook of the client may itself use the sandbox: it must not wait for the request that waits for the hook.
+        at_once = method.unordered or self.hooks.waiting
         turn = self._turns.at_once() if at_once else self._turns.behind_all()
         call = Call(self.writer, message.id, message.method, turn, self._free)
         try:
@@ -169,21 +173,21 @@ class Session:
             raise
         return call
 
-    def _register(self, call: Call, message: Message, method: methods.Method) -> None:
+    def _register(self, call: Call, message: Message, method: Served) -> None:
         with self._idle:
-            if self._closing is not None and message.method not in ("input", "signal", "cancel", "resize"):
-                raise Fault(faults.CLOSED, "the sandbox is being closed")
+            if self._closing is not None and message.method not in ("input", "more", "signal", "cancel", "resize"):
+                raise Fault(errors.CLOSED, "the sandbox is being closed")
             if self._running >= REQUESTS:
-                raise Fault(faults.BUSY, f"{REQUESTS} requests are running; wait for answers first")
+                raise Fault(errors.BUSY, f"{REQUESTS} requests are running; wait for answers first")
             if not isinstance(message.id, UnsetType):
                 if message.id in self._calls:
-                    raise Fault(faults.INVALID_REQUEST, f"id {message.id!r} is still in use")
+                    raise Fault(errors.INVALID_REQUEST, f"id {message.id!r} is still in use")
                 self._calls[message.id] = call
             self._running += 1
             if message.method == "close":
                 self._closing = call
 
-    def _work(self, method: methods.Method, call: Call, asked: Any, held: Hold) -> None:
+    def _work(self, method: Served, call: Call, asked: Any, held: Hold) -> None:
         problem: BaseException | None = None
         try:
             with held:
@@ -192,7 +196,7 @@ class Session:
                 if answered is not None:
                     call.turn.over()
                     call.reply(answered)
-        except BaseException as raised:  # noqa: BLE001 - whatever it was, the client hears of it and we live on
+        except BaseException as raised:  # noqa: BLE001 - whatever it was, the client is told, and the server goes on
             problem = raised
         self._ended(call, problem)
 
@@ -201,7 +205,7 @@ class Session:
         if problem is not None:
             call.fail(problem)
         if call.method == "create":
-            self.place.settled()
+            self.slot.settled()
         call.done()
         with self._idle:
             self._running -= 1
@@ -222,24 +226,24 @@ class Session:
     def _await_running(self) -> None:
         until = time.monotonic() + _GRACE
         with self._idle:
-            # A `close` has named its own grace.
+            # `close` has a grace of its own.
             while self._running and not self.writer.hung_up() and (self._closing or time.monotonic() < until):
-                self._idle.wait(timeout=0.1)  # a hang-up wakes nobody
+                self._idle.wait(timeout=0.1)  # nothing wakes us when the other side hangs up
 
 
 class _Loose(msgspec.Struct):
-    """Enough of a faulty request to answer it under its id."""
+    """Enough of an invalid request to answer it under its id."""
 
     id: Id | None = None
 
 
 def _unreadable(line: Line, problem: Exception) -> tuple[Fault, Id | None]:
     if not isinstance(problem, msgspec.ValidationError):
-        return Fault(faults.PARSE, f"not a line of JSON: {problem}"), None
+        return Fault(errors.PARSE, f"not a line of JSON: {problem}"), None
     try:
         id = msgspec.json.decode(line, type=_Loose).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         id = None
     if line.lstrip().startswith(b"["):
-        return Fault(faults.INVALID_REQUEST, "batches are not supported: send one message per line"), None
-    return Fault(faults.INVALID_REQUEST, f"not a JSON-RPC 2.0 request: {problem}"), id
+        return Fault(errors.INVALID_REQUEST, "batches are not supported: send one message per line"), None
+    return Fault(errors.INVALID_REQUEST, f"not a JSON-RPC 2.0 request: {problem}"), id

@@ -1,7 +1,7 @@
 """The order of one connection's requests: each begins when those before it have taken effect.
 
-A command has taken effect when it runs, everything else when it is done; so a long command holds up nobody, and what
-was written before a command was asked for is there when it starts.
+A command has taken effect when it runs, any other request when it is done. So a long command delays no other request,
+and a file that was written before a command was requested is there when the command starts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from threading import Event, Lock
 
 
 class Turn:
-    """One request's place in the line."""
+    """One request's place in the queue."""
 
     def __init__(self, turns: Turns) -> None:
         self.come = Event()
@@ -19,32 +19,32 @@ class Turn:
         self._turns = turns
 
     def wait(self) -> None:
-        """Until every request before this one has taken effect."""
+        """Waits until every request before this one has taken effect."""
         self.come.wait()
 
     def over(self) -> None:
-        """It has taken effect, or never will: the next one may begin. Idempotent."""
+        """The request has taken effect, or never will: the next one may begin. Idempotent."""
         self._turns.over(self)
 
 
 class Turns:
-    """The line. Each turn wakes only the next: a thousand that wait cost nothing."""
+    """The queue. Each turn wakes only the next one, so waiting turns cost nothing."""
 
     def __init__(self) -> None:
-        self._line: deque[Turn] = deque()
+        self._queue: deque[Turn] = deque()
         self._lock = Lock()
 
     def behind_all(self) -> Turn:
-        """A turn after all that were given out before."""
+        """Returns a turn after all those given out before."""
         turn = Turn(self)
         with self._lock:
-            self._line.append(turn)
-            if len(self._line) == 1:
+            self._queue.append(turn)
+            if len(self._queue) == 1:
                 turn.come.set()
         return turn
 
     def at_once(self) -> Turn:
-        """A turn that waits for nobody and nobody waits for."""
+        """Returns a turn that waits for no other, and that no other waits for."""
         turn = Turn(self)
         turn.passed = True
         turn.come.set()
@@ -53,7 +53,7 @@ class Turns:
     def over(self, turn: Turn) -> None:
         with self._lock:
             turn.passed = True
-            while self._line and self._line[0].passed:
-                self._line.popleft()
-            if self._line:
-                self._line[0].come.set()
+            while self._queue and self._queue[0].passed:
+                self._queue.popleft()
+            if self._queue:
+                self._queue[0].come.set()

@@ -23,6 +23,7 @@ import errno
 from typing import TYPE_CHECKING, TypeVar
 
 from sandbox.errors import Denied
+from sandbox.hook_names import OPERATIONS
 from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
 
     from sandbox.vfs.provider import Guard
 T = TypeVar("T")
-
-OPERATIONS = (
-    "stat", "readdir", "open", "create", "read", "write", "sync", "close", "mkdir", "mknod", "remove", "rename",
-    "symlink", "readlink", "link", "setattr", "getxattr", "setxattr", "listxattr", "removexattr",
-)  # fmt: skip
 
 # What a listener is told of, in the words of the event.
 EVENTS = {"create", "mkdir", "mknod", "remove", "rename", "symlink", "link", "setattr"}

@@ -188,18 +188,22 @@ class Provider(ABC):
         raise failure(errno.EROFS, old)
 
     def symlink(self, target: str, link: str) -> None:
-        raise failure(errno.EPERM, link)
+        raise failure(self._no_such_thing(), link)
 
     def readlink(self, path: str) -> str:
         raise failure(errno.EINVAL, path)
 
     def link(self, path: str, new: str) -> None:
         """A second name for the same file."""
-        raise failure(errno.EPERM, new)
+        raise failure(self._no_such_thing(), new)
 
     def mknod(self, path: str, mode: int) -> None:
         """A fifo or a socket's place. Devices are never asked for: tenants cannot have any."""
-        raise failure(errno.EPERM, path)
+        raise failure(self._no_such_thing(), path)
+
+    def _no_such_thing(self) -> int:
+        """Why there are no links or fifos: nothing at all can be made here, or only those cannot."""
+        return errno.EROFS if type(self).create is Provider.create else errno.EPERM
 
     def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
         raise failure(errno.EROFS, path)

@@ -1,4 +1,7 @@
-"""Error codes of the protocol. docs/rpc.md has the same table, and a test holds them together."""
+"""Errors on the wire: the codes, and the way from an exception to an error response and back.
+
+docs/rpc.md has the same table of codes, and a test holds the two together.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,18 @@ class Fault(Exception):
         self.data = data
 
     def plain(self) -> dict[str, Any]:
-        """As it stands under `error`."""
+        """The value of `error` in the response."""
         body: dict[str, Any] = {"code": self.code, "message": str(self)}
         if self.data:
             body["data"] = self.data
         return body
 
 
-def fault(problem: BaseException) -> Fault:
-    """`problem` as an error response. Our errors keep their words; a bug keeps its kind and nothing else, because
-    its words might hold what must not leave (a secret in a traceback)."""
+def to_fault(problem: BaseException) -> Fault:
+    """`problem` as an error response.
+
+    An error of ours keeps its message. Of any other only the kind is told: its message might hold a secret.
+    """
     match problem:
         case Fault():
             return problem
@@ -61,6 +66,8 @@ def fault(problem: BaseException) -> Fault:
             return Fault(CLOSED, str(problem))
         case errors.EngineUnavailable() | errors.WallError() | errors.LimitUnavailable():
             return Fault(NOT_STARTED, str(problem), {"kind": type(problem).__name__})
+        case errors.InvalidArgument():
+            return Fault(INVALID_PARAMS, str(problem), {"kind": type(problem).__name__})
         case errors.SandboxError():
             return Fault(OTHER, str(problem), {"kind": type(problem).__name__})
         case OSError() if problem.errno is not None:
@@ -72,3 +79,44 @@ def fault(problem: BaseException) -> Fault:
 def _said(problem: OSError) -> str:
     words = problem.strerror or type(problem).__name__
     return f"{words}: {problem.filename}" if problem.filename is not None else words
+
+
+# -- the client's way back
+
+_KINDS = {kind.__name__: kind for kind in (errors.EngineUnavailable, errors.WallError, errors.LimitUnavailable)}
+_OTHERS = {kind.__name__: kind for kind in (errors.NotFound, errors.InvalidArgument, errors.GuestError)}
+
+
+class RpcError(errors.SandboxError):
+    """An error response without a counterpart among our own exceptions. `code` is in the table of docs/rpc.md."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+def to_exception(error: dict[str, Any]) -> Exception:
+    """The exception that `error` stands for."""
+    code, message = error.get("code"), str(error.get("message", ""))
+    data = error.get("data")
+    more: dict[str, Any] = data if isinstance(data, dict) else {}
+    kind = more.get("kind", "")
+    if code == CONFIG:
+        problem = errors.ConfigError(message)
+        problem.path = more.get("path", "")
+        return problem
+    if code == DENIED:
+        return errors.Denied(more.get("rule", ""), more.get("reason", message))
+    if code == COMMAND:
+        return errors.CommandError(message, exit_code=more.get("exit_code", 127))
+    if code in (CLOSED, NOT_CREATED):
+        return errors.SandboxClosed(message)
+    if code == NOT_STARTED:
+        return _KINDS.get(kind, errors.SandboxError)(message)
+    if code == FILE and isinstance(more.get("errno"), int):
+        reason, _, path = message.partition(": ")
+        return OSError(more["errno"], reason, path or None)
+    if code in (OTHER, INVALID_PARAMS) and kind in _OTHERS:
+        return _OTHERS[kind](message)
+    return RpcError(code if isinstance(code, int) else OTHER, message, data)

@@ -1,0 +1,152 @@
+"""Between the two halves of the guest's protocol: descriptors on our side, frames with credit on the guest's.
+
+Where descriptors cannot cross (a virtual machine's serial port, TCP), one thread does for each request what the guest
+does where they can: it holds the descriptors, and moves their bytes as frames. So `Guest` and `Process` are the same
+for both, and cost nothing more where descriptors cross. The thread never waits for a single one of them, and holds at
+most the credit of each stream.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+
+from sandbox.errors import GuestError, SandboxClosed
+from sandbox.guest import frames
+from sandbox.guest.bridge_jobs import CommandJob, DialJob, Job
+from sandbox.guest.channel import Channel, Loop, broken
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_FULL = 2**20  # bytes on their way to the guest: no stream adds to more
+_NEVER_READ = 16 * 2**20  # …and a guest that lets so many pile up does not read at all
+_UNHEARD = 2**20  # bytes the guest said by itself and nobody has read yet
+
+
+class Bridge:
+    """Serves one guest until either side has ended."""
+
+    def __init__(self, stream: socket.socket, local: socket.socket) -> None:
+        """`stream` leads to the framed guest, `local` to a `Guest` of ours; both are ours from now on."""
+        if stream.family in (socket.AF_INET, socket.AF_INET6):
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.loop = Loop()
+        self.full = False
+        self._stream = Channel(stream)
+        self._local = Channel(local, fds=True)
+        self._jobs: dict[int, Job] = {}  # those the guest may still speak about
+        self._alive: set[Job] = set()
+        self._finishing = False
+
+    def run(self) -> None:
+        """Until one side has ended. Whoever still waits is told GuestError when the guest broke the protocol."""
+        problem: GuestError | None = None
+        try:
+            while True:
+                self._arm()
+                self.loop.turn()
+        except SandboxClosed:
+            pass
+        except GuestError as broke:
+            problem = broke
+        except Exception as bug:  # noqa: BLE001 - a thread that ended without a word would leave everybody waiting
+            problem = GuestError(f"the connection to the guest failed: {bug!r}")
+        finally:
+            self._close(problem)
+
+    def _close(self, problem: GuestError | None) -> None:
+        for job in list(self._alive):
+            if problem is not None:
+                job.fail(problem)
+            else:
+                job.close()
+        if problem is not None:
+            self._local.send(broken(problem))
+        self._stream.close()
+        self._local.flush()
+        self._local.close()
+
+    # -- for the jobs
+
+    def send(self, message: dict[str, object]) -> None:
+        """Sends a frame to the guest. Raises GuestError when it takes none."""
+        self._stream.send(message)
+        if self._stream.queued > _NEVER_READ:
+            raise GuestError("the guest does not read what it is sent")
+
+    def over(self, job: Job) -> None:
+        """The guest has said its last word about this job."""
+        self._jobs.pop(job.number, None)
+
+    def gone(self, job: Job) -> None:
+        """Nothing is left of this job."""
+        self._alive.discard(job)
+
+    # -- the two streams
+
+    def _arm(self) -> None:
+        full = self._stream.queued > _FULL
+        if full != self.full:
+            self.full = full
+            for job in list(self._alive):
+                job.settle()
+        waiting = select.POLLOUT if self._stream.queued else 0
+        self.loop.watch(self._stream.fileno(), select.POLLIN | waiting, self._stream_ready)
+        events = (select.POLLOUT if self._local.queued else 0) | (0 if full or self._finishing else select.POLLIN)
+        self.loop.watch(self._local.fileno(), events, self._local_ready)
+
+    def _stream_ready(self) -> None:
+        self._stream.flush()
+        for message, _ in self._stream.receive():
+            message.pop("fds", None)  # there are none, whatever it says
+            if "id" not in message:
+                self._said(message)
+                continue
+            number = message.pop("id")
+            job = self._jobs.get(number) if type(number) is int else None
+            if job is None:
+                raise GuestError(f"the guest spoke about request {number!r}, which is not there")
+            job.heard(message)
+            job.settle()
+
+    def _said(self, message: dict[str, Any]) -> None:
+        """What the guest says of itself: about the place, or what it has seen."""
+        fds = []
+        if message["t"] == "ready":
+            if message.get("sockets"):
+                raise GuestError("the guest offers sockets that cannot cross")
+            # Read here and never handed over, so the host's own does.
+            message["sockets"] = ["null"]
+            fds = [os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)]
+        self._local.send(message, fds)
+        if self._local.queued > _UNHEARD:
+            raise GuestError("the guest says more than anybody can hear")
+
+    def _local_ready(self) -> None:
+        if self._finishing:
+            raise SandboxClosed("the sandbox is closed")  # only its end is waited for any more
+        self._local.flush()
+        try:
+            for message, fds in self._local.receive():
+                self._asked(message, fds)
+        except SandboxClosed:
+            self._finishing = True
+            self.send({"t": "close"})
+
+    def _asked(self, message: dict[str, Any], fds: list[int]) -> None:
+        kind = message["t"]
+        if kind not in ("exec", "file", "dial"):
+            frames.close_all(fds)  # the owner's pidfd: the stream ends with the owner
+        else:
+            line, number = socket.socket(fileno=fds[0]), message["id"]
+            if kind == "exec":
+                job: Job = CommandJob(self, number, line, fds[1:])
+            else:
+                job = (DialJob if kind == "dial" else Job)(self, number, line)
+            self._jobs[number] = job
+            self._alive.add(job)
+            job.settle()
+        self.send(message)

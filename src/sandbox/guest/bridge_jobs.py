@@ -1,0 +1,307 @@
+"""What the host asks of a framed guest, one object each: a file operation, a command, a connection inwards.
+
+Each has a line, on which a `Process` or `Guest` of ours waits for the same frames that it would get where descriptors
+cross, and the local ends of its streams. What comes from the guest is checked against what it may say at that point.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+
+from sandbox.errors import GuestError, SandboxClosed
+from sandbox.guest.channel import Channel, broken
+from sandbox.guest.streams import Descriptor, Sink, SocketEnd, Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Protocol
+
+    from sandbox.guest.channel import Loop
+
+    class Way(Protocol):
+        """What a job needs of the bridge: `full` while the guest does not take what it was sent; `over` when the guest
+        has said its last word about a job; `gone` when nothing is left of it."""
+
+        loop: Loop
+        full: bool
+
+        def send(self, message: dict[str, object]) -> None: ...
+
+        def over(self, job: Job) -> None: ...
+
+        def gone(self, job: Job) -> None: ...
+
+
+_LINE_MOST = 2**16  # bytes about one command that nobody has read yet
+
+
+class Job:
+    """A request under way. This much is all that a file operation needs: one answer, and it is over."""
+
+    def __init__(self, way: Way, number: int, line: socket.socket) -> None:
+        self.way = way
+        self.number = number
+        self.answered = False  # the guest has said its last word
+        self._line: Channel | None = Channel(line)
+        self._closed = False
+
+    # -- what the guest says
+
+    def heard(self, message: dict[str, Any]) -> None:
+        """Takes in a frame. Raises GuestError for what may not come now."""
+        if message["t"] not in ("done", "failed"):
+            raise GuestError(f"the guest answered {message['t']!r}")
+        self.last(message)
+
+    def last(self, message: dict[str, Any] | None) -> None:
+        """Passes on the guest's last word about this."""
+        self.answered = True
+        self.way.over(self)
+        if message is not None:
+            self.tell(message)
+
+    # -- the line
+
+    def tell(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Says something on the line, where somebody still listens."""
+        if self._line is not None:
+            self._line.send(message, fds)
+            if self._line.queued > _LINE_MOST and not self.answered:
+                raise GuestError("the guest says more about a command than anybody can hear")
+        else:
+            for fd in fds:
+                os.close(fd)
+
+    def ask(self, message: dict[str, object]) -> None:
+        """Says something to the guest, as long as it knows what this is about."""
+        if not self.answered:
+            self.way.send({**message, "id": self.number})
+
+    def _line_ready(self) -> None:
+        assert self._line is not None
+        self._line.flush()
+        try:
+            for message, _ in self._line.receive():
+                self.ask(message)
+        except (SandboxClosed, GuestError):
+            self.abandoned()
+        self.settle()
+
+    def abandoned(self) -> None:
+        """Nobody listens any more, so nobody wants it any more."""
+        self.ask({"t": "cancel"})
+        self.drop_line()
+
+    def drop_line(self) -> None:
+        if self._line is not None:
+            self.way.loop.forget(self._line.fileno())
+            self._line.close()
+            self._line = None
+
+    # -- its life
+
+    def settle(self) -> None:
+        """Goes on after something has happened: waits for what can happen next, and ends when nothing can."""
+        if self._closed:
+            return
+        if self.finished():
+            self.close()
+        else:
+            self.arm()
+
+    def finished(self) -> bool:
+        return self.answered and (self._line is None or not self._line.queued)
+
+    def arm(self) -> None:
+        """Waits for what can happen next."""
+        if self._line is not None:
+            events = (select.POLLOUT if self._line.queued else 0) | (0 if self.way.full else select.POLLIN)
+            self.way.loop.watch(self._line.fileno(), events, self._line_ready)
+
+    def fail(self, problem: GuestError) -> None:
+        """The guest broke the protocol: whoever waits is told."""
+        if self._line is not None:
+            self._line.send(broken(problem))
+        self.close()
+
+    def close(self) -> None:
+        """Gives back everything. Idempotent."""
+        self._closed = True
+        self.drop_line()
+        self.way.gone(self)
+
+
+class StreamJob(Job):
+    """A request with streams: a command, or a connection."""
+
+    def __init__(self, way: Way, number: int, line: socket.socket) -> None:
+        super().__init__(way, number, line)
+        self._begun = False
+        self._source: Source | None = None
+        self._sinks: dict[int, Sink] = {}
+
+    def _open(self, source: Descriptor, sinks: Sequence[Descriptor], *, tell_end: bool) -> None:
+        self._source = Source(self.way.loop, source, self._feed, tell_end)
+        for number, descriptor in enumerate(sinks, 1):
+            self._sinks[number] = self._sink(number, descriptor)
+
+    def _sink(self, number: int, descriptor: Descriptor) -> Sink:
+        sink = Sink(self.way.loop, descriptor, lambda more: self.ask({"t": "credit", "fd": number, "n": more}))
+        sink.drained = self.settle
+        sink.closed = lambda: self._unread(number)
+        return sink
+
+    def _feed(self, data: bytes) -> None:
+        self.ask({"t": "in", "data": data})
+        self.settle()
+
+    def _unread(self, number: int) -> None:
+        """Nobody reads an output any more."""
+        self.ask({"t": "closed", "fd": number})
+        self.settle()
+
+    def heard(self, message: dict[str, Any]) -> None:
+        kind, number = message["t"], message.get("fd")
+        if not self._begun:
+            self._first(message)
+        elif kind == "out":
+            data, sink = message.get("data"), self._sinks.get(number) if type(number) is int else None
+            if sink is None or not isinstance(data, bytes):
+                raise GuestError("the guest sent output of a stream that is not there")
+            sink.put(data)
+        elif kind == "credit" and number == 0 and self._source is not None:
+            self._source.give(message.get("n"))
+        elif kind == "closed" and number == 0 and self._source is not None:
+            self._source.close()
+        else:
+            self._more(message)
+
+    def _first(self, message: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _more(self, message: dict[str, Any]) -> None:
+        """What only one kind of job may hear. Raises GuestError for the rest."""
+        raise GuestError(f"the guest said {message['t']!r} about a stream")
+
+    def _end_input(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+    def abandoned(self) -> None:
+        self._end_input()
+        for sink in self._sinks.values():
+            sink.discard()
+        super().abandoned()
+
+    def finished(self) -> bool:
+        return super().finished() and self._drained()
+
+    def _drained(self) -> bool:
+        return all(sink.empty for sink in self._sinks.values())
+
+    def arm(self) -> None:
+        if self._source is not None:
+            self._source.arm(self.way.full)
+        super().arm()
+
+    def close(self) -> None:
+        self._closed = True
+        self._end_input()
+        for sink in self._sinks.values():
+            sink.flush()
+            sink.close()
+        super().close()
+
+
+class CommandJob(StreamJob):
+    """A command, on three local descriptors, or on a socket that stands for its terminal."""
+
+    def __init__(self, way: Way, number: int, line: socket.socket, stdio: Sequence[int]) -> None:
+        super().__init__(way, number, line)
+        self._exit: dict[str, Any] | None = None
+        self._terminal: socket.socket | None = None
+        if stdio:
+            source = Descriptor(stdio[0], os.O_RDONLY)
+            self._open(source, [Descriptor(fd, os.O_WRONLY) for fd in stdio[1:]], tell_end=True)
+        else:
+            ours, self._terminal = socket.socketpair()
+            with ours:
+                # Its end is told to nobody: who closes a terminal's last descriptor closes the line, too.
+                self._open(SocketEnd(ours), [SocketEnd(ours)], tell_end=False)
+
+    def _first(self, message: dict[str, Any]) -> None:
+        if message["t"] == "failed":
+            self.last(message)
+        elif message["t"] == "started":
+            self._begun = True
+            terminal, self._terminal = self._terminal, None
+            self.tell(message, [] if terminal is None else [terminal.detach()])
+        else:
+            raise GuestError(f"the guest said {message['t']!r} of a command that has not started")
+
+    def _more(self, message: dict[str, Any]) -> None:
+        if message["t"] == "stopped":
+            self.tell({"t": "stopped"})
+        elif message["t"] == "exit":
+            self.last(None)
+            self._end_input()
+            self._exit = message
+        else:
+            super()._more(message)
+
+    def settle(self) -> None:
+        # The last word comes after the last output: who has heard it reads what is there, and does not wait for more.
+        if self._exit is not None and self._drained():
+            message, self._exit = self._exit, None
+            for sink in self._sinks.values():
+                sink.close()
+            self.tell(message)
+        super().settle()
+
+    def finished(self) -> bool:
+        return self._exit is None and super().finished()
+
+    def close(self) -> None:
+        if self._terminal is not None:
+            self._terminal.close()
+        super().close()
+
+
+class DialJob(StreamJob):
+    """A connection to a tenant's port, as one end of a local pair of sockets."""
+
+    def _first(self, message: dict[str, Any]) -> None:
+        if message["t"] == "failed":
+            self.last(message)
+            return
+        if message["t"] != "done":
+            raise GuestError(f"the guest answered {message['t']!r}")
+        self._begun = True
+        ours, theirs = socket.socketpair()
+        with ours:
+            self._open(SocketEnd(ours), [SocketEnd(ours)], tell_end=True)
+        self.tell(message, [theirs.detach()])
+
+    def _unread(self, number: int) -> None:
+        self.ask({"t": "cancel"})  # our side has closed: the tenant is to see it
+        self.settle()
+
+    def _more(self, message: dict[str, Any]) -> None:
+        if message["t"] != "ended":
+            super()._more(message)
+        self.last(None)
+        self._end_input()
+
+    def settle(self) -> None:
+        if self._begun and self._line is not None and not self._line.queued:
+            self.drop_line()  # the connection has been handed over, and lives without it
+        super().settle()
+
+    def abandoned(self) -> None:
+        if self._begun:
+            self.drop_line()
+        else:
+            super().abandoned()

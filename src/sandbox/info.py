@@ -1,0 +1,114 @@
+"""What a sandbox tells about its files, processes, ports and use of the machine.
+
+Each is a small object; `info.size` and `info["size"]` are the same, and `dict(info)` is plain data for JSON.
+"""
+
+from __future__ import annotations
+
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Fields:
+    """An object whose fields can be read as attributes and by name."""
+
+    __slots__ = ()
+    fields: tuple[str, ...] = ()
+
+    def keys(self) -> tuple[str, ...]:
+        """The names of the fields; with them `dict(info)` works."""
+        return self.fields
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.fields:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and all(self[name] == getattr(other, name) for name in self.fields)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={self[name]!r}' for name in self.fields)})"
+
+
+class FileInfo(Fields):
+    """A file inside. `kind` is "file", "directory", "symlink" or "other"; `mode` holds the permission bits."""
+
+    __slots__ = ("name", "kind", "size", "mode", "mtime_ns")
+    fields = ("name", "kind", "size", "mode", "is_dir", "mtime", "mtime_ns")
+
+    def __init__(self, name: str, kind: str, size: int, mode: int, mtime_ns: int) -> None:
+        self.name = name
+        self.kind = kind
+        self.size = size
+        self.mode = mode
+        self.mtime_ns = mtime_ns
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a directory."""
+        return self.kind == "directory"
+
+    @property
+    def mtime(self) -> float:
+        """When its content last changed, in seconds since 1970."""
+        return self.mtime_ns / 1_000_000_000
+
+
+def kind_of(mode: int) -> str:
+    """What a file is, by its mode as `stat(2)` gives it."""
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "other"
+
+
+class ProcessInfo(Fields):
+    """A command that runs. `id` is unique in its sandbox; `keep` is the name it was kept under, or None."""
+
+    __slots__ = fields = ("pid", "id", "command", "started", "keep", "tty")
+
+    def __init__(self, pid: int, id: str, command: str, started: float, keep: str | None, tty: bool) -> None:
+        self.pid = pid  # inside
+        self.id = id
+        self.command = command
+        self.started = started  # seconds since 1970
+        self.keep = keep
+        self.tty = tty
+
+
+class Port(Fields):
+    """A port of the host, `address` and `port`, where connections reach the port `inside` the sandbox."""
+
+    __slots__ = fields = ("address", "port", "inside")
+
+    def __init__(self, address: str, port: int, inside: int) -> None:
+        self.address = address
+        self.port = port
+        self.inside = inside
+
+
+class Stats(Fields):
+    """What a sandbox uses now. A field is None where this machine cannot tell."""
+
+    __slots__ = fields = ("memory_bytes", "memory_peak_bytes", "cpu_ms", "processes", "lifetime_left")
+
+    def __init__(
+        self,
+        memory_bytes: int | None = None,
+        memory_peak_bytes: int | None = None,
+        cpu_ms: int | None = None,
+        processes: int | None = None,
+        lifetime_left: float | None = None,
+    ) -> None:
+        self.memory_bytes = memory_bytes  # of all processes together
+        self.memory_peak_bytes = memory_peak_bytes
+        self.cpu_ms = cpu_ms  # user and system time, of those that have ended too
+        self.processes = processes
+        self.lifetime_left = lifetime_left  # seconds; None: it ends when somebody ends it

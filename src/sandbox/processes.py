@@ -1,0 +1,107 @@
+"""The commands of one sandbox that run now, whoever started them, and those that are kept under a name."""
+
+from __future__ import annotations
+
+import time
+from _weakref import ref  # `weakref` itself takes half a millisecond to import
+from threading import Condition
+
+from sandbox.errors import NotFound
+from sandbox.info import ProcessInfo
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.guest.process import Process
+    from sandbox.kept import Kept, KeptProcess
+
+
+class Started:
+    """What is known of a command from its start on."""
+
+    __slots__ = ("command", "id", "keep", "started", "tty")
+
+    def __init__(self, id: str, command: str, tty: bool, keep: str | None) -> None:
+        self.id = id
+        self.command = command
+        self.tty = tty
+        self.keep = keep
+        self.started = time.time()
+
+
+class Processes:
+    """The table. It holds no process itself: one that its owner forgets ends and is gone from here."""
+
+    def __init__(self) -> None:
+        self._lock = Condition()
+        self._count = 0
+        self._running: dict[str, tuple[Started, ref[Process]]] = {}
+        self._kept: dict[str, Kept] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def begin(self, command: str, tty: bool, keep: str | None) -> Started:
+        """A command that is about to be started, with an id of its own."""
+        with self._lock:
+            self._count += 1
+            return Started(str(self._count), command, tty, keep)
+
+    def add(self, started: Started, process: Process) -> None:
+        """It was sent to the guest."""
+        running = self._running
+        # Called while anything may be going on, so without the lock: one who waits looks again in time.
+        running[started.id] = started, ref(process, lambda _: running.pop(started.id, None))
+
+    def remove(self, started: Started) -> None:
+        """It has ended, or never ran."""
+        with self._lock:
+            self._running.pop(started.id, None)
+            self._lock.notify_all()
+
+    def wait(self, seconds: float) -> None:
+        """Until nothing runs any more, at most so long."""
+        until = time.monotonic() + seconds
+        with self._lock:
+            while self._running and (left := until - time.monotonic()) > 0:
+                self._lock.wait(min(left, 0.1))  # a process that is forgotten wakes nobody
+
+    def list(self) -> list[ProcessInfo]:
+        """Those that run, in the order they were started."""
+        found = []
+        for one, process in list(self._running.values()):
+            living = process()
+            if living is not None and living.pid is not None and living.result is None:
+                found.append(ProcessInfo(living.pid, one.id, one.command, one.started, one.keep, one.tty))
+        return found
+
+    def keep(self, name: str, start: Callable[[], Process]) -> tuple[KeptProcess, bool]:
+        """The command kept under that name and True, or a new one, begun by `start`, and False."""
+        from sandbox.kept import Kept
+
+        with self._lock:
+            kept = self._kept.get(name)
+            if kept is not None and not kept.ended:
+                return kept.join(), True
+        process = start()
+        with self._lock:
+            other = self._kept.get(name)
+            if other is None or other.ended:
+                self._kept[name] = new = Kept(process)
+                return new.join(joined=False), False
+        process.close()  # somebody else was faster
+        return other.join(), True
+
+    def connect(self, name: str) -> KeptProcess:
+        """Joins the command kept under that name. Raises NotFound."""
+        with self._lock:
+            kept = self._kept.get(name)
+            if kept is not None and not kept.ended:
+                return kept.join()
+            names = ", ".join(sorted(one for one, each in self._kept.items() if not each.ended))
+        raise NotFound(f"no command is kept under {name!r}; {f'there are {names}' if names else 'none is kept'}")
+
+    def keeps(self) -> bool:
+        """Whether a kept command runs."""
+        return any(not kept.ended for kept in self._kept.values())

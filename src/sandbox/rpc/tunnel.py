@@ -1,0 +1,57 @@
+"""A connection to a port inside another process's sandbox, as a socket of this one."""
+
+from __future__ import annotations
+
+import select
+import socket
+from threading import Thread
+
+from sandbox.errors import SandboxError
+from sandbox.rpc.connection import Connection, Stream
+
+WINDOW = 2**19
+_PIECE = 2**16
+
+
+def tunnel(connection: Connection, port: int, address: str) -> socket.socket:
+    """Connects, and returns our end; the other end is carried over the connection by two threads. Raises OSError."""
+    stream = connection.stream("dial", {"port": port, "address": address, "credit": WINDOW})
+    stream.next()
+    ours, theirs = socket.socketpair()
+    for carry in (_from_inside, _to_inside):
+        Thread(target=carry, args=(connection, stream, theirs), name="sandbox-dial", daemon=True).start()
+    return ours
+
+
+def _from_inside(connection: Connection, stream: Stream, line: socket.socket) -> None:
+    try:
+        while (data := stream.next_data()) is not None:
+            line.sendall(data)
+            connection.notify("more", {"request": stream.id, "bytes": len(data)})
+        stream.finished()
+        line.shutdown(socket.SHUT_WR)
+    except (SandboxError, OSError):  # the sandbox has ended, or nobody reads here any more
+        _shut(line)
+        stream.close()
+
+
+def _to_inside(connection: Connection, stream: Stream, line: socket.socket) -> None:
+    try:
+        while data := line.recv(_PIECE):
+            connection.call("input", {"request": stream.id, "data": data})
+        connection.call("input", {"request": stream.id, "end": True})
+    except (SandboxError, OSError):
+        _shut(line)  # inside reads no more
+    # What comes from inside is still wanted, until our end is closed and not only its sending half.
+    poll = select.poll()
+    poll.register(line, 0)
+    poll.poll()
+    stream.close()
+    line.close()
+
+
+def _shut(line: socket.socket) -> None:
+    try:
+        line.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass

@@ -1,0 +1,162 @@
+"""Creating, finding and ending sandboxes: what the command line, JSON-RPC and other servers have in common."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from sandbox.config.home import home
+from sandbox.registry.registry import Entry, entries, find
+from sandbox.sandbox import Sandbox
+from sandbox.wiring import Wiring
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from sandbox.audit.record import Record
+    from sandbox.client import Client
+    from sandbox.config.layers import Resolved, Widening
+    from sandbox.config.model import Config
+
+    Tell = Callable[[Widening], object]
+
+
+def configuration(
+    said: Mapping[str, Any], *, project: str | None = None, config_file: str | None = None
+) -> Resolved:
+    """What the user's file, `config_file`, the project's files and `said` ask for together. Raises ConfigError.
+
+    `project` is where the project's files are; by default the `filesystem.root` of `said`, or this directory.
+    """
+    from sandbox.config.layers import resolve
+
+    return resolve(said, project=project or _root(said), config_file=config_file)
+
+
+def create(
+    resolved: Resolved,
+    *,
+    config: Config | None = None,
+    hooks: object | None = None,
+    command: Sequence[str] | None = None,
+    agent: str | None = None,
+    tell: Tell,
+) -> Sandbox:
+    """Starts a sandbox as the layers say, or as `config`, which was made from them, says.
+
+    What the project's files asked for and did not get is put on the record, and `tell` is called with each. `agent` is
+    whom the record names. Raises what `Sandbox` raises.
+    """
+    sandbox = Sandbox(config or resolved.config, hooks=hooks, command=command)
+    try:
+        if agent is not None:
+            sandbox.record.agent = agent
+        record_ignored(resolved, sandbox.record)
+        for ignored in resolved.warnings:
+            tell(ignored)
+    except BaseException:
+        sandbox.close()
+        raise
+    return sandbox
+
+
+def record_ignored(resolved: Resolved, record: Record) -> None:
+    """Puts on the record what the project's files asked for and did not get."""
+    for ignored in resolved.warnings:
+        record.write(
+            "policy_decision",
+            str(ignored),
+            severity="warn",
+            operation="configure",
+            target=ignored.path,
+            result="blocked",
+            policy="project-only-tightens",
+            reason=ignored.reason,
+            sync=True,
+        )
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two layers of settings as one: sections are merged; everything else, lists too, is replaced."""
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return both
+
+
+def _root(said: Mapping[str, Any]) -> str:
+    filesystem = said.get("filesystem")
+    root = filesystem.get("root") if isinstance(filesystem, dict) else None
+    return root if isinstance(root, str) else "."
+
+
+class Sandboxes:
+    """The sandboxes that one server owns, and a way to every other one of this user. Safe to use from many threads."""
+
+    def __init__(
+        self, *, config_file: str | None = None, flags: Mapping[str, Any] | None = None, tell: Tell
+    ) -> None:
+        """`config_file` and `flags` are the server's own command line; they count for every sandbox it creates."""
+        self._config_file = config_file
+        self._flags = dict(flags or {})
+        self._tell = tell
+        self._own: dict[str, Sandbox] = {}
+        self._lock = Lock()
+        self._closed = False
+
+    def create(self, asked: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
+        """Starts a sandbox as the server's flags and, above them, a client's parameters (`asked`) say.
+
+        Raises what `Sandbox` raises.
+        """
+        from sandbox.config.dialects.create import translate
+
+        said = merged(self._flags, translate(asked).data)
+        resolved = configuration(said, config_file=self._config_file)
+        sandbox = create(resolved, hooks=hooks, tell=self._tell)
+        with self._lock:
+            self._own[sandbox.id] = sandbox
+            closed = self._closed
+        if closed:  # while it was being started
+            self.close()
+        return sandbox
+
+    def get(self, id: str) -> Sandbox | Client:
+        """The sandbox of that id, which may be shortened: this server's own, or else a client attached to it.
+
+        The caller closes a client. Raises NotFound, or SandboxError when it does not run.
+        """
+        with self._lock:
+            own = self._own.get(id)
+        if own is not None:
+            return own
+        entry = find(home(), id)
+        with self._lock:
+            own = self._own.get(entry.id)
+        return own if own is not None else Wiring.attach(entry.id)
+
+    def list(self) -> list[Entry]:
+        """Every sandbox of this user, the newest first."""
+        return entries(home())
+
+    def end(self, id: str) -> None:
+        """Ends a running sandbox, whoever owns it. Raises NotFound, or SandboxError when it does not run."""
+        entry = find(home(), id)
+        with self._lock:
+            own = self._own.pop(entry.id, None)
+        if own is not None:
+            own.close()
+            return
+        from sandbox.registry.remove import kill
+
+        kill(entry)
+
+    def close(self) -> None:
+        """Ends every sandbox that this server created. Idempotent."""
+        with self._lock:
+            self._closed = True
+            own, self._own = list(self._own.values()), {}
+        for sandbox in own:
+            sandbox.close()

@@ -1,0 +1,34 @@
+"""What `Sandbox` needs from the layers above it: who serves its socket, and how to attach to another one.
+
+`sandbox/__init__.py`, which is imported before any module of the package, fills both in. So no module imports one
+above it, not even inside a function.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from sandbox.client import Client
+    from sandbox.sandbox import Sandbox
+
+    class Listener(Protocol):
+        """Serves a sandbox's socket."""
+
+        def close(self) -> None:
+            """Accepts no more connections, and no more requests on those there are."""
+
+        def drain(self) -> None:
+            """Waits, for a short time, until whoever is connected has been sent the last answer."""
+
+    Listen = Callable[[str, Sandbox], Listener]
+    Attach = Callable[[str], Client]
+
+
+class Wiring:
+    """Set once, when the package is imported."""
+
+    listen: Listen
+    attach: Attach

@@ -1,0 +1,109 @@
+"""The three surfaces of the one API, driven alike: what is awaitable is awaited here, so that one suite fits all."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from sandbox import AsyncProcess, AsyncSandbox, Client, Sandbox
+
+ENGINES = ["bubblewrap", "none"]
+SURFACES: dict[str, Callable[..., Any]] = {}
+
+
+def surface(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds one under that name."""
+
+    def add(make: Callable[..., Any]) -> Callable[..., Any]:
+        SURFACES[name] = make
+        return make
+
+    return add
+
+
+@surface("Sandbox")
+def in_process(config: dict[str, Any], hooks: object | None = None) -> Any:
+    return Sandbox(config, hooks=hooks)
+
+
+@surface("Client")
+def over_rpc(config: dict[str, Any], hooks: object | None = None) -> Any:
+    return Client(config, hooks=hooks, command=[sys.executable, "-m", "sandbox.cli.main", "--rpc"])
+
+
+@surface("AsyncSandbox")
+def awaited(config: dict[str, Any], hooks: object | None = None) -> Any:
+    loop = Loop()
+    try:
+        return Awaited(loop, loop.run(AsyncSandbox(config, hooks=hooks).start()), owns_loop=True)
+    except BaseException:
+        loop.close()
+        raise
+
+
+def make(name: str, engine: str, project: Path, *, hooks: object | None = None, **config: Any) -> Any:
+    """A sandbox of that engine, by that surface, with `project` as its root."""
+    filesystem = {"root": str(project), **config.pop("filesystem", {})}
+    return SURFACES[name]({"engine": engine, "filesystem": filesystem, **config}, hooks)
+
+
+class Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    def run(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Awaited:
+    """An object with coroutine methods, as if they were plain ones."""
+
+    def __init__(self, loop: Loop, inner: Any, owns_loop: bool = False) -> None:
+        self._loop, self._inner, self._owns_loop = loop, inner, owns_loop
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if inspect.iscoroutinefunction(value):
+            return lambda *args, **more: self._shown(self._loop.run(value(*args, **more)))
+        if inspect.isasyncgenfunction(value):
+            return lambda *args, **more: self._iterated(value(*args, **more))
+        return value
+
+    def _shown(self, value: Any) -> Any:
+        if isinstance(value, AsyncProcess):
+            return Awaited(self._loop, value)
+        if hasattr(value, "setblocking"):
+            value.setblocking(True)
+        return value
+
+    def _iterated(self, source: Any) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    yield self._loop.run(source.__anext__())
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._loop.run(source.aclose())
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run(self._inner.close())
+        if self._owns_loop:
+            self._loop.close()

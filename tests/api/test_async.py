@@ -1,0 +1,169 @@
+"""What asyncio programs need beside the one suite: cancelling, an end that may come twice, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox import AsyncSandbox, Sandbox, SandboxClosed
+
+
+def config(project: Path) -> dict[str, object]:
+    return {"filesystem": {"root": str(project)}}
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def settled(sandbox: AsyncSandbox, most: int) -> int:
+    """How many descriptors there are once what was cancelled has been given back, or does not come back."""
+    for _ in range(500):
+        if descriptors() <= most and not await sandbox.processes():
+            break
+        await asyncio.sleep(0.01)
+    return descriptors()
+
+
+def test_cancelled_commands_leave_no_descriptor_and_no_process(project: Path) -> None:
+    async def main() -> None:
+        async with AsyncSandbox(config(project)) as sandbox:
+            await asyncio.gather(*(sandbox.exec("true") for _ in range(20)))
+            before = descriptors()
+            for round in range(10):
+                tasks = [asyncio.ensure_future(sandbox.exec("sleep 1000")) for _ in range(25)]
+                await asyncio.sleep(0.002 * round)  # cancelled at each stage of their life
+                for task in tasks:
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+                assert all(isinstance(one, asyncio.CancelledError) for one in ended)
+            assert await settled(sandbox, before) <= before
+
+    asyncio.run(main())
+
+
+def test_a_start_that_is_cancelled_leaves_no_sandbox(project: Path) -> None:
+    async def main() -> None:
+        from sandbox import list_sandboxes
+
+        sandbox = AsyncSandbox(config(project))
+        starting = asyncio.ensure_future(sandbox.start())
+        await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        for _ in range(3000):
+            if not [one for one in list_sandboxes("running") if one.pid == os.getpid()]:
+                break
+            await asyncio.sleep(0.01)
+        await sandbox.close()
+
+    asyncio.run(main())
+
+
+def test_closing_twice_at_once_or_later_is_no_error_and_nothing_runs_afterwards(project: Path) -> None:
+    async def main() -> None:
+        sandbox = AsyncSandbox(config(project))
+        with pytest.raises(RuntimeError, match="not started"):
+            await sandbox.exec("true")
+        await sandbox.start()
+        assert await sandbox.start() is sandbox
+        await asyncio.gather(sandbox.close(), sandbox.close())
+        await sandbox.close()
+        with pytest.raises(SandboxClosed):
+            await sandbox.exec("true")
+        with pytest.raises(SandboxClosed):
+            await sandbox.read_file("x")
+        with pytest.raises(SandboxClosed):
+            await sandbox.start()
+
+    asyncio.run(main())
+
+
+def test_one_that_was_never_started_can_be_closed(project: Path) -> None:
+    async def main() -> None:
+        sandbox = AsyncSandbox(config(project))
+        await sandbox.close()
+        with pytest.raises(SandboxClosed):
+            await sandbox.exec("true")
+
+    asyncio.run(main())
+
+
+def test_a_callback_may_be_a_coroutine_function(project: Path) -> None:
+    async def main() -> None:
+        seen: list[bytes] = []
+
+        async def note(data: bytes) -> None:
+            await asyncio.sleep(0)
+            seen.append(data)
+
+        async with AsyncSandbox(config(project)) as sandbox:
+            await sandbox.exec("printf abc", on_stdout=note)
+        assert b"".join(seen) == b"abc"
+
+    asyncio.run(main())
+
+
+def test_a_read_that_is_cancelled_loses_nothing(project: Path) -> None:
+    async def main() -> None:
+        async with AsyncSandbox(config(project)) as sandbox, await sandbox.spawn("read x; echo $x; read x") as process:
+            reading = asyncio.ensure_future(process.read())
+            await asyncio.sleep(0.05)
+            reading.cancel()
+            await process.write(b"kept\n")
+            assert await process.read() == b"kept\n"
+
+    asyncio.run(main())
+
+
+def test_a_reader_that_is_slow_slows_the_command_down(project: Path) -> None:
+    async def main() -> None:
+        async with AsyncSandbox(config(project)) as sandbox, await sandbox.spawn("yes") as process:
+            assert (await process.read(2)) == b"y\n"
+            while process._ahead._bytes < 2**19:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+            assert process._ahead._bytes < 2**20
+
+    asyncio.run(main())
+
+
+def test_a_dialled_port_is_a_stream(project: Path) -> None:
+    serve = (
+        "import socket\ns = socket.create_server(('127.0.0.1', 5005)); print('up', flush=True)\n"
+        "c, _ = s.accept(); c.sendall(c.recv(100).upper())"
+    )
+
+    async def main() -> None:
+        command = ["python3", "-c", serve]
+        async with AsyncSandbox(config(project)) as sandbox, await sandbox.spawn(command) as server:
+            assert (await server.read()).startswith(b"up")
+            reader, writer = await asyncio.open_connection(sock=await sandbox.dial(5005))
+            writer.write(b"hello")
+            assert await reader.read() == b"HELLO"
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_many_sandboxes_in_one_program_do_not_hold_each_other_up(project: Path) -> None:
+    async def one(number: int) -> str:
+        async with AsyncSandbox(config(project)) as sandbox:
+            return (await sandbox.exec(f"echo {number}")).stdout
+
+    async def main() -> None:
+        assert await asyncio.gather(*(one(number) for number in range(5))) == [f"{number}\n" for number in range(5)]
+
+    asyncio.run(main())
+
+
+def test_the_plain_sandbox_is_at_hand(project: Path) -> None:
+    async def main() -> None:
+        async with AsyncSandbox(config(project)) as sandbox:
+            assert isinstance(sandbox.sync, Sandbox) and sandbox.sync.id == sandbox.id
+
+    asyncio.run(main())

@@ -1,0 +1,292 @@
+"""A framed guest that lies. Whoever waits for it is told GuestError; nothing hangs, and nothing grows."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox.errors import CommandError, GuestError, SandboxClosed
+from sandbox.guest.framed import FramedGuest
+from sandbox.guest.process import Process
+from tests.guest.driver import WAIT, Closed, Stream
+
+CREDIT = 2**18
+EXIT = {"t": "exit", "code": 0, "timed_out": False, "wall_us": 1, "user_us": 1, "sys_us": 1, "maxrss_kb": 1}
+STARTED = {"t": "started", "pid": 7, "fds": 0}
+
+
+class Liar:
+    """The guest's side of a framed connection, and ours."""
+
+    def __init__(self) -> None:
+        theirs, stream = socket.socketpair()
+        theirs.settimeout(WAIT)
+        self.stream = Stream(theirs)
+        self.guest = FramedGuest(stream)
+        self.say(t="hello", v=2, arch="x86_64", framed=True)
+        self.guest.greet()
+        answer = threading.Thread(target=self._get_ready)
+        answer.start()
+        self.guest.set_up({"walls": False})
+        answer.join()
+
+    def _get_ready(self) -> None:
+        assert self.stream.receive()["t"] == "setup"
+        self.say(t="ready", sockets=[], have={})
+
+    def say(self, **frame: Any) -> None:
+        self.stream.send(frame)
+
+    def start(self, *, pty: bool = False) -> tuple[Process, int]:
+        """A command that the guest has been asked for, and its id."""
+        ends = [] if pty else [os.pipe() for _ in range(3)]
+        tenants = [ends[0][0], ends[1][1], ends[2][1]] if ends else []
+        request: dict[str, object] = {"argv": [b"x"], "cwd": b"/"}
+        process = self.guest.start(request | ({"pty": {}} if pty else {}), "x", tenants)
+        for fd in tenants:
+            os.close(fd)
+        if ends:
+            process.stdin, process.stdout, process.stderr = ends[0][1], ends[1][0], ends[2][0]
+        return process, int(self.stream.receive()["id"])
+
+    def close(self) -> None:
+        self.stream.close()
+        self.guest.close()
+        assert not self.guest._thread.is_alive()
+
+
+@pytest.fixture
+def liar() -> Iterator[Liar]:
+    made = Liar()
+    yield made
+    made.close()
+
+
+def test_an_honest_one_is_believed(liar: Liar) -> None:
+    process, number = liar.start()
+    liar.say(id=number, **STARTED)
+    liar.say(id=number, t="out", fd=1, data=b"hello")
+    liar.say(id=number, t="out", fd=1, data=b"")
+    liar.say(id=number, **EXIT)
+    with process:
+        assert process.wait(WAIT).stdout == "hello"
+
+
+def flood(liar: Liar, number: int) -> None:
+    """More output than there was credit for, and than nobody has read yet."""
+    try:
+        for _ in range(20):
+            liar.say(id=number, t="out", fd=1, data=b"x" * 2**16)
+    except OSError:
+        pass  # the connection has ended already
+
+
+LIES: dict[str, Callable[[Liar, int], None]] = {
+    "a frame of 4 GiB": lambda liar, _: liar.stream.send_raw(b"\xff\xff\xff\xff"),
+    "a frame of nothing": lambda liar, _: liar.stream.send_raw(b"\0\0\0\0"),
+    "a frame that is no map": lambda liar, _: liar.stream.send_raw(struct.pack("<I", 1) + b"\x80"),
+    "a frame without a type": lambda liar, _: liar.say(id=1),
+    "a command nobody asked for": lambda liar, number: liar.say(id=number + 1, t="started", pid=1),
+    "an id that is no number": lambda liar, _: liar.say(id="1", t="started", pid=1),
+    "an id that is true": lambda liar, _: liar.say(id=True, t="started", pid=1),
+    "output without credit": flood,
+    "output of no stream": lambda liar, number: liar.say(id=number, t="out", fd=0, data=b"x"),
+    "output of a stream by another name": lambda liar, number: liar.say(id=number, t="out", fd=True, data=b"x"),
+    "output that is text": lambda liar, number: liar.say(id=number, t="out", fd=1, data="x"),
+    "credit that was not spent": lambda liar, number: liar.say(id=number, t="credit", fd=0, n=1),
+    "credit for nothing": lambda liar, number: liar.say(id=number, t="credit", fd=0, n=0),
+    "credit below nothing": lambda liar, number: liar.say(id=number, t="credit", fd=0, n=-5),
+    "credit without end": lambda liar, number: liar.say(id=number, t="credit", fd=0, n=2**63),
+    "credit for output": lambda liar, number: liar.say(id=number, t="credit", fd=1, n=1),
+    "a second start": lambda liar, number: liar.say(id=number, **STARTED),
+    "an answer that is another request's": lambda liar, number: liar.say(id=number, t="done"),
+    "an exit that says nothing": lambda liar, number: liar.say(id=number, t="exit"),
+    "a word that does not exist": lambda liar, number: liar.say(id=number, t="hi"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_whoever_waits_for_a_liar_is_told(liar: Liar, lie: str) -> None:
+    process, number = liar.start()
+    liar.say(id=number, **STARTED)
+    process.wait_started()
+    LIES[lie](liar, number)
+    with process, pytest.raises(GuestError):
+        process.wait(WAIT)
+
+
+def test_news_of_a_command_that_nobody_reads_ends_the_connection_before_it_fills_memory(liar: Liar) -> None:
+    process, number = liar.start()
+    liar.say(id=number, **STARTED)
+    with process, pytest.raises(OSError):
+        for _ in range(1_000_000):
+            liar.say(id=number, t="stopped")
+
+
+@pytest.mark.parametrize("word", ["out", "credit", "exit", "stopped", "closed", "done"])
+def test_nothing_is_said_of_a_command_before_it_has_started(liar: Liar, word: str) -> None:
+    process, number = liar.start()
+    liar.say(id=number, t=word, fd=1, data=b"x", n=1)
+    with process, pytest.raises(GuestError):
+        process.wait(WAIT)
+
+
+def test_output_after_its_end_is_a_lie(liar: Liar) -> None:
+    process, number = liar.start()
+    liar.say(id=number, **STARTED)
+    liar.say(id=number, t="out", fd=1, data=b"")
+    liar.say(id=number, t="out", fd=1, data=b"x")
+    with process, pytest.raises(GuestError):
+        process.wait(WAIT)
+
+
+def test_a_command_that_has_ended_is_not_spoken_of_again(liar: Liar) -> None:
+    process, number = liar.start()
+    other, _ = liar.start()
+    liar.say(id=number, **STARTED)
+    liar.say(id=number, **EXIT)
+    with process:
+        process.wait(WAIT)
+    liar.say(id=number, **EXIT)
+    with other, pytest.raises(GuestError):
+        other.wait(WAIT)
+
+
+def test_a_lie_about_one_command_is_told_to_all_who_wait(liar: Liar) -> None:
+    first, number = liar.start()
+    second, _ = liar.start(pty=True)
+    reports: list[BaseException] = []
+
+    def listen() -> None:
+        try:
+            list(liar.guest.reports())
+        except GuestError as problem:
+            reports.append(problem)
+
+    listening = threading.Thread(target=listen)
+    listening.start()
+    liar.say(id=number, t="out", fd=1, data=b"x")
+    with first, second:
+        for process in (first, second):
+            with pytest.raises(GuestError):
+                process.wait(WAIT)
+    listening.join(WAIT)
+    assert len(reports) == 1
+
+
+@pytest.mark.parametrize("answer", [{"t": "exit"}, {"t": "out", "fd": 1, "data": b"x"}, {"t": "failed"}])
+def test_a_file_operation_has_one_kind_of_answer(liar: Liar, answer: dict[str, Any]) -> None:
+    def lie() -> None:
+        liar.say(id=liar.stream.receive()["id"], **answer)
+
+    lying = threading.Thread(target=lie)
+    lying.start()
+    with pytest.raises(GuestError):
+        liar.guest.file("stat", b"/")
+    lying.join()
+
+
+def test_sockets_that_cannot_cross_are_not_believed() -> None:
+    theirs, stream = socket.socketpair()
+    guest = FramedGuest(stream)
+    talk = Stream(theirs)
+    talk.send({"t": "hello", "v": 2})
+    guest.greet()
+    talk.send({"t": "ready", "sockets": ["tcp4"], "have": {}, "fds": 1})
+    with pytest.raises(GuestError):
+        guest.set_up({"walls": False})
+    talk.close()
+    guest.close()
+
+
+def test_reports_that_nobody_reads_end_the_connection_before_they_fill_memory(liar: Liar) -> None:
+    with pytest.raises(OSError):
+        for _ in range(10_000):
+            liar.say(t="tripped", path=b"x" * 2**16)
+
+
+def test_a_command_that_reads_nothing_is_not_sent_more_than_its_credit(liar: Liar) -> None:
+    process, number = liar.start()
+    liar.say(id=number, **STARTED)
+
+    def give() -> None:
+        try:
+            process.write(b"x" * 2**26)
+        except OSError:
+            pass
+
+    giving = threading.Thread(target=give)
+    giving.start()
+    received = 0
+    while received < CREDIT:
+        received += len(liar.stream.receive()["data"])
+    other, _ = liar.start()  # which is the next frame: it has given no credit back, so no more input came
+    other.close()
+    liar.close()
+    giving.join(WAIT)
+    assert not giving.is_alive()
+    with process, pytest.raises(SandboxClosed):
+        process.wait(WAIT)
+
+
+TEXT = st.sampled_from(["started", "out", "in", "credit", "closed", "exit", "failed", "done", "ended", "stopped", "hi"])
+VALUES = st.one_of(st.integers(-(2**40), 2**40), st.binary(max_size=64), st.text(max_size=8), st.booleans(), st.none())
+FRAMES = st.fixed_dictionaries(
+    {"t": TEXT},
+    optional={
+        "id": st.one_of(st.integers(0, 4), VALUES),
+        "fd": st.one_of(st.integers(0, 3), VALUES),
+        "n": st.one_of(st.integers(0, 2**18), VALUES),
+        "data": st.one_of(st.binary(max_size=2**12), VALUES),
+        "pid": VALUES,
+        "code": VALUES,
+        "errno": VALUES,
+        "fds": VALUES,
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.lists(FRAMES, max_size=30).map(lambda all: b"".join(map(_frame, all))), st.binary(max_size=200)))
+def test_whatever_a_guest_sends_nothing_hangs_and_only_our_errors_come(data: bytes) -> None:
+    liar = Liar()
+    before = threading.active_count()
+    process, _ = liar.start()
+    terminal, _ = liar.start(pty=True)
+    liar.stream.send_raw(data)
+    try:
+        liar.stream.socket.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # it has already heard enough
+    for one in (process, terminal):
+        with one:
+            try:
+                one.wait(WAIT)
+            except (GuestError, SandboxClosed, CommandError):
+                pass  # the guest may well say that it never ran
+    liar.close()
+    assert threading.active_count() <= before
+
+
+def _frame(message: dict[str, Any]) -> bytes:
+    body = cbor2.dumps(message)
+    return struct.pack("<I", len(body)) + body
+
+
+def test_a_connection_that_ends_in_the_middle_of_a_frame_is_closed(liar: Liar) -> None:
+    process, _ = liar.start()
+    liar.stream.send_raw(b"\x10\0\0\0abc")
+    liar.stream.close()
+    with process, pytest.raises(SandboxClosed):
+        process.wait(WAIT)
+    with pytest.raises((SandboxClosed, Closed)):
+        liar.guest.file("stat", b"/")
