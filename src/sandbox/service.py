@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from threading import Lock
 
 from sandbox.config.home import home
@@ -31,7 +32,12 @@ def configuration(
     """
     from sandbox.config.layers import resolve
 
-    return resolve(said, project=project or _root(said), config_file=config_file)
+    root = _root(said)
+    if project is None and root != "." and not root.startswith(("/", "~")):
+        # Relative to this directory; the layers would take it as relative to the project, which it names.
+        root = f"{os.getcwd()}/{root}"
+        said = merged(said, {"filesystem": {"root": root}})
+    return resolve(said, project=project or root, config_file=config_file)
 
 
 def create(

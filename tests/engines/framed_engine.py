@@ -33,6 +33,8 @@ class FramedStart(Started):
 
     def build(self, plan: Plan) -> FramedRunning:
         try:
+            if plan.walls:  # nothing is around this guest: what it built would be built on the machine itself
+                raise WallError("this engine builds no walls")
             self._guest.greet()
             self._guest.set_up(plan.setup(""))
         except SandboxClosed:
@@ -50,7 +52,7 @@ class FramedStart(Started):
 
 class FramedEngine(Engine):
     name = "framed"
-    can = Capabilities(walls=False, descriptors=False)
+    can = Capabilities(walls=False, own_root=False, descriptors=False)
 
     def findings(self) -> list[Finding]:
         return [Finding("guest program", os.path.exists(guest_binary()))]

@@ -6,13 +6,14 @@ import errno
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.guest.driver import Place, launch
+from tests.guest.driver import WAIT, Place, Stream, bwrap, launch
 from tests.syscalls import NUMBERS, X86_64
 
 #: Calls with arguments, and the error a tenant gets.
@@ -274,3 +275,16 @@ def test_without_walls_the_guest_is_no_wall_but_still_a_guest(guest: Path) -> No
     with launch(guest, walls=False) as place:
         assert place.setup(walls=False, rlimits=[[7, 55, 66]])["t"] == "ready"
         assert place.run("sh", "-c", "id -u; ulimit -Sn").out.split() == [str(os.geteuid()).encode(), b"55"]
+
+
+def test_walls_are_not_built_where_nothing_is_around_the_guest(guest: Path) -> None:
+    """In bubblewrap all the same, but not as its first process: were it not refused, no harm would be done here."""
+    ours, theirs = socket.socketpair()
+    command = [one for one in bwrap() if one != "--as-pid-1"]
+    command += ["--ro-bind", str(guest), "/guest", "--", "/bin/sh", "-c", 'exec 3<&0 </dev/null; "$0"; exit', "/guest"]
+    with theirs:
+        process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL)
+    ours.settimeout(WAIT)
+    with Place(process, Stream(ours)) as place:
+        answer = place.setup(mounts=[{"kind": "tmpfs", "path": b"/tmp", "size": 4096, "mode": 0o755}])
+        assert (answer["t"], answer["step"], answer["errno"]) == ("failed", "namespaces", errno.EPERM)

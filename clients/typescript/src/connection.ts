@@ -1,9 +1,10 @@
-import { spawn } from 'node:child_process';
-import { connect } from 'node:net';
-import type { Readable, Writable } from 'node:stream';
-import { ended, thrown, type ErrorResponse } from './errors.js';
+import { Answers, type Owner } from './answers.js';
+import { closed, fromResponse, SandboxError, type ErrorResponse } from './errors.js';
+import type { CallOptions } from './options.js';
+import type { Transport } from './transport.js';
 
-type Json = Record<string, unknown>;
+/** @internal */
+export type Json = Record<string, unknown>;
 
 interface Message {
   id?: number | string | null;
@@ -13,53 +14,41 @@ interface Message {
   error?: ErrorResponse;
 }
 
-/** One JSON-RPC conversation: requests out, answers sorted to whoever waits for them. */
-export class Connection {
-  onEvent: (event: never) => void = () => {};
+interface Unsent {
+  answers: Answers;
+  line: Buffer;
+}
+
+const LINE_LIMIT = 64 * 2 ** 20; // the server's
+const UNDER_WAY = 96 * 2 ** 20; // bytes of unanswered requests; the server takes 128 MiB and drops what is over
+
+/** @internal One JSON-RPC conversation: requests go out, answers go to whoever waits for them. */
+export class Connection implements Owner {
+  onEvent: (event: unknown) => void = () => {};
   onHook: (params: Json) => Promise<Json> = async () => {
     throw new Error('this client has no hooks');
   };
   private nextId = 0;
   private readonly waiting = new Map<number, Answers>();
-  private isEnded = false;
+  private readonly unsent: Unsent[] = [];
+  private underWay = 0;
+  private reasonsToLive = 0;
+  private end: Error | undefined;
   private readonly over: Promise<void>;
 
-  private constructor(
-    input: Readable,
-    private readonly output: Writable,
-    private readonly finish: () => void,
-    gone: Promise<void>,
-  ) {
-    output.on('error', () => {}); // the other side went away: its last word is the end of `input`
-    this.over = Promise.all([this.read(input), gone]).then(() => {});
+  constructor(private readonly transport: Transport) {
+    transport.output.on('error', () => {}); // the other side is gone: the end of its output says so, too
+    transport.keepAlive(false);
+    this.over = Promise.all([this.read(), transport.gone]).then(() => {});
   }
 
-  /** With a server that is started for it, and ends with it. */
-  static async start(command: readonly string[]): Promise<Connection> {
-    const [program, ...args] = command;
-    const server = spawn(program!, args, { stdio: ['pipe', 'pipe', 'inherit'] });
-    await new Promise<void>((resolve, reject) => {
-      server.once('spawn', resolve);
-      server.once('error', (error) => reject(new Error(`cannot start ${program}: ${error.message}`)));
-    });
-    const gone = new Promise<void>((resolve) => server.once('close', () => resolve()));
-    return new Connection(server.stdout, server.stdin, () => server.stdin.end(), gone);
-  }
-
-  /** With the socket of a sandbox that runs already. */
-  static async to(path: string): Promise<Connection> {
-    const socket = connect(path);
-    await new Promise<void>((resolve, reject) => {
-      socket.once('connect', resolve);
-      socket.once('error', reject);
-    });
-    const gone = new Promise<void>((resolve) => socket.once('close', () => resolve()));
-    return new Connection(socket, socket, () => socket.end(), gone);
+  get ended(): boolean {
+    return this.end !== undefined;
   }
 
   /** One request, one answer. */
-  async call<T = Json>(method: string, params: Json = {}, signal?: AbortSignal): Promise<T> {
-    const answers = this.stream(method, params, signal);
+  async call<T = Json>(method: string, params: Json = {}, { signal, exact }: CallOptions & { exact?: boolean } = {}): Promise<T> {
+    const answers = this.stream(method, params, signal, exact);
     try {
       const answer = await answers.next();
       answers.finish();
@@ -70,138 +59,145 @@ export class Connection {
   }
 
   /** One request, many answers. */
-  stream(method: string, params: Json, signal?: AbortSignal): Answers {
-    if (this.isEnded) throw ended();
+  stream(method: string, params: Json, signal?: AbortSignal, exact = false): Answers {
+    if (this.end) throw this.end;
     signal?.throwIfAborted();
     const id = ++this.nextId;
-    const answers = new Answers(id, (finished) => {
-      this.waiting.delete(id);
-      if (!finished) this.send({ jsonrpc: '2.0', method: 'cancel', params: { request: id } });
-    });
+    const line = encode({ jsonrpc: '2.0', method, params, id });
+    if (line.length > LINE_LIMIT) {
+      throw new SandboxError(`${method}: a request may have ${LINE_LIMIT} bytes, this one has ${line.length}`, 'TOO_LARGE');
+    }
+    const answers = new Answers(id, line.length, exact, this);
     this.waiting.set(id, answers);
-    answers.heed(signal);
-    this.send({ jsonrpc: '2.0', method, params, id });
+    answers.keepAlive(true);
+    answers.obey(signal);
+    // In the order of the calls, because requests take effect in the order in which they are sent.
+    this.unsent.push({ answers, line });
+    this.sendWaiting();
     return answers;
   }
 
-  get closed(): boolean {
-    return this.isEnded;
+  leave(answers: Answers, finished: boolean): void {
+    this.waiting.delete(answers.id);
+    const queued = this.unsent.findIndex((one) => one.answers === answers);
+    if (queued >= 0) {
+      this.unsent.splice(queued, 1); // the server has never heard of it
+      return;
+    }
+    this.underWay -= answers.size;
+    if (!finished) this.send({ jsonrpc: '2.0', method: 'cancel', params: { request: answers.id } });
+    this.sendWaiting();
+  }
+
+  grant(id: number, bytes: number): void {
+    this.send({ jsonrpc: '2.0', method: 'more', params: { request: id, bytes } });
+  }
+
+  keepAlive(change: 1 | -1): void {
+    const before = this.reasonsToLive > 0;
+    this.reasonsToLive += change;
+    const now = this.reasonsToLive > 0;
+    if (before !== now) this.transport.keepAlive(now);
   }
 
   /** Ends the conversation; resolves when the other side is gone. */
   async close(): Promise<void> {
-    this.finish();
-    await this.over;
+    this.keepAlive(+1);
+    try {
+      this.transport.end();
+      await this.over;
+    } finally {
+      this.keepAlive(-1);
+    }
+  }
+
+  private sendWaiting(): void {
+    for (let first = this.unsent[0]; first; first = this.unsent[0]) {
+      const { answers, line } = first;
+      if (this.underWay > 0 && this.underWay + line.length > UNDER_WAY) return;
+      this.unsent.shift();
+      this.underWay += answers.size;
+      if (!this.end) this.transport.output.write(line);
+    }
   }
 
   private send(message: Json): void {
-    if (!this.isEnded) this.output.write(JSON.stringify(message) + '\n');
+    if (!this.end) this.transport.output.write(encode(message));
   }
 
-  private async read(input: Readable): Promise<void> {
+  private async read(): Promise<void> {
     let held: Buffer[] = [];
+    let cause: unknown;
     try {
-      for await (const piece of input as AsyncIterable<Buffer>) {
+      for await (const piece of this.transport.input as AsyncIterable<Buffer>) {
         let start = 0;
         for (let end = piece.indexOf(10); end >= 0; end = piece.indexOf(10, start)) {
           held.push(piece.subarray(start, end));
-          this.sort(JSON.parse(Buffer.concat(held).toString()) as Message);
+          this.sort(Buffer.concat(held).toString());
           held = [];
           start = end + 1;
         }
         if (start < piece.length) held.push(piece.subarray(start));
       }
-    } catch {
-      // Cut off, or whoever speaks there does not speak JSON-RPC: either way it is over.
+    } catch (problem) {
+      cause = problem; // cut off, or the other side does not speak JSON-RPC: there is no going on
+      this.transport.end();
     }
-    this.isEnded = true;
-    for (const answers of this.waiting.values()) answers.fail(ended());
-    this.waiting.clear();
+    this.end = closed(cause ? undefined : await this.whyGone(), cause);
+    for (const answers of this.waiting.values()) answers.fail(this.end);
   }
 
-  private sort(message: Message): void {
+  /** Why the other side ended its output, if it is a process that then ended. */
+  private whyGone(): Promise<string | undefined> {
+    this.transport.end();
+    return this.transport.gone;
+  }
+
+  private sort(line: string): void {
+    const message = JSON.parse(line) as Message;
     if (message.method === 'event') {
-      this.onEvent(message.params as never);
+      this.onEvent(message.params);
     } else if (message.method === 'hook') {
       void this.hook(message);
     } else if (typeof message.id === 'number') {
       const answers = this.waiting.get(message.id);
-      if (message.error) answers?.fail(thrown(message.error));
-      else answers?.put(message.result ?? {});
+      if (message.error) answers?.fail(fromResponse(message.error));
+      else if (answers) answers.put((answers.exact ? parseExactly(line) : message).result ?? {});
     }
   }
 
-  private async hook(message: Message): Promise<void> {
+  private async hook({ id, params = {} }: Message): Promise<void> {
+    this.keepAlive(+1);
     try {
-      const result = await this.onHook(message.params ?? {});
-      this.send({ jsonrpc: '2.0', id: message.id, result });
+      this.send({ jsonrpc: '2.0', id, result: await this.onHook(params) });
     } catch (problem) {
-      this.send({ jsonrpc: '2.0', id: message.id, error: { code: -32000, message: String(problem) } });
+      this.send({ jsonrpc: '2.0', id, error: { code: -32000, message: String(problem) } });
+    } finally {
+      this.keepAlive(-1);
     }
   }
 }
 
-/** The answers to one request, in order. */
-export class Answers {
-  private readonly queue: Json[] = [];
-  private problem: Error | undefined;
-  private wake: (() => void) | undefined;
-  private done = false;
-  private unheed: () => void = () => {};
-
-  constructor(
-    readonly id: number,
-    private readonly leave: (finished: boolean) => void,
-  ) {}
-
-  /** Leaves when `signal` is aborted. */
-  heed(signal: AbortSignal | undefined): void {
-    if (!signal) return;
-    const abort = () => {
-      this.fail(signal.reason instanceof Error ? signal.reason : new Error('aborted'));
-      this.close();
-    };
-    signal.addEventListener('abort', abort, { once: true });
-    this.unheed = () => signal.removeEventListener('abort', abort);
-  }
-
-  async next(): Promise<Json> {
-    for (;;) {
-      const first = this.queue.shift();
-      if (first) return first;
-      if (this.problem) {
-        this.finish();
-        throw this.problem;
-      }
-      await new Promise<void>((resolve) => (this.wake = resolve));
+/** A message as a line. Throws TypeError for what JSON would silently leave out or turn into null: a time limit of NaN, or
+ * a hook written into the configuration, would be no limit and no hook. */
+function encode(message: Json): Buffer {
+  const text = JSON.stringify(message, (key, value: unknown) => {
+    if (typeof value === 'function' || typeof value === 'symbol' || typeof value === 'bigint') {
+      throw new TypeError(`${key}: a ${typeof value} cannot be sent to a sandbox`);
     }
-  }
+    if (typeof value === 'number' && !Number.isFinite(value)) throw new TypeError(`${key}: ${value} is no usable number`);
+    return value;
+  });
+  return Buffer.from(`${text}\n`);
+}
 
-  put(answer: Json): void {
-    this.queue.push(answer);
-    this.wake?.();
-  }
-
-  fail(problem: Error): void {
-    this.problem ??= problem;
-    this.wake?.();
-  }
-
-  /** The last answer has come. */
-  finish(): void {
-    if (!this.done) {
-      this.done = true;
-      this.unheed();
-      this.leave(true);
-    }
-  }
-
-  /** Leaves: what the request still runs is cancelled. */
-  close(): void {
-    if (!this.done) {
-      this.done = true;
-      this.unheed();
-      this.leave(false);
-    }
-  }
+/** JSON in which whole numbers of 16 and more digits become bigint. */
+function parseExactly(line: string): Message {
+  const marked = line.replace(/"(?:[^"\\]|\\.)*"|(?<![\d.])(-?\d{16,})(?![\d.eE])/g, (found, digits?: string) =>
+    digits === undefined ? found : `{"bigint":"${digits}"}`,
+  );
+  return JSON.parse(marked, (_, value: unknown) => {
+    const digits = (value as { bigint?: unknown } | null)?.bigint;
+    return typeof digits === 'string' ? BigInt(digits) : value;
+  }) as Message;
 }

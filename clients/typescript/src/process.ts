@@ -1,82 +1,155 @@
-import type { Answers, Connection } from './connection.js';
-import type { Chunk, ExecResult } from './types.js';
+import { Answers } from './answers.js';
+import type { Connection, Json } from './connection.js';
+import { base64, type CallOptions } from './options.js';
+import { chunksOf, Collector, readResult, type Chunk, type ExecResult } from './result.js';
 
-type Json = Record<string, unknown>;
+const PIECE = 2 ** 20; // of input, in one request
 
-/** A command that runs. Iterate it for output as it comes, or `wait()` for all of it. */
-export class Process implements AsyncIterable<Chunk> {
-  /** There when the output has been read to its end. */
-  result: ExecResult | undefined;
+/** A command that runs now, whoever started it. */
+export interface ProcessInfo {
+  /** The command's id, as in events. */
+  id: string;
+  pid: number;
+  command: string | string[];
+  /** Seconds since 1970, with fractions. */
+  started: number;
+  /** The name it is kept under, for `connect`. */
+  keep?: string | null;
+  tty: boolean;
+}
 
+/**
+ * A command that runs. Iterate it for output as it comes, or `wait()` for all of it. A command whose output nobody reads
+ * stops at the next half megabyte, as it would with a full pipe.
+ */
+export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
+  private ended: ExecResult | undefined;
+  private waited: Promise<ExecResult> | undefined;
+  private last: Json | undefined; // the answer that says how it ended
+
+  /** @internal Use `Sandbox.spawn` or `Sandbox.connect`. */
   constructor(
     private readonly connection: Connection,
     private readonly answers: Answers,
     readonly pid: number,
-    /** It is a kept terminal that was there before. */
+    /** It ran before: it was kept under a name, and this program joined it. */
     readonly joined: boolean,
   ) {}
 
-  async *[Symbol.asyncIterator](): AsyncIterator<Chunk> {
-    while (!this.result) {
-      const answer = await this.answers.next();
-      if (typeof answer['exit_code'] === 'number') {
-        this.answers.finish();
-        this.result = readResult(answer);
-        return;
-      }
-      yield* chunks(answer);
+  /** How it ended, once its output has been read to the end. */
+  get result(): ExecResult | undefined {
+    return this.ended;
+  }
+
+  /** Output as it comes. Leaving the loop leaves the command running; a later loop goes on where this one stopped. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Chunk, void, undefined> {
+    for (;;) {
+      const answer = await this.next();
+      if (!answer) return;
+      yield* consumed(this.answers, answer);
     }
   }
 
-  /** Until it has ended; what it printed and nobody has taken is in the result. */
-  async wait(): Promise<ExecResult> {
-    const output = { stdout: [] as Buffer[], stderr: [] as Buffer[] };
-    for await (const { stream, data } of this) output[stream].push(data);
-    return {
-      ...this.result!,
-      stdout: Buffer.concat(output.stdout).toString(),
-      stderr: Buffer.concat(output.stderr).toString(),
-    };
+  /** Reads its output to the end. The result holds what was not read before, `maxOutput` bytes (10 MiB) of each stream. Every
+   * call gives the same result. Aborting `signal` ends the wait, not the command. */
+  async wait(options: CallOptions & { maxOutput?: number | undefined } = {}): Promise<ExecResult> {
+    this.waited ??= this.collect(options.maxOutput);
+    return options.signal ? unlessAborted(this.waited, options.signal) : this.waited;
   }
 
-  /** Gives the command input; resolves when it has been taken. */
-  async write(data: string | Uint8Array): Promise<void> {
-    await this.connection.call('input', { request: this.answers.id, data: Buffer.from(data).toString('base64') });
+  /** Gives the command input; resolves when the command has been given all of it. */
+  async write(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
+    const bytes = typeof data === 'string' ? Buffer.from(data) : data;
+    for (let at = 0; at < bytes.length; at += PIECE) {
+      await this.ask('input', { data: base64(bytes.subarray(at, at + PIECE)) }, options);
+    }
   }
 
-  /** Ends the command's input. */
-  async closeStdin(): Promise<void> {
-    await this.connection.call('input', { request: this.answers.id, end: true });
+  /** Ends the command's input (on a terminal: types Ctrl-D). */
+  async closeStdin(options: CallOptions = {}): Promise<void> {
+    await this.ask('input', { end: true }, options);
   }
 
-  /** Sends a signal ("TERM", 15) to the command's process group. */
-  async signal(signal: string | number): Promise<void> {
-    await this.connection.call('signal', { request: this.answers.id, signal });
+  /** Sends a signal ("TERM", "SIGTERM" or 15) to the command and the processes it started in its group. */
+  async signal(signal: string | number, options: CallOptions = {}): Promise<void> {
+    await this.ask('signal', { signal }, options);
   }
 
-  async resize(rows: number, cols: number): Promise<void> {
-    await this.connection.call('resize', { request: this.answers.id, rows, cols });
+  /** Changes the size of its terminal. */
+  async resize(rows: number, cols: number, options: CallOptions = {}): Promise<void> {
+    await this.ask('resize', { rows, cols }, options);
   }
 
-  /** Kills the command (or leaves a kept terminal); whoever reads it gets a CancelledError. */
-  async cancel(): Promise<void> {
-    await this.connection.call('cancel', { request: this.answers.id });
+  /** Kills the command, or leaves it when it is kept under a name. Whoever reads it gets a CancelledError. */
+  async cancel(options: CallOptions = {}): Promise<void> {
+    await this.ask('cancel', {}, options);
   }
 
-  /** Leaves the command without waiting for it. */
+  /** As `cancel`, without waiting, and nobody reads it any more. Does nothing when the command has ended. */
   close(): void {
     this.answers.close();
   }
-}
 
-export function* chunks(answer: Json): Iterable<Chunk> {
-  for (const stream of ['stdout', 'stderr'] as const) {
-    const data = answer[stream];
-    if (typeof data === 'string') yield { stream, data: Buffer.from(data, 'base64') };
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+  }
+
+  /** The program may exit while this command runs. */
+  unref(): this {
+    this.answers.keepAlive(false);
+    return this;
+  }
+
+  /** The program does not exit by itself while this command runs. That is so unless `unref` was called. */
+  ref(): this {
+    this.answers.keepAlive(true);
+    return this;
+  }
+
+  /** The next answer with output; none when the command has ended. */
+  private async next(): Promise<Json | undefined> {
+    if (this.last) return undefined;
+    const answer = await this.answers.next();
+    if (typeof answer['exit_code'] !== 'number') return answer;
+    this.answers.finish();
+    this.last = answer;
+    this.ended = readResult(answer);
+    return undefined;
+  }
+
+  private async collect(maxOutput?: number): Promise<ExecResult> {
+    const output = new Collector(maxOutput);
+    for await (const chunk of this) output.add(chunk);
+    return (this.ended = output.result(this.last!));
+  }
+
+  private async ask(method: string, params: Json, options: CallOptions): Promise<void> {
+    await this.connection.call(method, { request: this.answers.id, ...params }, options);
   }
 }
 
-export function readResult(answer: Json): ExecResult {
-  const text = (name: string) => Buffer.from((answer[name] as string | undefined) ?? '', 'base64').toString();
-  return { duration_ms: 0, ...(answer as object), stdout: text('stdout'), stderr: text('stderr') } as ExecResult;
+/** @internal The pieces of one answer; asking for the next one gives credit for it. */
+export function* consumed(answers: Answers, answer: Json): Generator<Chunk, void, undefined> {
+  for (const chunk of chunksOf(answer)) {
+    try {
+      yield chunk;
+    } finally {
+      answers.consumed(chunk.data.length);
+    }
+  }
+}
+
+async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  let stop = () => {};
+  const aborted = new Promise<never>((_, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener('abort', abort, { once: true });
+    stop = () => signal.removeEventListener('abort', abort);
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    stop();
+  }
 }

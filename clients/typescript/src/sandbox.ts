@@ -1,171 +1,288 @@
-import { closeSync, openSync } from 'node:fs';
-import { join } from 'node:path';
-import { Connection } from './connection.js';
-import { answerHook, named } from './hooks.js';
-import { chunks, Process, readResult } from './process.js';
-import { command, getVm, home } from './vms.js';
-import type { Chunk, Config, Event, ExecOptions, ExecResult, FileEntry, FileStat, Hooks, SpawnOptions } from './types.js';
+import type { Duplex } from 'node:stream';
+import { WINDOW, type Answers } from './answers.js';
+import type { Applied, Change, Stats } from './changes.js';
+import type { Config, NetworkChanges } from './config.js';
+import { Connection, type Json } from './connection.js';
+import { DialStream } from './dial.js';
+import { badConfig, failed } from './errors.js';
+import type { Event, EventHandler } from './events.js';
+import { HookTable, type Hooks } from './hooks.js';
+import {
+  commandParameters,
+  onlyKnown,
+  seconds,
+  type CallOptions,
+  type ExecOptions,
+  type SpawnOptions,
+  type StreamOptions,
+} from './options.js';
+import type { PublishedPort } from './ports.js';
+import { consumed, Process, type ProcessInfo } from './process.js';
+import { command, reach } from './registry.js';
+import { Collector, readResult, type Chunk, type ExecResult } from './result.js';
+import { SandboxFiles } from './sandbox-files.js';
+import { startServer } from './transport.js';
 
-const PAGE = 3 * 2 ** 20; // large files travel in pieces of this size …
-const AHEAD = 3; // … of which so many are under way at a time
+export interface CreateOptions extends CallOptions {
+  hooks?: Hooks | undefined;
+  /** The server to start, instead of `sandbox --rpc` (or what SANDBOX_COMMAND names). */
+  command?: readonly string[] | undefined;
+}
 
-type Json = Record<string, unknown>;
+interface Created {
+  id: string;
+  env: Record<string, string>;
+  directory: string;
+  engine: string;
+  ports: PublishedPort[];
+}
 
-/** One sandbox, in a `sandbox --rpc` process of its own or attached to. */
-export class Sandbox {
-  private readonly handlers = new Set<(event: Event) => void>();
+/**
+ * One sandbox. Its methods can be called at the same time; what one of them changes is so for those called after it.
+ *
+ * A sandbox does not keep the program running: when no call is under way and nothing else is to be done, the program exits,
+ * and a sandbox that it created ends.
+ */
+export class Sandbox extends SandboxFiles implements AsyncDisposable {
+  readonly id: string;
+  /** The variables that were asked for, as commands see them: a placeholder where a secret was named. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Where commands start. */
+  readonly directory: string;
+  /** What builds the walls, for example "bubblewrap". */
+  readonly engine: string;
+  private published: PublishedPort[];
+  private readonly handlers = new Set<EventHandler>();
 
   private constructor(
-    private readonly connection: Connection,
-    readonly id: string,
-    /** The variables that were asked for, as the tenant sees them: placeholders where a secret was named. */
-    readonly env: Record<string, string>,
+    connection: Connection,
+    created: Created,
     private readonly owned: boolean,
   ) {
-    connection.onEvent = (event: Event) => this.handlers.forEach((handler) => handler(event));
+    super(connection);
+    this.id = created.id;
+    this.env = created.env;
+    this.directory = created.directory;
+    this.engine = created.engine;
+    this.published = created.ports;
+    connection.onEvent = (event) => this.tell(event as Event);
   }
 
-  /** Starts a sandbox; it ends with `close()`, or with this process. */
-  static async create(config: Config = {}, options: { hooks?: Hooks; command?: string[] } = {}): Promise<Sandbox> {
-    const connection = await Connection.start(options.command ?? [...command(), '--rpc']);
-    const { hooks } = options;
-    if (hooks) connection.onHook = (params) => answerHook(hooks, params);
+  /** Starts a sandbox, which ends with `close()` or with this program. Throws ConfigError or NotStartedError. */
+  static async create(config: Config = {}, options: CreateOptions = {}): Promise<Sandbox> {
+    onlyKnown(options, 'hooks', 'command', 'signal');
+    if ('hooks' in config) throw badConfig('belongs in the second argument of Sandbox.create', 'hooks');
+    const hooks = options.hooks === undefined ? undefined : new HookTable(options.hooks);
+    options.signal?.throwIfAborted();
+    const connection = new Connection(await startServer(options.command ?? [...command(), '--rpc']));
+    if (hooks) connection.onHook = (params) => hooks.answer(params);
+    return Sandbox.over(connection, true, () =>
+      connection.call('create', { ...config, ...(hooks ? { hooks: hooks.names } : {}) }, options),
+    );
+  }
+
+  /** A sandbox that runs already; `close()` then only leaves it. The id may be shortened while it is unique. Throws
+   * NotFoundError, or ClosedError when the sandbox has ended. */
+  static async attach(id: string, options: CallOptions = {}): Promise<Sandbox> {
+    options.signal?.throwIfAborted();
+    const [transport, found] = await reach(id);
+    const connection = new Connection(transport);
+    return Sandbox.over(connection, false, async () => ({ ...(await connection.call('info', {}, options)), id: found }));
+  }
+
+  private static async over(connection: Connection, owned: boolean, ask: () => Promise<Json>): Promise<Sandbox> {
     try {
-      const asked = hooks ? { ...config, hooks: named(hooks) } : config;
-      const made = await connection.call<{ id: string; env: Record<string, string> }>('create', asked);
-      return new Sandbox(connection, made.id, made.env, true);
+      return new Sandbox(connection, (await ask()) as unknown as Created, owned);
     } catch (problem) {
       await connection.close();
       throw problem;
     }
   }
 
-  /** A sandbox that runs already; `close()` then only leaves it. */
-  static async attach(id: string): Promise<Sandbox> {
-    const vm = await getVm(id);
-    // Through a descriptor: the path of a deep home would be longer than a socket's address may be.
-    const directory = openSync(join(home(), 'vms', vm.id), 'r');
+  // -- commands
+
+  /** Runs a command line (by the shell) or an argument list (without one) to its end. A command that fails is a result, not
+   * an error, unless `check` is set. A string in place of options is the working directory. Throws CommandError when the
+   * command cannot be started. */
+  async exec(command: string | readonly string[], options: string | ExecOptions = {}): Promise<ExecResult> {
+    const { check, onStdout, onStderr, signal, ...rest } = typeof options === 'string' ? { cwd: options } : options;
+    const result =
+      onStdout || onStderr || isLarge(rest)
+        ? await this.execWatched(command, { ...rest, signal, onStdout, onStderr })
+        : readResult(await this.connection.call('exec', commandParameters(command, rest), { signal }));
+    if (check && (result.exit_code !== 0 || result.timed_out)) throw failed(result);
+    return result;
+  }
+
+  private async execWatched(command: string | readonly string[], options: ExecOptions): Promise<ExecResult> {
+    const { onStdout, onStderr, maxOutput, ...rest } = options;
+    const output = new Collector(maxOutput);
+    const stream = this.execStream(command, rest);
     try {
-      return new Sandbox(await Connection.to(`/proc/self/fd/${directory}/socket`), vm.id, {}, false);
+      for (;;) {
+        const next = await stream.next();
+        if (next.done) return output.result(next.value as unknown as Json);
+        output.add(next.value);
+        await (next.value.stream === 'stdout' ? onStdout : onStderr)?.(next.value.data);
+      }
     } finally {
-      closeSync(directory);
+      await stream.return(undefined as never);
     }
   }
 
-  /** Runs a command line (by the shell), or an argument list (as it is), to its end. */
-  async exec(words: string | string[], options: string | ExecOptions = {}): Promise<ExecResult> {
-    const { signal, ...rest } = typeof options === 'string' ? { workingDir: options } : options;
-    return readResult(await this.connection.call('exec', asked(words, rest), signal));
-  }
-
-  /** Output as it comes; the generator's return value is the result. Leaving it kills the command. */
-  async *execStream(words: string | string[], options: ExecOptions = {}): AsyncGenerator<Chunk, ExecResult> {
+  /** Output as it comes; the generator's return value is the result. Leaving the loop kills the command. A reader that is slow
+   * slows the command down. */
+  async *execStream(command: string | readonly string[], options: StreamOptions = {}): AsyncGenerator<Chunk, ExecResult> {
     const { signal, ...rest } = options;
-    const answers = this.connection.stream('exec_stream', asked(words, rest), signal);
+    const large = isLarge(rest);
+    const params = commandParameters(command, large ? { ...rest, input: undefined, stdin: undefined } : rest);
+    const answers = this.stream(large ? 'exec_pipe' : 'exec_stream', params, signal);
     try {
+      if (large) void this.feed(answers, rest);
       for (;;) {
         const answer = await answers.next();
         if (typeof answer['exit_code'] === 'number') {
           answers.finish();
           return readResult(answer);
         }
-        yield* chunks(answer);
+        yield* consumed(answers, answer);
       }
     } finally {
       answers.close();
     }
   }
 
-  /** Starts a command whose input comes from `Process.write`; with `tty` on a terminal. */
-  async spawn(words: string | string[], options: SpawnOptions = {}): Promise<Process> {
-    const { tty, keep, ...rest } = options;
-    const params = { ...asked(words, rest), ...tty, ...(keep ? { keep } : {}) };
-    const answers = this.connection.stream(tty ? 'exec_tty' : 'exec_pipe', params);
+  /** Gives a command its input piece by piece. A command that ends before it has read all is no error. */
+  private async feed(answers: Answers, { input, stdin }: StreamOptions): Promise<void> {
+    const process = new Process(this.connection, answers, 0, false);
+    await process
+      .write(input ?? stdin ?? '')
+      .then(() => process.closeStdin())
+      .catch(() => {});
+  }
+
+  /** Starts a command and resolves when it runs. Its input comes from `Process.write`. Aborting `signal` kills it. */
+  async spawn(command: string | readonly string[], options: SpawnOptions = {}): Promise<Process> {
+    const { tty, signal, ...rest } = options;
+    const params = { ...commandParameters(command, rest), ...(tty ? { rows: tty.rows, cols: tty.cols } : {}) };
+    return this.process(this.stream(tty ? 'exec_tty' : 'exec_pipe', params, signal));
+  }
+
+  /** Joins a command that was started with `keep`, from this program or another. */
+  async connect(name: string, options: CallOptions = {}): Promise<Process> {
+    return this.process(this.stream('connect', { keep: name }, options.signal));
+  }
+
+  /** The commands that run now, whoever started them. */
+  async processes(options: CallOptions = {}): Promise<ProcessInfo[]> {
+    return (await this.connection.call<{ processes: ProcessInfo[] }>('processes', {}, options)).processes;
+  }
+
+  private async process(answers: Answers): Promise<Process> {
     const started = await answers.next();
-    return new Process(this.connection, answers, started['pid'] as number, started['joined'] === true);
+    return new Process(this.connection, answers, Number(started['pid']), started['joined'] === true);
   }
 
-  async writeFile(path: string, content: string | Uint8Array, mode = 0o644): Promise<void> {
-    const data = typeof content === 'string' ? Buffer.from(content) : content;
-    const put = (offset: number) => {
-      const piece = data.subarray(offset, offset + PAGE);
-      const base64 = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength).toString('base64');
-      return this.connection.call('write_file', { path, content: base64, mode, offset });
-    };
-    await put(0); // empties the file: before the others
-    await pipelined(offsets(data.length), put);
+  private stream(method: string, params: Json, signal: AbortSignal | undefined): Answers {
+    return this.connection.stream(method, { ...params, credit: WINDOW }, signal);
   }
 
-  async readFile(path: string): Promise<Buffer> {
-    const get = (offset: number) =>
-      this.connection.call<{ content: string; size: number }>('read_file', { path, offset, length: PAGE });
-    const first = await get(0);
-    const rest = await pipelined(offsets(first.size), get);
-    return Buffer.concat([first, ...rest].map(({ content }) => Buffer.from(content, 'base64')));
+  // -- an overlay project's changes (`filesystem.overlay`)
+
+  /** What commands have changed in the project. */
+  async changes(options: CallOptions = {}): Promise<Change[]> {
+    return (await this.connection.call<{ changes: Change[] }>('changes', {}, options)).changes;
   }
 
-  async listFiles(path: string): Promise<FileEntry[]> {
-    return (await this.connection.call<{ files: FileEntry[] }>('list_files', { path })).files;
+  /** Applies changes to the host's files: all of them, or those at or below `paths`. Files that changed on the host meanwhile
+   * are refused unless `overwrite` is set. */
+  async apply(
+    options: CallOptions & { paths?: readonly string[] | undefined; overwrite?: boolean | undefined } = {},
+  ): Promise<Applied> {
+    onlyKnown(options, 'paths', 'overwrite', 'signal');
+    const { signal, ...rest } = options;
+    return this.connection.call<Applied>('apply', rest, { signal });
   }
 
-  async stat(path: string): Promise<FileStat> {
-    return this.connection.call<FileStat>('stat', { path });
-  }
-
-  async mkdir(path: string): Promise<void> {
-    await this.connection.call('mkdir', { path });
-  }
-
-  async remove(path: string, options: { recursive?: boolean } = {}): Promise<void> {
-    await this.connection.call('remove', { path, ...options });
-  }
-
-  async rename(from: string, to: string): Promise<void> {
-    await this.connection.call('rename', { old: from, new: to });
-  }
-
-  /** Calls `handler` with every event from now on; returns what ends that. */
-  onEvent(handler: (event: Event) => void): () => void {
-    this.handlers.add(handler);
-    return () => this.handlers.delete(handler);
-  }
-
-  /** Changes the network rules of the living sandbox. */
-  async updateNetwork(changes: NonNullable<Config['network']>): Promise<void> {
-    await this.connection.call('update_network', changes);
-  }
-
-  /** Ends the sandbox (or only leaves one that was attached to); resolves when it is gone. */
-  async close(): Promise<void> {
-    if (this.owned && !this.connection.closed) await this.connection.call('close', { grace: 0 }).catch(() => {});
+  /** Ends the sandbox and throws the changes away. */
+  async discard(options: CallOptions = {}): Promise<void> {
+    await this.connection.call('discard', {}, options);
     await this.connection.close();
   }
-}
 
-function asked(words: string | string[], options: ExecOptions | SpawnOptions): Json {
-  const params: Json = { command: words };
-  if (options.workingDir !== undefined) params['working_dir'] = options.workingDir;
-  if (options.env !== undefined) params['env'] = options.env;
-  if (options.timeout !== undefined) params['timeout'] = options.timeout / 1000;
-  if ('stdin' in options && options.stdin !== undefined) {
-    params['stdin'] = Buffer.from(options.stdin as Uint8Array).toString('base64');
+  // -- network
+
+  /** Ports of the sandbox that the host can reach (`network.publish`). */
+  get ports(): readonly PublishedPort[] {
+    return this.published;
   }
-  if ('maxOutput' in options && options.maxOutput !== undefined) params['max_output'] = options.maxOutput;
-  return params;
+
+  /** Changes the network rules; they hold from the next connection on. */
+  async updateNetwork(changes: NetworkChanges, options: CallOptions = {}): Promise<void> {
+    await this.connection.call('update_network', changes as Json, options);
+    if ('publish' in changes) {
+      this.published = (await this.connection.call<{ ports: PublishedPort[] }>('ports', {}, options)).ports;
+    }
+  }
+
+  /** Connects to a TCP port that a command inside listens on. Aborting `signal` closes the connection. */
+  async dial(port: number, options: CallOptions & { address?: string | undefined } = {}): Promise<Duplex> {
+    const { address = '127.0.0.1', signal } = options;
+    const answers = this.stream('dial', { port, address }, signal);
+    await answers.next();
+    return new DialStream(this.connection, answers);
+  }
+
+  // -- the sandbox itself
+
+  /** Calls `handler` with every event from now on; returns a function that ends that. An error that it throws becomes a
+   * warning of the process and harms nobody else. */
+  onEvent(handler: EventHandler): () => void {
+    this.handlers.add(handler);
+    return () => void this.handlers.delete(handler);
+  }
+
+  async stats(options: CallOptions = {}): Promise<Stats> {
+    return this.connection.call<Stats>('stats', {}, options);
+  }
+
+  /** Changes how long the sandbox lives from now on, in milliseconds; null means without limit. */
+  async extend(
+    options: CallOptions & { lifetime?: number | null | undefined; idleTimeout?: number | null | undefined },
+  ): Promise<void> {
+    onlyKnown(options, 'lifetime', 'idleTimeout', 'signal');
+    const { lifetime, idleTimeout, signal } = options;
+    const params: Json = {};
+    if (lifetime !== undefined) params['lifetime'] = lifetime === null ? null : seconds(lifetime);
+    if (idleTimeout !== undefined) params['idle_timeout'] = idleTimeout === null ? null : seconds(idleTimeout);
+    await this.connection.call('extend', params, { signal });
+  }
+
+  /** Ends the sandbox, or leaves one that was attached to; resolves when that is done. Calls under way have `grace`
+   * milliseconds (0) to finish. Closing again does nothing. */
+  async close(options: { grace?: number | undefined } = {}): Promise<void> {
+    if (this.owned && !this.connection.ended) {
+      const grace = (options.grace ?? 0) / 1000;
+      await this.connection.call('close', { grace }).catch(() => {}); // then it has ended by itself
+    }
+    await this.connection.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  private tell(event: Event): void {
+    for (const handler of [...this.handlers]) {
+      // In a promise, so that what it throws at once and what it throws later are the same.
+      void (async () => handler(event))().catch((problem: unknown) => {
+        process.emitWarning(problem instanceof Error ? problem : new Error(`an event handler threw ${String(problem)}`));
+      });
+    }
+  }
 }
 
-function offsets(size: number): number[] {
-  return Array.from({ length: Math.max(0, Math.ceil(size / PAGE) - 1) }, (_, page) => (page + 1) * PAGE);
-}
-
-/** The results in order, with a few requests under way at a time. */
-async function pipelined<T>(pages: number[], request: (offset: number) => Promise<T>): Promise<T[]> {
-  const results: T[] = [];
-  const work = pages.entries(); // shared: each worker takes the next page
-  await Promise.all(
-    Array.from({ length: AHEAD }, async () => {
-      for (const [at, offset] of work) results[at] = await request(offset);
-    }),
-  );
-  return results;
+/** Whether the input does not go along with the request: the server would keep it for as long as the command runs. */
+function isLarge({ input, stdin }: StreamOptions): boolean {
+  return (input ?? stdin ?? '').length > 2 ** 20;
 }

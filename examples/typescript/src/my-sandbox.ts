@@ -1,7 +1,7 @@
 /** A command of one's own with the policy baked in: node dist/my-sandbox.js run python script.py */
-import { runWithConfig } from 'agent-sandbox';
+import { runWithConfig, type Config } from 'agent-sandbox';
 
-const config = {
+const config: Config = {
   image: 'standard',
   network: {
     allowed_hosts: ['api.openai.com'],

@@ -1,14 +1,14 @@
 /** Which sandboxes there are; one of them used and ended: node dist/registry.js vm-a1b2c3d4 */
-import { getVm, killVm, listVms, prune, Sandbox } from 'agent-sandbox';
+import { getSandbox, killSandbox, listSandboxes, prune, Sandbox } from 'agent-sandbox';
 
-for (const vm of await listVms({ status: 'running' })) console.log(`${vm.id}: ${vm.image} (PID ${vm.pid})`);
+for (const entry of await listSandboxes({ status: 'running' })) console.log(`${entry.id}: ${entry.image} (PID ${entry.pid})`);
 
 const id = process.argv[2];
 if (id) {
-  console.log((await getVm(id)).config);
+  console.log((await getSandbox(id)).config);
   const sb = await Sandbox.attach(id);
   console.log((await sb.exec('echo hello')).stdout);
   await sb.close(); // leaves it
-  await killVm(id);
+  await killSandbox(id);
 }
 console.log(`Pruned ${(await prune()).length} VMs`);

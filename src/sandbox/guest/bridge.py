@@ -39,7 +39,8 @@ class Bridge:
         self._local = Channel(local, fds=True)
         self._jobs: dict[int, Job] = {}  # those the guest may still speak about
         self._alive: set[Job] = set()
-        self._finishing = False
+        self._finishing = False  # our side asks for nothing more, but still listens
+        self._closing = False
 
     def run(self) -> None:
         """Until one side has ended. Whoever still waits is told GuestError when the guest broke the protocol."""
@@ -58,6 +59,7 @@ class Bridge:
             self._close(problem)
 
     def _close(self, problem: GuestError | None) -> None:
+        self._closing = True
         for job in list(self._alive):
             if problem is not None:
                 job.fail(problem)
@@ -73,6 +75,8 @@ class Bridge:
 
     def send(self, message: dict[str, object]) -> None:
         """Sends a frame to the guest. Raises GuestError when it takes none."""
+        if self._closing:
+            return
         self._stream.send(message)
         if self._stream.queued > _NEVER_READ:
             raise GuestError("the guest does not read what it is sent")
@@ -126,9 +130,11 @@ class Bridge:
             raise GuestError("the guest says more than anybody can hear")
 
     def _local_ready(self) -> None:
-        if self._finishing:
-            raise SandboxClosed("the sandbox is closed")  # only its end is waited for any more
+        if self._finishing and not self._local.queued:
+            raise SandboxClosed("the sandbox is closed")  # nothing else is waited for any more
         self._local.flush()
+        if self._finishing:
+            return
         try:
             for message, fds in self._local.receive():
                 self._asked(message, fds)

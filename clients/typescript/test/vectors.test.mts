@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { Sandbox, SandboxError, FileError, type ExecResult } from '../src/index.js';
+import { Sandbox, SandboxError, type Config, type ExecResult } from '../src/index.mjs';
 
 const VECTORS = fileURLToPath(new URL('../../../vectors/', import.meta.url));
 
@@ -23,7 +23,7 @@ interface Step {
 
 interface Scenario {
   name: string;
-  config?: Record<string, unknown>;
+  config?: Config;
   steps?: Step[];
   error?: Wanted;
 }
@@ -61,8 +61,8 @@ async function play(scenario: Scenario): Promise<void> {
 
 function check(problem: unknown, wanted: Wanted): true {
   assert.ok(problem instanceof SandboxError);
-  assert.equal(problem.code, wanted.code);
-  if (wanted.name) assert.equal((problem as FileError).errorName, wanted.name);
+  assert.equal(problem.rpcCode, wanted.code);
+  if (wanted.name) assert.equal(problem.code, wanted.name);
   return true;
 }
 
@@ -123,8 +123,10 @@ async function spawn(sandbox: Sandbox, step: Step): Promise<ExecResult & Record<
   if (step.input && !tty) await process.closeStdin();
   let first = '';
   if (step.signal) {
-    const output = await process[Symbol.asyncIterator]().next();
-    first = output.value.data.toString();
+    for await (const { data } of process) {
+      first = data.toString();
+      break;
+    }
     await process.signal(step.signal);
   }
   const result = await process.wait();

@@ -1,0 +1,23 @@
+// The same package for `import`: one copy of everything, so that `instanceof` holds whichever way it was loaded.
+export type * from './index.js';
+export {
+  CancelledError,
+  ClosedError,
+  CommandError,
+  ConfigError,
+  DeniedError,
+  FileError,
+  getSandbox,
+  getVm,
+  killSandbox,
+  killVm,
+  listSandboxes,
+  listVms,
+  NotFoundError,
+  NotStartedError,
+  Process,
+  prune,
+  runWithConfig,
+  Sandbox,
+  SandboxError,
+} from './index.js';

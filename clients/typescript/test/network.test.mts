@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { connect, type AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { describe, it } from 'node:test';
+import { getSandbox, Sandbox } from '../src/index.mjs';
+
+/** Answers each connection with what it was sent, in capitals, when the other side has said all. */
+const SERVER = `
+import socket
+listener = socket.create_server(("127.0.0.1", 8000))
+print("listening", flush=True)
+while True:
+    connection, _ = listener.accept()
+    with connection, connection.makefile("rb") as file:
+        connection.sendall(file.read().upper())
+`;
+
+async function serving(sandbox: Sandbox): Promise<void> {
+  const server = await sandbox.spawn(['/usr/bin/python3', '-c', SERVER]);
+  for await (const { data } of server) if (data.includes('listening')) break;
+}
+
+describe('the network', () => {
+  it('is dialled inwards as a stream', async () => {
+    await using sandbox = await Sandbox.create();
+    await serving(sandbox);
+    const stream = await sandbox.dial(8000);
+    const sent = Buffer.alloc(3 * 2 ** 20, 'hello ');
+    stream.end(sent);
+    assert.ok((await text(stream)) === sent.toString().toUpperCase());
+    await assert.rejects(sandbox.dial(8001), { code: 'ECONNREFUSED' });
+    (await sandbox.dial(8000)).destroy();
+    assert.equal((await sandbox.exec('true')).exit_code, 0);
+  });
+
+  it('has published ports, whose numbers are known', async () => {
+    await using sandbox = await Sandbox.create({ network: { publish: ['0:8000'] } });
+    await serving(sandbox);
+    const [published] = sandbox.ports;
+    assert.equal(published?.inside, 8000);
+    assert.ok(published.port > 0);
+    const socket = connect(published.port, published.address);
+    await once(socket, 'connect');
+    socket.end('hello');
+    assert.equal(await text(socket), 'HELLO');
+    assert.deepEqual((await getSandbox(sandbox.id)).ports, sandbox.ports);
+  });
+
+  it('is changed while the sandbox runs', async () => {
+    const server = createServer((_, response) => response.end('reached'));
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    try {
+      const { port } = server.address() as AddressInfo;
+      await using sandbox = await Sandbox.create();
+      const read = ['curl', '-sS', `http://host.sandbox.internal:${port}/`];
+      assert.match((await sandbox.exec(read)).stdout, /Blocked/);
+      await sandbox.updateNetwork({ localhost_ports: [port] });
+      assert.equal((await sandbox.exec(read)).stdout, 'reached');
+    } finally {
+      server.close();
+    }
+  });
+});
