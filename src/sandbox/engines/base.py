@@ -33,7 +33,7 @@ class Capabilities:
         self,
         *,
         walls: bool = True,
-        own_root: bool = True,
+        own_root: bool = False,
         namespace: bool = False,
         fuse: bool = False,
         overlay: bool = False,

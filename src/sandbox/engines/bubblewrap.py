@@ -44,7 +44,9 @@ NAMESPACES = (
 
 class Bubblewrap(Engine):
     name = "bubblewrap"
-    can = Capabilities(namespace=True, fuse=True, overlay=True, tripwires=True, gate="sockets", limits=True)
+    can = Capabilities(
+        own_root=True, namespace=True, fuse=True, overlay=True, tripwires=True, gate="sockets", limits=True
+    )
 
     def start(self) -> LocalStart:
         bwrap = find_bwrap()

@@ -11,7 +11,7 @@ from sandbox.guest.binary import guest_binary
 
 class NoWalls(Engine):
     name = "none"
-    can = Capabilities(walls=False, own_root=False, limits=True)
+    can = Capabilities(walls=False, limits=True)
 
     def start(self) -> LocalStart:
         return LocalStart(Launch([guest_binary()]), lambda said: WallError(f"the guest ended: {said}"))
