@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         WallError,
     )
     from sandbox.info import FileInfo, Port, ProcessInfo, Stats
-    from sandbox.network.http.hooks import Blocked, Hooks
+    from sandbox.network.intercept.hooks import Blocked, Hooks
     from sandbox.protocols import Process
     from sandbox.registry.api import get_sandbox, get_vm, kill_sandbox, kill_vm, list_sandboxes, list_vms
     from sandbox.result import Chunk, ExecResult
@@ -68,7 +68,7 @@ _HOMES = {
     "Process": "sandbox.protocols",
     "RpcError": "sandbox.rpc.errors",
     "SandboxAuditLog": "sandbox.audit.audit_log",
-    **dict.fromkeys(("Blocked", "Hooks"), "sandbox.network.http.hooks"),
+    **dict.fromkeys(("Blocked", "Hooks"), "sandbox.network.intercept.hooks"),
     **dict.fromkeys(("Chunk", "ExecResult"), "sandbox.result"),
     **dict.fromkeys(("FileInfo", "Port", "ProcessInfo", "Stats"), "sandbox.info"),
     **dict.fromkeys(("query_audit_feed", "subscribe_audit_feed", "get_audit_feed_size"), "sandbox.audit.feed"),

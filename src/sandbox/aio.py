@@ -230,9 +230,7 @@ class AsyncSandbox:
         given: bytes | None,
         timeout: float | None,
     ) -> AsyncProcess:
-        return await self._process(
-            lambda: self.sync._begin(command, directory, env=env, input=given, timeout=timeout)
-        )
+        return await self._process(lambda: self.sync._begin(command, directory, env=env, input=given, timeout=timeout))
 
     async def _process(self, start: Callable[[], Process]) -> AsyncProcess:
         process = await self._threads.run(start, lambda begun: begun.close())

@@ -87,6 +87,7 @@ class Sandbox(Commands, Files, OverlayChanges):
         self._closed = False
         self._closer = 0  # the thread that closes
         self._gone = Event()  # nothing is left
+        self.end_reason = ""  # why it ended, when nobody closed it
         self._owner = os.getpid()
         # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
         # must be collected at once, not when the collector next looks for cycles.
@@ -408,6 +409,7 @@ def close_forgotten(sandbox: ref[Sandbox]) -> None:
 def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
     """Its lifetime is over, or nobody uses it."""
     if (living := sandbox()) is not None:
+        living.end_reason = reason
         living.record.write("sandbox_lifecycle", f"ending: {reason}")
         living.close()
 

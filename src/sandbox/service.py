@@ -6,7 +6,7 @@ import os
 from threading import Lock
 
 from sandbox.config.home import home
-from sandbox.registry.registry import Entry, entries, find
+from sandbox.errors import SandboxClosed
 from sandbox.sandbox import Sandbox
 from sandbox.wiring import Wiring
 
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from sandbox.client import Client
     from sandbox.config.layers import Resolved, Widening
     from sandbox.config.model import Config
+    from sandbox.registry.registry import Entry
 
     Tell = Callable[[Widening], object]
 
 
-def configuration(
-    said: Mapping[str, Any], *, project: str | None = None, config_file: str | None = None
-) -> Resolved:
+def configuration(said: Mapping[str, Any], *, project: str | None = None, config_file: str | None = None) -> Resolved:
     """What the user's file, `config_file`, the project's files and `said` ask for together. Raises ConfigError.
 
     `project` is where the project's files are; by default the `filesystem.root` of `said`, or this directory.
@@ -83,6 +82,11 @@ def record_ignored(resolved: Resolved, record: Record) -> None:
         )
 
 
+def why_closed(sandbox: Sandbox, problem: SandboxClosed) -> SandboxClosed:
+    """The error to report for a sandbox that ended under its user: with the reason, if nobody closed it."""
+    return SandboxClosed(f"the sandbox has ended: {sandbox.end_reason}") if sandbox.end_reason else problem
+
+
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Two layers of settings as one: sections are merged; everything else, lists too, is replaced."""
     both = dict(below)
@@ -101,9 +105,7 @@ def _root(said: Mapping[str, Any]) -> str:
 class Sandboxes:
     """The sandboxes that one server owns, and a way to every other one of this user. Safe to use from many threads."""
 
-    def __init__(
-        self, *, config_file: str | None = None, flags: Mapping[str, Any] | None = None, tell: Tell
-    ) -> None:
+    def __init__(self, *, config_file: str | None = None, flags: Mapping[str, Any] | None = None, tell: Tell) -> None:
         """`config_file` and `flags` are the server's own command line; they count for every sandbox it creates."""
         self._config_file = config_file
         self._flags = dict(flags or {})
@@ -138,18 +140,20 @@ class Sandboxes:
             own = self._own.get(id)
         if own is not None:
             return own
-        entry = find(home(), id)
+        entry = self._find(id)
         with self._lock:
             own = self._own.get(entry.id)
         return own if own is not None else Wiring.attach(entry.id)
 
     def list(self) -> list[Entry]:
         """Every sandbox of this user, the newest first."""
+        from sandbox.registry.registry import entries  # not above: `sandbox run` needs none of the registry's reading
+
         return entries(home())
 
     def end(self, id: str) -> None:
         """Ends a running sandbox, whoever owns it. Raises NotFound, or SandboxError when it does not run."""
-        entry = find(home(), id)
+        entry = self._find(id)
         with self._lock:
             own = self._own.pop(entry.id, None)
         if own is not None:
@@ -158,6 +162,12 @@ class Sandboxes:
         from sandbox.registry.remove import kill
 
         kill(entry)
+
+    @staticmethod
+    def _find(id: str) -> Entry:
+        from sandbox.registry.registry import find
+
+        return find(home(), id)
 
     def close(self) -> None:
         """Ends every sandbox that this server created. Idempotent."""

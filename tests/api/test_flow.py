@@ -21,7 +21,6 @@ def client(project: Path) -> Iterator[Client]:
         yield client
 
 
-
 @pytest.fixture
 def memory() -> Iterator[Any]:
     def resident() -> int:

@@ -328,7 +328,7 @@ def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
              "yaml", "pathlib", "json", "shutil", "h11", "h2", "cbor2", "hashlib", "logging",
              "sandbox.network.tls.ca", "sandbox.network.tls.trust", "sandbox.network.gate.gate"}  # fmt: skip
     assert imported & heavy == set()
-    assert "sandbox.network.tls.authority" in imported  # tenants trust the gate all the same
+    assert "sandbox.network.tls.stored_authority" in imported  # tenants trust the gate all the same
     assert "sandbox.engines.bubblewrap" in imported
 
 

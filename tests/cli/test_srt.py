@@ -122,7 +122,7 @@ def test_settings_on_the_control_descriptor_change_the_network(project: Path) ->
     reader, writer = os.pipe()
     lines = ["nonsense", json.dumps({"network": {"allowedDomains": ["good.test"], "deniedDomains": []}})]
     os.write(writer, "".join(f"{line}\n" for line in lines).encode())
-    wait = "until curl -s http://good.test/ | grep 'could not connect: good.test'; do :; done"
+    wait = "until curl -s http://good.test/ | grep 'could not reach good.test'; do :; done"
     done = srt(project, "--control-fd", str(reader), "-c", wait, settings={}, pass_fds=(reader,))
     os.close(reader)
     os.close(writer)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import CommandError, ConfigError
+from sandbox import CommandError, ConfigError, InvalidArgument
 from sandbox.client import Client
 from sandbox.result import Chunk, ExecResult
 from sandbox.rpc import errors
@@ -94,7 +94,7 @@ def _expecting(error: dict[str, Any] | None) -> Iterator[None]:
     if error is None:
         yield
         return
-    with pytest.raises((RpcError, CommandError, ConfigError, OSError)) as caught:
+    with pytest.raises((RpcError, CommandError, ConfigError, InvalidArgument, OSError)) as caught:
         yield
     problem = errors.to_fault(caught.value)
     if isinstance(caught.value, RpcError):

@@ -1,7 +1,7 @@
 """Seatbelt as an engine.
 
-No Mac is here to enforce the profile. A stand-in for sandbox-exec notes it and runs the command, so everything around it
-is tried: commands, files, the gate, the variables, what is left behind.
+No Mac is here to enforce the profile. A stand-in for sandbox-exec notes it and runs the command, so everything
+around it is tried: commands, files, the gate, the variables, what is left behind.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from cryptography.x509.oid import NameOID
 
 from sandbox.config.model import Network
 from sandbox.errors import Denied
-from sandbox.network.gate.destination import Destination
-from sandbox.network.http.intercept import Interception
+from sandbox.network.destination import Destination
+from sandbox.network.intercept.interception import Interception
 from sandbox.policy.decision import Decision
 from sandbox.policy.network import NetworkPolicy
 

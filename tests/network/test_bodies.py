@@ -14,17 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import Denied
-from sandbox.network.http.bodies import (
-    Decompressor,
-    Finder,
-    Guarded,
-    Replacer,
-    beginning,
-    decoded,
-    decompressor,
-    unescaped,
-)
-from sandbox.network.http.message import Body, Headers, whole
+from sandbox.network.http.body import Body, whole
+from sandbox.network.http.compression import Decompressor, decoded, decompressor
+from sandbox.network.http.headers import Headers
+from sandbox.network.secrets.guarded_body import Guarded
+from sandbox.network.secrets.placeholder_search import Finder, Replacer, beginning, unescaped
 
 WORD, VALUE = b"SANDBOX_PLACEHOLDER_0a1b2c3d", b"sk-live-the-value"
 cuts = st.lists(st.integers(0, 400), max_size=12)

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from sandbox.network.http import hooks as hooks_module
-from sandbox.network.http.hooks import Blocked, Hooks
-from sandbox.network.http.message import Headers, Request, Response
+from sandbox.network.http.headers import Headers
+from sandbox.network.http.message import Request, Response
+from sandbox.network.intercept import hooks as hooks_module
+from sandbox.network.intercept.hooks import Blocked, Hooks
 from tests.network.lab import PLACEHOLDER, VALUE, Lab, secret
 
 MakeLab = Callable[..., Lab]

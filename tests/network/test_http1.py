@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import http.client
 import resource
-import ssl
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import (
     end_to_end,
     origin_form,
@@ -20,7 +20,7 @@ from sandbox.network.http.http1_rules import (
     refuse_other_host,
 )
 from sandbox.network.http.http1_tenant import Http1Tenant
-from sandbox.network.http.message import BadMessage, Headers, Request, Response
+from sandbox.network.http.message import BadMessage, Request, Response
 from tests.network.lab import Lab, secret
 
 MakeLab = Callable[..., Lab]
@@ -307,15 +307,6 @@ def test_other_spellings_of_the_same_host_are_made_one(make_lab: MakeLab, head: 
     assert b" 200 " in lab.say(head)
     [seen] = lab.origins[API].seen
     assert (seen["target"], dict(seen["headers"])["host"]) == ("/path?q", API)
-
-
-def test_a_handshake_that_names_another_host_is_refused(make_lab: MakeLab) -> None:
-    lab = make_lab()
-    with pytest.raises((ssl.SSLError, OSError)):
-        lab.tls_socket(name="other.example.com")
-    lab.wait_until_idle()
-    assert "the TLS handshake names 'other.example.com'" in str(lab.raised[0])
-    assert lab.dialled == []
 
 
 def test_headers_about_the_connection_stay_on_it(make_lab: MakeLab) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from sandbox.network.gate.stream import MOST_PIECES, Stream
 from sandbox.network.http.http2 import MAX_TABLE, Http2Body, Http2Side
+from sandbox.network.stream import MOST_PIECES, Stream
 
 
 class Side:

@@ -14,56 +14,15 @@ from typing import Any
 
 import h2.connection
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sandbox.errors import Denied
-from sandbox.network.http import http1_tenant, inspection
-from sandbox.network.tls.connection import read_hello
+from sandbox.network.http import http1_tenant
+from sandbox.network.intercept import inspection
 from tests.network.lab import Lab, secret
+from tests.network.test_client_hello import HELLO
 
 MakeLab = Callable[..., Lab]
 API = "api.example.com"
-
-
-def hello(name: str, protocols: list[str]) -> bytes:
-    """A ClientHello as OpenSSL writes it."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(protocols)
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    try:
-        context.wrap_bio(incoming, outgoing, server_hostname=name).do_handshake()
-    except ssl.SSLWantReadError:
-        pass
-    return outgoing.read()
-
-
-HELLO = hello("api.example.com", ["h2", "http/1.1"])
-
-
-def test_a_hello_tells_name_and_protocols_also_over_several_records() -> None:
-    read = read_hello(HELLO)
-    assert (read.server_name, read.protocols) == ("api.example.com", ["h2", "http/1.1"])
-    body = HELLO[5:]
-    cut = [body[:7], body[7:100], body[100:]]
-    split = b"".join(b"\x16\x03\x01" + struct.pack(">H", len(part)) + part for part in cut)
-    assert read_hello(split).server_name == "api.example.com"
-
-
-@given(st.binary(max_size=200))
-def test_garbage_is_no_hello(data: bytes) -> None:
-    with pytest.raises(ValueError, match="."):
-        read_hello(b"\x16\x03\x01" + data)
-
-
-@given(st.integers(0, len(HELLO) - 1), st.integers(0, 255), st.integers(0, len(HELLO)))
-def test_a_mangled_hello_is_read_or_refused(at: int, byte: int, end: int) -> None:
-    mangled = bytearray(HELLO)
-    mangled[at] = byte
-    try:
-        read_hello(bytes(mangled[:end]))
-    except ValueError:
-        pass
 
 
 def alive(lab: Lab) -> None:

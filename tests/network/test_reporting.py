@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.network.gate.destination import Destination
+from sandbox.network.destination import Destination
 from sandbox.network.gate.reporting import Reporter
 from sandbox.policy.decision import Decision
 from tests.network.room import Heard

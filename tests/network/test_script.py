@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from sandbox.errors import ConfigError
-from sandbox.network.http import script as script_module
-from sandbox.network.http.message import Headers, Request, Response, Whole
-from sandbox.network.http.script import Script
+from sandbox.network.http.body import Whole
+from sandbox.network.http.headers import Headers
+from sandbox.network.http.message import Request, Response
+from sandbox.network.intercept import script as script_module
+from sandbox.network.intercept.script import Script
 from tests.network.lab import Lab
 
 MakeLab = Callable[..., Lab]

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandbox.network.http.message import Headers, Request
+from sandbox.network.http.headers import Headers
+from sandbox.network.http.message import Request
 from sandbox.network.secrets.scrubbing import Scrubber, messages_of
 from sandbox.network.secrets.spellings import Values, _base64, _one_of, _unit, _Value
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.client import Client
 from sandbox.rpc import errors
 from tests.rpc.raw import Raw, serving
 from tests.rpc.test_memory import peak
@@ -125,3 +126,24 @@ def test_a_client_on_the_socket_that_stops_reading_stops_only_its_own_command(ma
             b'{"jsonrpc": "2.0", "method": "exec_stream", "params": {"command": "yes", "credit": 1000}, "id": 1}\n'
         )
         assert made.ask("exec", command="echo on")["result"]["exit_code"] == 0
+
+
+def memory() -> int:
+    """What this process has in memory now, in bytes."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+@pytest.mark.parametrize("start", ["exec_stream", "spawn", "terminal"])
+def test_a_python_client_that_does_not_read_on_holds_no_more_than_a_window(rpc: list[str], start: str) -> None:
+    with Client(command=rpc) as client:
+        if start == "exec_stream":
+            chunks = iter(client.exec_stream("yes"))
+        else:
+            chunks = iter(client.spawn("yes", pty=(24, 80) if start == "terminal" else None).chunks())
+        assert next(chunks)
+        before = memory()
+        for _ in range(60):
+            assert client.exec("true").ok  # its answer comes behind everything that was sent before
+        assert memory() - before < 20 * 2**20
+        assert client.stats().processes

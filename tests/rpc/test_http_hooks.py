@@ -63,6 +63,34 @@ def test_a_hook_may_replace_the_body_it_asked_for(ask: Callable[..., str]) -> No
     assert ask(Client(on_request=on_request), {"on_request": {"body": True}}, "-d", "two words") == "got 3"
 
 
+def test_an_empty_body_in_the_answer_empties_the_body(ask: Callable[..., str]) -> None:
+    def on_request(_: dict[str, Any]) -> dict[str, Any]:
+        return {"request": {"body": ""}}
+
+    assert ask(Client(on_request=on_request), {"on_request": {}}, "-d", "two words") == "got 0"
+    empties = Client(on_response=lambda _: {"response": {"body": ""}})
+    assert ask(empties, {"on_response": {}}) == ""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"blokced": "no"},
+        {"response": {}},
+        {"request": {"bdy": ""}},
+        {"request": {"method": ""}},
+        {"request": {"url": ""}},
+        {"request": []},
+        None,
+        True,
+    ],
+)
+def test_an_answer_that_is_not_valid_refuses_and_names_the_hook(ask: Callable[..., str], answer: Any) -> None:
+    got = ask(Client(on_request=lambda _: answer), {"on_request": {}})
+    assert "on_request: invalid hook answer" in got
+    assert "locals" not in got and "_on_request" not in got
+
+
 def test_a_hook_may_change_the_answer(ask: Callable[..., str]) -> None:
     def on_response(params: dict[str, Any]) -> dict[str, Any]:
         assert params["response"]["status"] == 200
@@ -83,9 +111,9 @@ def test_a_hook_that_blocks_gives_the_reason(ask: Callable[..., str], name: str)
 
 def test_a_client_that_fails_refuses(ask: Callable[..., str]) -> None:
     def gone(_: dict[str, Any]) -> dict[str, Any]:
-        raise Denied("hook: on_request", "the client that has the hook is gone")
+        raise Denied("hook: on_request", "the client with the hook has gone")
 
-    assert "gone" in ask(Client(on_request=gone), {"on_request": {}})
+    assert "has gone" in ask(Client(on_request=gone), {"on_request": {}})
 
 
 def test_a_python_client_answers_with_an_object_like_the_one_in_process(ask: Callable[..., str]) -> None:

@@ -350,7 +350,8 @@ def test_a_lifetime_ends_the_sandbox_and_the_record_says_why(
         start(server, "exec_stream", 5, command="echo up; exec sleep 1000")
         until(server, 5, lambda result: "stdout" in result)
         assert server.ask("extend", lifetime=0.05)["result"] == {}
-        assert until(server, 5, lambda result: "exit_code" in result)["error"]["code"] == errors.CLOSED
+        error = until(server, 5, lambda result: "exit_code" in result)["error"]
+        assert error["code"] == errors.CLOSED and "its lifetime is over" in error["message"]
         while find(str(home), id).running:
             pass
     assert find(str(home), id).status == "stopped"

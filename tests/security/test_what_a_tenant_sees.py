@@ -113,9 +113,7 @@ def test_a_link_above_what_does_not_exist_leads_nowhere_outside(sandbox: Sandbox
 def test_a_link_swapped_while_files_are_written_never_leads_outside(sandbox: Sandbox, project: Path) -> None:
     outside = project.parent / "outside"
     outside.mkdir()
-    swapping = sandbox.spawn(
-        f"while :; do ln -sfn {outside} d; rm -f d; mkdir -p d; rm -rf d; done 2>/dev/null"
-    )
+    swapping = sandbox.spawn(f"while :; do ln -sfn {outside} d; rm -f d; mkdir -p d; rm -rf d; done 2>/dev/null")
     with swapping:
         for number in range(150):
             try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sandbox.cli.run_summary import Refusals, status
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxClosed, SandboxError
+from sandbox.service import why_closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def run(sandbox: Sandbox, command: Sequence[str]) -> int:
     problem: SandboxError | None = None
     try:
         result = sandbox.exec(command)
+    except SandboxClosed as raised:
+        problem = why_closed(sandbox, raised)
     except SandboxError as raised:
         problem = raised
     sandbox.close()

@@ -36,7 +36,7 @@ def check(config: Config, *, everywhere: bool) -> None:
 
 
 def _check_network(network: Network) -> None:
-    from sandbox.network.gate.dial import proxy_address
+    from sandbox.network.gate.dialer import proxy_address
     from sandbox.network.gate.publish import Published
     from sandbox.network.secrets.placeholders import placeholders
     from sandbox.policy.network import NetworkPolicy

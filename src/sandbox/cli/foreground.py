@@ -14,6 +14,8 @@ import signal
 import stat
 
 from sandbox.cli.relay import StdioRelay
+from sandbox.errors import SandboxClosed
+from sandbox.service import why_closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,10 +29,18 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 
 
 def foreground(sandbox: Sandbox, command: Sequence[str], *, started: Callable[[], object] | None = None) -> ExecResult:
-    """Runs the command as if it had been started here. Raises CommandError when it never started.
+    """Runs the command as if it had been started here. Raises CommandError when it never started, and SandboxClosed,
+    with the reason, when the sandbox ended meanwhile.
 
     `started` is called when it has; only a command without a terminal needs that.
     """
+    try:
+        return _run(sandbox, command, started)
+    except SandboxClosed as problem:
+        raise why_closed(sandbox, problem) from None
+
+
+def _run(sandbox: Sandbox, command: Sequence[str], started: Callable[[], object] | None) -> ExecResult:
     behind = in_background()
     if os.isatty(0) and os.isatty(1) and not behind:
         from sandbox.cli.terminal import with_terminal

@@ -113,8 +113,10 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
         background.print_to(sandbox.log)
         try:
             return status(foreground(sandbox, command, started=lambda: background.started(sandbox.id)))
-        except SandboxClosed:
-            return 0  # somebody killed it: that was the wish
+        except SandboxClosed as problem:
+            if sandbox.end_reason:
+                print(f"sandbox: {_.said(problem)}", file=sys.stderr)  # into the log
+            return 0  # it was killed, or its time was over, as somebody wished
         except SandboxError as problem:
             print(f"sandbox: {_.said(problem)}", file=sys.stderr)  # into the log
             raise

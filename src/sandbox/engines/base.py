@@ -46,7 +46,7 @@ class Capabilities:
             # The guest would mount what the plan shows over the host's own directories.
             raise ValueError("an engine without walls has no root of its own: say own_root=False")
         self.walls = walls
-        self.own_root = own_root  # tenants see only what the plan shows; else the host's own paths, by rules
+        self.own_root = own_root and walls  # tenants see only what the plan shows; else the host's own paths, by rules
         self.namespace = namespace  # `Running.pid` has a mount namespace on this machine: paths can be covered later
         self.fuse = fuse  # directories can be served from here
         self.overlay = overlay  # the kernel's overlayfs: changes stay in a layer of their own

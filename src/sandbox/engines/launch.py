@@ -13,10 +13,11 @@ from sandbox.guest.client import Guest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 LINUX = sys.platform == "linux"
 CONTROL = 3  # where the guest finds its end of the line
+MANY = 256  # descriptors, from which on their number costs a start more than `spawn.posix_spawn` does
 _SAID = 8192  # most bytes of a failed launcher's words that are kept
 
 
@@ -41,7 +42,7 @@ class Launch:
         ]
         try:
             # A fresh process group keeps the terminal's Ctrl-C away from the walls: the owner decides what it means.
-            self.pid = os.posix_spawn(
+            self.pid = _spawner(theirs.fileno())(
                 argv[0], argv, {}, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_defaults()
             )
         except BaseException:
@@ -101,6 +102,15 @@ def reap(pid: int, patience: float) -> None:
     finally:
         if pidfd >= 0:
             os.close(pidfd)
+
+
+def _spawner(lowest: int) -> Callable[..., int]:
+    """What starts a program. `lowest` is the lowest descriptor that was free: it grows with those that are open."""
+    if lowest < MANY:
+        return os.posix_spawn
+    from sandbox.engines.spawn import posix_spawn
+
+    return posix_spawn
 
 
 def _above(fd: int) -> int:

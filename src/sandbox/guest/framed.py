@@ -14,9 +14,9 @@ _PATIENCE = 5.0  # seconds; the thread waits for nobody, so it ends at once
 class FramedGuest(Guest):
     """As `Guest`, over any stream socket. Costs one thread, which carries the bytes of every command.
 
-    A `Process` has local descriptors as everywhere; one that was handed over as an input is read ahead, up to 256 KiB. A
-    file's content is read and written by requests (`open` fails with EXDEV), and there are no listening sockets and no
-    FUSE devices.
+    A `Process` has local descriptors as everywhere; one that was handed over as an input is read ahead, up to 256 KiB.
+    Requests read and write a file's content (`open` fails with EXDEV). There are no listening sockets and no FUSE
+    devices.
     """
 
     passes_descriptors = False

@@ -1,13 +1,13 @@
-"""What a sandbox with a network always has: one sleeping thread. The gate itself is imported when somebody knocks."""
+"""One sandbox's gate, before and while it runs. Its thread starts, and its code is loaded, at the first connection."""
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 
 from sandbox.errors import ConfigError
 from sandbox.plan.operations import Bind
+from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from sandbox.config.model import Network
-    from sandbox.network.gate.destination import Interception
+    from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
-    from sandbox.network.tls.authority import Generation
     from sandbox.network.tls.ca import Authority
+    from sandbox.network.tls.stored_authority import Generation
     from sandbox.plan.operations import Operation
     from sandbox.policy.network import NetworkPolicy
 
@@ -84,7 +84,8 @@ class GateThread:
         if network.allowed_hosts or network.denied_hosts or self._may_intercept():
             self._policy = _compiled(network)
         self._publish(network.publish)
-        self._stop, self._stopper = socket.socketpair()
+        self._watch: Watch | None = None
+        self._stopper: socket.socket | None = None
 
     @property
     def policy(self) -> NetworkPolicy:
@@ -113,7 +114,7 @@ class GateThread:
             return self._furnish_proxy(plan)
         if not plan.network:
             return
-        from sandbox.network.tls.authority import current
+        from sandbox.network.tls.stored_authority import current
 
         self._generation = current()
         if self._may_intercept():
@@ -166,21 +167,27 @@ class GateThread:
         return self._authority
 
     def start(self) -> None:
-        """Begins to watch. Returns at once."""
+        """Begins to watch for connections. Returns at once."""
         self.sockets = {name: sock for name, sock in self.sockets.items() if name.startswith(_OURS)}
-        self._thread = threading.Thread(target=self._watch, name=f"gate-{self.sandbox_id}", daemon=True)
-        self._thread.start()
+        listeners = [*self.sockets.values(), *(listener for _, listener in self.published)]
+        if listeners:
+            self._watch = Watch(listeners, self._start_gate)
 
-    def _watch(self) -> None:
-        poll = select.poll()
-        for sock in (self._stop, *self.sockets.values(), *(listener for _, listener in self.published)):
-            poll.register(sock, select.POLLIN)
-        ready = poll.poll()
-        if any(fd == self._stop.fileno() for fd, _ in ready):
-            return
+    def _start_gate(self) -> None:
+        """Somebody connects, or asks for a name."""
+        with self._lock:
+            if not self._closed:
+                stop, self._stopper = socket.socketpair()
+                self._thread = threading.Thread(
+                    target=self._run_gate, args=(stop,), name=f"gate-{self.sandbox_id}", daemon=True
+                )
+                self._thread.start()
+
+    def _run_gate(self, stop: socket.socket) -> None:
         from sandbox.network.gate.gate import run
 
-        run(self, self._stop)
+        with stop:
+            run(self, stop)
 
     def update(self, network: Network) -> None:
         """New connections see the new configuration at once. Raises ConfigError and changes nothing."""
@@ -207,7 +214,7 @@ class GateThread:
         """The interceptor, made on first use."""
         with self._lock:
             if self._interception is None:
-                from sandbox.network.http.intercept import Interception
+                from sandbox.network.intercept.interception import Interception
 
                 self._interception = Interception(
                     self.network, self.placeholders, self.hooks, log=self._said, authority=self.authority
@@ -226,15 +233,20 @@ class GateThread:
 
     def close(self) -> None:
         """Ends every connection and the thread, and gives the sockets back. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        self._stopper.send(b"x")
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._stopper is not None and self._thread is not None:
+            self._stopper.send(b"x")
+            if self._thread is not threading.current_thread():
+                self._thread.join()
+            self._stopper.close()
         if self._interception is not None:
             self._interception.close()
-        for sock in (self._stop, self._stopper, *self.sockets.values(), *(one for _, one in self.published)):
+        for sock in (*self.sockets.values(), *(one for _, one in self.published)):
             sock.close()
 
 
@@ -243,7 +255,7 @@ def _compiled(network: Network) -> NetworkPolicy:
     from sandbox.policy.network import NetworkPolicy
 
     if network.upstream_proxy is not None:
-        from sandbox.network.gate.dial import proxy_address
+        from sandbox.network.gate.dialer import proxy_address
 
         proxy_address(network.upstream_proxy)
     return NetworkPolicy(network)

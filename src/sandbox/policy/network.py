@@ -86,7 +86,7 @@ class NetworkPolicy:
     def _local(self, shown: str, port: int | None) -> Decision:
         rule = "network.localhost_ports"
         if self._localhost_ports and (port is None or port in self._localhost_ports):
-            return Decision(True, rule, f"{shown} is a port of this machine that is open to the sandbox")
+            return Decision(True, rule, f"{shown} is a host port that is open to the sandbox")
         return Decision(False, rule, f"{shown} is not open to the sandbox; to allow it, add it to {rule}")
 
     def addresses(self, host: str, port: int, addresses: Iterable[str]) -> Decision:
@@ -96,7 +96,7 @@ class NetworkPolicy:
         for text in addresses:
             address = parse_address(text)
             if address is None:
-                return Decision(False, rule, f"{host} resolved to something unreadable")
+                return Decision(False, rule, f"{host} resolved to an invalid address")
             denied = self._denied.denies(format_address(address), port)
             if denied is not None:
                 return _denied_by(denied.text, f"{host} ({format_address(address)})")
@@ -105,7 +105,7 @@ class NetworkPolicy:
                 shown = format_address(address)
                 way = "it cannot be allowed" if found.always else f"to allow it, add {shown!r} to network.allowed_hosts"
                 return Decision(False, rule, f"{host} is at {shown}, which is {found.what} ({found.text}); {way}")
-        return Decision(True, rule, f"{host} is at public or excepted addresses")
+        return Decision(True, rule, f"{host} resolved to allowed addresses")
 
     def _excepted(self, address: Address, port: int, found: Range) -> bool:
         """Only an entry within the blocked range is meant: `0.0.0.0/0` is no wish to reach 10.0.0.1."""

@@ -11,7 +11,8 @@ import os
 def identity(pid: int, boot: str | None = None) -> str | None:
     """When process `pid` was started: clock ticks since boot, and the boot id. None when there is no such process."""
     try:
-        stat = _read(f"/proc/{pid}/stat")
+        # Of its first thread: for the whole process the kernel adds up the times of all its threads.
+        stat = _read(f"/proc/{pid}/task/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The second field is the program's name in brackets and may itself hold brackets and blanks.

@@ -19,7 +19,8 @@ from sandbox.rpc import errors
 from sandbox.rpc.errors import Fault
 
 if TYPE_CHECKING:
-    from sandbox.network.http.message import Headers, Request, Response
+    from sandbox.network.http.headers import Headers
+    from sandbox.network.http.message import Request, Response
 
 Ask = Callable[[dict[str, Any]], Any]
 A = TypeVar("A", bound="_Answer")
@@ -216,7 +217,8 @@ class _Shown(msgspec.Struct):
 def _request(shown: Any) -> Request:
     from urllib.parse import urlsplit
 
-    from sandbox.network.http.message import Request, Whole
+    from sandbox.network.http.body import Whole
+    from sandbox.network.http.message import Request
 
     given = msgspec.convert(shown, _Shown)
     request = Request(given.method, urlsplit(given.url).scheme, "", 0, "", _headers(given), Whole(given.body))
@@ -225,13 +227,14 @@ def _request(shown: Any) -> Request:
 
 
 def _response(shown: Any) -> Response:
-    from sandbox.network.http.message import Response, Whole
+    from sandbox.network.http.body import Whole
+    from sandbox.network.http.message import Response
 
     given = msgspec.convert(shown, _Shown)
     return Response(given.status, _headers(given), Whole(given.body))
 
 
 def _headers(given: _Shown) -> Headers:
-    from sandbox.network.http.message import Headers
+    from sandbox.network.http.headers import Headers
 
     return Headers((name.encode("latin-1"), value.encode("latin-1")) for name, value in given.headers)

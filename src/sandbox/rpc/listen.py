@@ -13,6 +13,8 @@ import time
 from _weakref import ref
 from threading import Condition, Thread
 
+from sandbox.readiness import Watch
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.rpc.slot import Slot
@@ -36,21 +38,24 @@ class Listener:
         self._socket.bind(path)
         os.chmod(path, 0o600)  # for an umask that would lock out the owner too
         self._socket.listen(16)
-        Thread(target=self._accept, name="sandbox-socket", daemon=True).start()
+        self._socket.setblocking(False)
+        self._closed = False
+        self._watch = Watch([self._socket], self._knock)
 
     def close(self) -> None:
         """Accepts no more connections, and reads no more requests; those under way are still answered."""
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        except OSError:
-            pass
-        self._socket.close()
         with self._changed:
+            self._closed = True
+            self._watch.cancel()
+            self._socket.close()
             for connection in self._connections:
                 try:
                     connection.shutdown(socket.SHUT_RD)
                 except OSError:
                     pass
+
+    def _knock(self) -> None:
+        Thread(target=self._accept, name="sandbox-socket", daemon=True).start()
 
     def drain(self) -> None:
         """Waits until every connection has been sent its last answer, for at most a second."""
@@ -60,14 +65,21 @@ class Listener:
                 self._changed.wait(left)
 
     def _accept(self) -> None:
+        """Lets in everybody who waits, and watches again."""
         while True:
             try:
                 connection, _ = self._socket.accept()
+            except BlockingIOError:
+                with self._changed:
+                    if not self._closed:
+                        self._watch = Watch([self._socket], self._knock)
+                return
             except OSError as problem:
                 if problem.errno in _TEMPORARY:
                     time.sleep(0.1)  # out of descriptors, say: the socket itself still works
                     continue
                 return
+            connection.setblocking(True)
             sandbox = self._sandbox()
             if sandbox is None or len(self._connections) >= _CONNECTIONS or not _same_user(connection):
                 connection.close()

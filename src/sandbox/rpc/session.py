@@ -197,7 +197,7 @@ class Session:
                     call.turn.over()
                     call.reply(answered)
         except BaseException as raised:  # noqa: BLE001 - whatever it was, the client is told, and the server goes on
-            problem = raised
+            problem = self.slot.explained(raised)
         self._ended(call, problem)
 
     def _ended(self, call: Call, problem: BaseException | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any
 
+from sandbox.errors import SandboxClosed
 from sandbox.rpc import errors
 from sandbox.rpc.budget import ALL_BYTES, Budget
 from sandbox.rpc.errors import Fault
@@ -54,6 +55,14 @@ class Slot:
             if self._sandbox is None:
                 raise Fault(errors.NOT_CREATED, "there is no sandbox yet; call `create` first")
             return self._sandbox
+
+    def explained(self, problem: BaseException) -> BaseException:
+        """The same error; one that says that the sandbox has ended says why, too."""
+        if not isinstance(problem, SandboxClosed) or self._sandbox is None:
+            return problem
+        from sandbox.service import why_closed
+
+        return why_closed(self._sandbox, problem)
 
     def close(self) -> None:
         """Ends the sandbox, if there is one."""

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from sandbox.network.gate import dns
-from sandbox.network.gate.sniff import exactly
+from sandbox.network.gate.first_bytes import exactly
 
 if TYPE_CHECKING:
     from sandbox.network.gate.dns import Lookup

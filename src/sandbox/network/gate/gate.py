@@ -1,7 +1,7 @@
-"""The host's end of every connection a tenant makes: name it, judge it, record it, then pass or intercept.
+"""The host's end of every connection a tenant makes: name it, judge it, record it, then pass or intercept it.
 
-Imported by `gate_thread.py` when the first connection or query arrives; it runs in that thread, on its own event loop.
-Nothing a tenant sends can do more here than cost its own sandbox one of its connections.
+`gate_thread.py` imports this when the first connection or DNS query arrives, and runs it in a thread with an event loop
+of its own. Whatever a tenant sends, it can at most lose one of its own sandbox's connections.
 """
 
 from __future__ import annotations
@@ -13,102 +13,133 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import Denied
+from sandbox.network.destination import Destination
 from sandbox.network.gate import proxy
 from sandbox.network.gate.acceptor import IDLE, Acceptor
-from sandbox.network.gate.destination import Destination
-from sandbox.network.gate.dial import Dialer
+from sandbox.network.gate.dialer import Dialer
 from sandbox.network.gate.dns_server import serve_datagrams, serve_stream
-from sandbox.network.gate.names import PROXY, Names, is_synthetic
+from sandbox.network.gate.first_bytes import Detected, first_bytes
 from sandbox.network.gate.publish import serve_published
 from sandbox.network.gate.refusal import ClientStyle
 from sandbox.network.gate.relay import Relay, either_readable, reset
 from sandbox.network.gate.reporting import Reporter
-from sandbox.network.gate.sniff import TLS, Sniffed, first_bytes
+from sandbox.network.gate.server_name import judge_server_name
 from sandbox.network.gate.ssh import both_speak_ssh
-from sandbox.network.gate.threads import in_thread
+from sandbox.network.gate.synthetic_addresses import PROXY, SyntheticAddresses, is_synthetic
+from sandbox.network.threads import in_thread
+from sandbox.network.tls.client_hello import HANDSHAKE
 from sandbox.policy.addresses import is_loopback_host, normalize_ip_for_policy, parse_address
 from sandbox.policy.decision import Decision
-from sandbox.policy.hosts import SSH, InvalidHost, canonical_host
+from sandbox.policy.hosts import SSH
 from sandbox.policy.network import HOST_NAME, NetworkPolicy
 
 if TYPE_CHECKING:
-    from sandbox.config.model import Network
-    from sandbox.network.gate.acceptor import Serve
-    from sandbox.network.gate_thread import GateThread
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
 
-_FIRST_BYTES = 30.0  # a slow sender has so long for a ClientHello or a request line
+    from sandbox.config.model import Network
+    from sandbox.network.destination import Interception
+    from sandbox.network.gate.acceptor import Serve
+    from sandbox.network.gate.publish import Published
+    from sandbox.network.tls.ca import Authority
+
+    class Setup(Protocol):
+        """What the gate is given: `gate_thread.GateThread`."""
+
+        dial: Callable[[str, int], socket.socket]
+        emit: Callable[[dict[str, object]], None]
+        had_secrets: bool
+        network: Network
+        proxy_token: str | None
+        published: list[tuple[Published, socket.socket]]
+        record: Callable[..., None]
+        resolve: Callable[[str, int], Sequence[str]] | None
+        sockets: dict[str, socket.socket]
+
+        @property
+        def policy(self) -> NetworkPolicy: ...
+
+        def authority(self) -> Authority: ...
+
+        def interception(self) -> Interception: ...
+
+        def wants_interception(self, host: str) -> bool: ...
+
+
+_FIRST_BYTES = 30.0  # seconds that a slow sender has for a ClientHello or a request line
 
 
 class Gate:
-    """One sandbox's gate; what it implements towards the interceptor is `destination.GateContext`."""
+    """One sandbox's gate. The interceptor sees it as a `destination.GateContext`."""
 
-    def __init__(self, watch: GateThread) -> None:
-        self._watch = watch
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
         self._loop = asyncio.get_running_loop()
-        self._names = Names()
-        self._dialer = Dialer(watch.resolve)
-        self._reporter = Reporter(watch.emit, watch.record)
-        self._door = Acceptor(self._overflow, self._reporter.broke)
+        self._names = SyntheticAddresses()
+        self._dialer = Dialer(setup.resolve)
+        self._reporter = Reporter(setup.emit, setup.record)
+        self._acceptor = Acceptor(self._overflow, self._reporter.broke)
         self.report = self._reporter.report
 
     @property
     def network(self) -> Network:
-        return self._watch.network
+        return self._setup.network
 
     @property
     def policy(self) -> NetworkPolicy:
-        return self._watch.policy
+        return self._setup.policy
 
     async def run(self, stop: socket.socket) -> None:
         """Serves until `stop` is readable, then ends every connection."""
-        for name, sock in self._watch.sockets.items():
+        for name, sock in self._setup.sockets.items():
             if name.startswith("udp"):
                 sock.setblocking(False)
                 self._loop.add_reader(sock, serve_datagrams, sock, self.lookup)
             else:
-                self._door.open(sock, self._server(name))
-        for rule, listener in self._watch.published:
-            self._door.open(listener, partial(serve_published, rule=rule, gate=self))
-        # What escapes a task or callback is a mistake of ours that a tenant's input found: noted, never printed.
+                self._acceptor.open(sock, self._server(name))
+        for rule, listener in self._setup.published:
+            self._acceptor.open(listener, partial(serve_published, rule=rule, gate=self))
+        # An exception that escapes a task or callback is a bug of ours that a tenant's input triggered. It is recorded,
+        # never printed.
         self._loop.set_exception_handler(self._escaped)
         over = asyncio.Event()
         self._loop.add_reader(stop, over.set)
         await over.wait()
-        await self._door.close()
+        await self._acceptor.close()
 
     def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._reporter.broke(context.get("exception") or RuntimeError(str(context.get("message"))))
 
     def expects_relay(self) -> None:
         """See `Acceptor`."""
-        self._door.expects_relay()
+        self._acceptor.expects_relay()
 
     def carries(self, relay: Relay) -> None:
         """See `Acceptor`."""
-        self._door.carries(relay)
+        self._acceptor.carries(relay)
 
     # -- accepting ----------------------------------------------------------------------------------------------
 
     def _server(self, name: str) -> Serve:
         if name.startswith("proxy"):
-            return partial(proxy.serve, gate=self, token=self._watch.proxy_token)
+            return partial(proxy.serve, gate=self, token=self._setup.proxy_token)
         return self._tenant
 
     def _overflow(self, client: socket.socket) -> None:
         address, port = client.getsockname()[:2]
         destination = self.destination(address, port, "address")
         reset(client)
-        decision = Decision(False, "network", f"the sandbox already has {self._door.most} connections")
+        decision = Decision(False, "network", f"the sandbox already has {self._acceptor.most} connections")
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=503)
 
     # -- naming -------------------------------------------------------------------------------------------------
 
     def destination(self, host: str, port: int, named_by: str) -> Destination:
-        """Whom a host or address means: a synthetic address means its name."""
+        """What a host or address stands for. A synthetic address stands for its name."""
         name = self._names.name_of(host)
         if name is not None:
             return Destination(name, port, "dns")
-        # The inside's loopback comes here only on ports that were lent to the host's.
+        # The sandbox's loopback arrives here only on ports that are redirected to the host's.
         if named_by == "address" and is_loopback_host(host):
             return Destination(HOST_NAME, port, "dns")
         return Destination(host, port, named_by)
@@ -126,10 +157,10 @@ class Gate:
             await self.connect(client, destination)
 
     def judge(self, destination: Destination) -> Decision:
-        """Whether the destination may be connected to: the policy, and the policy script's opinion."""
+        """Whether the destination may be connected to, by the policy and by the policy script."""
         host, port = destination.host, destination.port
         if destination.named_by != "dns" and is_synthetic(host):
-            reason = f"{host} is no name's address (any more); resolve the name again"
+            reason = f"{host} no longer belongs to a name; resolve the name again"
             return Decision(False, "network.allowed_hosts", reason)
         decision = self.policy.connect(host, port)
         scripted = self._scripted(host) if host != HOST_NAME else None
@@ -137,79 +168,83 @@ class Gate:
             return decision
         if not scripted or decision:
             return decision if scripted else scripted
-        # The script stands for a list that was not written; where there is one, both must agree.
+        # The script takes the place of a list that was not written. Where there is a list, both must agree.
         return decision if self.network.allowed_hosts or parse_address(host) is not None else scripted
 
     def _scripted(self, host: str) -> Decision | None:
         if self.network.policy_script is None:
             return None
-        return self._watch.interception().host_allowed(host)
+        return self._setup.interception().host_allowed(host)
 
-    def _looked_into(self, destination: Destination) -> bool:
+    def _is_intercepted(self, destination: Destination) -> bool:
         host = destination.host
         if host == HOST_NAME or self.policy.passes_raw(host, destination.port):
             return False
-        return self.policy.intercepts(host) or self._watch.wants_interception(host)
+        return self.policy.intercepts(host) or self._setup.wants_interception(host)
 
     def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
-        """Raises Denied when a head that was read here, and goes no further, holds a secret's placeholder."""
-        if self._watch.had_secrets:
-            self._watch.interception().refuse_placeholders(head, destination)
+        """Raises Denied when a request head that the gate itself consumes contains a secret's placeholder."""
+        if self._setup.had_secrets:
+            self._setup.interception().refuse_placeholders(head, destination)
 
     # -- connections --------------------------------------------------------------------------------------------
 
-    async def connect(self, client: socket.socket, destination: Destination, manner: ClientStyle | None = None) -> None:
-        """Serves a tenant that wants `destination`, to the end."""
-        manner = manner or ClientStyle()
+    async def connect(self, client: socket.socket, destination: Destination, style: ClientStyle | None = None) -> None:
+        """Serves a tenant's connection to `destination` until it ends."""
+        style = style or ClientStyle()
         decision = self.judge(destination)
         self._names.hold(destination.host)
         try:
             if not decision:
-                await self.deny(client, destination, decision, manner)
-            elif not self._looked_into(destination):
-                await self._pass(client, destination, decision, manner)
+                await self.deny(client, destination, decision, style)
+            elif not self._is_intercepted(destination):
+                await self._pass(client, destination, decision, style)
             elif destination.port == SSH:
-                await manner.welcome(client, None)
+                await style.welcome(client, None)
                 await self._ssh(client, destination, decision)
             else:
-                await manner.welcome(client, None)
+                await style.welcome(client, None)
                 await self._intercept(client, destination)
         finally:
             self._names.release(destination.host)
 
     async def deny(
-        self, client: socket.socket, destination: Destination, decision: Decision, manner: ClientStyle
+        self, client: socket.socket, destination: Destination, decision: Decision, style: ClientStyle
     ) -> None:
-        """Tells everybody who should know: the record, the listeners, the tenant."""
+        """Refuses the connection: writes it to the record, emits an event, and tells the tenant."""
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=403)
-        await manner.deny(client, destination, decision, self._watch.authority)
+        await style.deny(client, destination, decision, self._setup.authority)
 
     async def _intercept(self, client: socket.socket, destination: Destination) -> None:
         try:
             async with asyncio.timeout(_FIRST_BYTES):
                 peeked, found = await first_bytes(client)
         except TimeoutError:
-            peeked, found = b"", Sniffed("other")
+            peeked, found = b"", Detected("other")
+        if found.hello is not None:
+            mismatch = judge_server_name(found.hello, destination, self.policy, intercepted=True)
+            if mismatch is not None:
+                return await self.deny(client, destination, mismatch, ClientStyle())
         if found.kind in ("tls", "http"):
-            interception = self._watch.interception()
+            interception = self._setup.interception()
             try:
                 await getattr(interception, found.kind)(client, peeked, destination, self)
             except Denied as denied:
                 refused = Decision(False, denied.rule, denied.reason)
                 self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=refused, status=403)
         else:
-            # Silence is no protocol either: whoever says nothing is never passed on unseen.
-            reason = f"{destination} is looked into, and this is neither TLS nor HTTP"
+            # A client that sends nothing is refused too: it must not be passed on without interception.
+            reason = f"{destination} is intercepted, but this is neither TLS nor HTTP"
             if not self.policy.intercepts_by_rule(destination.host):
-                reason += f"; to pass another protocol unseen, write 'tcp:{destination}' in network.allowed_hosts"
+                reason += f"; to pass another protocol, write 'tcp:{destination}' in network.allowed_hosts"
             await self.deny(client, destination, Decision(False, "network.intercept", reason), ClientStyle())
 
     async def _ssh(self, client: socket.socket, destination: Destination, decision: Decision) -> None:
-        """Passes what both ends say is ssh; everything else on its port is looked into like any other."""
+        """Passes the connection when both ends speak ssh, and intercepts everything else on ssh's port."""
         try:
             upstream = await self.dial(destination, decision)
         except (Denied, OSError):
-            return await self._intercept(client, destination)  # which says why, to those who speak HTTP
+            return await self._intercept(client, destination)  # it tells an HTTP client why
         with upstream:
             try:
                 async with asyncio.timeout(_FIRST_BYTES):
@@ -221,19 +256,19 @@ class Gate:
         await self._intercept(client, destination)
 
     async def _pass(
-        self, client: socket.socket, destination: Destination, decision: Decision, manner: ClientStyle
+        self, client: socket.socket, destination: Destination, decision: Decision, style: ClientStyle
     ) -> None:
         try:
             upstream = await self.dial(destination, decision)
         except Denied as denied:
             refused = Decision(False, denied.rule, denied.reason)
-            return await self.deny(client, destination, refused, manner)
+            return await self.deny(client, destination, refused, style)
         except OSError as problem:
             url = f"tcp://{destination}"
             self.report(destination, method="CONNECT", url=url, decision=decision, status=502, error=str(problem))
-            return await manner.fail(client, destination, str(problem), self._watch.authority)
+            return await style.fail(client, destination, str(problem), self._setup.authority)
         with upstream:
-            await manner.welcome(client, upstream)
+            await style.welcome(client, upstream)
             mismatch = await self._wrong_name(client, upstream, destination)
             if mismatch is not None:
                 return await self.deny(client, destination, mismatch, ClientStyle())
@@ -242,11 +277,11 @@ class Gate:
     async def _carry(
         self, client: socket.socket, upstream: socket.socket, destination: Destination, decision: Decision
     ) -> None:
-        """Moves bytes, unseen, until both ends are done."""
+        """Moves bytes, without looking at them, until both ends are done."""
         started = time.monotonic()
         self._reporter.note(decision, destination)
         relay = Relay(client, upstream)
-        self._door.carries(relay)
+        self._acceptor.carries(relay)
         try:
             await relay.run()
         finally:
@@ -256,36 +291,24 @@ class Gate:
     async def _wrong_name(
         self, client: socket.socket, upstream: socket.socket, destination: Destination
     ) -> Decision | None:
-        """A ClientHello for another name than the connection's is a try to reach a neighbour on a shared address.
-        What speaks no TLS, or lets the server speak first, has no name to check."""
+        """The refusal of a ClientHello for another host. A protocol other than TLS, or one where the server speaks
+        first, has no name to check."""
         async with asyncio.timeout(IDLE):
             await either_readable(client, upstream)
         try:
             data = client.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return None
-        if data != TLS or destination.host == HOST_NAME:
+        if data != HANDSHAKE or destination.host == HOST_NAME:
             return None
         try:
             async with asyncio.timeout(_FIRST_BYTES):
                 _, found = await first_bytes(client)
         except TimeoutError:
-            return Decision(False, "tls", f"no complete ClientHello for {destination} came in {_FIRST_BYTES:.0f} s")
-        if found.kind != "tls":
-            return Decision(False, "tls", f"what came for {destination} began as TLS and was not")
-        return None if found.name is None else self._judge_sni(found.name, destination)
-
-    def _judge_sni(self, name: str, destination: Destination) -> Decision | None:
-        try:
-            host = canonical_host(name)
-        except InvalidHost:
-            return Decision(False, "tls", f"the ClientHello for {destination} names something that is no host")
-        if destination.named_by == "address" or parse_address(destination.host) is not None:
-            denied = self.policy.name(host)
-            return denied if denied.rule.startswith("network.denied_hosts") else None
-        if host == destination.host:
-            return None
-        return Decision(False, "tls", f"the connection is to {destination}, but its ClientHello names {host}")
+            return Decision(False, "tls", f"no complete ClientHello for {destination} arrived in {_FIRST_BYTES:.0f} s")
+        if found.hello is None:
+            return Decision(False, "tls", f"the connection to {destination} began as TLS but sent no ClientHello")
+        return judge_server_name(found.hello, destination, self.policy, intercepted=False)
 
     async def dial(self, destination: Destination, decision: Decision | None = None) -> socket.socket:
         """See GateContext.dial."""
@@ -295,22 +318,22 @@ class Gate:
         return await self._dialer.dial(destination, self.policy, self.network.upstream_proxy)
 
     async def dial_inside(self, port: int) -> socket.socket:
-        """A connection to a tenant's listening port, asked of the guest."""
-        return await in_thread(self._watch.dial, "127.0.0.1", port)
+        """A connection to a tenant's listening port, made by the guest."""
+        return await in_thread(self._setup.dial, "127.0.0.1", port)
 
     # -- DNS ----------------------------------------------------------------------------------------------------
 
     def lookup(self, name: str, kind: str) -> tuple[bytes, bytes] | None:
-        """The synthetic addresses of a name, whether it may be reached or not: that is judged, and told, when somebody
-        connects. A look-up that fails would make clients try again, and hear nothing of the reason."""
+        """The synthetic addresses of any name. Whether it may be reached is judged when somebody connects: after a
+        failed look-up, clients would only retry, and never learn the reason."""
         return self._names.addresses(name) if parse_address(name) is None else None
 
 
-def run(watch: GateThread, stop: socket.socket) -> None:
-    """The rest of the watching thread's life."""
+def run(setup: Setup, stop: socket.socket) -> None:
+    """Runs a gate in this thread until `stop` is readable."""
 
     async def main() -> None:
-        await Gate(watch).run(stop)
+        await Gate(setup).run(stop)
 
     with asyncio.Runner() as runner:
         runner.run(main())

@@ -10,20 +10,36 @@ import asyncio
 import hmac
 import socket
 from base64 import b64encode
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import Denied
-from sandbox.network.gate.refusal import ClientStyle, farewell, http_error, http_refusal
-from sandbox.network.gate.sniff import MOST, exactly, peek
+from sandbox.network.gate.first_bytes import MOST, exactly, peek
+from sandbox.network.gate.refusal import ClientStyle, HttpProxyStyle, farewell
+from sandbox.network.http.denied_response import plain_bytes, proxy_error
 from sandbox.network.http.http1_rules import refuse_odd_target
 from sandbox.network.http.message import BadMessage
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
-    from sandbox.network.gate.destination import Destination
-    from sandbox.network.gate.gate import Gate
+    from sandbox.network.destination import Destination
     from sandbox.network.gate.refusal import Ca
+
+    class Gate(Protocol):
+        """What a proxy needs of the gate."""
+
+        def destination(self, host: str, port: int, named_by: str) -> Destination: ...
+
+        def refuse_placeholders(self, head: bytes, destination: Destination) -> None: ...
+
+        async def deny(
+            self, client: socket.socket, destination: Destination, decision: Decision, style: ClientStyle
+        ) -> None: ...
+
+        async def connect(
+            self, client: socket.socket, destination: Destination, style: ClientStyle | None = None
+        ) -> None: ...
+
 
 _HANDSHAKE = 30.0
 _SUCCEEDED, _NOT_ALLOWED, _UNREACHABLE, _UNSUPPORTED, _BAD_ADDRESS = 0, 2, 4, 7, 8
@@ -42,19 +58,20 @@ async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> 
             first = await peek(client)
             if first[:1] == b"\x05":
                 host, port = await _socks_request(client, token)
-                manner: ClientStyle = _Socks()
+                style: ClientStyle = _Socks()
             else:
                 head = await _head(client)
-                manner, host, port = _http_request(head, token)
-                if isinstance(manner, _Connect):
+                style, host, port = _http_request(head, token)
+                if isinstance(style, _Connect):
                     client.recv(len(head))
     except TimeoutError:
         return
     except (BadRequest, InvalidHost) as problem:
-        return await farewell(client, http_error(400, f"The sandbox's proxy: {problem}\n"))
+        return await farewell(client, plain_bytes(proxy_error(400, f"The sandbox's proxy: {problem}\n")))
     except _Unauthorized:
-        challenge = 'Proxy-Authenticate: Basic realm="sandbox"\r\n'
-        return await farewell(client, http_error(407, "This proxy belongs to a sandbox.\n", challenge))
+        answer = proxy_error(407, "This proxy belongs to a sandbox.\n")
+        answer.headers.add("Proxy-Authenticate", 'Basic realm="sandbox"')
+        return await farewell(client, plain_bytes(answer))
     except _SocksError as problem:
         return await farewell(client, problem.last)
     destination = gate.destination(host, port, "connect")
@@ -62,8 +79,8 @@ async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> 
         # A CONNECT's headers go nowhere, but a placeholder in them is one on its way to the wrong reader.
         gate.refuse_placeholders(head, destination)
     except Denied as denied:
-        return await gate.deny(client, destination, Decision(False, denied.rule, denied.reason), manner)
-    await gate.connect(client, destination, manner)
+        return await gate.deny(client, destination, Decision(False, denied.rule, denied.reason), style)
+    await gate.connect(client, destination, style)
 
 
 # -- HTTP -------------------------------------------------------------------------------------------------------
@@ -73,18 +90,12 @@ class _Unauthorized(Exception):
     pass
 
 
-class _Connect(ClientStyle):
+class _Connect(HttpProxyStyle):
     """CONNECT: answered once, then a plain connection."""
 
     async def welcome(self, client: socket.socket, upstream: socket.socket | None) -> None:
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(client, b"HTTP/1.1 200 Connection established\r\n\r\n")
-
-    async def deny(self, client: socket.socket, destination: Destination, decision: Decision, ca: Ca) -> None:
-        await farewell(client, http_refusal(decision))
-
-    async def fail(self, client: socket.socket, destination: Destination, problem: str, ca: Ca) -> None:
-        await farewell(client, http_error(502, f"The sandbox could not connect: {destination}: {problem}\n"))
 
 
 class _Absolute(ClientStyle):

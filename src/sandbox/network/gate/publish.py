@@ -1,4 +1,4 @@
-"""Inside ports that can be reached from the host: `[address:]port:inside port`."""
+"""Publishes a sandbox port on the host: `[address:]port:sandbox_port`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ from sandbox.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.network.gate.gate import Gate
+    from typing import Protocol
+
+    from sandbox.network.gate.relay import Relay
+
+    class Gate(Protocol):
+        """What a published port needs of the gate."""
+
+        def expects_relay(self) -> None: ...
+
+        def carries(self, relay: Relay) -> None: ...
+
+        async def dial_inside(self, port: int) -> socket.socket: ...
 
 
 class Published:
@@ -42,7 +53,7 @@ class Published:
 def _port(text: str, entry: str, least: int) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) < 65536:
         return int(text)
-    raise ConfigError(f"{entry!r}: write address:port:inside, as in '127.0.0.1:8080:80'", path="network.publish")
+    raise ConfigError(f"{entry!r}: write address:port:sandbox_port, as in '127.0.0.1:8080:80'", path="network.publish")
 
 
 async def serve_published(client: socket.socket, rule: Published, gate: Gate) -> None:

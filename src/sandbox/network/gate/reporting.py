@@ -11,7 +11,7 @@ from sandbox.events import event
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.gate.destination import Destination
+    from sandbox.network.destination import Destination
     from sandbox.policy.decision import Decision
 
 
@@ -74,7 +74,7 @@ class Reporter:
         seconds: float = 0.0,
         **more: object,
     ) -> None:
-        """An event in seed 002's shape, with the rule and the reason."""
+        """A `network` event in UDS's format, with the rule and the reason."""
         details: dict[str, object] = {
             "method": method,
             "url": url,

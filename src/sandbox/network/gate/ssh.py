@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from sandbox.network.gate.first_bytes import peek
 from sandbox.network.gate.relay import either_readable
-from sandbox.network.gate.sniff import peek
 
 _MARK = b"SSH-"
 _LONGEST = 255  # of a first line, with its end

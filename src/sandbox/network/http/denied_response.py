@@ -1,63 +1,76 @@
-"""How a tenant hears "no": an ordinary HTTP answer that says what was refused, by which rule, and how to
-allow it.
+"""How a tenant is refused: by an ordinary HTTP response that says what was refused, by which rule, and how to allow it.
 
-An agent reads this text. Said plainly, it stops retrying and tells its owner what to change.
+Agents read this text. When it is plain, they stop retrying and tell their owner what to change.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.network.http.message import Headers, Response, Whole
+from sandbox.network.http.body import Whole
+from sandbox.network.http.headers import Headers
+from sandbox.network.http.message import Response
 
 if TYPE_CHECKING:
     from sandbox.policy.decision import Decision
 
+PHRASES = {400: b"Bad Request", 403: b"Forbidden", 407: b"Proxy Authentication Required", 502: b"Bad Gateway"}
+
 
 def denied(what: str, decision: Decision) -> Response:
-    """403: the policy said no. `what` is the request in words, already free of secrets."""
+    """403: the policy refuses `what`, which contains no secret value."""
     text = (
         f"Blocked by the sandbox: {what}\n"
         f"Reason: {decision.reason}\n"
         f"Rule: {decision.rule}\n"
         "Retrying will not help: only the sandbox's owner can change this rule.\n"
     )
-    response = _plain(403, text)
-    response.headers.add("X-Proxy-Error", "blocked-by-allowlist")
-    response.phrase = phrase(decision)
-    return response
+    return _plain(403, text, "blocked-by-allowlist", phrase(decision))
 
 
 def phrase(decision: Decision) -> bytes:
-    """The refusal in one line: many clients print what stands beside the status, and nothing of the body."""
+    """The refusal as a reason phrase: many clients print that, and nothing of the body."""
     text = f"Forbidden: blocked by the sandbox: {decision.reason}".encode("ascii", "backslashreplace")
     return bytes(one if 32 <= one < 127 else 63 for one in text[:400])
 
 
 def unreadable(reason: str, status: int) -> Response:
-    """4xx: the request could be understood in two ways, or in none."""
-    response = _plain(status, f"Refused by the sandbox: {reason}\n")
-    response.headers.add("X-Proxy-Error", "ambiguous-request")
-    return response
+    """4xx: the request is malformed or ambiguous."""
+    return _plain(status, f"Refused by the sandbox: {reason}\n", "ambiguous-request")
 
 
 def unreachable(host: str, reason: str) -> Response:
-    """502: the host did not answer, or is not who it says it is."""
-    response = _plain(502, f"The sandbox could not reach {host}: {reason}\n")
-    response.headers.add("X-Proxy-Error", "upstream-failed")
-    return response
+    """502: the host did not answer, or its certificate is not valid."""
+    return _plain(502, f"The sandbox could not reach {host}: {reason}\n", "upstream-failed")
 
 
-def _plain(status: int, text: str) -> Response:
+def plain_bytes(response: Response) -> bytes:
+    """One of the above as an HTTP/1.1 message that ends its connection."""
+    assert isinstance(response.stream, Whole)
+    words = response.phrase or PHRASES[response.status]
+    fields = [*response.headers.pairs, (b"Connection", b"close")]
+    head = b"".join(b"%s: %s\r\n" % pair for pair in fields)
+    return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (response.status, words, head, response.stream.data)
+
+
+def proxy_error(status: int, text: str) -> Response:
+    """What a client of the explicit proxy is told: 400 or 407."""
+    return _plain(status, text, "proxy")
+
+
+def _plain(status: int, text: str, error: str, words: bytes = b"") -> Response:
     data = printable(text).encode()
     pairs = [
         (b"Content-Type", b"text/plain; charset=utf-8"),
         (b"Content-Length", b"%d" % len(data)),
         (b"Cache-Control", b"no-store"),
+        (b"X-Proxy-Error", error.encode()),
     ]
-    return Response(status, Headers(pairs), Whole(data))
+    response = Response(status, Headers(pairs), Whole(data))
+    response.phrase = words
+    return response
 
 
 def printable(text: str) -> str:
-    """`text` with control characters escaped: parts of it came from inside and may end up on a terminal."""
+    """`text` with control characters escaped: parts of it come from a tenant and may end up on a terminal."""
     return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)

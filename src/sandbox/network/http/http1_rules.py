@@ -17,7 +17,7 @@ from sandbox.policy.hosts import InvalidHost, canonical_host
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sandbox.network.http.message import Pair
+    from sandbox.network.http.headers import Pair
 
 MAX_LINE = 64 * 1024
 MAX_HEAD = 2 * MAX_LINE  # a request line of the longest kind, and as much of fields
@@ -48,11 +48,11 @@ def refuse_ambiguous_head(head: bytes) -> None:
     if len(line.group()) > MAX_LINE + 2:
         raise BadMessage("the request line is longer than 64 KiB", 414)
     if _AMBIGUOUS.search(head):
-        raise BadMessage("a bare line end, a folded line or a NUL in the head")
+        raise BadMessage("a bare CR or LF, a folded line or a NUL in the head")
     # Counted here because h11 makes one of two equal lengths; others take the first, or the last.
     fields = head.lower()
     if b"\r\ntransfer_encoding:" in fields or b"\r\ncontent_length:" in fields:
-        raise BadMessage("a length in a field that some servers read and others do not")
+        raise BadMessage("Transfer_Encoding or Content_Length, which only some servers read")
     if fields.count(b"\r\nhost:") > 1:
         raise BadMessage("more than one Host")
     codings = fields.count(b"\r\ntransfer-encoding:")
@@ -101,12 +101,12 @@ def origin_form(method: str, target: str, host: bytes | None, scheme: str) -> tu
     if target.startswith("/") or (target == "*" and method == "OPTIONS"):
         return target, host
     if method == "CONNECT":
-        raise BadMessage("a tunnel inside a connection that is looked into", 405)
+        raise BadMessage("CONNECT is not allowed in an intercepted connection", 405)
     named, mark, rest = target.partition("://")
     at = min((rest.find(sign) for sign in "/?" if sign in rest), default=len(rest))
     authority, path = rest[:at], rest[at:]
     if not mark or named.lower() != scheme or "@" in authority or "#" in target:
-        raise BadMessage("the request's target is neither a path nor an address of this host")
+        raise BadMessage("the request's target is neither a path nor a URL of this host")
     if host is not None and host.lower() != authority.lower().encode():
         raise BadMessage("the request's target names another host than Host")
     return (path if path.startswith("/") else f"/{path}"), authority.encode()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import h11
 
 from sandbox.errors import Denied
+from sandbox.network.http.body import EMPTY, Body, Whole
+from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import (
     MAX_HEAD,
     asks_for_websocket,
@@ -17,13 +19,13 @@ from sandbox.network.http.http1_rules import (
     refuse_no_request,
     refuse_other_host,
 )
-from sandbox.network.http.message import EMPTY, BadMessage, Body, Headers, Request, Response, Whole
+from sandbox.network.http.message import BadMessage, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sandbox.network.gate.stream import ByteStream
-    from sandbox.network.http.message import Pair
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.stream import ByteStream
 
     Handler = Callable[[Request], Awaitable[Response]]
 
@@ -166,7 +168,7 @@ class Http1Tenant:
         return True
 
     async def read_body(self) -> h11.Data | h11.EndOfMessage | None:
-        """The next event of the request's body; None when the tenant left in the middle."""
+        """The next event of the request's body; None when the tenant closed the connection in the middle."""
         if self._body_end is not None:
             end, self._body_end = self._body_end, None
             return end

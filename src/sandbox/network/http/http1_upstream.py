@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import h11
 
 from sandbox.errors import Denied
+from sandbox.network.http.body import EMPTY, Body, Whole
+from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import answer_trailers
-from sandbox.network.http.message import EMPTY, BadMessage, Body, Headers, Request, Response, Whole
+from sandbox.network.http.message import BadMessage, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.gate.stream import ByteStream
-    from sandbox.network.http.message import Pair
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.stream import ByteStream
 
 MAX_HEAD = 256 * 1024
 CONTINUE_TIMEOUT = 1.0  # as curl: a server that does not know `Expect` says nothing

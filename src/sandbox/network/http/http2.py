@@ -15,14 +15,14 @@ import h2.connection
 import h2.events
 import h2.exceptions
 import h2.settings
-from h2.connection import ConnectionInputs, ConnectionState
 from h2.errors import ErrorCodes
 
-from sandbox.network.http.message import Body
+from sandbox.network.http.body import Body
+from sandbox.network.http.http2_frames import FrameTooLarge, GoAway, IncomingFrames
 
 if TYPE_CHECKING:
-    from sandbox.network.gate.stream import ByteStream
-    from sandbox.network.http.message import Pair
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.stream import ByteStream
 
 WINDOW = 256 * 1024  # per stream
 CONNECTION_WINDOW = 1024 * 1024
@@ -115,10 +115,7 @@ class Http2Side:
                 h2.settings.SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADERS,
             },
         )
-        # h2 ends every stream at a GOAWAY; RFC 9113 lets those go on that the sender has seen.
-        machine = self._h2.state_machine
-        goodbye = (ConnectionState.CLIENT_OPEN, ConnectionInputs.RECV_GOAWAY)
-        machine._transitions = {**machine._transitions, goodbye: (None, ConnectionState.CLIENT_OPEN)}
+        self._frames = IncomingFrames(client=client)
         self._room: list[asyncio.Future[None]] = []
         self._gone: Exception | None = None
 
@@ -128,16 +125,17 @@ class Http2Side:
         self._h2.increment_flow_control_window(CONNECTION_WINDOW - 65535)
         await self.flush()
 
-    def receive(self, data: bytes) -> list[h2.events.Event]:
-        """What `data` says. Raises ProtocolError, also for a frame too large: h2 would first wait for all of
-        it."""
-        events = self._h2.receive_data(data)
+    def receive(self, data: bytes) -> list[h2.events.Event | GoAway]:
+        """The events in `data`. Raises ProtocolError, for a frame that is too large as soon as its head is there."""
+        events: list[h2.events.Event | GoAway] = []
+        try:
+            for piece in self._frames.feed(data, self._h2.max_inbound_frame_size):
+                events += [piece] if isinstance(piece, GoAway) else self._h2.receive_data(piece)
+        except FrameTooLarge:
+            self._h2.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
+            raise h2.exceptions.FrameTooLargeError("a frame is larger than was agreed") from None
         if self._h2.encoder.header_table_size > MAX_TABLE:
             self._h2.encoder.header_table_size = MAX_TABLE
-        waiting = self._h2.incoming_buffer._data
-        if len(waiting) >= 3 and int.from_bytes(waiting[:3], "big") > self._h2.max_inbound_frame_size:
-            self._h2.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
-            raise h2.exceptions.FrameTooLargeError("a frame larger than was agreed")
         return events
 
     async def flush(self) -> None:

@@ -10,16 +10,19 @@ import h2.exceptions
 from h2.errors import ErrorCodes
 
 from sandbox.errors import Denied
+from sandbox.network.http.body import EMPTY, Body, Whole
+from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import refuse_odd_target, refuse_other_host
+from sandbox.network.http.http1_tenant import IDLE_TIMEOUT
 from sandbox.network.http.http2 import Http2Body, Http2Side, declared_length, http2_fields
-from sandbox.network.http.message import EMPTY, BadMessage, Body, Headers, Request, Whole
+from sandbox.network.http.message import BadMessage, Request
 
 if TYPE_CHECKING:
-    from sandbox.network.gate.stream import ByteStream
+    from sandbox.network.http.headers import Pair
     from sandbox.network.http.http1_tenant import Handler
-    from sandbox.network.http.message import Pair
+    from sandbox.network.http.http2_frames import GoAway
+    from sandbox.network.stream import ByteStream
 
-IDLE_TIMEOUT = 300.0
 # A stream opened and reset costs the sender nothing and us a dial. One that resets more than it lets finish
 # is attacking (CVE-2023-44487), and loses its connection.
 FREE_RESETS = 100
@@ -86,7 +89,7 @@ class Http2Tenant(Http2Side):
         await self.flush()
         return True
 
-    def _handle_event(self, event: h2.events.Event) -> None:
+    def _handle_event(self, event: h2.events.Event | GoAway) -> None:
         if isinstance(event, h2.events.RequestReceived):
             self._begin(event.stream_id, list(event.headers), ended=event.stream_ended is not None)
         elif isinstance(event, h2.events.DataReceived):
@@ -141,12 +144,12 @@ class Http2Tenant(Http2Side):
 
     def _refuse(self, pseudo: dict[bytes, bytes], headers: Headers) -> None:
         if pseudo.get(b":method") == b"CONNECT":
-            raise BadMessage("a tunnel inside a connection that is looked into", 405)
+            raise BadMessage("CONNECT is not allowed in an intercepted connection", 405)
         if pseudo.get(b":scheme", b"").decode("latin-1") != self._scheme:
             raise BadMessage("the request's scheme is not the connection's")
         path = pseudo.get(b":path", b"")
         if not path.startswith(b"/") and not (path == b"*" and pseudo[b":method"] == b"OPTIONS"):
-            raise BadMessage("the request's path is none")
+            raise BadMessage("the request's path is invalid")
         refuse_odd_target(path.decode("latin-1"))
         hosts = [value for value in (pseudo.get(b":authority"), *_hosts(headers)) if value is not None]
         if not hosts:

@@ -10,16 +10,21 @@ import h2.exceptions
 from h2.errors import ErrorCodes
 
 from sandbox.errors import Denied
+from sandbox.network.http.body import EMPTY
+from sandbox.network.http.headers import Headers
 from sandbox.network.http.http1_rules import answer_trailers
 from sandbox.network.http.http1_upstream import UpstreamError
 from sandbox.network.http.http2 import Http2Body, Http2Side, declared_length, http2_fields
-from sandbox.network.http.message import EMPTY, BadMessage, Headers, Response
+from sandbox.network.http.http2_frames import GoAway
+from sandbox.network.http.message import BadMessage, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.gate.stream import ByteStream
-    from sandbox.network.http.message import Body, Pair, Request
+    from sandbox.network.http.body import Body
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.http.message import Request
+    from sandbox.network.stream import ByteStream
 
 
 class Http2Upstream(Http2Side):
@@ -118,8 +123,8 @@ class Http2Upstream(Http2Side):
         if self.when_left is not None:
             self.when_left()
 
-    async def _handle_event(self, event: h2.events.Event) -> None:
-        if isinstance(event, h2.events.ConnectionTerminated):
+    async def _handle_event(self, event: h2.events.Event | GoAway) -> None:
+        if isinstance(event, GoAway):
             self._leave(event)
         elif isinstance(event, h2.events.WindowUpdated | h2.events.RemoteSettingsChanged):
             self.wake()
@@ -145,12 +150,12 @@ class Http2Upstream(Http2Side):
                 answer.fail(UpstreamError(f"upstream reset the stream (error {int(event.error_code or 0)})"))
             self._forget(event.stream_id)
 
-    def _leave(self, event: h2.events.ConnectionTerminated) -> None:
+    def _leave(self, goodbye: GoAway) -> None:
         """Upstream takes no new streams; those it has seen go on."""
         self._leaving = True
         for stream_id, answer in list(self._streams.items()):
-            if stream_id > (event.last_stream_id or 0) or event.error_code != ErrorCodes.NO_ERROR:
-                unseen = stream_id > (event.last_stream_id or 0)
+            unseen = stream_id > goodbye.last_stream_id
+            if unseen or goodbye.error_code != ErrorCodes.NO_ERROR:
                 answer.fail(UpstreamError("upstream is closing", nothing_came=unseen))
                 self._forget(stream_id)
 
@@ -218,7 +223,7 @@ def _status(pairs: list[Pair], least: int, most: int) -> int:
     text = next(value for name, value in pairs if name == b":status")
     # 101 is HTTP/1.1's alone (RFC 9113, 8.6).
     if len(text) != 3 or not text.isdigit() or not least <= int(text) <= most or text == b"101":
-        raise UpstreamError("its answer has no status that can be read")
+        raise UpstreamError("its response has no valid status")
     return int(text)
 
 

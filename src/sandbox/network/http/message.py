@@ -1,25 +1,24 @@
-"""A request and a response, as hooks see them and as the interceptor moves them.
-
-Bodies are streams: a piece is read from one side when the other has room for it. They become `bytes` only
-when a hook asks for `.body`, and then at most `MAX_BUFFERED` of them.
-"""
+"""A request and a response, as hooks see them and as the interceptor moves them."""
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
 
-from sandbox.errors import Denied
-from sandbox.network.http.body_memory import Allowance, Kept
+from sandbox.network.http.body import EMPTY, Body, Whole, whole
+from sandbox.network.http.compression import decoded
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable
 
-    Pair = tuple[bytes, bytes]
+    from sandbox.network.http.body_memory import Allowance
+    from sandbox.network.http.headers import Headers, Pair
+    from sandbox.network.stream import ByteStream
+
     Inform = Callable[[int, list[Pair]], Awaitable[None]]
+    Upgraded = Callable[[ByteStream, bytes], Awaitable[None]]
 
-MAX_BUFFERED = 16 * 1024 * 1024
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -29,106 +28,6 @@ class BadMessage(Exception):
     def __init__(self, reason: str, status: int = 400) -> None:
         self.status = status
         super().__init__(reason)
-
-
-class Headers:
-    """Header fields in order, several of one name allowed, names compared without regard to case."""
-
-    __slots__ = ("pairs",)
-
-    def __init__(self, pairs: Iterable[Pair] = ()) -> None:
-        self.pairs: list[Pair] = list(pairs)
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        """The first value of `name`."""
-        wanted = name.lower().encode("latin-1")
-        for one, value in self.pairs:
-            if one.lower() == wanted:
-                return value.decode("latin-1")
-        return default
-
-    def get_all(self, name: str) -> list[str]:
-        """Every value of `name`, in order."""
-        wanted = name.lower().encode("latin-1")
-        return [value.decode("latin-1") for one, value in self.pairs if one.lower() == wanted]
-
-    def set(self, name: str, value: str) -> None:
-        """Replaces every field of `name` by one."""
-        self.remove(name)
-        self.add(name, value)
-
-    def add(self, name: str, value: str) -> None:
-        """One more field. Raises ValueError for what could end the field and begin another."""
-        if not name or any(character in name for character in "\r\n\0: ") or any(c in value for c in "\r\n\0"):
-            raise ValueError(f"not a header field: {name!r}")
-        self.pairs.append((name.encode("latin-1"), value.encode("latin-1")))
-
-    def remove(self, name: str) -> None:
-        """Takes every field of `name` away; none is fine."""
-        wanted = name.lower().encode("latin-1")
-        self.pairs = [pair for pair in self.pairs if pair[0].lower() != wanted]
-
-    def copy(self) -> Headers:
-        """The same fields, changed independently."""
-        return Headers(self.pairs)
-
-    def __getitem__(self, name: str) -> str:
-        value = self.get(name)
-        if value is None:
-            raise KeyError(name)
-        return value
-
-    __setitem__ = set
-    __delitem__ = remove
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.get(name) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name.decode("latin-1") for name, _ in self.pairs))
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Headers) and self.pairs == other.pairs
-
-    def __repr__(self) -> str:
-        return f"Headers({', '.join(self)})"  # names only: values may be credentials
-
-
-class Body:
-    """A message's content, piece by piece. This one is empty; `length` is None when not known beforehand."""
-
-    length: int | None = 0
-    trailers: tuple[Pair, ...] = ()  # known when `read` has returned b""
-
-    async def read(self) -> bytes:
-        """The next piece, b"" at the end. Raises OSError when the sender went away before that."""
-        return b""
-
-    def close(self) -> None:
-        """Nobody will read the rest. Idempotent."""
-
-
-class Whole(Body):
-    """Content that is already here."""
-
-    def __init__(self, data: bytes, trailers: tuple[Pair, ...] = (), kept: Kept | None = None) -> None:
-        self.data = data
-        self.length = len(data)
-        self.trailers = trailers
-        self._given = False
-        self._kept = kept  # counts against the sandbox's allowance for as long as this is there
-
-    async def read(self) -> bytes:
-        if self._given:
-            return b""
-        self._given = True
-        return self.data
-
-
-EMPTY = Body()
 
 
 class _Message:
@@ -145,8 +44,6 @@ class _Message:
 
     async def read(self) -> bytes:
         """The whole body, decompressed when it was gzip or deflate. For hooks that are coroutines."""
-        from sandbox.network.http.bodies import decoded
-
         if not isinstance(self.stream, Whole):
             self.stream = await whole(decoded(self.headers, self.stream), self.allowance)
             self._set_length()
@@ -276,26 +173,3 @@ class Response(_Message):
 
     def __repr__(self) -> str:
         return f"Response({self.status})"
-
-
-if TYPE_CHECKING:
-    from sandbox.network.gate.stream import ByteStream
-
-    # Called with the tenant's side and what was already read from it.
-    Upgraded = Callable[[ByteStream, bytes], Awaitable[None]]
-
-
-async def whole(body: Body, allowance: Allowance | None = None) -> Whole:
-    """All of `body`, or Denied when there is more than MAX_BUFFERED, or more than the sandbox's allowance."""
-    if isinstance(body, Whole):
-        return body
-    kept = (allowance or Allowance()).keep(0)
-    data = bytearray()  # one run of bytes: pieces may be of one byte each
-    while piece := await body.read():
-        kept.add(len(piece))
-        if kept.size > MAX_BUFFERED:
-            raise Denied("body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes")
-        if allowance is not None and allowance.spent:
-            raise Denied("body-too-large", "too many bodies are being read by hooks at the same time")
-        data += piece
-    return Whole(bytes(data), body.trailers, kept)

@@ -22,14 +22,26 @@ from sandbox.network.http.http1_upstream import UpstreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Protocol
 
     from wsproto.events import Event
 
-    from sandbox.network.gate.stream import ByteStream
     from sandbox.network.http.message import Request, Response
-    from sandbox.network.secrets.injection import MessageGuard
+    from sandbox.network.stream import ByteStream
 
     Change = Callable[[bytes, bool], bytes]
+
+    class MessageGuard(Protocol):
+        """What may pass: `secrets.injection.MessageGuard`."""
+
+        def outgoing(self) -> Change: ...
+
+        def incoming(self) -> Change: ...
+
+        def refuse_in(self, payload: bytes) -> None: ...
+
+        def scrubbed(self, payload: bytes) -> bytes: ...
+
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 POLICY_VIOLATION = 1008
@@ -41,7 +53,7 @@ def refuse_other_upgrade(request: Request, response: Response) -> None:
     accepted = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
     answer = response.headers
     if (answer.get("Upgrade") or "").lower() != "websocket" or answer.get("Sec-WebSocket-Accept") != accepted:
-        raise UpstreamError("upstream switched to something that is not the WebSocket that was asked for")
+        raise UpstreamError("upstream did not accept the WebSocket that was requested")
     if answer.get("Sec-WebSocket-Extensions") is not None:
         raise UpstreamError("upstream uses a WebSocket extension that was not offered")
 

@@ -13,26 +13,28 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.http.bodies import Finder, Guarded, Replacer, content_encodings, decoded, decompressor, unescaped
-from sandbox.network.http.message import EMPTY
-from sandbox.network.secrets.filling import filled, written_in_message
+from sandbox.network.http.body import EMPTY
+from sandbox.network.http.compression import READABLE, content_encodings, decoded, decompressor
+from sandbox.network.secrets.fill_body import filled, written_in_message
+from sandbox.network.secrets.guarded_body import Guarded
+from sandbox.network.secrets.placeholder_search import Finder, Replacer, unescaped
 from sandbox.network.secrets.placeholders import check_placeholder
 from sandbox.network.secrets.scrubbing import Scrubber, scrubbed_body, scrubbed_pairs
+from sandbox.network.secrets.sources import resolve
 from sandbox.network.secrets.spellings import Values
-from sandbox.network.secrets.values import resolve
 from sandbox.policy.hosts import HostSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from sandbox.config.model import Secret
-    from sandbox.network.http.message import Pair, Request, Response
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.http.message import Request, Response
 
 RULE = "network.secrets"
 SCHEMES_IN_BASE64 = ("basic",)
 MAX_HOSTS = 1024  # whose answers are remembered
 MAX_OVERLAP = 8192  # how much of a request's body is remembered to find a value that is split
-_READABLE = ("gzip", "x-gzip", "deflate")
 
 
 class Credential:
@@ -85,7 +87,7 @@ class Secrets:
             check_placeholder(one.placeholder.decode(), f"{RULE}.{one.name}.placeholder")
             if any(other.value in one.placeholder or one.placeholder in other.value for other in credentials):
                 path = f"{RULE}.{one.name}.placeholder"
-                raise ConfigError("must not hold a secret's value, or be a part of one: it is shown inside", path=path)
+                raise ConfigError("must not contain a secret's value or be part of one: tenants can see it", path=path)
         self._past += [one.hosts for one in self._credentials]
         self._credentials = credentials
         for one in credentials:
@@ -210,9 +212,11 @@ class Secrets:
         if response.stream is EMPTY:
             return
         if confided and response.status == 206:
-            raise Denied(RULE, f"{request.host} answered with a part of something: a value could be split over two")
+            raise Denied(
+                RULE, f"{request.host} answered with partial content (206), which could split a secret's value in two"
+            )
         encodings = content_encodings(response.headers)
-        if not confided and encodings and (len(encodings) > 1 or encodings[0] not in _READABLE):
+        if not confided and encodings and (len(encodings) > 1 or encodings[0] not in READABLE):
             return
         body = decoded(response.headers, response.stream)
         # Others than the hosts of secrets have no reason to hold a value: what they promise of lengths is kept.
@@ -237,7 +241,7 @@ class Secrets:
 
     def _unwritable(self, word: bytes, why: str) -> Denied:
         name = self._names.get(word, "?")
-        return Denied(f"{RULE}.{name}", f"the secret {name} cannot be put in: {why}")
+        return Denied(f"{RULE}.{name}", f"the secret {name} cannot be inserted: {why}")
 
     def _refusal(self, word: bytes, host: str) -> Denied:
         name = self._names.get(word, "?")
@@ -252,7 +256,9 @@ class Secrets:
         found = self.values.find(data)
         if found:
             name = found[0].name
-            raise Denied(f"{RULE}.{name}", f"the value of the secret {name} is in the request; send its placeholder")
+            raise Denied(
+                f"{RULE}.{name}", f"the request contains the value of the secret {name}; send its placeholder instead"
+            )
 
     def _refuse_unencrypted(self, request: Request, usable: list[Credential]) -> None:
         for one in usable:
@@ -310,7 +316,7 @@ class MessageGuard:
 
     def _refused(self, word: bytes) -> Denied:
         if word in self._unwritable:
-            return self._secrets._unwritable(word, "its value cannot stand in a message as it is")
+            return self._secrets._unwritable(word, "its value cannot go into a WebSocket message unescaped")
         return self._secrets._refusal(word, self._host)
 
 

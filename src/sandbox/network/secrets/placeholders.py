@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # stands, and one that is seen on its way to the wrong host blocks the request.
 _SHORTEST = 8
 # What stands for itself in addresses, forms, JSON, HTML and shells: nobody escapes it on the way.
-_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
@@ -28,12 +28,12 @@ def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
         check_placeholder(text, path)
         for other, taken in found.items():
             if text in taken or taken in text:
-                raise ConfigError(f"cannot be told from the placeholder of {other!r}", path=path)
+                raise ConfigError(f"overlaps with the placeholder of {other!r}", path=path)
         found[name] = text
     return found
 
 
 def check_placeholder(text: str, path: str) -> None:
     """Raises ConfigError for a placeholder that cannot serve."""
-    if len(text) < _SHORTEST or not _PLAIN.issuperset(text):
+    if len(text) < _SHORTEST or not PLAIN.issuperset(text):
         raise ConfigError(f"must be at least {_SHORTEST} of the characters A-Z a-z 0-9 - . _ ~", path=path)

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from sandbox.errors import Denied
-from sandbox.network.http.bodies import Changed
-from sandbox.network.http.message import EMPTY, Body, Whole
+from sandbox.network.http.body import EMPTY, Body, Changed, Whole
 from sandbox.network.secrets.spellings import instead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.http.message import Headers, Pair, Request
+    from sandbox.network.http.headers import Headers, Pair
+    from sandbox.network.http.message import Request
     from sandbox.network.secrets.spellings import Values
 
 _PRINTABLE = bytes(range(0x20, 0x7F))
@@ -153,21 +153,17 @@ class AmazonMessages(Messages):
 def messages_of(headers: Headers, request: Request, *, readable: bool = True) -> Messages | None:
     """How a content of this type is divided, that answers `request`; None for lines and everything else. `readable`:
     its messages must be."""
-    kind = _kind(headers)
+    kind = headers.media_type
     for family in ("application/grpc", "application/connect+"):
         # A call is always a POST of the same family; a server that answers those frames its messages itself.
-        if kind.startswith(family) and request.method == "POST" and _kind(request.headers).startswith(family):
+        if kind.startswith(family) and request.method == "POST" and request.headers.media_type.startswith(family):
             return Messages(5, _readable_grpc if readable else _grpc)
     return AmazonMessages() if kind == "application/vnd.amazon.eventstream" else None
 
 
-def _kind(headers: Headers) -> str:
-    return (headers.get("Content-Type") or "").partition(";")[0].strip().lower()
-
-
 def _readable_grpc(head: bytes) -> int:
     if head[0] & 1:
-        raise Denied("content-encoding", "a compressed gRPC message cannot be looked into")
+        raise Denied("content-encoding", "a compressed gRPC message cannot be inspected")
     return _grpc(head)
 
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from sandbox.network.tls.authority import BUNDLES, KEY_STORES
+from sandbox.network.tls.system_certificates import BUNDLES, JAVAS, KEY_STORES
 from sandbox.plan.operations import Bind
 
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ def _certificates(pem: bytes) -> list[bytes]:
 def _key_stores_of_their_own() -> list[str]:
     """Those of Javas that do not use the system's, where they really lie."""
     try:
-        javas = sorted(os.listdir("/usr/lib/jvm"))
+        javas = sorted(os.listdir(JAVAS))
     except OSError:
         return []
-    real = {os.path.realpath(f"/usr/lib/jvm/{one}/lib/security/cacerts") for one in javas}
+    real = {os.path.realpath(f"{JAVAS}/{one}/lib/security/cacerts") for one in javas}
     return sorted(one for one in real if one not in KEY_STORES and os.path.exists(one))
 
 

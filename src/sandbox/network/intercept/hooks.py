@@ -1,13 +1,13 @@
 """The owner's own code on the path of every request: Python hooks and the policy script, run so that neither
-can hang the gate and so that a failure refuses.
+can hang the gate and so that a failure refuses the request.
 
     class MyHooks:
-        def on_request(self, req): ...          # return req, changed or not; None or `raise Blocked(...)`
-        refuses def on_response(self, resp, req): ...   # the same for the answer def on_tls_verify(self,
-        host, certs): ...   # raise, or return False, to refuse upstream's certificates
+        def on_request(self, req): ...           # return req, changed or not; None or `raise Blocked(...)` refuses it
+        def on_response(self, resp, req): ...    # the same for the response
+        def on_tls_verify(self, host, certs): ...  # raise, or return False, to refuse upstream's certificates
 
-Each may be a plain function (run in a worker thread, so it may block) or a coroutine function (run in the
-gate's loop).
+Each may be a plain function, which runs in a worker thread and may block, or a coroutine function, which runs in the
+gate's event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from sandbox.network.http.script import Script
+    from sandbox.network.intercept.script import Script
     from sandbox.policy.decision import Decision
 
     Hook = tuple[str, Callable[..., object]]
@@ -101,7 +101,7 @@ class HookRunner:
         if answer is None:
             raise Denied(f"hook: {name}", f"blocked by {name}")
         if not isinstance(answer, kind):
-            raise Denied(f"hook: {name}", f"{name} returned {type(answer).__name__}, not the message or None")
+            raise Denied(f"hook: {name}", f"{name} returned {type(answer).__name__} instead of the message or None")
         return answer
 
     async def _run(self, name: str, hook: Callable[..., object], *arguments: Any) -> object:
@@ -132,7 +132,7 @@ class HookRunner:
         request has long been refused, and when all places are taken so are the others."""
         import asyncio
 
-        from sandbox.network.gate.threads import in_thread
+        from sandbox.network.threads import in_thread
 
         if self._places is None:
             self._places = asyncio.Semaphore(WORKERS)

@@ -10,22 +10,21 @@ import ssl
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied
-from sandbox.network.gate.stream import Stream
-from sandbox.network.http.exchange import Exchange
 from sandbox.network.http.http1_tenant import Http1Tenant
 from sandbox.network.http.http2_tenant import Http2Tenant
-from sandbox.network.http.upstream import HTTP1, HTTP2, Trust, Upstreams
-from sandbox.network.tls.connection import TlsStream, read_hello
-from sandbox.policy.hosts import InvalidHost, canonical_host
+from sandbox.network.intercept.exchange import Exchange
+from sandbox.network.intercept.upstreams import HANDSHAKE_TIMEOUT, HTTP1, HTTP2, Trust, Upstreams
+from sandbox.network.stream import Stream
+from sandbox.network.tls.client_hello import read_client_hello
+from sandbox.network.tls.connection import TlsStream
 
 if TYPE_CHECKING:
     import socket
 
-    from sandbox.network.gate.destination import Destination, GateContext
-    from sandbox.network.gate.stream import ByteStream
-    from sandbox.network.http.intercept import Interception
+    from sandbox.network.destination import Destination, GateContext
+    from sandbox.network.intercept.exchange import Parts
+    from sandbox.network.stream import ByteStream
 
-HANDSHAKE_TIMEOUT = 30.0
 LEAVE = 5.0
 UNTRUSTED = "; perhaps it does not trust the sandbox's authority"
 PREFACE = b"PRI * HTTP/2.0\r\n"
@@ -34,7 +33,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n"
 class Inspection:
     """Serves connections with what `parts` says at the time."""
 
-    def __init__(self, parts: Interception, ca_certificates: list[str]) -> None:
+    def __init__(self, parts: Parts, ca_certificates: list[str]) -> None:
         self._parts = parts
         self._trust = Trust(ca_certificates)
         self._trust.warm()
@@ -44,9 +43,9 @@ class Inspection:
         stream = await Stream.of(client)
         upstreams = Upstreams(context, self._trust, self._parts.hooks)
         try:
-            hello = read_hello(peeked)
-            _refuse_other_name(hello.server_name, destination)
-            offer = tuple(one for one in hello.protocols if one in (HTTP1, HTTP2)) or (HTTP1,)
+            hello = read_client_hello(peeked)
+            offered = hello.protocols if hello is not None else ()
+            offer = tuple(one for one in offered if one in (HTTP1, HTTP2)) or (HTTP1,)
             protocol = await upstreams.agree(destination, offer)
             tls = TlsStream(stream, self._parts.authority.context(destination.host, protocol), server_side=True)
             await _handshake(tls)
@@ -109,17 +108,3 @@ def _end_with(tenant: Stream, upstreams: Upstreams) -> None:
     direction (a pipe into a raw client does), so an answer that is on its way gets a moment."""
     loop = asyncio.get_running_loop()
     tenant.when_ended = lambda: loop.call_later(LEAVE, upstreams.close)
-
-
-def _refuse_other_name(server_name: str | None, destination: Destination) -> None:
-    if server_name is None:
-        return
-    try:
-        same = canonical_host(server_name) == destination.host
-    except InvalidHost:
-        same = False
-    if not same:
-        raise Denied(
-            "server-name",
-            f"the TLS handshake names {server_name[:260]!r}, the connection is for {destination.host!r}",
-        )

@@ -13,33 +13,39 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import Denied
-from sandbox.network.gate.destination import Destination
+from sandbox.network.destination import Destination
+from sandbox.network.http.body import EMPTY, Body, Whole
 from sandbox.network.http.denied_response import denied, printable, unreachable, unreadable
 from sandbox.network.http.http1_rules import readings, refuse_odd_target
-from sandbox.network.http.message import EMPTY, BadMessage, Body, Whole
+from sandbox.network.http.message import BadMessage
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.network.gate.destination import GateContext
-    from sandbox.network.gate.stream import ByteStream
+    from sandbox.network.destination import GateContext
     from sandbox.network.http.body_memory import Allowance
-    from sandbox.network.http.hooks import HookRunner
-    from sandbox.network.http.message import Inform, Pair, Request, Response
-    from sandbox.network.http.upstream import Upstreams
+    from sandbox.network.http.headers import Pair
+    from sandbox.network.http.message import Inform, Request, Response
+    from sandbox.network.intercept.hooks import HookRunner
+    from sandbox.network.intercept.upstreams import Upstreams
     from sandbox.network.secrets.injection import Secrets
+    from sandbox.network.stream import ByteStream
+    from sandbox.network.tls.ca import Authority
 
 ALLOWED = Decision(True, "network.allowed_hosts", "allowed")
 
 
 class Parts(Protocol):
-    """What of a sandbox every request is handled with, as it is now: `update_network` may replace it."""
+    """What a sandbox's requests are handled with: `interception.Interception`. `update_network` may replace each."""
 
     secrets: Secrets
     hooks: HookRunner
     allowance: Allowance
+
+    @property
+    def authority(self) -> Authority: ...
 
 
 class Exchange:
@@ -73,7 +79,7 @@ class Exchange:
         except BadMessage as problem:
             reason = printable(str(problem))
             return report.ended(unreadable(reason, problem.status), Decision(False, "ambiguous-request", reason))
-        except OSError as problem:  # upstream failed or took too long, or the tenant left within its request
+        except OSError as problem:  # upstream failed or timed out, or the tenant left within its request
             reason = self._secrets.scrub(str(problem) or "it took too long")
             return report.ended(unreachable(request.host, reason), Decision(True, "upstream", reason))
         except asyncio.CancelledError:
@@ -143,14 +149,14 @@ class Exchange:
         try:
             request.host = canonical_host(request.host)
         except InvalidHost as problem:
-            raise Denied("hook", f"a hook changed the host to something that is none: {problem}") from None
+            raise Denied("hook", f"a hook changed the host to an invalid one: {problem}") from None
         try:
             refuse_odd_target(request.target)
             refuse_odd_target(request.method)
         except BadMessage as problem:
-            raise Denied("hook", f"a hook changed the request to what is no HTTP request: {problem}") from None
+            raise Denied("hook", f"a hook made the request invalid HTTP: {problem}") from None
         if not request.target.startswith("/"):
-            raise Denied("hook", "a hook changed the request to what is no HTTP request")
+            raise Denied("hook", "a hook made the request invalid HTTP")
         decision = self._context.judge(Destination(request.host, request.port, "hook"))
         if not decision:
             raise Denied(decision.rule, decision.reason)
@@ -210,7 +216,7 @@ class Report:
 
     def left(self) -> None:
         """The tenant went away before there was an answer."""
-        self._tell(Decision(True, "tenant", "the tenant left"), 0, 0)
+        self._tell(Decision(True, "tenant", "the tenant closed the connection"), 0, 0)
 
     def following(self, response: Response) -> Response:
         """It ends when the body of `response` does."""
@@ -265,7 +271,7 @@ class Counted(Body):
         try:
             piece = await self._source.read()
         except BaseException as problem:
-            self._tell(problem if isinstance(problem, Exception) else ConnectionAbortedError("the tenant left"))
+            self._tell(problem if isinstance(problem, Exception) else ConnectionAbortedError("cancelled"))
             raise
         self.size += len(piece)
         if not piece:
@@ -274,7 +280,7 @@ class Counted(Body):
         return piece
 
     def close(self) -> None:
-        self._tell(ConnectionAbortedError("the tenant left"))
+        self._tell(ConnectionAbortedError("the tenant closed the connection"))
         self._source.close()
 
     def _tell(self, problem: Exception | None) -> None:

@@ -71,7 +71,7 @@ class GateContext(Protocol):
         seconds: float = 0.0,
         **more: object,
     ) -> None:
-        """One event (seed 002's `network` shape) and one entry of the record. `url` holds no secret value."""
+        """One `network` event and one entry of the record. `url` contains no secret value."""
 
 
 class Interception(Protocol):

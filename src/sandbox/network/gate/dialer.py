@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.gate.threads import in_thread
+from sandbox.network.threads import in_thread
 from sandbox.policy.addresses import normalize_ip_for_policy, parse_address
 from sandbox.policy.hosts import InvalidHost, canonical_host
 from sandbox.policy.network import HOST_NAME
@@ -15,7 +15,7 @@ from sandbox.policy.network import HOST_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sandbox.network.gate.destination import Destination
+    from sandbox.network.destination import Destination
     from sandbox.policy.network import NetworkPolicy
 
     Resolve = Callable[[str, int], Sequence[str]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandbox.network.http.body_memory import Allowance
-from sandbox.network.http.hooks import HookRunner
+from sandbox.network.intercept.hooks import HookRunner
 from sandbox.network.secrets.injection import Secrets
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sandbox.config.model import Network
-    from sandbox.network.gate.destination import Destination, GateContext
-    from sandbox.network.http.inspection import Inspection
-    from sandbox.network.http.script import Script
+    from sandbox.network.destination import Destination, GateContext
+    from sandbox.network.intercept.inspection import Inspection
+    from sandbox.network.intercept.script import Script
     from sandbox.network.tls.ca import Authority
     from sandbox.policy.decision import Decision
 
@@ -96,7 +96,7 @@ class Interception:
 
     def _look(self) -> Inspection:
         if self._inspection is None:
-            from sandbox.network.http.inspection import Inspection
+            from sandbox.network.intercept.inspection import Inspection
 
             self._inspection = Inspection(self, self._network.ca_certificates)
         return self._inspection
@@ -108,6 +108,6 @@ class Interception:
 def _script(network: Network, log: Callable[[str], None]) -> Script | None:
     if network.policy_script is None:
         return None
-    from sandbox.network.http.script import Script
+    from sandbox.network.intercept.script import Script
 
     return Script(network.policy_script, network.policy_secrets, log)

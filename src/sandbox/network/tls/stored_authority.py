@@ -20,24 +20,14 @@ from __future__ import annotations
 import os
 
 from sandbox.config.home import authority_directory
+from sandbox.network.tls.system_certificates import BUNDLES, JAVAS, KEY_STORES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.network.tls.trust import Trusted
 
 FILES = ("sandbox-ca.pem", "sandbox-ca-bundle.pem", "sandbox-cacerts")
-# Where systems keep the bundle that OpenSSL, GnuTLS, curl, git, wget, Go and others read by themselves.
-BUNDLES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/ssl/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-)
-# And where Java's lie, when the system looks after them.
-KEY_STORES = ("/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts")
-SOURCES = (*BUNDLES, *KEY_STORES, "/usr/lib/jvm")
+SOURCES = (*BUNDLES, *KEY_STORES, JAVAS)
 _YEAR = 365 * 86400
 _RENEWED = 180 * 86400  # a certificate is valid for a year; no sandbox should outlive its own
 _VERSION = "1"

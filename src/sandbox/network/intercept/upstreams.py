@@ -11,20 +11,20 @@ import threading
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.gate.destination import Destination
-from sandbox.network.gate.stream import Stream
+from sandbox.network.destination import Destination
+from sandbox.network.http.body import EMPTY, Whole
 from sandbox.network.http.http1_upstream import Http1Upstream, UpstreamError
 from sandbox.network.http.http2_upstream import Http2Upstream
-from sandbox.network.http.message import EMPTY, Whole
+from sandbox.network.stream import Stream
 from sandbox.network.tls.connection import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sandbox.network.gate.destination import GateContext
-    from sandbox.network.gate.stream import ByteStream
-    from sandbox.network.http.hooks import HookRunner
+    from sandbox.network.destination import GateContext
     from sandbox.network.http.message import Request, Response
+    from sandbox.network.intercept.hooks import HookRunner
+    from sandbox.network.stream import ByteStream
 
     Upstream = Http1Upstream | Http2Upstream
     Endpoint = tuple[str, str, int]
@@ -152,7 +152,7 @@ class Upstreams:
     async def _dial(self, place: Endpoint) -> Upstream:
         scheme, host, port = place
         if self._closed:
-            raise UpstreamError("the tenant left")
+            raise UpstreamError("the tenant closed the connection")
         try:
             stream = await Stream.of(await self._context.dial(Destination(host, port, "dns")))
         except OSError as problem:

@@ -1,9 +1,8 @@
-"""The policy script: Starlark, hermetic, bounded in time and steps. Seed 002's sample runs unchanged.
+"""The policy script: Starlark, hermetic, bounded in time and steps. UDS's sample runs unchanged.
 
     def on_request(req):                 # return req (its headers may be changed) or None to refuse
     def on_response(resp, req):
-    def is_host_allowed(host):           # or is_allowed(host); asked in addition to allowed_hosts, never
-    instead
+    def is_host_allowed(host):           # or is_allowed(host)
 
 `req` and `resp` are structs: method, url, scheme, host, port, path, query, headers, body; status, headers,
 body, size. Starlark values cannot be assigned to from within except for dicts, so `headers` is changed in
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import starlark
 
 from sandbox.errors import ConfigError, Denied
-from sandbox.network.http.message import Headers
+from sandbox.network.http.headers import Headers
 from sandbox.policy.decision import Decision
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.network.tls import authority, trust
+from sandbox.network.tls import stored_authority, trust
+from sandbox.network.tls.system_certificates import BUNDLES
 from tests.network.lab import Pki
 from tests.network.room import Walls, walled
 
@@ -80,12 +81,12 @@ def test_a_home_that_cannot_be_written_is_no_reason_when_the_sandboxs_is_elsewhe
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The system's bundle, for this test."""
     file = tmp_path / "bundle.crt"
-    system = next((one for one in authority.BUNDLES if os.path.exists(one)), None)
+    system = next((one for one in BUNDLES if os.path.exists(one)), None)
     if system is None:
         pytest.skip("no certificates here")
     shutil.copy(system, file)
     monkeypatch.setattr(trust, "BUNDLES", (str(file),))
-    monkeypatch.setattr(authority, "SOURCES", (str(file),))
+    monkeypatch.setattr(stored_authority, "SOURCES", (str(file),))
     return file
 
 
@@ -126,12 +127,12 @@ def test_a_damaged_bundle_or_generation_stops_no_start(walled: Walls, kept: Path
 
 
 def test_what_is_no_longer_valid_is_renewed_and_forgotten(kept: Path) -> None:
-    first = authority.current()
+    first = stored_authority.current()
     assert first is not None
-    assert authority.current().directory == first.directory  # type: ignore[union-attr]
+    assert stored_authority.current().directory == first.directory  # type: ignore[union-attr]
     old = time.time() - 366 * 86400
     os.utime(f"{first.directory}/key.pem", (old, old))
     os.utime(first.directory, (old, old))
-    second = authority.current()
+    second = stored_authority.current()
     assert second is not None and second.directory != first.directory
     assert generations(kept) == {os.path.basename(second.directory)}

@@ -10,39 +10,36 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING
 
-from sandbox.network.gate.stream import Stream
+from sandbox.network.http.body import EMPTY
 from sandbox.network.http.http1_tenant import Http1Tenant
 from sandbox.network.http.http2_tenant import Http2Tenant
-from sandbox.network.http.message import EMPTY
-from sandbox.network.http.upstream import HTTP1, HTTP2
-from sandbox.network.tls.connection import TlsStream, read_hello
+from sandbox.network.intercept.upstreams import HTTP1, HTTP2
+from sandbox.network.stream import Stream
+from sandbox.network.tls.connection import TlsStream
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from sandbox.network.gate.stream import ByteStream
     from sandbox.network.http.message import Request, Response
+    from sandbox.network.stream import ByteStream
     from sandbox.network.tls.ca import Authority
+    from sandbox.network.tls.client_hello import ClientHello
 
 _PATIENCE = 10.0  # for a handshake and a request to nowhere
 
 
-def speaks_http(peeked: bytes) -> bool:
-    """Whether a ClientHello can be meant for HTTP: it offers it, or does not say."""
-    try:
-        protocols = read_hello(peeked).protocols
-    except ValueError:
-        return False
-    return not protocols or HTTP1 in protocols or HTTP2 in protocols
+def speaks_http(hello: ClientHello) -> bool:
+    """Whether a client may want HTTP: it offers HTTP, or no protocol at all."""
+    return not hello.protocols or HTTP1 in hello.protocols or HTTP2 in hello.protocols
 
 
 async def answer_tls(
-    client: socket.socket, peeked: bytes, host: str, authority: Authority, answer: Callable[[], Response]
+    client: socket.socket, hello: ClientHello, host: str, authority: Authority, answer: Callable[[], Response]
 ) -> None:
-    """Ends TLS as whoever the tenant wanted, and answers what it asks. Raises OSError when it does not go along."""
-    hello = read_hello(peeked)
+    """Completes the handshake in the name of the host the tenant wanted, and answers its request. Raises OSError when
+    the tenant breaks off."""
     # HTTP/1.1 has a line for the reason, which many clients print; HTTP/2 has none.
     protocol = HTTP2 if HTTP2 in hello.protocols and HTTP1 not in hello.protocols else HTTP1
     stream = await Stream.of(client)

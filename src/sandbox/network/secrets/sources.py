@@ -28,7 +28,7 @@ def _value(secret: Secret, path: str) -> str:
     if sum(source is not None for source in sources) != 1:
         raise ConfigError("needs exactly one of value, from_env, from_file, from_command", path=path)
     if not secret.hosts:
-        raise ConfigError("names no host it may be sent to: add `hosts`", path=path)
+        raise ConfigError("does not say which hosts it may be sent to: add `hosts`", path=path)
     for place in secret.places:
         if place not in PLACES:
             raise ConfigError(f"must be one of {', '.join(PLACES)}", path=f"{path}.in")
@@ -58,7 +58,7 @@ def unusable(value: str) -> str | None:
     if value.strip() != value:
         return "begins or ends with a space, which would be lost in a header"
     if len(value) < SHORTEST:
-        return f"is too short to be told from other text: at least {SHORTEST} characters"
+        return f"is too short, so it would match ordinary text: use at least {SHORTEST} characters"
     return None
 
 

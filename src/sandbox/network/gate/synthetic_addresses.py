@@ -14,7 +14,6 @@ from sandbox.policy.addresses import parse_address
 if TYPE_CHECKING:
     from sandbox.policy.addresses import Address
 
-RESOLVER = "198.18.0.2"
 PROXY = "198.18.0.3"
 
 _FIRST_V4 = 0xC6120100  # 198.18.1.0
@@ -25,7 +24,7 @@ _RESERVED = (0xC6120000, _FIRST_V4)
 CAPACITY = 16384
 
 
-class Names:
+class SyntheticAddresses:
     """Both directions of the mapping, bounded: the name asked for longest ago goes, unless a connection holds it."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:

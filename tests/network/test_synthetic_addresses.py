@@ -7,7 +7,7 @@ import socket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.network.gate.names import Names, is_synthetic
+from sandbox.network.gate.synthetic_addresses import SyntheticAddresses, is_synthetic
 from sandbox.policy.addresses import is_blocked_private_or_link_local_ip
 
 
@@ -16,7 +16,7 @@ def text(addresses: tuple[bytes, bytes]) -> tuple[str, str]:
 
 
 def test_both_addresses_of_a_name_lead_back_to_it() -> None:
-    names = Names()
+    names = SyntheticAddresses()
     four, six = text(names.addresses("a.test"))
     assert names.name_of(four) == names.name_of(six) == "a.test"
     assert text(names.addresses("a.test")) == (four, six)
@@ -24,14 +24,14 @@ def test_both_addresses_of_a_name_lead_back_to_it() -> None:
 
 
 def test_addresses_that_were_not_given_out_name_nobody() -> None:
-    names = Names()
+    names = SyntheticAddresses()
     names.addresses("a.test")
     for address in ("198.18.0.2", "198.18.1.1", "8.8.8.8", "2001:2::2:0", "198.18.0.255", "198.20.0.0", "garbage"):
         assert names.name_of(address) is None
 
 
 def test_synthetic_addresses_are_ours_and_no_real_hosts() -> None:
-    names = Names()
+    names = SyntheticAddresses()
     for number in range(600):
         for address in text(names.addresses(f"n{number}.test")):
             assert is_synthetic(address) and is_blocked_private_or_link_local_ip(address)
@@ -39,7 +39,7 @@ def test_synthetic_addresses_are_ours_and_no_real_hosts() -> None:
 
 
 def test_the_table_is_bounded_and_drops_the_name_asked_for_longest_ago() -> None:
-    names = Names(capacity=3)
+    names = SyntheticAddresses(capacity=3)
     first = text(names.addresses("a"))[0]
     names.addresses("b")
     names.addresses("c")
@@ -50,7 +50,7 @@ def test_the_table_is_bounded_and_drops_the_name_asked_for_longest_ago() -> None
 
 
 def test_an_address_in_use_stays_its_names_own() -> None:
-    names = Names(capacity=2)
+    names = SyntheticAddresses(capacity=2)
     held = text(names.addresses("held"))[0]
     names.hold("held")
     for number in range(50):
@@ -64,7 +64,7 @@ def test_an_address_in_use_stays_its_names_own() -> None:
 
 @given(st.lists(st.sampled_from([f"n{number}" for number in range(20)]), max_size=200))
 def test_no_two_names_ever_share_an_address(asked: list[str]) -> None:
-    names = Names(capacity=5)
+    names = SyntheticAddresses(capacity=5)
     for name in asked:
         four, six = text(names.addresses(name))
         assert names.name_of(four) == names.name_of(six) == name

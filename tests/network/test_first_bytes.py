@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.network.gate.sniff import MOST, sniff
+from sandbox.network.gate.first_bytes import MOST, Detected, detect
 
 
 def client_hello(name: str | None) -> bytes:
@@ -22,25 +22,30 @@ def client_hello(name: str | None) -> bytes:
     return outgoing.read()
 
 
+def name_in(found: Detected) -> str | None:
+    assert found.hello is not None
+    return found.hello.server_name
+
+
 def test_a_client_hello_tells_its_name() -> None:
-    found = sniff(client_hello("api.example.com"))
-    assert (found.kind, found.name) == ("tls", "api.example.com")
-    found = sniff(client_hello(None))
-    assert (found.kind, found.name) == ("tls", None)
+    found = detect(client_hello("api.example.com"))
+    assert (found.kind, name_in(found)) == ("tls", "api.example.com")
+    found = detect(client_hello(None))
+    assert (found.kind, name_in(found)) == ("tls", None)
 
 
 def test_half_a_client_hello_needs_more() -> None:
     hello = client_hello("api.example.com")
     for cut in range(1, len(hello)):
-        assert sniff(hello[:cut]).kind == "more", cut
+        assert detect(hello[:cut]).kind == "more", cut
 
 
 def test_a_client_hello_split_over_records_is_put_together() -> None:
     body = client_hello("split.example.com")[5:]
     pieces = [body[at : at + 50] for at in range(0, len(body), 50)]
     data = b"".join(b"\x16\x03\x01" + len(piece).to_bytes(2, "big") + piece for piece in pieces)
-    found = sniff(data)
-    assert (found.kind, found.name) == ("tls", "split.example.com")
+    found = detect(data)
+    assert (found.kind, name_in(found)) == ("tls", "split.example.com")
 
 
 def test_two_names_in_one_hello_are_nothing_we_read() -> None:
@@ -55,7 +60,7 @@ def test_two_names_in_one_hello_are_nothing_we_read() -> None:
     size = int.from_bytes(body[compressions : compressions + 2], "big") + len(extension)
     body[compressions : compressions + 2] = size.to_bytes(2, "big")
     message = b"\1" + len(body).to_bytes(3, "big") + body
-    assert sniff(b"\x16\x03\x01" + len(message).to_bytes(2, "big") + message).kind == "other"
+    assert detect(b"\x16\x03\x01" + len(message).to_bytes(2, "big") + message).kind == "other"
 
 
 @pytest.mark.parametrize(
@@ -79,14 +84,14 @@ def test_two_names_in_one_hello_are_nothing_we_read() -> None:
     ],
 )
 def test_protocols_are_told_apart(data: bytes, kind: str) -> None:
-    assert sniff(data).kind == kind
+    assert detect(data).kind == kind
 
 
 @given(st.binary(max_size=400))
 def test_no_bytes_break_it(data: bytes) -> None:
-    sniff(data)
-    sniff(b"\x16\x03\x01" + data)
-    sniff(b"\x16\x03\x01" + len(data).to_bytes(2, "big") + data)
+    detect(data)
+    detect(b"\x16\x03\x01" + data)
+    detect(b"\x16\x03\x01" + len(data).to_bytes(2, "big") + data)
 
 
 @given(st.data())
@@ -94,4 +99,4 @@ def test_a_damaged_client_hello_is_still_judged(data: st.DataObject) -> None:
     hello = bytearray(client_hello("api.example.com"))
     for at in data.draw(st.lists(st.integers(0, len(hello) - 1), max_size=5)):
         hello[at] = data.draw(st.integers(0, 255))
-    assert sniff(bytes(hello)).kind in ("tls", "other", "more")
+    assert detect(bytes(hello)).kind in ("tls", "other", "more")

@@ -1,0 +1,141 @@
+"""One sleeping thread for all sandboxes of a process: it calls back when somebody connects to one of them.
+
+Every sandbox listens, for tenants' connections and for clients, and most of the time nobody comes. A thread for each of
+them is cheap to have, but the kernel looks at every thread of the machine whenever a new sandbox changes its root, so
+the thousandth would pay for all the others. The thread exists while anything is watched, and imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from threading import RLock, Thread, current_thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_PAUSE = 0.1
+_PATIENCE = 5.0  # for the thread to end
+
+
+class Watch:
+    """Calls `ready` once, in the waiting thread, when one of `sockets` has something to read. `ready` must not block.
+
+    Cancel it before the sockets are closed. It may still fire while it is being cancelled.
+    """
+
+    def __init__(self, sockets: Sequence[socket.socket], ready: Callable[[], object]) -> None:
+        self.descriptors = [one.fileno() for one in sockets]
+        self.ready = ready
+        self._waiter = _current
+        self._waiter.add(self)
+
+    def cancel(self) -> None:
+        """Stops watching. Idempotent."""
+        self._waiter.remove(self)
+
+
+class _Waiter:
+    """The thread and what it waits for."""
+
+    def __init__(self) -> None:
+        # Reentrant: a garbage collection under the lock may close a forgotten sandbox.
+        self._lock = RLock()
+        self._watches: dict[int, Watch] = {}
+        self._loop: _Loop | None = None
+
+    def add(self, watch: Watch) -> None:
+        ours = dict.fromkeys(watch.descriptors, watch)
+        with self._lock:
+            self._watches.update(ours)
+            if self._loop is None:
+                self._loop = _Loop(self.fire)
+            self._loop.register(watch.descriptors)
+
+    def remove(self, watch: Watch) -> None:
+        ended = None
+        with self._lock:
+            ours = [one for one in watch.descriptors if self._watches.get(one) is watch]
+            for one in ours:
+                del self._watches[one]
+            if ours and self._loop is not None:
+                self._loop.unregister(ours)
+                if not self._watches:
+                    ended, self._loop = self._loop, None
+        if ended is not None:
+            ended.stop()
+
+    def fire(self, descriptor: int) -> None:
+        """Called in the thread."""
+        with self._lock:
+            watch = self._watches.get(descriptor)
+            if watch is None:
+                return  # cancelled meanwhile
+        self.remove(watch)
+        try:
+            watch.ready()
+        except RuntimeError:  # no thread can be started at the moment
+            time.sleep(_PAUSE)
+            self.add(watch)
+
+
+class _Loop:
+    """One life of the thread."""
+
+    def __init__(self, fire: Callable[[int], None]) -> None:
+        self._fire = fire
+        self._poll = select.epoll() if hasattr(select, "epoll") else select.poll()
+        self._woken, self._wake = socket.socketpair()
+        self._poll.register(self._woken, select.POLLIN)
+        self._stopped = False
+        self._thread = Thread(target=self._run, name="sandbox-readiness", daemon=True)
+        self._thread.start()
+
+    def register(self, descriptors: Sequence[int]) -> None:
+        for one in descriptors:
+            self._poll.register(one, select.POLLIN)
+        self._notice()
+
+    def unregister(self, descriptors: Sequence[int]) -> None:
+        for one in descriptors:
+            self._poll.unregister(one)
+        self._notice()
+
+    def _notice(self) -> None:
+        """poll(2), unlike epoll, sees changes only when it is called again."""
+        if not hasattr(select, "epoll"):
+            self._wake.send(b"x")
+
+    def stop(self) -> None:
+        """Ends the thread and gives its descriptors back."""
+        self._stopped = True
+        self._wake.send(b"x")
+        if self._thread is not current_thread():
+            self._thread.join(_PATIENCE)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            for descriptor, _ in self._poll.poll():
+                if descriptor == self._woken.fileno():
+                    self._woken.recv(64)
+                else:
+                    self._fire(descriptor)
+        if hasattr(self._poll, "close"):
+            self._poll.close()
+        self._woken.close()
+        self._wake.close()
+
+
+_current = _Waiter()
+
+
+def _after_fork() -> None:
+    """The child has no thread, and the sandboxes are its parent's."""
+    global _current
+    _current = _Waiter()
+
+
+os.register_at_fork(after_in_child=_after_fork)
