@@ -34,15 +34,24 @@ def said(into: list[bytes], first: bytes = b"") -> Callable[[socket.socket], Non
     return serve
 
 
+def answers(client: socket.socket) -> None:
+    while client.recv(65536):
+        client.sendall(b"HTTP/1.1 204 Done\r\n\r\n")
+
+
 def test_silence_does_not_switch_inspection_off(walled: Walls, listener: Listen) -> None:
+    port = listener(answers).port
+    place = walled(names={"api.test": LOCAL}, allowed_hosts=[f"api.test:{port}", *LOCAL], intercept=True)
+    done = place.run("/usr/bin/python3", "-c", SILENT, "api.test", str(port))
+    assert "204" in done.stdout
+    place.heard.wait(lambda one: (one["method"], one["url"]) == ("GET", f"http://api.test:{port}/admin"))
+
+
+def test_nor_past_a_rule(walled: Walls, listener: Listen) -> None:
     heard: list[bytes] = []
     port = listener(said(heard)).port
-    place = walled(
-        names={"api.test": LOCAL},
-        allowed_hosts=[f"api.test:{port}", *LOCAL],
-        http={"deny": ["* api.test/admin"]},
-        intercept=True,
-    )
+    deny = {"deny": ["* api.test/admin"]}
+    place = walled(names={"api.test": LOCAL}, allowed_hosts=[f"api.test:{port}", *LOCAL], http=deny, intercept=True)
     done = place.run("/usr/bin/python3", "-c", SILENT, "api.test", str(port))
     assert "403" in done.stdout
     assert heard == []
