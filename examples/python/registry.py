@@ -2,14 +2,14 @@
 
 import sys
 
-from sandbox import Sandbox, get_vm, kill_vm, list_vms
+from sandbox import Sandbox, get_sandbox, kill_sandbox, list_sandboxes
 
 # List all running VMs
-for vm in list_vms(status="running"):
+for vm in list_sandboxes(status="running"):
     print(f"{vm.id}: {vm.image} (PID {vm.pid})")
 
 # Get VM details
-vm = get_vm(sys.argv[1])
+vm = get_sandbox(sys.argv[1])
 print(vm.config)
 
 # Attach to existing VM (if socket available)
@@ -19,4 +19,4 @@ print(result.stdout)
 sb.close()
 
 # Kill a VM
-kill_vm(sys.argv[1])
+kill_sandbox(sys.argv[1])
