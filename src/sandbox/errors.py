@@ -84,7 +84,7 @@ class ConfigError(SandboxError):
         self.line = line
 
     def text(self, translate: Callable[[str], str] = str) -> str:
-        """The whole message, after the file, line and setting it is about."""
+        """The whole message: file and line, setting, and the sentence passed through `translate`."""
         where = ":".join(str(part) for part in (self.file, self.line) if part is not None)
         return ": ".join(part for part in (where, self.path, translate(self.problem)) if part)
 
@@ -99,7 +99,7 @@ class Denied(SandboxError):
         self.args = (rule, self.reason)
 
     def text(self, translate: Callable[[str], str] = str) -> str:
-        """The whole message, with the rule after the reason."""
+        """The reason, passed through `translate`, and the rule."""
         return f"{translate(self.reason)} (rule: {self.rule})"
 
 
