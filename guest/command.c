@@ -69,8 +69,11 @@ static void run(char **argv, char **env)
 			   (int)sizeof candidate)
 			continue;
 		execve(candidate, argv, env);
-		if (errno == EACCES)
-			error = EACCES;
+		if (errno == EACCES) {
+			/* Is it there and cannot be run? A directory that cannot be looked into (another user's home) has nothing. */
+			if (!access(candidate, F_OK))
+				error = EACCES;
+		}
 		else if (errno != ENOENT && errno != ENOTDIR)
 			return;
 	}

@@ -61,6 +61,16 @@ class Conformance:
             sandbox.exec(["no-such-program"])
         assert caught.value.exit_code == 127
 
+    def test_a_directory_on_path_that_cannot_be_looked_into_has_no_program(
+        self, sandbox: Sandbox, project: Path
+    ) -> None:
+        (project / "closed").mkdir(mode=0)
+        path = {"PATH": f"{project.resolve()}/closed:/usr/bin:/bin"}
+        with pytest.raises(CommandError, match="no such command") as caught:
+            sandbox.exec(["no-such-program"], env=path)
+        assert caught.value.exit_code == 127
+        assert sandbox.exec(["true"], env=path).exit_code == 0
+
     def test_a_file_that_is_not_executable_is_an_error_with_status_126(self, sandbox: Sandbox, project: Path) -> None:
         (project / "plain").write_text("x")
         with pytest.raises(CommandError) as caught:
@@ -68,7 +78,7 @@ class Conformance:
         assert caught.value.exit_code == 126
 
     def test_an_empty_command_is_an_error(self, sandbox: Sandbox) -> None:
-        with pytest.raises(Exception, match="empty command"):
+        with pytest.raises(Exception, match="command is empty"):
             sandbox.exec([])
 
     def test_variables_can_be_set_for_one_command(self, sandbox: Sandbox) -> None:

@@ -34,15 +34,24 @@ def said(into: list[bytes], first: bytes = b"") -> Callable[[socket.socket], Non
     return serve
 
 
+def answers(client: socket.socket) -> None:
+    while client.recv(65536):
+        client.sendall(b"HTTP/1.1 204 Done\r\n\r\n")
+
+
 def test_silence_does_not_switch_inspection_off(walled: Walls, listener: Listen) -> None:
+    port = listener(answers).port
+    place = walled(names={"api.test": LOCAL}, allowed_hosts=[f"api.test:{port}", *LOCAL], intercept=True)
+    done = place.run("/usr/bin/python3", "-c", SILENT, "api.test", str(port))
+    assert "204" in done.stdout
+    place.heard.wait(lambda one: (one["method"], one["url"]) == ("GET", f"http://api.test:{port}/admin"))
+
+
+def test_nor_past_a_rule(walled: Walls, listener: Listen) -> None:
     heard: list[bytes] = []
     port = listener(said(heard)).port
-    place = walled(
-        names={"api.test": LOCAL},
-        allowed_hosts=[f"api.test:{port}", *LOCAL],
-        http={"deny": ["* api.test/admin"]},
-        intercept=True,
-    )
+    deny = {"deny": ["* api.test/admin"]}
+    place = walled(names={"api.test": LOCAL}, allowed_hosts=[f"api.test:{port}", *LOCAL], http=deny, intercept=True)
     done = place.run("/usr/bin/python3", "-c", SILENT, "api.test", str(port))
     assert "403" in done.stdout
     assert heard == []
@@ -141,3 +150,32 @@ def test_what_is_judged_is_what_is_sent(target: str) -> None:
 def test_an_encoded_slash_is_allowed_where_both_readings_are() -> None:
     policy = NetworkPolicy(Network.read({"http": {"allow": ["GET npm.test/**"]}}))
     assert policy.request("GET", "npm.test", 443, "/@scope%2fname")
+
+
+LONG = """
+import socket, sys
+name = b"api.test:" + sys.argv[2].encode()
+proxied = sys.argv[1] == "proxy"
+s = socket.create_connection(("198.18.0.3", 3128) if proxied else ("api.test", int(sys.argv[2])))
+target = (b"http://" + name if proxied else b"") + b"/" + b"a" * 60_000
+s.sendall(b"GET " + target + b" HTTP/1.1\\r\\nHost: " + name + b"\\r\\nX: " + b"x" * 50_000 + b"\\r\\n\\r\\n")
+print(s.recv(9999))
+"""
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("way", ["straight", "proxy"])
+def test_a_head_of_a_hundred_kilobytes_is_passed_on(walled: Walls, listener: Listen, way: str, intercept: bool) -> None:
+    heard: list[bytes] = []
+
+    def serve(client: socket.socket) -> None:
+        while not b"".join(heard[-2:]).endswith(b"\r\n\r\n"):
+            heard.append(client.recv(65536))
+        client.sendall(b"HTTP/1.1 204 Done\r\n\r\n")
+
+    port = listener(serve).port
+    place = walled(names={"api.test": LOCAL}, allowed_hosts=[f"api.test:{port}", *LOCAL], intercept=intercept)
+    done = place.run("/usr/bin/python3", "-c", LONG, way, str(port))
+    assert "204" in done.stdout, done
+    got = b"".join(heard)
+    assert got.startswith(b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\n") and b"x" * 50_000 in got

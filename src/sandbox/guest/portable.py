@@ -252,11 +252,20 @@ def _become(message: dict[str, Any], stdio: list[int], telling: int, *, terminal
         environment = dict(one.split(b"=", 1) for one in message.get("env", []))
         os.execvpe(message["argv"][0], message["argv"], environment)
     except OSError as problem:
-        os.write(telling, f"{step} {problem.errno}".encode())
+        hidden = step == "exec" and problem.errno == errno.EACCES and not _is_there(message["argv"][0], environment)
+        os.write(telling, f"{step} {errno.ENOENT if hidden else problem.errno}".encode())
     except Exception:  # noqa: BLE001 - a request that makes no sense; nothing may leave this function
         os.write(telling, f"{step} {errno.EINVAL}".encode())
     finally:
         os._exit(127)
+
+
+def _is_there(program: bytes, environment: dict[bytes, bytes]) -> bool:
+    """Whether there is such a program. A directory that cannot be looked into (another user's home) has none."""
+    if b"/" in program:
+        return True
+    places = environment.get(b"PATH", os.fsencode(os.defpath)).split(b":")
+    return any(os.path.lexists(os.path.join(place, program)) for place in places)
 
 
 def _resize(terminal: int, size: dict[str, Any]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 
+from sandbox import sockets as socket
 from sandbox.errors import ConfigError
 from sandbox.plan.operations import Bind
 from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Callable, Mapping, Sequence
+    from socket import socket as StandardSocket
     from typing import Protocol
 
     from sandbox.config.model import Network
@@ -50,19 +52,20 @@ class GateThread:
 
     def __init__(
         self,
-        sockets: dict[str, socket.socket],
+        sockets: Mapping[str, _socket.socket],
         network: Network,
         *,
         sandbox_id: str,
         emit: Callable[[dict[str, object]], None],
         record: Callable[..., None],
-        dial: Callable[[str, int], socket.socket],
+        dial: Callable[[str, int], StandardSocket],
         hooks: object | None = None,
         resolve: Callable[[str, int], Sequence[str]] | None = None,
         placeholders: Mapping[str, str] | None = None,
         proxy_token: str | None = None,
     ) -> None:
-        self.sockets = sockets
+        self.sockets: Mapping[str, _socket.socket] = sockets
+        self.listening: dict[str, StandardSocket] = {}  # the same, once the gate runs
         self.sandbox_id = sandbox_id
         self.emit = emit
         self.record = record
@@ -80,7 +83,7 @@ class GateThread:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self.published: list[tuple[Published, socket.socket]] = []
+        self.published: list[tuple[Published, StandardSocket]] = []
         if network.allowed_hosts or network.denied_hosts or self._may_intercept():
             self._policy = _compiled(network)
         self._publish(network.publish)
@@ -186,8 +189,9 @@ class GateThread:
     def _run_gate(self, stop: socket.socket) -> None:
         from sandbox.network.gate.gate import run
 
-        with stop:
-            run(self, stop)
+        self.listening = {name: socket.standard(sock) for name, sock in self.sockets.items()}
+        with socket.standard(stop) as stopped:
+            run(self, stopped)
 
     def update(self, network: Network) -> None:
         """New connections see the new configuration at once. Raises ConfigError and changes nothing."""
@@ -246,8 +250,10 @@ class GateThread:
             self._stopper.close()
         if self._interception is not None:
             self._interception.close()
-        for sock in (*self.sockets.values(), *(one for _, one in self.published)):
+        for sock in (*self.sockets.values(), *self.listening.values()):
             sock.close()
+        for _, listener in self.published:
+            listener.close()
 
 
 def _compiled(network: Network) -> NetworkPolicy:

@@ -49,21 +49,21 @@ def _http(data: bytes) -> str:
     if len(data) < MOST:
         return "more"
     # A line this long can only be a request's. The HTTP parser refuses it with the right status.
-    return "http" if line[len(method) : len(method) + 2] == b" /" else "other"
+    return "http" if line[len(method) :].lower().startswith((b" /", b" http://")) else "other"
 
 
-async def peek(client: socket.socket, at_least: int = 1) -> bytes:
+async def peek(client: socket.socket, at_least: int = 1, most: int = MOST) -> bytes:
     """The bytes that are waiting in `client`, left unread. Waits for `at_least` bytes, or the end of the stream."""
     if at_least == 1:
         try:
-            return client.recv(MOST, socket.MSG_PEEK)
+            return client.recv(most, socket.MSG_PEEK)
         except BlockingIOError:
             pass
     # Unread bytes keep the socket readable, and we would spin. The low-water mark makes the kernel wait for more.
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, at_least)
     try:
         await readable(client)
-        return client.recv(MOST, socket.MSG_PEEK)
+        return client.recv(most, socket.MSG_PEEK)
     finally:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 

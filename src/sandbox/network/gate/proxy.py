@@ -14,10 +14,10 @@ from base64 import b64encode
 from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import Denied
-from sandbox.network.gate.first_bytes import MOST, exactly, peek
+from sandbox.network.gate.first_bytes import exactly, peek
 from sandbox.network.gate.refusal import ClientStyle, HttpProxyStyle, farewell
 from sandbox.network.http.denied_response import plain_bytes, proxy_error
-from sandbox.network.http.http1_rules import refuse_odd_target
+from sandbox.network.http.http1_rules import MAX_HEAD, refuse_odd_target
 from sandbox.network.http.message import BadMessage
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
@@ -116,11 +116,11 @@ async def _head(client: socket.socket) -> bytes:
     """A request's head, left unread."""
     seen = b""
     while True:
-        data = await peek(client, len(seen) + 1)
+        data = await peek(client, len(seen) + 1, MAX_HEAD)
         end = data.find(b"\r\n\r\n")
         if end >= 0:
             return data[: end + 4]
-        if len(data) <= len(seen) or len(data) >= MOST:
+        if len(data) <= len(seen) or len(data) >= MAX_HEAD:
             raise BadRequest("not a complete HTTP request head")
         seen = data
 

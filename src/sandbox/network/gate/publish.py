@@ -45,7 +45,9 @@ class Published:
             sock.listen(128)
         except OSError as problem:
             sock.close()
-            raise ConfigError(f"cannot listen on {self.text!r}: {problem}", path="network.publish") from problem
+            raise ConfigError(
+                "cannot listen on {text!r}: {problem}", text=self.text, problem=problem, path="network.publish"
+            ) from problem
         self.port = sock.getsockname()[1]
         return sock
 
@@ -53,7 +55,9 @@ class Published:
 def _port(text: str, entry: str, least: int) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) < 65536:
         return int(text)
-    raise ConfigError(f"{entry!r}: write address:port:sandbox_port, as in '127.0.0.1:8080:80'", path="network.publish")
+    raise ConfigError(
+        "{entry!r}: write address:port:sandbox_port, as in '127.0.0.1:8080:80'", entry=entry, path="network.publish"
+    )
 
 
 async def serve_published(client: socket.socket, rule: Published, gate: Gate) -> None:

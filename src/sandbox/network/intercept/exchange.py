@@ -85,7 +85,7 @@ class Exchange:
             report.left()
             raise
         except Exception as problem:  # noqa: BLE001 - a mistake of ours refuses too, and is on the record
-            decision = Decision(False, "gate", f"the gate failed: {type(problem).__name__}")
+            decision = Decision(False, "gate", "the gate failed: {error}", error=type(problem).__name__)
             return report.ended(denied(report.what, decision), decision)
 
     async def _handled(self, request: Request, report: Report) -> Response:
@@ -148,12 +148,12 @@ class Exchange:
         try:
             request.host = canonical_host(request.host)
         except InvalidHost as problem:
-            raise Denied("hook", f"a hook changed the host to an invalid one: {problem}") from None
+            raise Denied("hook", "a hook changed the host to an invalid one: {problem}", problem=problem) from None
         try:
             refuse_odd_target(request.target)
             refuse_odd_target(request.method)
         except BadMessage as problem:
-            raise Denied("hook", f"a hook made the request invalid HTTP: {problem}") from None
+            raise Denied("hook", "a hook made the request invalid HTTP: {problem}", problem=problem) from None
         if not request.target.startswith("/"):
             raise Denied("hook", "a hook made the request invalid HTTP")
         decision = self._context.judge(Destination(request.host, request.port, "hook"))

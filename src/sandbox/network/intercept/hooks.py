@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sandbox.errors import Denied
+from sandbox.errors import Denied, Message
 from sandbox.network.http.message import Request, Response
 
 if TYPE_CHECKING:
@@ -94,14 +94,21 @@ class HookRunner:
         certificates = [x509.load_der_x509_certificate(one) for one in chain]
         for name, hook in self._verifiers:
             if await self._run(name, hook, host, certificates) is False:
-                raise Denied(f"hook: {name}", f"the hook {name} does not accept the certificates of {host}")
+                raise Denied(
+                    f"hook: {name}", "the hook {name} does not accept the certificates of {host}", name=name, host=host
+                )
 
     async def _message(self, name: str, hook: Callable[..., object], kind: type[M], *messages: Any) -> M:
         answer = await self._run(name, hook, *messages)
         if answer is None:
-            raise Denied(f"hook: {name}", f"blocked by {name}")
+            raise Denied(f"hook: {name}", "blocked by {name}", name=name)
         if not isinstance(answer, kind):
-            raise Denied(f"hook: {name}", f"{name} returned {type(answer).__name__} instead of the message or None")
+            raise Denied(
+                f"hook: {name}",
+                "{name} returned {kind} instead of the message or None",
+                name=name,
+                kind=type(answer).__name__,
+            )
         return answer
 
     async def _run(self, name: str, hook: Callable[..., object], *arguments: Any) -> object:
@@ -117,15 +124,19 @@ class HookRunner:
                 if iscoroutinefunction(hook):
                     return await hook(*arguments)
                 return await self._in_thread(hook, *arguments)
-        except Denied as problem:  # from the script, or because a body is too large to buffer
-            raise Denied(f"hook: {name}", f"{name}: {problem.reason}") from None
+        except Denied as problem:  # the script's, or a body too large to be looked at whole
+            raise Denied(f"hook: {name}", "{name}: {reason}", name=name, reason=problem.reason) from None
         except Blocked as problem:
-            raise Denied(f"hook: {name}", str(problem) or f"blocked by {name}") from None
+            raise Denied(f"hook: {name}", str(problem) or Message("blocked by {name}", name=name)) from None
         except TimeoutError:
-            raise Denied(f"hook: {name}", f"{name} did not answer within {TIMEOUT:g} s") from None
+            raise Denied(
+                f"hook: {name}", "{name} did not answer within {timeout:g} s", name=name, timeout=TIMEOUT
+            ) from None
         except Exception as problem:  # whatever a hook raises refuses the request
-            # Only the type: the message may contain what the hook was reading.
-            raise Denied(f"hook: {name}", f"{name} failed: {type(problem).__name__}") from problem
+            # The type only: a message may hold what the hook was looking at.
+            raise Denied(
+                f"hook: {name}", "{name} failed: {error}", name=name, error=type(problem).__name__
+            ) from problem
 
     async def _in_thread(self, hook: Callable[..., object], *arguments: Any) -> object:
         """Runs `hook` in a thread, at most WORKERS at a time. A hook that hangs keeps its place after its request was

@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING
 
-from sandbox.errors import Denied
+from sandbox.errors import Denied, Message
 from sandbox.network.http.http1_tenant import Http1Tenant
 from sandbox.network.http.http2_tenant import Http2Tenant
 from sandbox.network.intercept.exchange import Exchange
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sandbox.network.stream import ByteStream
 
 LEAVE = 5.0
-UNTRUSTED = "; it may not trust the sandbox's certificate authority"
+UNTRUSTED = Message("perhaps it does not trust the sandbox's certificate authority")
 PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
@@ -52,7 +52,9 @@ class Inspection:
             _end_with(stream, upstreams)
             await self._serve(tls, protocol, "https", destination, context, upstreams)
         except ssl.SSLError as problem:
-            raise Denied("tls", f"the TLS handshake failed ({problem.reason or problem})" + UNTRUSTED) from None
+            raise Denied(
+                "tls", "the TLS handshake failed ({problem}); {hint}", problem=problem.reason or problem, hint=UNTRUSTED
+            ) from None
         finally:
             upstreams.close()
             stream.close()
@@ -90,7 +92,9 @@ class Inspection:
         except ConnectionError:
             # The tenant left. Its requests have been reported; when there was none, that is worth reporting.
             if scheme == "https" and not handle.asked:
-                raise Denied("tls", "the tenant ended the connection after the TLS handshake" + UNTRUSTED) from None
+                raise Denied(
+                    "tls", "the tenant ended the connection after the TLS handshake; {hint}", hint=UNTRUSTED
+                ) from None
         finally:
             stream.close()
 
@@ -99,8 +103,8 @@ async def _handshake(tls: TlsStream) -> None:
     try:
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
             await tls.handshake()
-    except ConnectionError:  # a reset may have discarded the alert that says why
-        raise Denied("tls", "the tenant ended the connection in the TLS handshake" + UNTRUSTED) from None
+    except ConnectionError:  # which may have swallowed the alert that said why
+        raise Denied("tls", "the tenant ended the connection in the TLS handshake; {hint}", hint=UNTRUSTED) from None
 
 
 def _end_with(tenant: Stream, upstreams: Upstreams) -> None:

@@ -67,7 +67,7 @@ class Script:
             starlark.eval_with(_bounds(), module, program, starlark.Globals.extended_by(extensions))
             self._module = module.freeze()
         except Exception as problem:  # noqa: BLE001 - parse errors, run-time errors, our own bounds
-            raise ConfigError(f"cannot be loaded: {problem}", path="network.policy_script") from None
+            raise ConfigError("cannot be loaded: {problem}", problem=problem, path="network.policy_script") from None
 
     def has(self, function: str) -> bool:
         """Whether the script defines `function`."""
@@ -82,7 +82,12 @@ class Script:
             allowed = self._call(self._host_function, host) is True
         except Denied as problem:
             return Decision(False, rule, problem.reason)
-        return Decision(allowed, rule, f"the policy script {'allows' if allowed else 'does not allow'} {host}")
+        return Decision(
+            allowed,
+            rule,
+            "the policy script allows {host}" if allowed else "the policy script does not allow {host}",
+            host=host,
+        )
 
     def on_request(self, request: Request) -> Request | None:
         """Runs the script's function on `request`. Called in a worker thread, as hooks are."""
@@ -112,7 +117,9 @@ class Script:
         try:
             return self._module.call_with(_bounds(), function, *arguments).value
         except Exception as problem:  # noqa: BLE001 - whatever goes wrong in a script refuses
-            raise Denied("network.policy_script", f"the policy script failed: {_short(problem)}") from None
+            raise Denied(
+                "network.policy_script", "the policy script failed: {problem}", problem=_short(problem)
+            ) from None
         except BaseException as problem:
             if type(problem).__name__ != "PanicException":  # the interpreter's own; not an Exception
                 raise

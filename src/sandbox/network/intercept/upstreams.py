@@ -74,7 +74,10 @@ class Trust:
                     context.load_verify_locations(file)
                 except (OSError, ssl.SSLError) as problem:
                     raise ConfigError(
-                        f"cannot read certificates from {file!r}: {problem}", path="network.ca_certificates"
+                        "cannot read certificates from {name!r}: {problem}",
+                        name=file,
+                        problem=problem,
+                        path="network.ca_certificates",
                     ) from None
             if protocols:
                 context.set_alpn_protocols(list(protocols))

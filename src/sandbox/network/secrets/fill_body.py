@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from sandbox.errors import Message
 from sandbox.network.http.compression import decoded
 from sandbox.network.secrets.guarded_body import Guarded
 from sandbox.network.secrets.placeholder_search import replaced
@@ -34,7 +35,10 @@ def filled(headers: Headers, body: Body, words: Mapping[bytes, bytes], refusal: 
     others = [word for word, value in written.items() if value is None]
     body = decoded(headers, body)
     if others:
-        why = f"its value cannot be written into a body of type {kind[:60]!r}: use JSON, XML, a form or text/plain"
+        why = Message(
+            "its value cannot be written into a body of type {kind!r}: use JSON, XML, a form or text/plain",
+            kind=kind[:60],
+        )
         body = Guarded(body, others, None, lambda word: refusal(word, why))
     if usable:
         body = replaced(body, usable)

@@ -12,7 +12,7 @@ import binascii
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from sandbox.errors import ConfigError, Denied
+from sandbox.errors import ConfigError, Denied, Message
 from sandbox.network.http.body import EMPTY
 from sandbox.network.http.compression import READABLE, content_encodings, decoded, decompressor
 from sandbox.network.secrets.fill_body import filled, written_in_message
@@ -211,7 +211,9 @@ class Secrets:
             return
         if confided and response.status == 206:
             raise Denied(
-                RULE, f"{request.host} answered with partial content (206), which could split a secret's value in two"
+                RULE,
+                "{host} answered with partial content (206), which could split a secret's value in two",
+                host=request.host,
             )
         encodings = content_encodings(response.headers)
         if not confided and encodings and (len(encodings) > 1 or encodings[0] not in READABLE):
@@ -239,15 +241,19 @@ class Secrets:
 
     def _unwritable(self, word: bytes, why: str) -> Denied:
         name = self._names.get(word, "?")
-        return Denied(f"{RULE}.{name}", f"the secret {name} cannot be inserted: {why}")
+        return Denied(f"{RULE}.{name}", "the secret {name} cannot be inserted: {why}", name=name, why=why)
 
     def _refusal(self, word: bytes, host: str) -> Denied:
         name = self._names.get(word, "?")
         current = any(one.placeholder == word for one in self._credentials)
-        why = f"must not be sent to {host}" if current else "has been revoked"
+        if not current:
+            return Denied(f"{RULE}.{name}", "the secret {name} has been revoked", name=name)
         return Denied(
             f"{RULE}.{name}",
-            f"the secret {name} {why}" + (f"; to allow it, add {host!r} to {RULE}.{name}.hosts" if current else ""),
+            "the secret {name} must not be sent to {host}; to allow it, add {host!r} to {setting}.hosts",
+            name=name,
+            host=host,
+            setting=f"{RULE}.{name}",
         )
 
     def _refuse_values(self, data: bytes) -> None:
@@ -255,13 +261,15 @@ class Secrets:
         if found:
             name = found[0].name
             raise Denied(
-                f"{RULE}.{name}", f"the request contains the value of the secret {name}; send its placeholder instead"
+                f"{RULE}.{name}",
+                "the request contains the value of the secret {name}; send its placeholder instead",
+                name=name,
             )
 
     def _refuse_unencrypted(self, request: Request, usable: list[Credential]) -> None:
         for one in usable:
             if _word_in(_head(request), [one.placeholder]) is not None:
-                raise Denied(f"{RULE}.{one.name}", f"the secret {one.name} is sent over https only")
+                raise Denied(f"{RULE}.{one.name}", "the secret {name} is sent over https only", name=one.name)
 
 
 class MessageGuard:
@@ -314,7 +322,7 @@ class MessageGuard:
 
     def _refused(self, word: bytes) -> Denied:
         if word in self._unwritable:
-            return self._secrets._unwritable(word, "its value cannot go into a WebSocket message unescaped")
+            return self._secrets._unwritable(word, Message("its value cannot go into a WebSocket message unescaped"))
         return self._secrets._refusal(word, self._host)
 
 

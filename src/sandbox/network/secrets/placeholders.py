@@ -28,7 +28,7 @@ def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
         check_placeholder(text, path)
         for other, taken in found.items():
             if text in taken or taken in text:
-                raise ConfigError(f"overlaps with the placeholder of {other!r}", path=path)
+                raise ConfigError("overlaps with the placeholder of {other!r}", other=other, path=path)
         found[name] = text
     return found
 
@@ -36,4 +36,6 @@ def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
 def check_placeholder(text: str, path: str) -> None:
     """Raises ConfigError for an invalid placeholder."""
     if len(text) < _SHORTEST or not PLAIN.issuperset(text):
-        raise ConfigError(f"must be at least {_SHORTEST} of the characters A-Z a-z 0-9 - . _ ~", path=path)
+        raise ConfigError(
+            "must be at least {shortest} of the characters A-Z a-z 0-9 - . _ ~", shortest=_SHORTEST, path=path
+        )
