@@ -240,7 +240,7 @@ def test_dialling_inwards_talks_to_a_port_and_ends_as_it_ends(create: Create) ->
     start(raw, "exec_stream", "server", command=["python3", "-c", ECHO])
     until(raw, "server", lambda result: "stdout" in result)
     start(raw, "dial", "line", port=7777, credit=4)
-    assert raw.receive()["result"] == {"connected": True}
+    assert until(raw, "line", lambda _: True)["result"] == {"connected": True}
     start(raw, "input", "in", request="line", data=b64(b"0123456789"), end=True)
     assert until(raw, "in", lambda _: True)["result"] == {}
     got = b""
