@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+from contextlib import suppress
 
 from sandbox.engines import seatbelt_profile
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
@@ -103,6 +105,7 @@ class SeatbeltRunning(GuestRunning):
         self.environment = environment
         self._launch = launch
         self._directory = directory
+        self._closed = False
         self._listener: socket.socket | None = listener
 
     def take_sockets(self) -> dict[str, socket.socket]:
@@ -116,10 +119,34 @@ class SeatbeltRunning(GuestRunning):
         return None
 
     def close(self) -> None:
-        self._launch.abandon()
+        if not self._closed:
+            self._closed = True
+            # The guest does not reach those that made sessions of their own, and when it is gone nobody knows whose they are.
+            left = _descendants(self._launch.pid)
+            self._launch.abandon()
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
         for listener in self.take_sockets().values():
             listener.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _descendants(ancestor: int) -> list[int]:
+    """The processes below `ancestor` whose parents all live still."""
+    import subprocess
+
+    listed = subprocess.run(["/bin/ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
+    children: dict[int, list[int]] = {}
+    for line in listed.splitlines():
+        pid, parent = line.split()
+        children.setdefault(int(parent), []).append(int(pid))
+    found, waiting = [], [ancestor]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
 
 
 def _guest() -> list[str]:
