@@ -121,7 +121,7 @@ class SeatbeltRunning(GuestRunning):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            # The guest does not reach those that made sessions of their own, and when it is gone nobody knows whose they are.
+            # The guest does not reach those that made sessions of their own; after its end nobody knows whose they are.
             left = _descendants(self._launch.pid)
             self._launch.abandon()
             for pid in left:
