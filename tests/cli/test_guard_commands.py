@@ -65,7 +65,7 @@ def test_the_seeds_spelling_and_comments_survive(project: Path) -> None:
         (["filesystem.blocked_patterns", "['!x']"], "exceptions go into allowed_patterns"),
         (["network.allowed_hosts", "['http://x.org/']"], "network.allowed_hosts[0]: "),
         (["network.http.deny", "[everything]"], "network.http.deny[0]: 'everything': write method, host and path"),
-        (["network.publish", "[door]"], "network.publish: 'door': write address:port:inside"),
+        (["network.publish", "[door]"], "network.publish: 'door': write address:port:sandbox_port"),
         (["network.upstream_proxy", "ftp://x"], "network.upstream_proxy: must be http://host:port"),
         (["network.localhost_ports", "[70000]"], "network.localhost_ports: 70000 is not a port"),
         (["filesystem.allow_read", "[/nowhere/at/all]"], "filesystem.allow_read: '/nowhere/at/all' does not exist"),
