@@ -95,6 +95,7 @@ def inside_python(bench: Bench, project: Path) -> Iterator[Row]:
         yield budget("… against `subprocess.run`", median["further"], median["subprocess"], 2, "2 × `subprocess.run`")
         yield budget("… in itself", median["further"], 1.0, 2, "2 ms", "ms")
         yield from memory(bench, ours)
+        yield from many(bench, ours)
 
 
 def memory(bench: Bench, ours: Worker) -> Iterator[Row]:
@@ -108,6 +109,19 @@ def memory(bench: Bench, ours: Worker) -> Iterator[Row]:
     figure = f"{owner + others:.2f} MB (owner {owner:.2f}, bwrap and guest {others:.2f})"
     yield Row(what, figure, budget="≤ 3 MB", held=owner + others <= 3)
     yield Row("… the whole machine's, with the kernel's share (noisy)", f"{machine:.2f} MB")
+
+
+def many(bench: Bench, ours: Worker) -> Iterator[Row]:
+    bench.log("walls: 1,000 sandboxes alive at once")
+    what = "**the 1,000th sandbox alive in one process**, against the first"
+    try:
+        first, last, closing = (ours.ask(f"many-{part}") for part in ("first", "last", "close"))
+    except Failed as error:
+        yield Row(what, f"not measured: {error}", budget="≤ 1.3 × the first", held=False)
+        return
+    figure = f"{last:.2f} ms ({last / first:.2f} × {first:.2f} ms)"
+    yield Row(what, figure, budget="≤ 1.3 × the first", held=last <= 1.3 * first)
+    yield Row("… closing all 1,000", f"{closing:.1f} s")
 
 
 def hot_path_imports(bench: Bench) -> Row:

@@ -140,7 +140,7 @@ def main() -> int:
             outside = bait.run(skip=NOT_OUTSIDE)
             console.print("[bold]$ sandbox run python3 agent.py[/]    [dim]# the same, behind the walls[/]\n")
             inside = bait.run(*SANDBOX, "run")
-            record = [*SANDBOX, "log", "--blocked-only", "--json"]
+            record = [*SANDBOX, "audit", "--blocked-only", "--json"]
             blocked = subprocess.run(record, env=bait.environment, capture_output=True, text=True, check=True).stdout
         finally:
             bait.close()
@@ -150,7 +150,7 @@ def main() -> int:
     verdict = "[green]held[/]" if held else "[bold red]did NOT hold[/]"
     console.print(f"\nThe walls {verdict}: {stopped} of {len(inside)} attempts stopped;", end=" ")
     console.print(f"{len(blocked.splitlines())} refusals on its record.")
-    console.print("Your turn: [bold].venv/bin/sandbox run -- COMMAND[/] and [bold]sandbox log --blocked-only[/]\n")
+    console.print("Your turn: [bold].venv/bin/sandbox run -- COMMAND[/] and [bold]sandbox audit --blocked-only[/]\n")
     if picture:
         console.save_svg(picture, title="make demo")
     return 0 if held else 1

@@ -1,4 +1,4 @@
-"""Seed 001's acceptance criteria and user stories, one by one, in a real sandbox."""
+"""UDS's acceptance criteria and user stories, one by one, in a real sandbox."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_ac_4_tool_permission_enforcement(project: Path, home: Path) -> None:
         done = command("hook", "pre-tool-use", "--agent", "a", cwd=project, stdin=None, input=call)
         answer = json.loads(done.stdout)["hookSpecificOutput"]
         assert answer["permissionDecision"] == "deny"
-        assert f"Tool is disallowed: {tool}" in answer["permissionDecisionReason"]
+        assert f"The tool is disallowed: {tool}" in answer["permissionDecisionReason"]
     logged = [one for one in entries(str(home / "audit")) if one.get("result") == "blocked"]
     assert [(one["agent"], one["operation"], one["policy"]) for one in logged] == [
         ("a", "tool:Write", "tools.disallowed"),

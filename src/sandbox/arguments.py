@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.errors import InvalidArgument
+from sandbox.errors import InvalidArgument, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,11 +21,13 @@ def words(command: Command) -> str | list[str | bytes]:
     if isinstance(command, str):
         found: list[str | bytes] = [command]
     elif isinstance(command, bytes | bytearray) or not hasattr(command, "__iter__"):
-        raise InvalidArgument(f"a command is text for the shell or a list of arguments, not {type(command).__name__}")
+        raise InvalidArgument(
+            "a command is text for the shell or a list of arguments, not {type}", type=type(command).__name__
+        )
     else:
         found = [_word(one) for one in command]
     if not found or not found[0]:
-        raise InvalidArgument("an empty command")
+        raise InvalidArgument("the command is empty")
     if any(("\0" if isinstance(one, str) else b"\0") in one for one in found):  # type: ignore[operator]
         raise InvalidArgument("a command cannot contain a NUL character")
     return command if isinstance(command, str) else found
@@ -36,13 +38,13 @@ def _word(one: object) -> str | bytes:
         return one
     if isinstance(one, os.PathLike):
         return str(os.fspath(one))
-    raise InvalidArgument(f"an argument of a command is text or bytes, not {one!r}")
+    raise InvalidArgument("an argument of a command is text or bytes, not {one!r}", one=one)
 
 
 def name(command: Command) -> str:
     """The program, for messages about a command that failed; its arguments may hold secrets."""
     if isinstance(command, str):
-        return "the command"
+        return Message("the command")
     return os.fsdecode(next(iter(command)))
 
 
@@ -59,9 +61,9 @@ def seconds(timeout: float | None, name: str = "timeout") -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise InvalidArgument(f"{name} is a number of seconds, not {timeout!r}")
+        raise InvalidArgument("{name} is a number of seconds, not {given!r}", name=name, given=timeout)
     if not timeout > 0:  # "not": NaN
-        raise InvalidArgument(f"{name} must be more than 0 seconds, not {timeout!r}")
+        raise InvalidArgument("{name} must be more than 0 seconds, not {given!r}", name=name, given=timeout)
     return min(float(timeout), LONGEST)
 
 
@@ -70,9 +72,11 @@ def variables(env: Mapping[str, str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in (env or {}).items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidArgument(f"env: {name!r} must be text and have text as its value, not {value!r}")
+            raise InvalidArgument(
+                "env: {name!r} must be text and have text as its value, not {value!r}", name=name, value=value
+            )
         if not name or "=" in name or "\0" in name or "\0" in value:
-            raise InvalidArgument(f"env: {name!r} is not a variable that a program can be given")
+            raise InvalidArgument("env: {name!r} is not a variable that a program can be given", name=name)
         found[name] = value
     return found
 
@@ -88,7 +92,7 @@ def whole_input(input: bytes | str | None, stdin: bytes | str | None) -> bytes |
         return given
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
-    raise InvalidArgument(f"input is text or bytes, not {type(given).__name__}")
+    raise InvalidArgument("input is text or bytes, not {type}", type=type(given).__name__)
 
 
 def size(pty: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -98,9 +102,9 @@ def size(pty: tuple[int, int] | None) -> tuple[int, int] | None:
     try:
         rows, columns = pty
     except (TypeError, ValueError):
-        raise InvalidArgument(f"pty is a pair of numbers, rows and columns, not {pty!r}") from None
+        raise InvalidArgument("pty is a pair of numbers, rows and columns, not {pty!r}", pty=pty) from None
     if not all(isinstance(one, int) and 1 <= one <= 10_000 for one in (rows, columns)):
-        raise InvalidArgument(f"pty: rows and columns are numbers from 1 to 10000, not {pty!r}")
+        raise InvalidArgument("pty: rows and columns are numbers from 1 to 10000, not {pty!r}", pty=pty)
     return rows, columns
 
 
@@ -108,5 +112,5 @@ def kept_name(keep: str | None) -> str | None:
     """The name a command is kept under. Raises InvalidArgument."""
     allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
     if keep is not None and not (isinstance(keep, str) and 1 <= len(keep) <= 64 and set(keep) <= set(allowed)):
-        raise InvalidArgument(f"keep is a name of at most 64 letters, digits, '_', '.' and '-', not {keep!r}")
+        raise InvalidArgument("keep is a name of at most 64 letters, digits, '_', '.' and '-', not {keep!r}", keep=keep)
     return keep

@@ -101,7 +101,7 @@ class AsyncProcess:
         On a terminal there is one stream, whatever is asked for. Raises InvalidArgument, SandboxClosed.
         """
         if stream not in ("stdout", "stderr"):
-            raise InvalidArgument(f'stream is "stdout" or "stderr", not {stream!r}')
+            raise InvalidArgument('stream is "stdout" or "stderr", not {stream!r}', stream=stream)
         chunk = await self._next("stdout" if self._process.tty else stream)
         if chunk is None:
             return b""

@@ -288,7 +288,7 @@ def _text(word: str | bytes) -> str:
     try:
         return word if isinstance(word, str) else word.decode()
     except UnicodeDecodeError:
-        raise InvalidArgument(f"JSON-RPC carries text: {word!r} is not UTF-8") from None
+        raise InvalidArgument("JSON-RPC carries text: {text!r} is not UTF-8", text=word) from None
 
 
 def _input(input: bytes | str | None, stdin: bytes | str | None) -> dict[str, Any]:

@@ -174,5 +174,5 @@ def _path(path: Path) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidArgument(f"JSON-RPC carries text: {text!r} is not UTF-8") from None
+        raise InvalidArgument("JSON-RPC carries text: {text!r} is not UTF-8", text=text) from None
     return text

@@ -1,16 +1,16 @@
 """What can go wrong, as one tree.
 
     SandboxError
-     ├── ConfigError            what was asked makes no sense: a key, a value, a pattern
-     ├── Denied                 a policy said no; carries the rule and the reason
-     ├── EngineUnavailable      this machine cannot build such walls; says why and what would help
-     ├── WallError              a wall was asked for and could not be built; nothing ran
-     ├── LimitUnavailable       a limit was asked for that this machine cannot hold
-     ├── InvalidArgument        an argument of a call makes no sense; a ValueError, too
-     ├── CommandError           the command never started, or it failed and `check=True` was asked for
-     ├── SandboxClosed          the sandbox has ended, or ended while we waited
-     ├── NotFound               no sandbox, agent or file of ours by that name
-     └── GuestError             the guest broke the protocol: a bug, or somebody's attack
+     ├── ConfigError            an invalid configuration: a key, a value, a pattern
+     ├── Denied                 a policy refused; carries the rule and the reason
+     ├── EngineUnavailable      this machine cannot run the engine; says why and what would help
+     ├── WallError              a required wall could not be built; nothing ran
+     ├── LimitUnavailable       this machine cannot enforce a required limit
+     ├── InvalidArgument        an invalid argument of a call; a ValueError, too
+     ├── CommandError           the command never started, or it failed and `check=True` was given
+     ├── SandboxClosed          the sandbox has ended, or ended during the call
+     ├── NotFound               there is no such sandbox, agent or file
+     └── GuestError             the guest broke the protocol: a bug or an attack
 
 Operating-system errors about a *tenant's* file (no such file, permission denied) are Python's own
 `OSError`s, so that `except FileNotFoundError` works as everywhere else.
@@ -20,37 +20,91 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from sandbox.result import ExecResult
 
 
+class Message(str):
+    """English text made from `template` and `values` as by `str.format`, and translatable because it keeps both.
+
+    Without values the template is the text, braces and all. See `i18n`.
+    """
+
+    __slots__ = ("template", "values")
+    template: str
+    values: Mapping[str, object]
+
+    def __new__(cls, template: str, /, **values: object) -> Message:
+        message = super().__new__(cls, template.format(**values) if values else template)
+        message.template = template
+        message.values = values
+        return message
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]:  # copied and pickled with both
+        return (self.template,), dict(self.values)
+
+
+def message_of(problem: BaseException) -> str:
+    """The text of any exception: the Message that it was raised with, if it was raised with one."""
+    first = problem.args[0] if problem.args else None
+    return first if isinstance(first, Message) else str(problem)
+
+
 class SandboxError(Exception):
-    """Base of all our errors. The message says what was asked, what stood in the way and what to do."""
+    """The base of all errors here. The message says what was wrong and what to do about it.
+
+        raise SandboxError("{name} is running; `sandbox kill {name}` first", name=entry.id)
+
+    `str(error)` is English; `i18n._.text(error)` is in the user's language.
+    """
+
+    def __init__(self, message: str = "", /, **values: object) -> None:
+        super().__init__(Message(message, **values) if values else message)
+
+    def text(self, translate: Callable[[str], str] = str) -> str:
+        """The whole message, with its sentence passed through `translate`."""
+        return translate(self.args[0])
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 class ConfigError(SandboxError):
     """A configuration that cannot be used. Never half-applied."""
 
-    def __init__(self, message: str, *, path: str = "", file: str | None = None, line: int | None = None) -> None:
-        self.problem = message
+    def __init__(
+        self, message: str, /, *, path: str = "", file: str | None = None, line: int | None = None, **values: object
+    ) -> None:
+        super().__init__(message, **values)
+        self.problem: str = self.args[0]
         self.path = path
-        self.at = path  # the very place, where that is narrower than what the message names
+        self.at = path  # the exact place, where that is narrower than what the message names
         self.file = file
         self.line = line
-        where = ":".join(str(part) for part in (file, line) if part is not None)
-        super().__init__(": ".join(part for part in (where, path, message) if part))
+
+    def text(self, translate: Callable[[str], str] = str) -> str:
+        """The whole message: file and line, setting, and the sentence passed through `translate`."""
+        where = ":".join(str(part) for part in (self.file, self.line) if part is not None)
+        return ": ".join(part for part in (where, self.path, translate(self.problem)) if part)
 
 
 class Denied(SandboxError):
-    """A policy refused. `rule` names what decided, `reason` says it in words."""
+    """A policy refused. `rule` names what decided, `reason` says why."""
 
-    def __init__(self, rule: str, reason: str) -> None:
+    def __init__(self, rule: str, reason: str, /, **values: object) -> None:
+        super().__init__(reason, **values)
         self.rule = rule
-        self.reason = reason
-        super().__init__(f"{reason} (rule: {rule})")
+        self.reason: str = self.args[0]
+        self.args = (rule, self.reason)
+
+    def text(self, translate: Callable[[str], str] = str) -> str:
+        """The reason, passed through `translate`, and the rule."""
+        return f"{translate(self.reason)} (rule: {self.rule})"
 
 
 class EngineUnavailable(SandboxError):
-    """The chosen engine cannot work on this machine."""
+    """The chosen engine does not work on this machine."""
 
 
 class WallError(SandboxError):
@@ -58,7 +112,7 @@ class WallError(SandboxError):
 
 
 class LimitUnavailable(SandboxError):
-    """A limit that was asked for cannot be held on this machine."""
+    """This machine cannot enforce a configured limit."""
 
 
 class InvalidArgument(SandboxError, ValueError):
@@ -68,14 +122,16 @@ class InvalidArgument(SandboxError, ValueError):
 class CommandError(SandboxError):
     """The command never ran, or failed under `check=True`.
 
-    `exit_code` is what a shell would say; 126 or 127 when it never ran. `result` is how it ended, with both outputs,
-    and None when it never ran.
+    `exit_code` is the one a shell would give; 126 or 127 when it never ran. `result` is how it ended, with both
+    outputs, and None when it never ran.
     """
 
-    def __init__(self, message: str, *, exit_code: int = 127, result: ExecResult | None = None) -> None:
+    def __init__(
+        self, message: str, /, *, exit_code: int = 127, result: ExecResult | None = None, **values: object
+    ) -> None:
+        super().__init__(message, **values)
         self.exit_code = exit_code
         self.result = result
-        super().__init__(message)
 
     @property
     def stdout(self) -> str:
@@ -89,12 +145,12 @@ class CommandError(SandboxError):
 
 
 class SandboxClosed(SandboxError):
-    """The sandbox is no longer there."""
+    """The sandbox has ended."""
 
 
 class NotFound(SandboxError):
-    """Nothing of ours goes by that name."""
+    """There is no sandbox, agent or file of that name."""
 
 
 class GuestError(SandboxError):
-    """What came from inside the walls was not what the protocol allows."""
+    """The guest sent something that the protocol does not allow."""

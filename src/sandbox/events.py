@@ -1,4 +1,4 @@
-"""What happened, as it is told to whoever listens.
+"""Events of a sandbox, for its listeners.
 
 An event is a plain dict (`{"type": "exec", "timestamp": 1700000000.25, "exec": {…}}`), so that it goes over JSON-RPC
 unchanged and `event["type"]` works in every language.

@@ -50,7 +50,7 @@ class Files(FileMethods):
         """Returns what is in a directory inside. Links are not followed. Raises OSError."""
         answer = self._file("list", path)
         if answer.get("cut"):
-            raise SandboxError(f"{os.fspath(path)} holds more entries than can be listed at once")
+            raise SandboxError("{path} has too many entries to list at once", path=os.fspath(path))
         return [
             FileInfo(os.fsdecode(name), kind_of(mode), size, stat.S_IMODE(mode), mtime_ns)
             for name, mode, size, mtime_ns in answer["entries"]

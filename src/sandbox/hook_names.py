@@ -19,8 +19,9 @@ def unknown_hook(name: str) -> ConfigError:
     import difflib
 
     near = difflib.get_close_matches(name.lower(), HOOKS, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else "docs/hooks.md and docs/vfs.md list them"
-    return ConfigError(f"there is no hook {name!r}; {hint}", path="hooks")
+    if near:
+        return ConfigError("unknown hook {name!r}; did you mean {near!r}?", name=name, near=near[0], path="hooks")
+    return ConfigError("unknown hook {name!r}; docs/hooks.md and docs/vfs.md list them", name=name, path="hooks")
 
 
 def names_of(hooks: object) -> list[str]:
@@ -30,7 +31,9 @@ def names_of(hooks: object) -> list[str]:
     or any other object that has no hook.
     """
     if isinstance(hooks, dict | list | tuple | set | str | bytes):
-        raise ConfigError(f"must be an object with hooks as methods, not a {type(hooks).__name__}", path="hooks")
+        raise ConfigError(
+            "must be an object with hooks as methods, not a {type}", type=type(hooks).__name__, path="hooks"
+        )
     members = [name for name in dir(hooks) if not name.startswith("_")]
     for name in members:
         looks_like_one = name.startswith(_PREFIXES) or name.replace("_", "").lower() in _SQUEEZED
@@ -39,7 +42,9 @@ def names_of(hooks: object) -> list[str]:
     found = [name for name in members if name in HOOKS and getattr(hooks, name) is not None]
     for name in found:
         if not callable(getattr(hooks, name)):
-            raise ConfigError(f"{name} must be a function", path="hooks")
+            raise ConfigError("{name} must be a function", name=name, path="hooks")
     if not found:
-        raise ConfigError(f"{type(hooks).__name__} has no hook; docs/hooks.md and docs/vfs.md list them", path="hooks")
+        raise ConfigError(
+            "{type} has no hook; docs/hooks.md and docs/vfs.md list them", type=type(hooks).__name__, path="hooks"
+        )
     return found

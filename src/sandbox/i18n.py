@@ -1,17 +1,23 @@
-"""What people read, in their language: English, 繁體中文 (zh-TW), 简体中文 (zh-CN).
+"""Messages in the user's language: English, 繁體中文 (zh-TW), 简体中文 (zh-CN).
 
     from sandbox.i18n import _
-    print(_("{count} entries, none altered").format(count=n))
 
-Messages are written in English in the code and are their own keys; translations are gettext `.po` files in
-`locale/`, read as they are, so there is no compiled copy that could fall out of step. In English nothing is
-loaded at all. Library errors are raised in English (logs and scripts search for them) and translated only
-where they are printed: `said(problem)` finds the template that the English text was made from.
+    print(_("{count} entries, none altered").format(count=n))          # translated here
+    raise ConfigError("{name!r} is not a directory", name=name)        # English here, translated where it is printed
+    print(_.text(error))                                               # which is here
+
+A message's English template is its key. Errors, decisions and notices carry a `Message` (errors.py): English text
+that keeps its template and values. Logs, records and `str(error)` are English; `_.text(error)` formats the template's
+translation with the same values. Text without values is its own template.
+
+Translations are gettext `.po` files in `locale/`, read as they are. English loads none of them.
 """
 
 from __future__ import annotations
 
 import os
+
+from sandbox.errors import Message, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,25 +26,20 @@ if TYPE_CHECKING:
 LANGUAGES = ("en", "zh-TW", "zh-CN")
 
 
-class Messages:
-    """The language one process speaks. A process talks to one person, so this is the one thing it keeps for
-    all.
-    """
+class Translator:
+    """The language of one process. A process talks to one person, so this is the one thing kept for all of it."""
 
     def __init__(self) -> None:
         self.language: str | None = None
         self._messages: Mapping[str, str] | None = None
 
     def use(self, language: str | None) -> None:
-        """Speaks `language` (`ui.language`) from now on; None follows LANGUAGE, LC_ALL, LC_MESSAGES, LANG."""
-        self.language = language or spoken(os.environ)
+        """Translates into `language` (`ui.language`) from now on. None: what the environment says."""
+        self.language = language or preferred_language(os.environ)
         self._messages = None
-        if self.language != "en":
-            import argparse
-
-            argparse._ = self.__call__  # type: ignore[attr-defined]  # its own messages ("usage: ") go through this name
 
     def __call__(self, message: str) -> str:
+        """The translation of a template, or the template itself if there is none."""
         if self.language is None:
             self.use(None)
         if self.language == "en":
@@ -47,32 +48,30 @@ class Messages:
             self._messages = catalogue(self.language or "en")
         return self._messages.get(message) or message
 
-    def said(self, problem: object) -> str:
-        """An error's text in the person's language, as far as its template is known. What stands before the problem
-        itself (file, line, setting) stays."""
-        text = str(problem)
-        whole = self(text)
-        if self.language == "en" or whole != text:
-            return whole
-        core = str(getattr(problem, "problem", None) or getattr(problem, "reason", None) or text)
-        return text.replace(core, self._from_template(core), 1)
+    def text(self, what: object) -> str:
+        """An error or a message in the user's language. Text that has no translation stays English."""
+        if isinstance(what, SandboxError):
+            return what.text(self.text)
+        if not isinstance(what, Message):
+            return self(str(what))
+        template = self(what.template)
+        if not what.values:
+            return template
+        values = {name: self._value(value) for name, value in what.values.items()}
+        try:
+            return template.format(**values)
+        except (KeyError, ValueError):
+            return str(what)  # it came over RPC from another version
 
-    def _from_template(self, text: str) -> str:
-        assert self._messages is not None
-        if text in self._messages:
-            return self._messages[text] or text
-        # The longest template that fits is the one it was made from: "{v0} does not exist" fits too much.
-        for template in sorted(self._messages, key=len, reverse=True):
-            if "{" in template and (found := _made_from(template, text)) is not None:
-                return self._messages[template].format(**found)
-        return text
+    def _value(self, value: object) -> object:
+        return self.text(value) if isinstance(value, Message | SandboxError) else value
 
 
-def spoken(environment: Mapping[str, str]) -> str:
-    """The language of ours that the environment asks for, in gettext's order of precedence."""
+def preferred_language(environment: Mapping[str, str]) -> str:
+    """The one of LANGUAGES that the environment asks for, in gettext's order of precedence."""
     for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
-        for asked in environment.get(name, "").split(":"):
-            tag = asked.split(".")[0].split("@")[0].replace("-", "_").lower()
+        for locale in environment.get(name, "").split(":"):
+            tag = locale.split(".")[0].split("@")[0].replace("-", "_").lower()
             if tag.startswith("zh"):
                 return "zh-TW" if any(part in tag for part in ("tw", "hk", "mo", "hant")) else "zh-CN"
             if tag:
@@ -88,7 +87,7 @@ def catalogue(language: str) -> dict[str, str]:
 
 
 def read_po(text: str) -> dict[str, str]:
-    """The messages of a `.po` file. Continued strings are joined; the header (empty msgid) is left out."""
+    """The messages of a `.po` file, continued strings joined, without the header (the empty msgid)."""
     import json
 
     messages: dict[str, str] = {}
@@ -107,20 +106,4 @@ def read_po(text: str) -> dict[str, str]:
     return messages
 
 
-def _made_from(template: str, text: str) -> dict[str, str] | None:
-    """What stood in the template's braces, when `text` was made from it."""
-    import re
-
-    pieces = re.split(r"\{(\w+)\}", template)
-    pattern, seen = "", set[str]()
-    for at, piece in enumerate(pieces):
-        if at % 2 == 0:
-            pattern += re.escape(piece)
-        else:
-            pattern += f"(?P={piece})" if piece in seen else f"(?P<{piece}>.*?)"
-            seen.add(piece)
-    found = re.fullmatch(pattern, text, re.DOTALL)
-    return found.groupdict() if found else None
-
-
-_ = Messages()
+_ = Translator()

@@ -6,6 +6,7 @@ import time
 from threading import Condition, Thread
 
 from sandbox import arguments
+from sandbox.errors import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ class Lifetime:
     def _reason(self) -> str | None:
         now = time.monotonic()
         if self._ends_at is not None and now >= self._ends_at:
-            return "its lifetime is over"
+            return Message("its lifetime is over")
         if self._idle is not None and now >= self._used_at + self._idle:
-            return f"nobody has used it for {self._idle:g} seconds"
+            return Message("nobody has used it for {idle:g} seconds", idle=self._idle)
         return None
 
     def _wait(self) -> None:

@@ -62,7 +62,7 @@ class ProcessView:
         "stdout" nor "stderr", SandboxClosed when the sandbox ended meanwhile.
         """
         if stream not in ("stdout", "stderr"):
-            raise InvalidArgument(f'stream is "stdout" or "stderr", not {stream!r}')
+            raise InvalidArgument('stream is "stdout" or "stderr", not {stream!r}', stream=stream)
         wanted = "stdout" if self.tty else stream
         if (chunk := self._first(wanted)) is None:
             return b""

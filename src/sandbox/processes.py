@@ -100,7 +100,9 @@ class Processes:
             if kept is not None and not kept.ended:
                 return kept.join()
             names = ", ".join(sorted(one for one, each in self._kept.items() if not each.ended))
-        raise NotFound(f"no command is kept under {name!r}; {f'there are {names}' if names else 'none is kept'}")
+        if not names:
+            raise NotFound("no command is kept under {name!r}; none is kept", name=name)
+        raise NotFound("no command is kept under {name!r}; there are {names}", name=name, names=names)
 
     def keeps(self) -> bool:
         """Whether a kept command runs."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import time
 from threading import RLock, Thread, current_thread
 
+from sandbox import sockets as socket
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Callable, Sequence
 
 _PAUSE = 0.1
@@ -27,7 +29,7 @@ class Watch:
     Cancel it before the sockets are closed. It may still fire while it is being cancelled.
     """
 
-    def __init__(self, sockets: Sequence[socket.socket], ready: Callable[[], object]) -> None:
+    def __init__(self, sockets: Sequence[_socket.socket], ready: Callable[[], object]) -> None:
         self.descriptors = [one.fileno() for one in sockets]
         self.ready = ready
         self._waiter = _current

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.errors import CommandError, InvalidArgument
+from sandbox.errors import CommandError, InvalidArgument, Message
 from sandbox.info import Fields
 
 TYPE_CHECKING = False
@@ -91,19 +91,20 @@ class ExecResult(Fields):
         """Whether its exit code was 0."""
         return self.exit_code == 0
 
-    def check(self, command: str = "the command") -> None:
+    def check(self, command: str = Message("the command")) -> None:
         """Raises CommandError, with both outputs, unless the command ended with exit code 0."""
         if self.ok:
             return
         if self.note:
-            how = f"failed: {self.note}"
+            how = Message("{command} failed: {reason}", command=command, reason=self.note)
         elif self.signal is not None:
-            how = f"was ended by signal {self.signal}"
+            how = Message("{command} was ended by signal {signal}", command=command, signal=self.signal)
         else:
-            how = f"exited with status {self.exit_code}"
+            how = Message("{command} exited with status {status}", command=command, status=self.exit_code)
         lines = self.stderr.strip().splitlines()
-        last = f": {lines[-1][:500]}" if lines else ""
-        raise CommandError(f"{command} {how}{last}", exit_code=self.exit_code, result=self)
+        if lines:
+            how = Message("{how}: {last}", how=how, last=lines[-1][:500])
+        raise CommandError(how, exit_code=self.exit_code, result=self)
 
     def __repr__(self) -> str:
         ended = f"signal={self.signal}" if self.signal is not None else f"exit_code={self.exit_code}"
@@ -145,7 +146,7 @@ class Output:
         self, limit: int = OUTPUT_LIMIT, on_stdout: Listener | None = None, on_stderr: Listener | None = None
     ) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise InvalidArgument(f"max_output is a number of bytes, not {limit!r}")
+            raise InvalidArgument("max_output is a number of bytes, not {limit!r}", limit=limit)
         self._kept = {"stdout": Collector(limit), "stderr": Collector(limit)}
         self._listeners = {"stdout": on_stdout, "stderr": on_stderr}
 

@@ -84,7 +84,9 @@ def record_ignored(resolved: Resolved, record: Record) -> None:
 
 def why_closed(sandbox: Sandbox, problem: SandboxClosed) -> SandboxClosed:
     """The error to report for a sandbox that ended under its user: with the reason, if nobody closed it."""
-    return SandboxClosed(f"the sandbox has ended: {sandbox.end_reason}") if sandbox.end_reason else problem
+    if not sandbox.end_reason:
+        return problem
+    return SandboxClosed("the sandbox has ended: {reason}", reason=sandbox.end_reason)
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -150,8 +150,8 @@ def test_an_argument_that_makes_no_sense_is_named(sb: Any, arguments: dict[str, 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ([], "empty command"),
-        ("", "empty command"),
+        ([], "command is empty"),
+        ("", "command is empty"),
         (b"true", "text for the shell or a list"),
         (5, "text for the shell or a list"),
         (["echo", 5], "is text or bytes, not 5"),

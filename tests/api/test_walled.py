@@ -122,9 +122,9 @@ class NoFunction:
 @pytest.mark.parametrize(
     ("hooks", "said"),
     [
-        (Misspelt(), "no hook 'before_opn'; did you mean 'before_open'"),
-        (Typo(), "no hook 'on_requst'; did you mean 'on_request'"),
-        (Foreign(), "no hook 'onRequest'; did you mean 'on_request'"),
+        (Misspelt(), "unknown hook 'before_opn'; did you mean 'before_open'"),
+        (Typo(), "unknown hook 'on_requst'; did you mean 'on_request'"),
+        (Foreign(), "unknown hook 'onRequest'; did you mean 'on_request'"),
         ({"on_request": print}, "not a dict"),
         (Nothing(), "Nothing has no hook"),
         (NoFunction(), "on_request must be a function"),

@@ -1,4 +1,4 @@
-"""The feed and the per-sandbox log of seed 000."""
+"""The feed and the per-sandbox log as in Milady."""
 
 from __future__ import annotations
 

@@ -106,10 +106,10 @@ def test_no_record_at_all_verifies(directory: Path) -> None:
         (lambda lines: lines.__delitem__(4), 5, "missing"),
         (lambda lines: lines.__setitem__(slice(3, 5), [lines[4], lines[3]]), 4, "missing"),
         (lambda lines: lines.insert(4, lines[2]), 5, "out of order"),
-        (lambda lines: lines.insert(4, "{}\n"), 5, "not an entry"),
+        (lambda lines: lines.insert(4, "{}\n"), 5, "the line was altered"),
         (lambda lines: lines.__delitem__(slice(0, 2)), 1, "missing"),
         (lambda lines: lines.__delitem__(slice(8, 10)), 9, "the end is missing: lines 9 to 10"),
-        (lambda lines: lines.__setitem__(4, lines[4].replace('"hash":"', '"hash":"0')), 5, "not an entry"),
+        (lambda lines: lines.__setitem__(4, lines[4].replace('"hash":"', '"hash":"0')), 5, "the line was altered"),
     ],
 )
 def test_the_first_changed_line_is_found(directory: Path, change: object, line: int, problem: str) -> None:
@@ -216,7 +216,7 @@ def test_a_link_planted_under_its_name_is_not_followed(directory: Path, tmp_path
     directory.mkdir()
     (tmp_path / "victim").write_text("precious")
     (directory / "audit.jsonl").symlink_to(tmp_path / "victim")
-    with pytest.raises(SandboxError, match="cannot be opened"):
+    with pytest.raises(SandboxError, match="cannot open the record"):
         Record(str(directory))
     assert (tmp_path / "victim").read_text() == "precious"
 

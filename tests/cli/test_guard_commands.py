@@ -62,17 +62,17 @@ def test_the_seeds_spelling_and_comments_survive(project: Path) -> None:
         (["netwrk.x", "1"], "unknown key 'netwrk'; did you mean 'network'?"),
         (["limits.memory", "lots"], "limits.memory: must be a size such as 512m"),
         (["mode", "strong"], "mode: must be one of off, light, standard, max"),
-        (["filesystem.blocked_patterns", "['!x']"], "exceptions go into allowed_patterns"),
+        (["filesystem.blocked_patterns", "['!x']"], "put exceptions in allowed_patterns"),
         (["network.allowed_hosts", "['http://x.org/']"], "network.allowed_hosts[0]: "),
-        (["network.http.deny", "[everything]"], "network.http.deny[0]: 'everything': write method, host and path"),
+        (["network.http.deny", "[everything]"], "network.http.deny[0]: 'everything': must be a method"),
         (["network.publish", "[door]"], "network.publish: 'door': write address:port:sandbox_port"),
         (["network.upstream_proxy", "ftp://x"], "network.upstream_proxy: must be http://host:port"),
         (["network.localhost_ports", "[70000]"], "network.localhost_ports: 70000 is not a port"),
         (["filesystem.allow_read", "[/nowhere/at/all]"], "filesystem.allow_read: '/nowhere/at/all' does not exist"),
         (["filesystem.root", "nowhere"], "filesystem.root: 'nowhere' is not a directory"),
         (["tools.allowed", "['Bash(']"], "Bash("),
-        (["engine", "docker"], "the docker engine is not part of this release"),
-        (["limits.memory", "1k"], "the least that works is 8m"),
+        (["engine", "docker"], "this release has no docker engine"),
+        (["limits.memory", "1k"], "the minimum is 8m"),
         (["vfs.mounts", "{x: {type: memory}}"], "must be an absolute path"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_wrong_setting_is_not_written(project: Path, words: list[str], message
     done = sandbox("config", "set", *words, cwd=project)
     assert done.returncode != 0
     assert message in done.stderr
-    assert "nothing was written" in done.stderr or "did you mean" in done.stderr
+    assert "was not changed" in done.stderr or "did you mean" in done.stderr
     assert not (project / ".sandbox").exists()
     if words[1].startswith("["):
         assert message in sandbox("config", "add", *words, cwd=project).stderr
@@ -101,7 +101,7 @@ def test_unset_takes_one_setting_out_and_leaves_the_rest(project: Path) -> None:
     sandbox("config", "unset", "network.intercept", "--global", cwd=project)
     assert file.read_text() == "# mine\nmode: light  # for now\nlimits:\n  # few\n  pids: 5\n"
     again = sandbox("config", "--global", "unset", "network.intercept", cwd=project)
-    assert (again.returncode != 0, "is not set there" in again.stderr) == (True, True)
+    assert (again.returncode != 0, "is not set in this file" in again.stderr) == (True, True)
     assert "did you mean 'mode'" in sandbox("config", "unset", "mod", cwd=project).stderr
 
 
@@ -145,15 +145,15 @@ def test_a_config_file_of_another_kind_is_told(project: Path) -> None:
     (project.parent / "home" / "config.yaml").write_text("network: {allowed_hosts: x.example}\n")
     assert "must be a list: write [ ] around a single entry" in sandbox("run", "true", cwd=project).stderr
     (project.parent / "home" / "config.yaml").write_text("environment: {set: {PORT: 80}}\n")
-    assert "must be text: write it in quotes" in sandbox("run", "true", cwd=project).stderr
+    assert "must be a string: write it in quotes" in sandbox("run", "true", cwd=project).stderr
 
 
 def test_a_project_setting_that_would_loosen_is_warned_about(project: Path) -> None:
     done = sandbox("config", "set", "network.allowed_hosts", "[evil.org]", cwd=project)
-    assert "ignored, a project file may only tighten" in done.stderr
+    assert "ignored, because a project file may only tighten" in done.stderr
     ran = sandbox("run", "--", "true", cwd=project)
-    assert "ignored, a project file may only tighten" in ran.stderr
-    blocked = sandbox("log", "--blocked-only", "--json", cwd=project).stdout
+    assert "ignored, because a project file may only tighten" in ran.stderr
+    blocked = sandbox("audit", "--blocked-only", "--json", cwd=project).stdout
     assert json.loads(blocked)["policy"] == "project-only-tightens"
 
 
@@ -192,7 +192,7 @@ def test_an_agent_runs_by_the_users_runner_and_is_named_in_the_record(project: P
     done = sandbox("agent", "run", "reader", cwd=project)
     assert (done.returncode, done.stdout) == (4, "reader Be reader.\n")
     assert not (project / "new").exists()
-    assert "exec sh" in sandbox("log", "--agent", "reader", cwd=project).stdout
+    assert "exec sh" in sandbox("audit", "--agent", "reader", cwd=project).stdout
 
 
 def test_an_agent_that_may_write_writes(project: Path) -> None:
@@ -209,16 +209,16 @@ def test_no_sandbox_needs_the_users_own_file(project: Path) -> None:
     assert "--no-sandbox is not allowed" in done.stderr
     sandbox("config", "--global", "set", "agents.allow_no_sandbox", "true", cwd=project)
     done = sandbox("agent", "run", "a", "--no-sandbox", "--", "hello", cwd=project)
-    assert "names no command" in done.stderr  # the project's own command never runs on the host
+    assert "has no command" in done.stderr  # the project's own command never runs on the host
     sandbox("config", "--global", "set", "agents.runner", "[cat, /etc/hostname]", cwd=project)
     done = sandbox("agent", "run", "a", "--no-sandbox", cwd=project)
     assert (done.returncode, done.stdout) == (0, Path("/etc/hostname").read_text())
-    log = sandbox("log", "--type", "sandbox_mode_transition", cwd=project).stdout
+    log = sandbox("audit", "--type", "sandbox_mode_transition", cwd=project).stdout
     assert "agent a runs on the host (--no-sandbox)" in log
 
 
 def test_a_missing_agent_is_said(project: Path) -> None:
-    assert "there is no agent 'x'" in sandbox("agent", "run", "x", cwd=project).stderr
+    assert "no agent 'x'" in sandbox("agent", "run", "x", cwd=project).stderr
 
 
 # -- why
@@ -234,7 +234,7 @@ def test_a_missing_agent_is_said(project: Path) -> None:
         ),
         (["--path", "src/x", "--write"], 0, ["src/x: allowed"]),
         (["--path", "~/.ssh/id_rsa"], 1, ["Outside project root", "sandbox config --global add filesystem.allow_read"]),
-        (["--path", ".git/hooks/x", "--write"], 1, ["Programs on the host act", "nothing: this holds always"]),
+        (["--path", ".git/hooks/x", "--write"], 1, ["Programs on the host act", "cannot be changed"]),
         (["--env", "AWS_SECRET"], 1, ["Looks like a secret"]),
         (["--env", "NODE_ENV"], 0, ["NODE_ENV: allowed"]),
         (["--tool", "Bash(git push)"], 0, ["Bash(git push): allowed"]),
@@ -277,15 +277,15 @@ def test_log_filters_and_escapes(project: Path) -> None:
     record.write("policy_decision", "x", operation="read", target="./\x1b[31mred\n", result="blocked", reason="r")
     record.write("sandbox_lifecycle", "ready", severity="error")
     record.close()
-    shown = sandbox("log", cwd=project).stdout
+    shown = sandbox("audit", cwd=project).stdout
     assert "\x1b" not in shown
     assert "read ./\\x1b[31mred\\n (r)" in shown
-    assert len(sandbox("log", "--blocked-only", cwd=project).stdout.splitlines()) == 1
-    assert "ready" in sandbox("log", "--severity", "warn", cwd=project).stdout
-    assert sandbox("log", "--agent", "b", cwd=project).stdout == ""
-    assert sandbox("log", "--sandbox", "vm-1", "--since", "1h", cwd=project).stdout.count("\n") == 2
-    assert sandbox("log", "--since", "2999-01-01", cwd=project).stdout == ""
-    assert "neither a time nor" in sandbox("log", "--since", "soon", cwd=project).stderr
+    assert len(sandbox("audit", "--blocked-only", cwd=project).stdout.splitlines()) == 1
+    assert "ready" in sandbox("audit", "--severity", "warn", cwd=project).stdout
+    assert sandbox("audit", "--agent", "b", cwd=project).stdout == ""
+    assert sandbox("audit", "--sandbox", "vm-1", "--since", "1h", cwd=project).stdout.count("\n") == 2
+    assert sandbox("audit", "--since", "2999-01-01", cwd=project).stdout == ""
+    assert "neither a time nor" in sandbox("audit", "--since", "soon", cwd=project).stderr
 
 
 def test_log_verify_points_at_the_line(project: Path) -> None:
@@ -293,12 +293,12 @@ def test_log_verify_points_at_the_line(project: Path) -> None:
     for number in range(5):
         record.write("policy_decision", f"entry {number}")
     record.close()
-    assert sandbox("log", "verify", cwd=project).stdout == "5 entries; none altered, removed or moved\n"
+    assert sandbox("audit", "verify", cwd=project).stdout == "5 entries; none altered, removed or moved\n"
     file = project.parent / "home" / "audit" / "audit.jsonl"
     file.write_text(file.read_text().replace("entry 2", "entry X"))
-    done = sandbox("log", "verify", cwd=project)
+    done = sandbox("audit", "verify", cwd=project)
     assert done.returncode == 1
-    assert f"{file}:3: line was altered" in done.stdout
+    assert f"{file}:3: the line was altered" in done.stdout
 
 
 def test_log_follow_prints_what_comes(project: Path) -> None:
@@ -306,7 +306,7 @@ def test_log_follow_prints_what_comes(project: Path) -> None:
     record = Record(directory, rotate_size=300)
     record.write("policy_decision", "before")
     following = subprocess.Popen(
-        [sys.executable, "-u", "-m", "sandbox", "log", "--follow", "--json"],
+        [sys.executable, "-u", "-m", "sandbox", "audit", "--follow", "--json"],
         cwd=project, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert following.stdout is not None
@@ -318,3 +318,11 @@ def test_log_follow_prints_what_comes(project: Path) -> None:
     following.terminate()
     following.wait()
     following.stdout.close()
+
+
+def test_an_alias_works_and_is_not_listed_beside_its_command(project: Path) -> None:
+    listed = [line.split()[0] for line in sandbox("--help", cwd=project).stdout.splitlines() if line.startswith("  ")]
+    assert {"audit", "logs", "config"} <= set(listed) and not {"log", "configure"} & set(listed)
+    for alias, command in (("log", "audit"), ("configure", "config")):
+        assert sandbox(alias, "--help", cwd=project).stdout == sandbox(command, "--help", cwd=project).stdout
+        assert sandbox("help", alias, cwd=project).stdout == sandbox("help", command, cwd=project).stdout

@@ -167,7 +167,7 @@ def test_after_a_command_that_ran_outside_no_further_one_is_let_through(claude: 
     told = claude.event("post-tool-use", tool_input={"command": "ls"})
     assert told.returncode == 2
     assert "OUTSIDE the sandbox" in told.stderr
-    log = subprocess.run([*program(), "log"], cwd=claude.cwd, capture_output=True, text=True, check=True).stdout
+    log = subprocess.run([*program(), "audit"], cwd=claude.cwd, capture_output=True, text=True, check=True).stdout
     assert "a command of Bash ran outside the sandbox" in log
     claude.calls += 1
     refused = claude.event("pre-tool-use", tool_name="Bash", tool_input={"command": "true"})
@@ -180,7 +180,7 @@ def test_only_the_very_command_that_was_judged_runs_and_once(claude: Claude) -> 
     assert claude.shell(line.replace("one", "two")).returncode != 0
     line = claude.asks("Bash", command="echo one")["updatedInput"]["command"]
     assert claude.shell(line).stdout == "one\n"
-    assert "was not judged" in claude.shell(line).stderr
+    assert "has not checked this command" in claude.shell(line).stderr
 
 
 def test_a_background_command_ends_with_its_client(claude: Claude) -> None:
@@ -441,10 +441,10 @@ def test_an_interpreter_in_the_project_is_refused(project: Path, home: Path) -> 
         [python, "-m", "sandbox", "hook", "install"], cwd=project, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "lies in this project" in done.stderr
+    assert "is in this project" in done.stderr
     blocked = asked(f"{python} -I -m sandbox hook pre-tool-use || exit 2", project)
     assert blocked.returncode == 2
-    assert "the hook's own program lies where" in blocked.stderr
+    assert "can change the hook's own program" in blocked.stderr
 
 
 def test_the_hook_is_installed_once_beside_what_is_there_and_taken_out_again(project: Path) -> None:

@@ -101,7 +101,7 @@ def test_one_can_leave_a_shell_and_come_back_to_it(detached: str) -> None:
         person.types("KEPT=yes; echo is-$KEPT\n")
         assert person.sees("is-yes")
         person.types("\x10\x11")  # Ctrl-P Ctrl-Q
-        assert person.sees("left it running")
+        assert person.sees("detached; `sandbox attach`")
         assert person.status() == 0
     with Person("attach", detached) as person:
         person.types("echo still-$KEPT; exit 4\n")
@@ -133,7 +133,7 @@ def test_kill_leaves_the_project_as_an_end_of_its_own_would(cli: Command) -> Non
     log.communicate()
     assert "exec" not in Path(".git/rebase-merge/git-rebase-todo").read_text()
     assert os.listdir() == [".git"]  # no empty `.vscode` stays behind
-    assert "stopped" in cli("log", "--sandbox", id).stdout
+    assert "stopped" in cli("audit", "--sandbox", id).stdout
 
 
 def test_kill_all_ends_all(cli: Command, detached: str) -> None:
@@ -175,11 +175,11 @@ def test_changes_that_were_all_applied_are_not_kept(cli: Command, home: Path) ->
 def test_changes_of_a_running_sandbox_are_not_thrown_away(cli: Command) -> None:
     id = cli("run", "--detach", "--overlay", "--", "sleep", "1000").stdout.strip()
     done = cli("discard", id)
-    assert (done.returncode, done.stderr) == (125, f"sandbox: {id} is running; `sandbox kill {id}` first\n")
+    assert (done.returncode, done.stderr) == (125, f"sandbox: {id} is running; stop it first: `sandbox kill {id}`\n")
 
 
 def test_an_option_behind_the_id_is_told(cli: Command, detached: str) -> None:
-    assert "options come before it" in cli("exec", detached, "--env", "A=1", "--", "true").stderr
+    assert "put options before it" in cli("exec", detached, "--env", "A=1", "--", "true").stderr
 
 
 def test_an_own_command_runs_under_the_policy_baked_into_it(home: Path) -> None:
@@ -294,5 +294,5 @@ def test_apply_carries_nothing_over_that_was_not_shown(cli: Command) -> None:
         cli("exec", id, "--", "sh", "-c", "echo hidden > made")
         person.types("y\n")
         assert person.status() == 125
-        assert "look again" in person.seen
+        assert "try again" in person.seen
     assert not Path("made").exists()

@@ -63,10 +63,10 @@ def test_our_own_errors_are_125_with_one_line(tmp_path: Path) -> None:
 
 def test_a_mistyped_option_is_ours_and_the_one_meant_is_named(tmp_path: Path) -> None:
     done = run("--memroy", "5m", "--", "true", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (125, "sandbox: there is no option --memroy; did you mean --memory?\n")
+    assert (done.returncode, done.stderr) == (125, "sandbox: unknown option --memroy; did you mean --memory?\n")
     done = run("--pids", "many", "true", cwd=tmp_path)
     assert done.returncode == 125
-    assert "'many'; `sandbox run --help` tells more\n" in done.stderr
+    assert "'many'; see `sandbox run --help`\n" in done.stderr
     assert "did you mean" not in run("--porridge", "--", "true", cwd=tmp_path).stderr
 
 
@@ -75,13 +75,13 @@ def test_a_directory_that_is_gone_is_said_in_words(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         125,
-        "sandbox: the current directory does not exist any more; go to one that does\n",
+        "sandbox: the current directory no longer exists\n",
     )
 
 
 def test_the_machines_own_temporary_directory_is_no_project(tmp_path: Path) -> None:
     done = run("--root", "/tmp", "true", cwd=tmp_path)
-    assert "every sandbox has a /tmp of its own; choose a directory in it" in done.stderr
+    assert "every sandbox has its own /tmp; choose a directory in it" in done.stderr
 
 
 def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_many_refusals_are_counted(tmp_path: Path) -> None:
     ask = "for name in a b c d e; do curl -s $name.example; done; exit 1"
     done = run("sh", "-c", ask, cwd=tmp_path)
     assert done.stderr.count("sandbox: blocked") == 4
-    assert "2 more; `sandbox log --blocked-only --sandbox vm-" in done.stderr
+    assert "2 more; list them with `sandbox audit --blocked-only --sandbox vm-" in done.stderr
 
 
 def test_a_published_port_leads_inside_and_a_lent_one_out(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_program_that_is_not_shown_says_why_and_what_shows_it(cli: Command, tm
     environment = {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"}
     done = cli("run", "--", "mytool", env=environment)
     assert done.returncode == 127
-    assert f"mytool: no such command inside the sandbox: {tool} lies outside of what is shown" in done.stderr
+    assert f"mytool: no such command inside the sandbox: {tool} is not visible there" in done.stderr
     assert f"`--ro {tool.parent}`" in done.stderr
     assert cli("run", "--ro", str(tool.parent), "--", "mytool", env=environment).stdout == "it works\n"
     assert cli("run", "--", "nothing-at-all", env=environment).stderr == (

@@ -65,4 +65,4 @@ def test_why_says_what_a_tenant_meets(cli: Command, project: Path, operation: st
 
 def test_without_walls_why_says_so(cli: Command, project: Path, home: Path) -> None:
     (home / "config.yaml").write_text("mode: off\n")
-    assert "There are no walls" in cli("why", "--path", ".env").stdout
+    assert "Nothing is isolated" in cli("why", "--path", ".env").stdout

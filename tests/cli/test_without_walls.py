@@ -22,7 +22,7 @@ NAMES = (
     "GCONV_PATH",
     "X",
 )
-TOLD = "environment.set: ignored, a project file may only tighten: without walls it would act on the host"
+TOLD = "environment.set: ignored, because a project file may only tighten: without walls it would act on the host"
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_projects_file_sets_no_variable_and_no_directory(cli: Command, home: P
         assert "OWN=mine" in done.stdout.splitlines()  # the user's own file may
     if way == "with --env":
         assert "A=1" in done.stdout.splitlines()
-    assert "project-only-tightens" in cli("log", "--blocked-only", "--json").stdout
+    assert "project-only-tightens" in cli("audit", "--blocked-only", "--json").stdout
 
 
 def test_behind_walls_it_still_may(cli: Command, project: Path) -> None:
@@ -78,6 +78,6 @@ def test_a_projects_agent_names_no_program_for_the_host_where_the_mode_is_off(
 ) -> None:
     users(home, "mode: off\n")
     done = cli("agent", "run", "a")
-    assert "names no command" in done.stderr
+    assert "has no command" in done.stderr
     assert not (project / "planted").exists()
     assert not (project / "sub" / "planted").exists()

@@ -51,7 +51,7 @@ def test_both_directories_are_read(tmp_path: Path) -> None:
     agent(tmp_path, "a.md", "---\nname: a\n---\n")
     agent(tmp_path, "b.md", "---\nname: b\n---\n", ".claude/agents")
     assert [one.name for one in agents(str(tmp_path))] == ["a", "b"]
-    with pytest.raises(NotFound, match="there is no agent 'c'; known: a, b"):
+    with pytest.raises(NotFound, match="no agent 'c'; there are: a, b"):
         find(str(tmp_path), "c")
 
 
@@ -59,7 +59,7 @@ def test_both_directories_are_read(tmp_path: Path) -> None:
 def test_a_second_file_for_an_agent_takes_nothing_away_of_what_the_first_forbids(tmp_path: Path, later: str) -> None:
     agent(tmp_path, "rev.md", "---\nname: rev\ndisallowed-tools: [Write, Bash]\n---\n", ".claude/agents")
     agent(tmp_path, later, "---\nname: rev\nallowed-tools: *\n---\n")
-    with pytest.raises(ConfigError, match=r"agent 'rev' is described in .*\.md too"):
+    with pytest.raises(ConfigError, match=r"agent 'rev' is also defined in .*\.md"):
         find(str(tmp_path), "rev")
     assert agents(str(tmp_path)) == []
 

@@ -110,7 +110,7 @@ def test_a_project_cannot_loosen(project: Path, setting: str, kept: tuple[str, o
     own(project, setting + "\n")
     found = resolved(project)
     (warning,) = found.warnings
-    assert "ignored, a project file may only tighten" in str(warning)
+    assert "ignored, because a project file may only tighten" in str(warning)
     assert f"{project}/.sandbox/config.yaml:" in str(warning)
     if kept is None:
         assert found.config.filesystem.root == os.path.realpath(project)
@@ -190,15 +190,15 @@ def test_in_the_home_directory_the_users_file_is_not_the_projects_too(
             "mode: standrad\n",
             "config.yaml:1: mode: must be one of off, light, standard, max, not 'standrad'; did you mean",
         ),
-        ("a: [\n", "config.yaml:2: is not YAML"),
-        ("mode: max\nmode: light\n", "config.yaml:2: key 'mode' is there twice"),
+        ("a: [\n", "config.yaml:2: is not valid YAML"),
+        ("mode: max\nmode: light\n", "config.yaml:2: duplicate key 'mode'"),
         ("a: &x [1]\nb: *x\n", "aliases are not supported"),
-        ("- 1\n", "must be a mapping of settings"),
+        ("- 1\n", "must be a mapping"),
         (
             "filesystem:\n  blocked_patterns:\n    - ok\n    - '!no'\n",
             "config.yaml:2: filesystem.blocked_patterns: '!no'",
         ),
-        ("enabled: 'yes'\n", "config.yaml:1: enabled: must be true or false, not text"),
+        ("enabled: 'yes'\n", "config.yaml:1: enabled: must be true or false, not a string"),
     ],
 )
 def test_a_mistake_is_told_with_file_line_path_and_suggestion(project: Path, text: str, message: str) -> None:
@@ -274,5 +274,5 @@ def test_values_that_nothing_can_hold_are_mistakes_not_crashes(project: Path, te
 @pytest.mark.parametrize("name", ["LD_PRELOAD=/project/evil.so:", "=", "PATH=x"])
 def test_a_variable_is_not_set_by_way_of_another_name(project: Path, name: str) -> None:
     own(project, f"environment: {{set: {{'{name}': x}}}}")
-    with pytest.raises(ConfigError, match="is not the name of a variable"):
+    with pytest.raises(ConfigError, match="is not a valid variable name"):
         resolved(project)

@@ -78,7 +78,7 @@ class Conformance:
         assert caught.value.exit_code == 126
 
     def test_an_empty_command_is_an_error(self, sandbox: Sandbox) -> None:
-        with pytest.raises(Exception, match="empty command"):
+        with pytest.raises(Exception, match="command is empty"):
             sandbox.exec([])
 
     def test_variables_can_be_set_for_one_command(self, sandbox: Sandbox) -> None:

@@ -107,9 +107,7 @@ def test_what_cannot_be_held_of_a_memory_limit_is_said_at_the_start_and_recorded
     words = [sys.executable, "-m", "sandbox", "run", "--memory", "64m", "--", "echo", "ran"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "ran\n"
-    assert (
-        "limits.memory: no control group can be made here, so the limit holds for each process by itself" in done.stderr
-    )
+    assert "limits.memory: no control group can be made here, so the limit applies to each process" in done.stderr
     with limited(tmp_path, memory="64m") as sandbox:
         assert len(sandbox.notices) == 1
         identity = sandbox.id
@@ -125,7 +123,7 @@ def test_a_memory_limit_that_is_held_says_nothing(tmp_path: Path) -> None:
 
 
 def test_memory_in_which_nothing_can_start_is_refused_with_the_least_that_works(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"limits\.memory: 1024 bytes are too few .* the least that works is 8m"):
+    with pytest.raises(ConfigError, match=r"limits\.memory: 1024 bytes are too few .* the minimum is 8m"):
         limited(tmp_path, memory="1k")
     with limited(tmp_path, memory="8m") as sandbox:
         assert sandbox.exec("echo ok").stdout == "ok\n"

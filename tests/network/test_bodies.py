@@ -114,7 +114,7 @@ def test_garbage_that_calls_itself_gzip_is_an_error_not_a_crash(data: bytes) -> 
 
 def test_a_compression_bomb_is_refused() -> None:
     inflate = Decompressor("gzip")
-    with pytest.raises(Denied, match="out of all proportion"):
+    with pytest.raises(Denied, match="unreasonable size"):
         inflate.feed(gzip.compress(b"\0" * 64 * 2**20))
 
 

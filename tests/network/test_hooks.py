@@ -23,7 +23,7 @@ API, OTHER = "api.example.com", "other.example.com"
 
 
 class Recorded:
-    """Seed 002's sample, in Python."""
+    """The specification's sample, in Python."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import threading
@@ -188,4 +189,4 @@ for number in range(20000):
 def test_a_child_of_the_owner_inherits_no_listening_socket(walled: Walls) -> None:
     room = walled(allowed_hosts=["good.test"], publish=["0:80"])
     sockets = [*room.watch.sockets.values(), *(one for _, one in room.watch.published)]
-    assert sockets and not any(one.get_inheritable() for one in sockets)
+    assert sockets and not any(os.get_inheritable(one.fileno()) for one in sockets)

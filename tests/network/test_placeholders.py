@@ -27,5 +27,5 @@ def test_a_placeholder_that_could_occur_by_chance_is_refused(text: str) -> None:
 
 
 def test_placeholders_that_contain_each_other_are_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot be told from"):
+    with pytest.raises(ConfigError, match="overlaps with"):
         placeholders({"A": Secret(placeholder="aaaabbbb"), "B": Secret(placeholder="xx-aaaabbbb")})

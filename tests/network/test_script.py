@@ -1,4 +1,4 @@
-"""Policy scripts in Starlark: seed 002's sample as it stands, and every way a script can go wrong."""
+"""Policy scripts in Starlark: the specification's sample as it stands, and every way a script can go wrong."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_a_body_in_a_coding_that_cannot_be_looked_into_is_refused(make_lab: Make
     lab.host = "other.example.com"
     status, _, text = lab.ask("POST", "/", {"Content-Encoding": "br"}, body=b"whatever")
     assert status == 403
-    assert b"cannot be looked into" in text
+    assert b"cannot be inspected" in text
     assert lab.origins["other.example.com"].bytes_received == 0
 
 
@@ -353,7 +353,7 @@ def test_a_value_that_a_tenant_has_learned_is_not_sent_to_anybody(make_lab: Make
         lab.host = host
         answer = lab.say(sent[place].replace(b"other.example.com", host.encode()), once=True)
         assert answer.startswith(b"HTTP/1.1 403")
-        assert b"the value of the secret KEY is in the request" in answer
+        assert b"the request contains the value of the secret KEY" in answer
         assert lab.origins[lab.host].bytes_received == 0
 
 
@@ -460,7 +460,7 @@ def test_a_body_in_which_a_value_cannot_be_written_is_refused_with_the_reason(ma
     lab = make_lab({"secrets": {"KEY": secret(value=AWKWARD, **{"in": ["body"]})}})
     status, _, text = lab.ask("POST", "/", {"Content-Type": kind}, body=PLACEHOLDER.encode())
     assert status == 403
-    assert b"its value cannot be written in a body of type" in text
+    assert b"its value cannot be written into a body of type" in text
     assert lab.origins["api.example.com"].bytes_received == 0
 
 
@@ -502,7 +502,7 @@ def test_values_come_from_the_environment_a_file_or_a_program(monkeypatch: pytes
         ({"from_command": ["/no/such/program"]}, "cannot run"),
         ({"from_command": ["sh", "-c", f"echo {VALUE}; exit 3"]}, "failed with status 3"),
         ({"value": f"{VALUE}\nsecond line"}, "single line"),
-        ({"value": VALUE, "hosts": []}, "names no host"),
+        ({"value": VALUE, "hosts": []}, "which hosts it may be sent to"),
         ({"value": VALUE, "in": ["cookie"]}, "header, query, body"),
     ],
 )
@@ -517,7 +517,7 @@ def test_a_secret_that_cannot_be_used_says_why_and_never_what_it_holds(fields: d
 @pytest.mark.parametrize("placeholder", ["sk-live-key", "before-sk-live-key", "live-key"])
 def test_a_placeholder_that_tells_of_a_value_is_refused(placeholder: str) -> None:
     fields = Secret(value="sk-live-key", hosts=["api.example.com"], placeholder=placeholder)
-    with pytest.raises(ConfigError, match="it is shown inside"):
+    with pytest.raises(ConfigError, match="tenants can see it"):
         Secrets({"KEY": fields}, {})
 
 

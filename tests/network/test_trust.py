@@ -204,7 +204,7 @@ def test_a_tenant_that_brings_its_own_list_is_not_fooled_and_the_refusal_is_told
     done = place.run("curl", "-sS", "--cacert", "own.pem", "--capath", "/none", place.url())
     assert done.exit_code != 0
     assert place.origins["api.test"].seen == []
-    assert "does not trust the sandbox's authority" in str(place.heard.wait(lambda one: bool(one["blocked"])))
+    assert "trust the sandbox's certificate authority" in str(place.heard.wait(lambda one: bool(one["blocked"])))
 
 
 # The parts

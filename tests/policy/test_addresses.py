@@ -1,4 +1,4 @@
-"""Every spelling of an address is one address, and the ranges of seed 000 and beyond are refused."""
+"""Every spelling of an address is one address, and Milady's ranges and more are refused."""
 
 from __future__ import annotations
 

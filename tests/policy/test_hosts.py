@@ -116,10 +116,10 @@ def test_nothing_listed_means_nothing() -> None:
 @pytest.mark.parametrize(
     ("entry", "hint"),
     [
-        ("https://example.com/x", "write the host alone: 'example.com'"),
-        ("api.*.com", "a wildcard stands alone or before the first dot"),
-        ("exam*ple.com", "a wildcard stands alone"),
-        ("*.1.2.3.4", "a wildcard cannot stand before an address"),
+        ("https://example.com/x", "write only the host: 'example.com'"),
+        ("api.*.com", "`*` must be the whole entry or the first label"),
+        ("exam*ple.com", "`*` must be the whole entry"),
+        ("*.1.2.3.4", "`*.` cannot come before an address"),
         ("example.com:99999", "not a port"),
         ("example.com:", "not a port"),
         ("10.0.0.5/8", "write 10.0.0.0/8"),

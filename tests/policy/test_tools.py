@@ -28,7 +28,7 @@ def test_ac_4_disallowed_tools_are_blocked() -> None:
     assert not agent.check("MultiEdit", {"file_path": "/p/x"})
     assert not agent.check("write", {})
     assert agent.check("Read", {"file_path": "/p/x"})
-    assert agent.check("Write", {"file_path": "/p/x"}).reason == "Tool is disallowed: Write"
+    assert agent.check("Write", {"file_path": "/p/x"}).reason == "The tool is disallowed: Write"
 
 
 def test_only_listed_tools_may_be_used() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import socket
 import subprocess
 import time
@@ -26,7 +27,11 @@ class OnSocket(Raw):
 
     def __init__(self, path: Path) -> None:
         self.line = socket.socket(socket.AF_UNIX)
-        self.line.connect(str(path))
+        directory = os.open(path.parent, os.O_RDONLY)  # the path itself may be longer than an address
+        try:
+            self.line.connect(f"/proc/self/fd/{directory}/{path.name}")
+        finally:
+            os.close(directory)
         self.file = self.line.makefile("rb")
         self.events: list[dict[str, Any]] = []
 

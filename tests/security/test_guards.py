@@ -176,7 +176,7 @@ def test_a_new_file_that_programs_act_on_is_told(project: Path) -> None:
         [sys.executable, "-m", "sandbox", "run", "--", "sh", "-c", "echo '{}' > .mcp.json"],
         cwd=project, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert f"{project}/.mcp.json was made while the sandbox lived" in done.stderr
+    assert f"{project}/.mcp.json was created while the sandbox ran" in done.stderr
     assert os.listdir(project) == [".mcp.json"]
 
 

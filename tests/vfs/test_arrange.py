@@ -113,11 +113,11 @@ def test_what_lies_inside_a_served_directory_is_routed_within_it(host: str) -> N
 @pytest.mark.parametrize(
     ("mounts", "words"),
     [
-        ({"/": {"type": "memory"}}, "belongs to the sandbox itself"),
-        ({"/proc/x": {"type": "memory"}}, "belongs to the sandbox itself"),
+        ({"/": {"type": "memory"}}, "is reserved for the sandbox itself"),
+        ({"/proc/x": {"type": "memory"}}, "is reserved for the sandbox itself"),
         ({"relative": {"type": "memory"}}, "absolute path"),
         ({"/a/../b": {"type": "memory"}}, "absolute path"),
-        ({"/a": {"type": "real_fs"}}, "needs the host's directory"),
+        ({"/a": {"type": "real_fs"}}, "needs `host_path`"),
         ({"/a": {"type": "real_fs", "host_path": "/nowhere/at/all"}}, "not a directory"),
         ({"/a": {"type": "overlay"}}, "needs `lower`"),
         ({"/a": {"type": "overlay", "lower": {"type": "real_fs", "host": "/x"}}}, "unknown key"),

@@ -115,7 +115,7 @@ def test_a_provider_of_ones_own_shows_its_files(make: Make) -> None:
 
 @needs_fuse
 def test_providers_put_together_as_the_specification_shows(make: Make, host: Path) -> None:
-    """Seed 002's sample: a memory workspace, a read-only config, a copy-on-write layer, routed by path."""
+    """The specification's sample: a memory workspace, a read-only config, a copy-on-write layer, routed by path."""
     secrets = MemoryProvider()
     secrets.write_file("/ca.crt", "certificate")
     sandbox = make(
@@ -244,5 +244,5 @@ def test_without_walls_there_is_nowhere_to_put_them(
 ) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
     config = {**asked, "mode": "off", "filesystem": {"root": str(tmp_path), **asked.get("filesystem", {})}}
-    with pytest.raises(ConfigError, match="needs walls"):
+    with pytest.raises(ConfigError, match="needs isolation"):
         Sandbox(config)

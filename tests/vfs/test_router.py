@@ -1,4 +1,4 @@
-"""Several providers in one tree (the sample of seed 002)."""
+"""Several providers in one tree (the specification's sample)."""
 
 from __future__ import annotations
 

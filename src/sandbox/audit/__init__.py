@@ -1,1 +1,1 @@
-"""The record: what happened, in a form that shows when somebody changed it afterwards."""
+"""The record: an append-only audit log that shows whether somebody changed it afterwards."""

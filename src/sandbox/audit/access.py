@@ -1,4 +1,4 @@
-"""What the record says about files: covered, touched, made."""
+"""Entries of the record about files: blocked, opened, created."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def covered(record: Record, summary: str, path: str, rule: str) -> None:
-    """A blocked name appeared while the sandbox lived."""
+    """A file with a blocked name appeared while the sandbox ran."""
     record.write(
         "policy_decision",
         summary,
@@ -27,17 +27,17 @@ def covered(record: Record, summary: str, path: str, rule: str) -> None:
 
 
 class Touches:
-    """Attempts on what is covered, told for one sandbox."""
+    """Records attempts to open blocked files, for one sandbox."""
 
     def __init__(self, record: Record, events: Events, rules: Mapping[str, str], tops: Mapping[str, str]) -> None:
-        """`rules` says why a path is covered; `tops` how what lies below a directory is written (`.`, `~`)."""
+        """`rules`: path -> why it is blocked. `tops`: directory -> how to write it in an entry (`.`, `~`)."""
         self.record = record
         self.rules = rules
         self._events = events
         self._tops = tops
 
     def tell(self, path: str, operation: str, rule: str, pid: int, program: str) -> None:
-        """`program` is what the process called itself: a tenant's word."""
+        """`program` is the name that the process gave itself; a tenant can choose it freely."""
         shown = (sign + path[len(top) :] for top, sign in self._tops.items() if path.startswith(f"{top}/"))
         target = next(shown, path)
         self.record.write(
@@ -55,7 +55,7 @@ class Touches:
 
 
 def undone(record: Record, path: str, saved: str) -> None:
-    """Something that git of the host would have run or obeyed was taken away from where git looks."""
+    """A file that git on the host would have run or obeyed was moved out of git's way."""
     record.write(
         "policy_decision",
         f"git of the host would have run it: now {saved}" if saved else "git of the host may run it: not undone",
@@ -69,7 +69,7 @@ def undone(record: Record, path: str, saved: str) -> None:
 
 
 def made(record: Record, path: str) -> None:
-    """A file that programs on the host act on was made, by whomever."""
+    """A file that programs on the host act on was created, inside or outside."""
     record.write(
         "policy_decision",
         "a file that programs on the host act on was made while the sandbox lived",

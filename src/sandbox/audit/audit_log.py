@@ -1,4 +1,4 @@
-"""SandboxAuditLog: one sandbox's own view of its record (seed 000). Secret values never come here, only their names."""
+"""SandboxAuditLog: one sandbox's own view of its record, as in Milady. It has names of secrets, never their values."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class SandboxAuditLog:
-    """Records into a file when it has one, into the process-wide feed always, and remembers its own."""
+    """Writes entries to the process-wide feed and, if it has one, to a file. Remembers its own entries."""
 
     def __init__(self, record: Record | None = None, *, capacity: int = 5000) -> None:
         self._file = record
         self._own = Feed(capacity)
 
     def record(self, given: Mapping[str, object]) -> None:
-        """Records an entry: `type` and `summary`, and what else an entry may carry. Raises SandboxError."""
+        """Records an entry: `type`, `summary` and any other field of an entry. Raises SandboxError."""
         fields = dict(given)
         type, summary = str(fields.pop("type")), str(fields.pop("summary"))
         severity = str(fields.pop("severity", "info"))
         metadata: Mapping[str, Plain] | None = fields.pop("metadata", None)  # type: ignore[assignment]
         trace_id = fields.pop("traceId", fields.pop("trace_id", None))
-        fields.pop("timestamp", None)  # the record says when
+        fields.pop("timestamp", None)  # the record sets the time
         entry.check(type, severity, None)
         told: dict[str, object] = {
             "timestamp": entry.timestamp(time.time()),
@@ -77,7 +77,7 @@ class SandboxAuditLog:
         )
 
     def record_policy_decision(self, decision: str, reason: str, metadata: Mapping[str, Plain] | None = None) -> None:
-        """A policy said "allow" or "deny"."""
+        """A policy decided "allow" or "deny"."""
         self.record(
             {
                 "type": "policy_decision",
@@ -97,7 +97,7 @@ class SandboxAuditLog:
 
 
 def without_secrets(url: str) -> str:
-    """A URL without what may hold a secret: user, query, fragment."""
+    """A URL without the parts that may contain a secret: user, query, fragment."""
     scheme, found, rest = url.partition("://")
     if not found:
         scheme, rest = "", url

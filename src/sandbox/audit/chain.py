@@ -4,7 +4,7 @@
 
 Altering, removing or reordering a line breaks the chain at that line. Cutting off the end does not, by itself: so the
 last number and hash are kept in a second file (`head`), which a verifier compares. Whoever can write both files as
-their owner can also forge both; what the chain is for is that nobody *else*, and no accident, changes history unseen.
+their owner can also forge both. The chain shows changes by anybody *else*, and by accident.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hashlib import sha256
 else:
-    # hashlib's own fallbacks. They come without OpenSSL, whose import costs more than a sandbox's start has to give.
+    # hashlib's own fallbacks: without OpenSSL, which takes too long to import at the start of a sandbox.
     try:
         from _sha2 import sha256
     except ImportError:
@@ -34,7 +34,7 @@ def sealed(body: str, number: int, before: str) -> tuple[str, str]:
 
 
 def opened(line: str) -> tuple[str, int, str] | None:
-    """A line's hashed part, its number and its hash; None when it is not a line of ours."""
+    """A line's hashed part, its number and its hash; None if it is not a line of the record."""
     content, mark, rest = line.rpartition(HASH_MARK)
     digest, brace, after = rest.partition('"}')
     _, found, number = content.rpartition(',"seq":')
@@ -44,5 +44,5 @@ def opened(line: str) -> tuple[str, int, str] | None:
 
 
 def follows(content: str, digest: str, before: str) -> bool:
-    """Whether `digest` is that of `content` after a line whose hash is `before`."""
+    """Whether `digest` is the hash of `content` after a line with the hash `before`."""
     return sha256(f"{before}\n{content}".encode()).hexdigest() == digest

@@ -1,4 +1,4 @@
-"""What an entry of the record says, in the shapes of both seeds, and which words it may use."""
+"""An entry of the record: its fields, as in UDS and Milady, and the values they may have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     Plain = str | int | float | bool | None
 
-# Seed 000: what kind of thing happened …
+# The type of event, as in Milady …
 TYPES = (
     "sandbox_mode_transition",
     "secret_token_replacement_outbound",
@@ -27,22 +27,30 @@ TYPES = (
     "sandbox_lifecycle",
     "fetch_proxy_error",
 )
-# … and how much it matters, least first.
+# … and its severity, lowest first.
 SEVERITIES = ("info", "warn", "error", "critical")
 RESULTS = ("allowed", "blocked")
 
-# A hostile tenant chooses names, paths and hosts; an entry of theirs must not fill the disk.
+# A hostile tenant chooses names, paths and hosts, which must not fill the disk.
 LONGEST = 4096
 
 
 def check(type: str, severity: str, result: str | None) -> None:
-    """Raises SandboxError for a word that the record does not know."""
+    """Raises SandboxError for an unknown type, severity or result."""
     if type not in TYPES:
-        raise SandboxError(f"unknown audit event type {type!r}; known: {', '.join(TYPES)}")
+        raise SandboxError(
+            "unknown audit event type {type!r}; must be one of {types}", type=type, types=", ".join(TYPES)
+        )
     if severity not in SEVERITIES:
-        raise SandboxError(f"unknown severity {severity!r}; known: {', '.join(SEVERITIES)}")
+        raise SandboxError(
+            "unknown severity {severity!r}; must be one of {severities}",
+            severity=severity,
+            severities=", ".join(SEVERITIES),
+        )
     if result is not None and result not in RESULTS:
-        raise SandboxError(f"an access is {' or '.join(RESULTS)}, not {result!r}")
+        raise SandboxError(
+            "invalid access result {result!r}; must be {results}", results=" or ".join(RESULTS), result=result
+        )
 
 
 def timestamp(seconds: float) -> str:
@@ -64,7 +72,7 @@ def text(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """A number as JSON. JSON has neither NaN nor infinity, and one such entry would spoil its line."""
+    """A number as JSON. JSON has neither NaN nor infinity; either would make the line invalid."""
     return repr(value) if value - value == 0 else text(value)
 
 

@@ -1,6 +1,6 @@
-"""The process-wide feed of audit entries (seed 000): the newest ones in memory, and whoever wants to hear of them.
+"""The process-wide feed of audit entries, as in Milady: the newest ones in memory, and subscribers.
 
-`feed` is the one thing in this package that all sandboxes of a process share, because that is what it is for.
+`feed` is the only state in this package that all sandboxes of a process share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CAPACITY = 5000
 
 
 class Feed:
-    """Keeps up to `capacity` entries; one more, and the older half goes."""
+    """Keeps up to `capacity` entries. When it is full, it drops the older half."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
@@ -26,7 +26,7 @@ class Feed:
         self._lock = Lock()
 
     def publish(self, entry: Entry) -> None:
-        """Adds an entry and tells the subscribers. One that raises is not told why by us, and harms nobody else."""
+        """Adds an entry and calls the subscribers. One that raises does not affect the others."""
         with self._lock:
             self._entries.append(entry)
             if len(self._entries) > self.capacity:
@@ -48,12 +48,12 @@ class Feed:
         since_ms: int | None = None,
         limit: int | None = None,
     ) -> list[Entry]:
-        """The entries that fit, oldest first; with `limit` the newest of them. `since_ms` is a Unix time."""
+        """The matching entries, oldest first; with `limit`, only the newest of them. `since_ms` is a Unix time."""
         since = None
         if since_ms is not None:
             from sandbox.audit.entry import timestamp
 
-            since = timestamp(since_ms / 1000)  # the format sorts as time does
+            since = timestamp(since_ms / 1000)  # text in this format sorts by time
         with self._lock:
             entries = list(self._entries)
         found = [
@@ -66,7 +66,7 @@ class Feed:
         return found if limit is None else found[max(0, len(found) - limit) :]
 
     def subscribe(self, subscriber: Callable[[Entry], object]) -> Callable[[], None]:
-        """Calls `subscriber` with every entry from now on; returns what ends that."""
+        """Calls `subscriber` with every entry from now on. Returns a function that unsubscribes."""
         with self._lock:
             self._subscribers = (*self._subscribers, subscriber)
 
@@ -90,12 +90,12 @@ def query_audit_feed(
     since_ms: int | None = None,
     limit: int | None = None,
 ) -> list[Entry]:
-    """The newest entries of this process that fit."""
+    """The newest matching entries of this process."""
     return feed.query(type=type, severity=severity, since_ms=since_ms, limit=limit)
 
 
 def subscribe_audit_feed(subscriber: Callable[[Entry], object]) -> Callable[[], None]:
-    """Calls `subscriber` with every entry that this process records; returns what ends that."""
+    """Calls `subscriber` with every entry that this process records. Returns a function that unsubscribes."""
     return feed.subscribe(subscriber)
 
 

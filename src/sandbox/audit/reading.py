@@ -6,17 +6,18 @@ import os
 
 from sandbox.audit import chain
 from sandbox.audit.record import CURRENT, HEAD, Head
+from sandbox.errors import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_LONGEST_LINE = 2**20  # ours are shorter by far; what is longer was not written by us
+_LONGEST_LINE = 2**20  # real lines are much shorter
 
 
 class Verdict:
-    """What `verify` found: the number of sound lines, and the first problem, if any, with its place."""
+    """What `verify` found: the number of intact lines, and the first problem, if any, with its place."""
 
     __slots__ = ("count", "problem", "file", "line")
 
@@ -54,7 +55,7 @@ def lines(directory: str) -> Iterator[tuple[str, int, str]]:
 
 
 def entries(directory: str) -> Iterator[dict[str, Any]]:
-    """Every entry that can be read, oldest first. What cannot is `verify`'s to report."""
+    """Every entry that can be read, oldest first. `verify` reports the others."""
     for _, _, line in lines(directory):
         found = parsed(line)
         if found is not None:
@@ -79,22 +80,28 @@ def verify(directory: str) -> Verdict:
     for file, number, line in lines(directory):
         found = chain.opened(line)
         if found is None:
-            torn = "is torn or was altered" if not line.endswith("\n") else "is not an entry, or was altered"
-            return Verdict(count, f"line {torn}", file, number)
+            whole = line.endswith("\n")
+            problem = Message("the line was altered") if whole else Message("the line is incomplete or was altered")
+            return Verdict(count, problem, file, number)
         content, seq, digest = found
         if seq != count + 1:
-            gone = f"lines {count + 1} to {seq - 1} are missing" if seq > count + 1 else f"line {seq} is out of order"
-            return Verdict(count, gone, file, number)
+            problem = Message("line {line} is out of order", line=seq)
+            if seq > count + 1:
+                problem = Message("lines {first} to {last} are missing", first=count + 1, last=seq - 1)
+            return Verdict(count, problem, file, number)
         if not chain.follows(content, digest, before):
-            return Verdict(count, "line was altered", file, number)
+            return Verdict(count, Message("the line was altered"), file, number)
         before, count = digest, seq
     head = _head(directory)
     if head is None:
-        return Verdict(count, "the head is missing", os.path.join(directory, HEAD)) if count else Verdict(0)
+        return (
+            Verdict(count, Message("the head file is missing"), os.path.join(directory, HEAD)) if count else Verdict(0)
+        )
     if head.number > count:
-        return Verdict(count, f"the end is missing: lines {count + 1} to {head.number}", file, number + 1)
+        problem = Message("the end is missing: lines {first} to {last}", first=count + 1, last=head.number)
+        return Verdict(count, problem, file, number + 1)
     if (head.number, head.digest) != (count, before):
-        return Verdict(count, "the head does not belong to this record", os.path.join(directory, HEAD))
+        return Verdict(count, Message("the head file does not belong to this record"), os.path.join(directory, HEAD))
     return Verdict(count)
 
 

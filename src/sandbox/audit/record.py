@@ -32,7 +32,7 @@ ROTATE_SIZE = 64 * 2**20
 
 
 class Head:
-    """Where the chain stands: last number, its hash, length of the current file, how often it was rotated."""
+    """The state of the chain: last number, its hash, length of the current file, how often it was rotated."""
 
     __slots__ = ("number", "digest", "size", "generation")
 
@@ -47,7 +47,7 @@ class Head:
 
     @classmethod
     def unpack(cls, data: bytes) -> Head | None:
-        """None for what is not a head: then the record itself tells."""
+        """None if `data` is not a valid head; then the record itself is read."""
         parts = data.split()
         if len(parts) != 4 or len(parts[1]) != 64 or not all(parts[at].isdigit() for at in (0, 2, 3)):
             return None
@@ -55,12 +55,12 @@ class Head:
 
 
 class Record:
-    """One sandbox's pen. Safe to use from many threads, beside any number of other processes."""
+    """Writes one sandbox's entries. Safe to use from many threads and beside any number of other processes."""
 
     def __init__(
         self, directory: str, *, sandbox: str = "", agent: str | None = None, rotate_size: int = ROTATE_SIZE
     ) -> None:
-        """Opens the record, making it where it does not exist. Raises SandboxError when that is not possible."""
+        """Opens the record, or creates it. Raises SandboxError if neither is possible."""
         self.directory = directory
         self.sandbox = sandbox
         self.agent = agent
@@ -85,7 +85,7 @@ class Record:
         reason: str | None = None,
         sync: bool = False,
     ) -> None:
-        """Appends one entry. With `sync` it is on disk when this returns. Raises SandboxError when it cannot be."""
+        """Appends one entry. With `sync`, it is on disk on return. Raises SandboxError if it cannot be written."""
         entry.check(type, severity, result)
         fields = {
             "timestamp": entry.timestamp(time.time()),
@@ -106,14 +106,16 @@ class Record:
             with self._lock:
                 self._append(body, sync)
         except OSError as problem:
-            raise SandboxError(f"the record in {self.directory} cannot be written: {problem}") from problem
+            raise SandboxError(
+                "cannot write the record in {directory}: {problem}", directory=self.directory, problem=problem
+            ) from problem
         told: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
         if metadata:
             told["metadata"] = dict(metadata)
         feed.publish(told)
 
     def close(self) -> None:
-        """Gives the descriptors back. Idempotent."""
+        """Closes the descriptors. Idempotent."""
         with self._lock:
             self._release()
 
@@ -136,14 +138,16 @@ class Record:
         except OSError as problem:
             self._release()
             raise SandboxError(
-                f"the record in {self.directory} cannot be opened: {problem}; "
-                "set SANDBOX_HOME or audit.directory to a directory of your own"
+                "cannot open the record in {directory}: {problem}; set SANDBOX_HOME or "
+                "audit.directory to a directory you can write to",
+                directory=self.directory,
+                problem=problem,
             ) from problem
         self._pid = os.getpid()
         self._generation = -1
 
     def _open_file(self, name: str, flags: int) -> int:
-        # O_NOFOLLOW: a link planted under this name must not lead the pen elsewhere.
+        # O_NOFOLLOW: do not follow a link that somebody planted under this name.
         flags |= os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(name, flags, 0o600, dir_fd=self._directory)
 
@@ -165,7 +169,7 @@ class Record:
             fcntl.flock(self._head, fcntl.LOCK_UN)
 
     def _ready(self) -> Head:
-        """The head, agreeing with the file: after a rotation by others, a crash, or a hand in the record."""
+        """The head, made to agree with the file after a rotation by others, a crash or tampering."""
         head = Head.unpack(os.pread(self._head, _HEAD_SIZE, 0))
         if head is None or head.generation != self._generation:
             os.close(self._log)
@@ -178,7 +182,7 @@ class Record:
         return head
 
     def _rebuilt(self) -> Head:
-        """A head from the record itself, when there is none: that of the last line that is one of ours."""
+        """A head made from the last valid line of the record, for when there is no head file."""
         head = Head()
         data = os.pread(self._log, os.fstat(self._log).st_size, 0)
         for line in data.splitlines(keepends=True):
@@ -204,10 +208,10 @@ class Record:
         rest = data[kept:]
         if not rest:
             return head
-        if b"\n" not in rest:  # torn by a crash: half a line says nothing and would spoil the next one
+        if b"\n" not in rest:  # cut off by a crash: half a line is useless and would make the next one invalid
             os.ftruncate(self._log, head.size)
             note = _note(f"a line torn by a crash was removed ({len(rest)} bytes)", "warn")
-        else:  # not ours, and not for us to destroy; `verify` will point at it
+        else:  # not written by us, so left alone; `verify` reports it
             if not rest.endswith(b"\n"):
                 os.write(self._log, b"\n")
             head.size = os.fstat(self._log).st_size
@@ -218,7 +222,7 @@ class Record:
         line, digest = chain.sealed(body, head.number + 1, head.digest)
         data = line.encode("ascii")
         written = os.write(self._log, data)
-        if written != len(data):  # the disk is full: take the half line back
+        if written != len(data):  # the disk is full: remove the half line
             os.ftruncate(self._log, head.size)
             raise OSError(28, "No space left on device")
         head.number, head.digest, head.size = head.number + 1, digest, head.size + written
@@ -226,7 +230,7 @@ class Record:
         return head
 
     def _rotate(self, head: Head) -> Head:
-        """The current file gets a name for good. The chain goes on in a new one."""
+        """Gives the current file its final name. The chain continues in a new file."""
         first = chain.opened(os.pread(self._log, 2**20, 0).split(b"\n", 1)[0].decode("ascii", "replace"))
         number = first[1] if first else head.number
         os.rename(CURRENT, f"audit-{number:012}.jsonl", src_dir_fd=self._directory, dst_dir_fd=self._directory)

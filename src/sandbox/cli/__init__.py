@@ -1,4 +1,4 @@
-"""The `sandbox` command, and `run_with_config` for a command of one's own with a policy baked in."""
+"""The `sandbox` command, and `run_with_config` for your own command with a built-in policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def run_with_config(config: Config | Mapping[str, Any], argv: Sequence[str] | None = None) -> int:
     """Runs `argv` ("run", "python", "script.py"; by default the process's own) under `config`; returns the exit status.
 
-    Whoever runs the command cannot loosen `config`: there are no options, and no file of theirs is read.
+    The user of the command cannot loosen `config`: there are no options, and no config file is read.
     """
     from sandbox.cli.config_fd import run_baked
 

@@ -1,4 +1,4 @@
-"""`sandbox agent`: run an agent behind walls that hold what its file says of its tools."""
+"""`sandbox agent`: run an agent in a sandbox that enforces the tool permissions in its file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandbox.cli.output import print_json, shown, table
 from sandbox.config.agents import Agent, find, look
 from sandbox.config.layers import USER, Resolved, leave_to_the_user, resolve
 from sandbox.config.modes import without_walls
-from sandbox.errors import ConfigError, Denied
+from sandbox.errors import ConfigError, Denied, message_of
 from sandbox.i18n import _
 from sandbox.policy.tools import ToolGuard, project
 
@@ -23,24 +23,28 @@ if TYPE_CHECKING:
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox agent list | run NAME [--sandbox | --no-sandbox] [-- arguments]"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    listing = actions.add_parser("list", help=_("the agents of this project and what they may do"))
+    listing = actions.add_parser("list", help=_("list this project's agents and what they may do"))
     listing.add_argument("--json", action="store_true", help=_("print JSON"))
-    running = actions.add_parser("run", help=_("run an agent behind the walls"))
+    running = actions.add_parser("run", help=_("run an agent in a sandbox"))
     running.usage = "sandbox agent run NAME [--sandbox | --no-sandbox] [--config FILE] [-- arguments]"
     _options(running)
-    # One argument for all: argparse would give a `--` after the name to the name, and drop it.
-    running.add_argument("words", nargs="...", metavar="NAME", help=_("the agent, and what is for its program"))
+    # One argument for all of it: argparse would drop a `--` after the name.
+    running.add_argument(
+        "words", nargs="...", metavar="NAME", help=_("the agent's name, then arguments for its program")
+    )
 
 
 def _options(parser: ArgumentParser) -> None:
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--sandbox", action="store_true", help=_("behind walls, whatever the config says"))
-    either.add_argument("--no-sandbox", action="store_true", help=_("on the host, if the user's own file allows it"))
-    parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
+    either.add_argument("--sandbox", action="store_true", help=_("use a sandbox even if the config disables it"))
+    either.add_argument(
+        "--no-sandbox", action="store_true", help=_("run on the host, if the user's own config allows it")
+    )
+    parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
 
 
 def _named(arguments: Namespace) -> tuple[str, list[str]]:
-    """The agent's name and the words for its program. Options may follow the name too, up to `--`."""
+    """The agent's name and the arguments for its program. Options may follow the name, up to `--`."""
     from argparse import ArgumentParser
 
     name, *rest = arguments.words or [""]
@@ -69,7 +73,7 @@ def _list(as_json: bool) -> int:
             continue
         rows.append((agent, read_only, no_network))
     for wrong in found.problems.values():
-        print(f"sandbox: {shown(_.said(wrong))}", file=sys.stderr)
+        print(f"sandbox: {shown(_.text(wrong))}", file=sys.stderr)
     if as_json:
         print_json(
             [
@@ -93,7 +97,7 @@ def _list(as_json: bool) -> int:
                     (
                         agent.name,
                         _("read-only") if read_only else _("writable"),
-                        _("none") if no_network else _("by the config"),
+                        _("none") if no_network else _("as configured"),
                         agent.description,
                     )
                     for agent, read_only, no_network in rows
@@ -107,11 +111,11 @@ def _list(as_json: bool) -> int:
 
 
 def guard(agent: Agent, config: Config) -> ToolGuard:
-    """The agent's tool rules under this config. Raises ConfigError for a pattern that means nothing."""
+    """The agent's tool rules under this config. Raises ConfigError for an invalid pattern."""
     try:
         return ToolGuard(config.tools, root=config.filesystem.root, allowed=agent.allowed, disallowed=agent.disallowed)
     except ValueError as problem:
-        raise ConfigError(str(problem), file=agent.file) from None
+        raise ConfigError(message_of(problem), file=agent.file) from None
 
 
 def _run(arguments: Namespace) -> int:
@@ -151,14 +155,15 @@ def _run(arguments: Namespace) -> int:
 
 
 def _walls_wanted(arguments: Namespace, resolved: Resolved) -> bool:
-    """Whether walls are built. Raises Denied for a --no-sandbox that the user's own file does not allow."""
+    """Whether to isolate the agent. Raises Denied for a --no-sandbox that the user's own file does not allow."""
     if arguments.no_sandbox:
         allowed = resolved.config.agents.allow_no_sandbox
-        # By the user's own file: a --config file may have come with the project.
+        # Only the user's own file counts: a --config file may be part of the project.
         if not (allowed and resolved.origin("agents.allow_no_sandbox").layer == USER):
             raise Denied(
                 "agents.allow_no_sandbox",
-                "--no-sandbox is not allowed; `sandbox config --global set agents.allow_no_sandbox true` allows it",
+                "--no-sandbox is not allowed; to allow it, run `sandbox config --global set "
+                "agents.allow_no_sandbox true`",
             )
         return False
     if arguments.sandbox:
@@ -169,12 +174,14 @@ def _walls_wanted(arguments: Namespace, resolved: Resolved) -> bool:
 
 
 def _command(agent: Agent, config: Config, extra: list[str], walls: bool) -> list[str]:
-    """The program: the agent file's own, else the user's runner. On the host never one that the project names."""
+    """The program: the agent file's own, or else the user's runner. On the host, never one that the project names."""
     words = (agent.command if walls else []) or config.agents.runner
     if not words:
         raise ConfigError(
-            f"agent {agent.name!r} names no command; set agents.runner in your own config, for example "
-            "`sandbox config --global set agents.runner '[claude, --append-system-prompt, \"{prompt}\"]'`"
+            "agent {name!r} has no command; set agents.runner in your own config, for example "
+            "`sandbox config --global set agents.runner '[claude, --append-system-prompt, "
+            '"{{prompt}}"]\'`',
+            name=agent.name,
         )
     filled = {"name": agent.name, "file": os.path.abspath(agent.file)}
     return [_filled(word, filled, agent) for word in words] + extra
@@ -192,7 +199,7 @@ def _filled(word: str, values: dict[str, str], agent: Agent) -> str:
 
 
 def project_onto_walls(config: Config, tools: ToolGuard) -> None:
-    """An agent that may not write gets a read-only project, one without network tools no network: by the kernel."""
+    """Gives an agent that may not write a read-only project, and one without network tools no network."""
     read_only, no_network = project(tools)
     if read_only:
         config.filesystem.read_only = True

@@ -1,4 +1,4 @@
-"""`sandbox apply`: shows what it will do, asks on a terminal, and carries a sandbox's changes over to the project."""
+"""`sandbox apply`: shows a sandbox's changes, asks on a terminal, and applies them to the project."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox apply [--yes] [--overwrite] [id] [path…]"
-    told = _("the sandbox; only these files and directories")
+    told = _("the sandbox; apply only these files and directories")
     parser.add_argument("words", nargs="*", metavar="[id] path", help=told)
-    parser.add_argument("--overwrite", action="store_true", help=_("also where the host's file changed meanwhile"))
-    parser.add_argument("--yes", "-y", action="store_true", help=_("do not ask, also on a terminal"))
+    parser.add_argument("--overwrite", action="store_true", help=_("also overwrite files that changed on the host"))
+    parser.add_argument("--yes", "-y", action="store_true", help=_("do not ask for confirmation"))
 
 
 def run(arguments: Namespace) -> int:
@@ -45,12 +45,12 @@ def run(arguments: Namespace) -> int:
     if not done.applied and not done.refused:
         print(_("nothing changed"))
     if not entry.running and not workspace.changes():
-        workspace.discard()  # all of it is the project's now
+        workspace.discard()  # everything has been applied
     return 1 if done.refused else 0
 
 
 def _meant(words: list[str]) -> tuple[Entry, Workspace, list[str]]:
-    """Whose changes, and which. The first word is an id when there is such a sandbox; else all are paths."""
+    """The sandbox and the paths. The first word is an id if there is such a sandbox; otherwise all are paths."""
     if not words:
         return *find(None), []
     try:
@@ -60,25 +60,28 @@ def _meant(words: list[str]) -> tuple[Entry, Workspace, list[str]]:
             raise
         return *find(None), words
     if not words[0].startswith("vm-") and os.path.lexists(words[0]):
-        said = f"{words[0]!r} is a path here and could be {entry.id}; write ./{words[0]} or {entry.id}"
-        raise SandboxError(said)
+        raise SandboxError(
+            "{word!r} is both a path and the beginning of the id {id}; write ./{word} or {id}",
+            word=words[0],
+            id=entry.id,
+        )
     return entry, workspace, words[1:]
 
 
 def _ask(workspace: Workspace, changes: list[Change], paths: list[str]) -> None:
-    """Shows what would be done and waits for a yes. Raises SandboxError: refused, or no longer what was shown."""
+    """Shows the changes and waits for a yes. Raises SandboxError if the user refuses or the changes differ by then."""
     from sandbox.vfs.review import printable, summary
 
     tops = [os.path.relpath(path, workspace.root) if os.path.isabs(path) else os.path.normpath(path) for path in paths]
     for change in changes:
         if not tops or any(top == "." or change.path == top or change.path.startswith(top + "/") for top in tops):
             print(summary(change))
-    question = _("Carry this over to {root}? [y/N] ").format(root=printable(workspace.root))
+    question = _("Apply these changes to {root}? [y/N] ").format(root=printable(workspace.root))
     print(question, end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise SandboxError("nothing was applied")
     if [_identity(change) for change in workspace.changes()] != [_identity(change) for change in changes]:
-        raise SandboxError("the sandbox runs and has changed more meanwhile; nothing was applied: look again")
+        raise SandboxError("nothing was applied: the running sandbox has made more changes; review them and try again")
 
 
 def _identity(change: Change) -> tuple[object, ...]:

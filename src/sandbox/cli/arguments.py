@@ -1,7 +1,7 @@
-"""Taking values out of our own argument list, which everybody on the machine can read while we live.
+"""Removes values from this process's arguments, which everybody on the machine can read.
 
-Programs that are given a password as an argument (curl, mysql) do the same. It cannot undo the moment before we could;
-the form that is never there at all is `--env NAME`, which takes the value from our environment.
+Programs that take a password as an argument (curl, mysql) do the same. The value is still visible for a moment at the
+start; `--env NAME`, which takes the value from the environment, never shows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def hide_in_arguments(values: Iterable[str]) -> None:
     try:
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        # What stands behind the name in parentheses begins with the third field.
+        # What follows the name in parentheses begins with the third field.
         start, end = int(fields[_ARG_START - 2]), int(fields[_ARG_END - 2])
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)

@@ -1,4 +1,4 @@
-"""`sandbox run --json`: one document that tells how a run went, whatever happened."""
+"""`sandbox run --json`: one document that describes the run, whatever happened."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _USED = ("duration_ms", "user_ms", "system_ms", "max_rss_kb")
 
 
 def run(sandbox: Sandbox, command: Sequence[str]) -> int:
-    """Runs the command, ends the sandbox and prints all there is to know. Raises what kept the command from running,
-    with the same document printed."""
+    """Runs the command, ends the sandbox and prints the document. If the command could not run, raises why, too."""
     refusals = Refusals(sandbox)
     result: ExecResult | None = None
     problem: SandboxError | None = None

@@ -1,4 +1,4 @@
-"""`sandbox attach ID`: a shell in a sandbox that runs. Ctrl-P Ctrl-Q leaves it running; attaching again comes back."""
+"""`sandbox attach ID`: a shell in a running sandbox. Ctrl-P Ctrl-Q detaches; attaching again returns to it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox attach [options] ID [--] [command…]"
-    parser.epilog = _("Ctrl-P Ctrl-Q leaves the shell running; attach again to come back to it.")
-    parser.add_argument("--name", default="main", help=_("which of the sandbox's terminals (default: main)"))
-    parser.add_argument("id", metavar="ID", help=_("the sandbox, or the beginning of its id"))
-    parser.add_argument("command", nargs="...", metavar="command", help=_("instead of a shell"))
+    parser.epilog = _("Ctrl-P Ctrl-Q detaches and leaves the shell running; attach again to return to it.")
+    parser.add_argument("--name", default="main", help=_("name of the terminal in the sandbox (default: main)"))
+    parser.add_argument("id", metavar="ID", help=_("the sandbox's id, or the beginning of it"))
+    parser.add_argument("command", nargs="...", metavar="command", help=_("command to run instead of a shell"))
 
 
 def run(arguments: Namespace) -> int:
     if not (os.isatty(0) and os.isatty(1)):
-        raise SandboxError("attach needs a terminal; `sandbox exec ID -- command` does not")
+        raise SandboxError("attach needs a terminal; without one, use `sandbox exec ID -- command`")
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     from sandbox.cli.remote import with_terminal
     from sandbox.client import attach

@@ -1,4 +1,4 @@
-"""`sandbox log`: what happened, from the record; `sandbox log verify`: whether the record is whole."""
+"""`sandbox audit`: shows the record. `sandbox audit verify`: checks that nobody changed it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_POLL = 0.2  # seconds between looks at the file under --follow
+_POLL = 0.2  # seconds between checks of the file with --follow
 
 
 def add(parser: ArgumentParser) -> None:
     option = parser.add_argument
-    option("action", nargs="?", choices=["verify"], help=_("check that no line was altered, removed or moved"))
-    option("--blocked-only", action="store_true", help=_("only what was refused"))
-    option("--follow", "-f", action="store_true", help=_("go on printing as entries come"))
-    option("--type", choices=TYPES, metavar="TYPE", help=_("only this type of event"))
-    option("--severity", choices=SEVERITIES, metavar="LEVEL", help=_("this severity or worse"))
-    option("--since", metavar="TIME", help=_("since a time (2026-01-28T10:30) or for a while (30m, 2h, 1d)"))
-    option("--sandbox", metavar="ID", help=_("only this sandbox"))
-    option("--agent", metavar="NAME", help=_("only this agent"))
-    option("--lines", "-n", metavar="N", type=int, help=_("only the last N entries"))
-    option("--json", action="store_true", help=_("print JSON lines"))
+    option("action", nargs="?", choices=["verify"], help=_("verify that no entry was altered, removed or moved"))
+    option("--blocked-only", action="store_true", help=_("show only what was blocked"))
+    option("--follow", "-f", action="store_true", help=_("keep printing new entries"))
+    option("--type", choices=TYPES, metavar="TYPE", help=_("show only this type of event"))
+    option("--severity", choices=SEVERITIES, metavar="LEVEL", help=_("show only this severity or higher"))
+    option(
+        "--since",
+        metavar="TIME",
+        help=_("show entries since a time (2026-01-28T10:30) or for a duration (30m, 2h, 1d)"),
+    )
+    option("--sandbox", metavar="ID", help=_("show only this sandbox"))
+    option("--agent", metavar="NAME", help=_("show only this agent"))
+    option("--lines", "-n", metavar="N", type=int, help=_("show only the last N entries"))
+    option("--json", action="store_true", help=_("print one JSON object per line"))
 
 
 def run(arguments: Namespace) -> int:
@@ -76,13 +80,13 @@ def _verify(directory: str, as_json: bool) -> int:
         print(_("{count} entries; none altered, removed or moved").format(count=verdict.count))
     else:
         where = f"{verdict.file}:{verdict.line}" if verdict.line else verdict.file
-        print(f"{where}: {_.said(verdict.problem)}")
-        print(_("{count} entries before that are sound").format(count=verdict.count))
+        print(f"{where}: {_.text(verdict.problem)}")
+        print(_("the {count} entries before it are intact").format(count=verdict.count))
     return 0 if verdict else 1
 
 
 def fits(entry: dict[str, Any], arguments: Namespace, since: str | None) -> bool:
-    """Whether the entry is one that was asked for."""
+    """Whether the entry matches the options."""
     severity = entry.get("severity")
     return (
         (not arguments.blocked_only or entry.get("result") == "blocked")
@@ -112,13 +116,13 @@ def _since(text: str | None) -> str | None:
     try:
         return timestamp(datetime.fromisoformat(text).timestamp())
     except ValueError:
-        raise SandboxError(f"--since {text!r} is neither a time nor a duration such as 30m") from None
+        raise SandboxError("--since {text!r} is neither a time nor a duration such as 30m", text=text) from None
 
 
 def follow(directory: str, after: int) -> Iterator[dict[str, Any]]:
-    """Entries beyond number `after` as they are written: none twice, none lost, across rotations too."""
+    """New entries after number `after`: none twice, none lost, even when the file is rotated."""
     while True:
-        # From the start of what is there; a new look only when the file was rotated away beneath us.
+        # From the beginning; opened again only when the file was rotated.
         for entry in reading.entries(directory):
             if entry.get("seq", 0) > after:
                 after = entry["seq"]
@@ -129,7 +133,7 @@ def follow(directory: str, after: int) -> Iterator[dict[str, Any]]:
 
 
 def _appended(name: str, after: int) -> Iterator[dict[str, Any]]:
-    """What is written to the current file, until it is no longer the current one."""
+    """What is written to the current file, until it is rotated."""
     while not os.path.exists(name):
         time.sleep(_POLL)
     with open(name, encoding="ascii", errors="backslashreplace") as file:

@@ -1,14 +1,14 @@
-"""Whether a sandbox could start with a configuration: the readers of every part, asked before anything is written.
+"""Checks whether a sandbox could start with a configuration, before anything is written.
 
-Reading a file checks spelling and types. What a host, a rule, a path or an engine means is known only to the part that
-uses it, so those parts are asked: the same code, with nothing started.
+Reading a file checks spelling and types. Only the part that uses a host, a rule, a path or an engine can check it, so
+the same code does that here, with nothing started.
 """
 
 from __future__ import annotations
 
 import os
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(config: Config, *, everywhere: bool) -> None:
-    """Raises the error with which a run would end. `everywhere`: for all projects, so relative paths are not known."""
+    """Raises the error that a run would raise. `everywhere`: for all projects, so relative paths are unknown."""
     from sandbox.engines.choose import choose
     from sandbox.engines.require import require
     from sandbox.policy.tools import ToolGuard
@@ -27,10 +27,10 @@ def check(config: Config, *, everywhere: bool) -> None:
     try:
         ToolGuard(config.tools, root=os.path.abspath(config.filesystem.root))
     except ValueError as problem:
-        raise ConfigError(str(problem), path="tools") from None
+        raise ConfigError(message_of(problem), path="tools") from None
     for name in config.environment.set:
         if not name or "=" in name or "\0" in name:
-            raise ConfigError(f"{name!r} is not a variable's name", path="environment.set")
+            raise ConfigError("{name!r} is not a valid variable name", name=name, path="environment.set")
     arrange(config.vfs)
     _check_paths(config, everywhere)
 
@@ -47,14 +47,14 @@ def _check_network(network: Network) -> None:
     placeholders(network.secrets)  # not their sources: a secret is written key by key
     for port in network.localhost_ports:
         if not 0 < port < 65536:
-            raise ConfigError(f"{port} is not a port", path="network.localhost_ports")
+            raise ConfigError("{port} is not a port", port=port, path="network.localhost_ports")
     if network.upstream_proxy is not None:
         proxy_address(network.upstream_proxy)
     files = [("ca_certificates", one) for one in network.ca_certificates]
     files += [("policy_script", network.policy_script)] if network.policy_script else []
     for key, file in files:
         if not os.path.isfile(os.path.expanduser(file)):
-            raise ConfigError(f"{file!r} does not exist", path=f"network.{key}")
+            raise ConfigError("{name!r} does not exist", name=file, path=f"network.{key}")
 
 
 def _check_paths(config: Config, everywhere: bool) -> None:

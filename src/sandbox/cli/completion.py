@@ -33,7 +33,7 @@ complete -o bashdefault -o filenames -F _sandbox sandbox
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help=_("whose completion to print"))
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help=_("the shell"))
 
 
 def run(arguments: Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`sandbox config`: look at settings, where they come from, and change them."""
+"""`sandbox config`: shows and changes settings."""
 
 from __future__ import annotations
 
@@ -23,26 +23,33 @@ def add(parser: ArgumentParser) -> None:
     parser.usage = (
         "sandbox config [--global] [--json] get KEY | set KEY VALUE | add KEY VALUE… | unset KEY | list | show | schema"
     )
-    parser.add_argument("--global", dest="everywhere", action="store_true", help=_("the user's own file"))
-    parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
+    parser.add_argument(
+        "--global", dest="everywhere", action="store_true", help=_("use your own config file instead of the project's")
+    )
+    parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    get = actions.add_parser("get", help=_("one setting as it applies here"))
+    get = actions.add_parser("get", help=_("print the effective value of a setting"))
     get.add_argument("key")
-    change = actions.add_parser("set", help=_("change one setting; comments stay"))
+    change = actions.add_parser("set", help=_("change a setting, keeping comments"))
     change.add_argument("key")
-    change.add_argument("value", help=_("as YAML: true, 512m, [a, b]"))
-    more = actions.add_parser("add", help=_("add to a list; what it holds so far stays"))
+    change.add_argument("value", help=_("a YAML value: true, 512m, [a, b]"))
+    more = actions.add_parser("add", help=_("add an entry to a list"))
     more.add_argument("key")
-    more.add_argument("values", nargs="+", metavar="value", help=_("one entry"))
-    less = actions.add_parser("unset", help=_("take one setting out of the file; comments stay"))
+    more.add_argument("values", nargs="+", metavar="value", help=_("the entry"))
+    less = actions.add_parser("unset", help=_("remove a setting from the file, keeping comments"))
     less.add_argument("key")
-    actions.add_parser("list", help=_("settings that are not built in"))
-    actions.add_parser("show", help=_("every setting, and the layer it came from"))
-    actions.add_parser("schema", help=_("the JSON Schema of config files"))
+    actions.add_parser("list", help=_("list settings that differ from the defaults"))
+    actions.add_parser("show", help=_("list every setting and the layer that set it"))
+    actions.add_parser("schema", help=_("print the JSON Schema of config files"))
     for one in (get, change, more, less, *(actions.choices[name] for name in ("list", "show"))):
         # After the action too, as `git config` allows.
-        one.add_argument("--global", dest="everywhere_too", action="store_true", help=_("the user's own file"))
+        one.add_argument(
+            "--global",
+            dest="everywhere_too",
+            action="store_true",
+            help=_("use your own config file instead of the project's"),
+        )
         one.add_argument("--json", dest="json_too", action="store_true", help=_("print JSON"))
 
 
@@ -70,19 +77,19 @@ def run(arguments: Namespace) -> int:
 
 
 def _resolved(arguments: Namespace) -> Resolved:
-    # An empty directory has no project file: what is left is the user's.
+    # In an empty directory, only the user's own file is left.
     project = os.path.dirname(user_config_file()) if arguments.everywhere else "."
     return resolve({}, project=project, config_file=arguments.config)
 
 
 def setting(key: str) -> str:
-    """A setting's path, also in the seed's spelling (`sandbox.network.allow-git`). Raises ConfigError."""
+    """A setting's path, also in UDS's spelling (`sandbox.network.allow-git`). Raises ConfigError."""
     path = key.removeprefix("sandbox.").replace("-", "_")
     section: Any = Config
     names = path.split(".")
     for at, name in enumerate(names):
         if not (isinstance(section, type) and issubclass(section, Section)):
-            if at:  # beneath a mapping such as environment.set every name is fine
+            if at:  # in a mapping such as environment.set every name is valid
                 return path
         elif name not in section.fields:
             raise unknown_key(name, section.fields, ".".join(names[:at]))
@@ -95,7 +102,7 @@ def _get(resolved: Resolved, path: str, as_json: bool) -> int:
     value: Any = resolved.config.plain()
     for name in path.split("."):
         if not isinstance(value, dict) or name not in value:
-            raise ConfigError(f"{name!r} is not set", path=path)
+            raise ConfigError("{name!r} is not set", name=name, path=path)
         value = value[name]
     if as_json:
         print_json({"key": path, "value": value, "origin": str(resolved.origin(path))})
@@ -128,7 +135,7 @@ def _plain_at(plain: Any, path: str) -> Any:
 def _add(resolved: Resolved, path: str, values: list[str], everywhere: bool) -> int:
     one = _field(path)
     if one is None or not _is_list(one):
-        raise ConfigError("is not a list; `sandbox config set` changes it", path=path)
+        raise ConfigError("is not a list; use `sandbox config set`", path=path)
     held: list[object] = _plain_at(resolved.config.plain(), path)
     new = [value for text in values for value in _value(path, text)]
     return _set(path, held + [value for value in new if value not in held], everywhere)
@@ -147,7 +154,7 @@ def _set(path: str, value: object, everywhere: bool) -> int:
         for ignored in resolve({}, project=".").warnings:
             if ignored.path == path:
                 print(f"sandbox: {shown(ignored)}", file=sys.stderr)
-                print(_("`sandbox config --global set` changes the user's own file"), file=sys.stderr)
+                print(_("to change your own config file, use `sandbox config --global set`"), file=sys.stderr)
     return 0
 
 
@@ -159,7 +166,7 @@ def _unset(path: str, everywhere: bool) -> int:
     text = files.read_text(file, links=everywhere) or ""
     changed = unset_value(text, path.split("."), file)
     if changed is None:
-        raise ConfigError("is not set there", path=path, file=file)
+        raise ConfigError("is not set in this file", path=path, file=file)
     _write(file, changed, everywhere)
     print(_("{key} is no longer set in {file}").format(key=path, file=file))
     return 0
@@ -170,7 +177,7 @@ def _file(everywhere: bool) -> str:
 
 
 def _write(file: str, text: str, everywhere: bool) -> Config:
-    """Checked as a whole before a byte is written: a file with a mistake would stop every later command."""
+    """Checks the whole file before writing it: a file with a mistake would stop every later command."""
     from sandbox.cli.check import check
     from sandbox.config import files
     from sandbox.config.edit import write_file
@@ -179,14 +186,14 @@ def _write(file: str, text: str, everywhere: bool) -> Config:
         config = Config.read(files.parse(file, text).data)
         check(config, everywhere=everywhere)
     except SandboxError:
-        print(_("nothing was written to {file}").format(file=file), file=sys.stderr)
+        print(_("{file} was not changed").format(file=file), file=sys.stderr)
         raise
     write_file(file, text)
     return config
 
 
 def _field(path: str) -> Field | None:
-    """The declaration of a setting; None beneath a mapping such as environment.set."""
+    """The declaration of a setting; None in a mapping such as environment.set."""
     section: Any = Config
     one: Field | None = None
     for name in path.split("."):
@@ -202,7 +209,7 @@ def _is_list(one: Field) -> bool:
 
 
 def _value(path: str, text: str) -> Any:
-    """What somebody typed, as the setting wants it: YAML, but `off` is a mode, not false, and one entry a list."""
+    """What the user typed, as the setting's type: YAML, but `off` is a mode, not false, and one entry is a list."""
     import yaml
 
     one = _field(path)
@@ -213,7 +220,7 @@ def _value(path: str, text: str) -> Any:
     except yaml.YAMLError:
         value = text
     if isinstance(value, int | float) and _is_text(one, path):
-        value = text  # a port, say: nobody can put quotes around it that a shell would leave there
+        value = text  # a port, for example: the shell would remove quotes around it
     return [value] if one is not None and _is_list(one) and not isinstance(value, list) else value
 
 
@@ -224,7 +231,7 @@ def _is_text(one: Field | None, path: str) -> bool:
 
 
 def written(value: object) -> str:
-    """A value as a config file would say it, on one line."""
+    """A value as in a config file, on one line."""
     import json
 
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

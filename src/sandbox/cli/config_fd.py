@@ -1,4 +1,4 @@
-"""A command with a policy baked in: `run_with_config` in Python, and `sandbox --config-fd N` for other languages."""
+"""A command with a built-in policy: `run_with_config` in Python, and `sandbox --config-fd N` for other languages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LIMIT = 2**24  # bytes of a configuration
 
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox --config-fd N run command…"
-    parser.add_argument("fd", type=int, help=_("a descriptor to read the configuration from, as JSON"))
+    parser.add_argument("fd", type=int, help=_("file descriptor to read the JSON configuration from"))
     parser.add_argument("words", nargs="...", metavar="run command", help=_("the command and its arguments"))
 
 
 def run(arguments: Namespace) -> int:
-    """A descriptor, because a configuration with secrets must be in no argument list, environment or file."""
+    """A descriptor, because a configuration with secrets must not be in arguments, the environment or a file."""
     import json
 
     with open(arguments.fd, "rb") as file:
@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> int:
     try:
         config = json.loads(text)
     except ValueError as problem:
-        raise ConfigError(f"is not JSON: {problem}", file=f"descriptor {arguments.fd}") from None
+        raise ConfigError("is not valid JSON: {problem}", problem=problem, file=f"descriptor {arguments.fd}") from None
     return run_baked(config, arguments.words)
 
 

@@ -1,4 +1,4 @@
-"""`sandbox diff`: what a sandbox changed in an overlay project."""
+"""`sandbox diff`: shows what a sandbox changed in a project with an overlay."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def add(parser: ArgumentParser) -> None:
     add_id(parser)
-    parser.add_argument("--summary", action="store_true", help=_("only one line a file"))
-    parser.add_argument("--json", action="store_true", help=_("as JSON"))
+    parser.add_argument("--summary", action="store_true", help=_("print one line per file"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
 def add_id(parser: ArgumentParser) -> None:
-    """The argument that says whose changes are meant."""
-    told = _("the sandbox, or the beginning of its id; without: this project's last")
+    """The argument that names the sandbox."""
+    told = _("the sandbox's id, or the beginning of it (default: this project's latest)")
     parser.add_argument("id", nargs="?", help=told)
 
 
@@ -53,7 +53,7 @@ def run(arguments: Namespace) -> int:
 
 
 def find(wanted: str | None) -> tuple[Entry, Workspace]:
-    """The sandbox whose id is or begins with `wanted`, and its changes; without, the last one of this project.
+    """The sandbox whose id is or begins with `wanted`, and its changes. Without `wanted`, this project's latest.
 
     Raises NotFound.
     """
@@ -68,7 +68,7 @@ def find(wanted: str | None) -> tuple[Entry, Workspace]:
 
 
 def _last() -> tuple[Entry, Workspace]:
-    """Of the project that is the current directory, or else of the nearest one above it. Says which, to the person."""
+    """The latest of the project in the current directory, or in the nearest one above. Prints which, of several."""
     import os
 
     from sandbox.config.home import home
@@ -85,10 +85,10 @@ def _last() -> tuple[Entry, Workspace]:
             continue
         root = os.path.realpath(workspace.root)
         if here == root or here.startswith(root.rstrip("/") + "/"):
-            # The registry counts in seconds; when the layer was made is known exactly.
+            # The registry counts in seconds; the layer's own time is exact.
             kept.append((len(root), workspace.started_ns, entry, workspace))
     if not kept:
-        raise NotFound(f"no sandbox keeps changes of {here}; `sandbox run --overlay` makes some")
+        raise NotFound("no sandbox has changes to {here}; `sandbox run --overlay` keeps changes", here=here)
     _depth, _when, entry, workspace = max(kept, key=lambda one: one[:2])
     if len(kept) > 1:
         print(f"sandbox: {entry.id}", file=sys.stderr)

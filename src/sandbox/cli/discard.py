@@ -1,4 +1,4 @@
-"""`sandbox discard`: throws a sandbox's changes away."""
+"""`sandbox discard`: discards a sandbox's changes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def add(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     entry, workspace = find(arguments.id)
     if entry.running:
-        raise SandboxError(f"{entry.id} is running; `sandbox kill {entry.id}` first")
+        raise SandboxError("{id} is running; stop it first: `sandbox kill {id}`", id=entry.id)
     workspace.discard()
     return 0

@@ -1,4 +1,4 @@
-"""`sandbox doctor`: what this machine can do, what is missing, how to get it."""
+"""`sandbox doctor`: checks what this machine supports, what is missing and how to get it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help=_("print the findings as JSON"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
 def run(arguments: Namespace) -> int:
@@ -28,16 +28,16 @@ def run(arguments: Namespace) -> int:
         for one in findings:
             print(_line(one))
         print()
-        print(_("This machine can run sandboxes.") if good else _("This machine cannot run sandboxes yet."))
+        print(_("This machine can run sandboxes.") if good else _("This machine cannot run sandboxes."))
     return 0 if good else 1
 
 
 def _line(one: Finding) -> str:
     if one.ok:
-        return f"  ok       {_.said(one.name)}: {_.said(one.detail)}"
+        return f"  ok       {_.text(one.name)}: {_.text(one.detail)}"
     word = "MISSING " if one.needed else "without "
     return (
-        f"  {word} {_.said(one.name)}"
-        + (f": {_.said(one.detail)}" if one.detail else "")
-        + f"\n           {_.said(one.remedy)}"
+        f"  {word} {_.text(one.name)}"
+        + (f": {_.text(one.detail)}" if one.detail else "")
+        + f"\n           {_.text(one.remedy)}"
     )

@@ -1,4 +1,4 @@
-"""`sandbox exec ID -- command`: a further command in a sandbox that runs."""
+"""`sandbox exec ID -- command`: runs another command in a running sandbox."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox exec [options] ID [--] command…"
     option = parser.add_argument
-    option("--workdir", metavar="DIR", help=_("where it runs, inside"))
+    option("--workdir", metavar="DIR", help=_("working directory in the sandbox"))
     option("--env", metavar="NAME=VALUE", action="append", default=[], help=_("set a variable"))
-    option("--no-tty", action="store_true", help=_("pipes, also at a terminal"))
-    option("id", metavar="ID", help=_("the sandbox, or the beginning of its id"))
+    option("--no-tty", action="store_true", help=_("use pipes even on a terminal"))
+    option("id", metavar="ID", help=_("the sandbox's id, or the beginning of it"))
     option("command", nargs="...", metavar="command", help=_("the command and its arguments"))
 
 
@@ -27,7 +27,7 @@ def run(arguments: Namespace) -> int:
     if not command:
         raise SandboxError("no command; try `sandbox exec ID -- ls`")
     if arguments.command[0].startswith("-") and arguments.command[0] != "--":
-        raise SandboxError(f"{arguments.command[0]} stands behind the id; options come before it")
+        raise SandboxError("{command} comes after the id; put options before it", command=arguments.command[0])
     variables = dict(_variable(one) for one in arguments.env)
     from sandbox.cli.foreground import in_background
     from sandbox.cli.remote import piped, with_terminal
@@ -42,5 +42,5 @@ def run(arguments: Namespace) -> int:
 def _variable(given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not name or not equals:
-        raise SandboxError(f"--env {given!r} is not NAME=VALUE")
+        raise SandboxError("--env {given!r} is not NAME=VALUE", given=given)
     return name, value

@@ -1,16 +1,16 @@
-"""A command in the foreground: its terminal or its pipes are ours, its signals are forwarded, its status is the result.
+"""A command in the foreground: it uses our terminal or pipes, gets our signals, and its status is the result.
 
 A tenant never gets a descriptor of the user's terminal, of a file, of a device, of a socket or of a pipe that others
-write to: through it, or `/proc/self/fd`, it could open the file anew with other rights, change the device's mode,
-talk to the socket's other end, or read from the pipe what others said (of a CI job, say). Output is copied from a
-pipe or a pty of the sandbox's own. An input pipe is handed over as it is: in `… | while read line; do sandbox run …;
-done` the rest of the lines is not ours to take.
+write to: through it, or `/proc/self/fd`, it could open the file again with other rights, change the device's mode,
+talk to the socket's other end, or read what others wrote to the pipe (in a CI job, for example). Output is copied from
+the sandbox's own pipe or pty. An input pipe is passed on as it is: in `… | while read line; do sandbox run …; done` we
+must not read the remaining lines.
 """
 
 from __future__ import annotations
 
+import _signal as signal  # without the enumerations of `signal`, which take time to load
 import os
-import signal
 import stat
 
 from sandbox.cli.relay import StdioRelay
@@ -52,7 +52,7 @@ def _run(sandbox: Sandbox, command: Sequence[str], started: Callable[[], object]
     if stat.S_ISFIFO(kinds[0].st_mode) and _nameless(0):
         given[0] = 0
     if behind:
-        given[0] = sandbox._null  # to read what is typed would stop us, also when it is meant for the shell
+        given[0] = sandbox._null  # reading what is typed would stop us, and it is meant for the shell
     # `2>&1`: through one pipe, so that the order stays.
     one = os.path.samestat(kinds[1], kinds[2]) and given[1] is None
     ours, theirs = os.pipe() if one else (-1, -1)
@@ -66,7 +66,7 @@ def _run(sandbox: Sandbox, command: Sequence[str], started: Callable[[], object]
 
 
 def in_background() -> bool:
-    """Whether our input is a terminal that is somebody else's now (`… &`, `timeout …`): who touches it is stopped."""
+    """Whether our input is a terminal that we are in the background of (`… &`, `timeout …`): using it would stop us."""
     try:
         return os.tcgetpgrp(0) != os.getpgrp()
     except OSError:
@@ -74,7 +74,7 @@ def in_background() -> bool:
 
 
 def _nameless(pipe: int) -> bool:
-    """Whether it is a plain pipe, not a file somewhere that has an owner and a mode."""
+    """Whether it is an anonymous pipe, not a named one with an owner and a mode."""
     try:
         return os.readlink(f"/proc/self/fd/{pipe}").startswith("pipe:")
     except OSError:
@@ -103,7 +103,7 @@ def _copied(
 
 
 class Forwarding:
-    """While it lasts, signals that would end us go to the command; it decides, we report."""
+    """Forwards signals that would end us to the command, while it lasts."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -111,10 +111,10 @@ class Forwarding:
 
     def __enter__(self) -> None:
         for number in FORWARDED:
-            # Ignored by whoever started us (nohup): then it stays so for the command too.
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            # Ignored by our parent (nohup): then the command ignores it too.
+            if signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, lambda got, _: self._process.signal(got))
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+            signal.signal(number, handler)

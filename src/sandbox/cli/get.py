@@ -1,4 +1,4 @@
-"""`sandbox get ID`: all that is known of one sandbox, as JSON."""
+"""`sandbox get ID`: shows everything about one sandbox, as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
+    parser.add_argument("id", help=_("the sandbox's id, or the beginning of it"))
 
 
 def run(arguments: Namespace) -> int:

@@ -1,8 +1,8 @@
-"""`sandbox hook`: the walls for an agent that people already use (Claude Code's hooks).
+"""`sandbox hook`: isolation for Claude Code, through its hooks.
 
-Reading a command's text is no wall, so the hook puts the walls around the command: it answers with the same command
-through `sandbox`, in one sandbox that lives as long as the session. Only that is approved. File tools, which run on the
-host, are judged by path; for what is not refused the hook says nothing, and the agent's own question to its user stays.
+Checking a command's text is not isolation, so the hook replaces the command by the same one in a sandbox, which lives
+as long as the session, and approves only that. File tools run on the host and are checked by path. For a call that it
+does not refuse, the hook answers nothing, so that Claude Code still asks its user.
 """
 
 from __future__ import annotations
@@ -24,29 +24,33 @@ if TYPE_CHECKING:
     from sandbox.policy.decision import Decision
 
 LARGEST = 16 * 2**20
-PATIENCE = 50  # seconds: longer, and Claude Code would go on without us
-LONGEST = 60_000  # bytes of a command: quoted it is one argument, of which the kernel takes 128 KiB
+PATIENCE = 50  # seconds: if it took longer, Claude Code would go on without the hook
+LONGEST = 60_000  # bytes of a command: quoted, it is one argument, and the kernel allows 128 KiB
 WRAPPED = ("Bash", "Monitor")  # tools with a shell line in `command`
 
 
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox hook install [--global] [--judge-only] | uninstall [--global] | status | pre-tool-use …"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    install = actions.add_parser("install", help=_("write the hook into Claude Code's settings"))
-    uninstall = actions.add_parser("uninstall", help=_("take the hook out of Claude Code's settings"))
+    install = actions.add_parser("install", help=_("add the hook to Claude Code's settings"))
+    uninstall = actions.add_parser("uninstall", help=_("remove the hook from Claude Code's settings"))
     for one in (install, uninstall):
         one.add_argument("--global", dest="everywhere", action="store_true", help=_("for all projects"))
-    actions.add_parser("status", help=_("where the hook is installed"))
-    asked = actions.add_parser("pre-tool-use", help=_("judge one tool call, given as JSON on standard input"))
+    actions.add_parser("status", help=_("show where the hook is installed"))
+    asked = actions.add_parser("pre-tool-use", help=_("check one tool call, read as JSON from standard input"))
     for one in (install, asked):
-        one.add_argument("--agent", metavar="NAME", help=_("as this agent"))
+        one.add_argument("--agent", metavar="NAME", help=_("use this agent's rules"))
         one.add_argument(
-            "--judge-only", action="store_true", help=_("read commands instead of running them in a sandbox")
+            "--judge-only",
+            action="store_true",
+            help=_("only check the text of commands instead of running them in a sandbox"),
         )
-        one.add_argument("--approve", action="store_true", help=_("approve what runs in the sandbox (always done)"))
-    actions.add_parser("post-tool-use", help=_("see that a command ran in the sandbox"))
+        one.add_argument(
+            "--approve", action="store_true", help=_("approve commands that run in the sandbox (always on)")
+        )
+    actions.add_parser("post-tool-use", help=_("verify that a command ran in the sandbox"))
     actions.add_parser("session-end", help=_("end the session's sandbox"))
-    execute = actions.add_parser("exec", help=_("run a judged command in the session's sandbox"))
+    execute = actions.add_parser("exec", help=_("run a checked command in the session's sandbox"))
     for name in ("session", "call", "command"):
         execute.add_argument(name)
 
@@ -72,8 +76,8 @@ def run(arguments: Namespace) -> int:
     except (SandboxError, OSError):
         raise
     except Exception as problem:
-        # A bug of ours must not let the call through either: as an error it blocks.
-        raise SandboxError(f"the hook broke: {problem!r}") from problem
+        # A bug of ours must not allow the call either: as an error it blocks.
+        raise SandboxError("the hook failed: {problem!r}", problem=problem) from problem
 
 
 def _within_time() -> None:
@@ -98,7 +102,7 @@ def _call() -> dict[str, Any]:
 
 
 def _project(call: dict[str, Any]) -> tuple[str, str]:
-    """The project, and the directory that the call was made in, which may lie below it."""
+    """The project, and the directory of the call, which may be below it."""
     cwd = os.path.abspath(str(call.get("cwd") or "."))
     return os.path.abspath(os.environ.get("CLAUDE_PROJECT_DIR") or cwd), cwd
 
@@ -118,7 +122,7 @@ def _judge(arguments: Namespace) -> int:
     filesystem = resolved.config.filesystem
     own = written_by_tenants([filesystem.root, *map(os.path.expanduser, filesystem.allow_write)])
     if own is not None:
-        raise SandboxError(f"the hook's own program lies where commands of the agent can change it: {own}")
+        raise SandboxError("the agent's commands can change the hook's own program: {own}", own=own)
     files = FileJudge(resolved, cwd)
     refused = refusal(resolved, project, files, tool, given, arguments.agent)
     if refused is not None:
@@ -150,7 +154,7 @@ def refusal(
 
     config = resolved.config
     tools = guard(find(project, agent), config) if agent else ToolGuard(config.tools, root=config.filesystem.root)
-    # What is said of Bash holds for every tool that runs a shell line.
+    # Rules for Bash apply to every tool that runs a shell line.
     decision: Decision = tools.check("Bash" if tool in WRAPPED else tool, given)
     if not decision:
         return decision
@@ -166,7 +170,7 @@ def refusal(
 
 
 def _claudes_own(project: str, given: dict[str, Any]) -> Decision | None:
-    """Claude Code's own `permissions.deny` about commands: it would look for them in our answer, and find none."""
+    """Claude Code's own `permissions.deny` about commands: it compares them with our answer, which none matches."""
     from sandbox.cli.hook_settings import shell_rules
 
     decision = _by_rules(shell_rules(project, "deny"), project, given)
@@ -183,7 +187,7 @@ def _by_rules(rules: list[str], project: str, given: dict[str, Any]) -> Decision
 def _behind_walls(
     arguments: Namespace, call: dict[str, Any], resolved: Resolved, project: str, given: dict[str, Any]
 ) -> int:
-    """Answers with the same command through the session's sandbox. Raises SandboxError when it cannot be had."""
+    """Answers with the same command in the session's sandbox. Raises SandboxError if that cannot start."""
     from sandbox.cli.hook_session import Session, proof
     from sandbox.cli.hook_settings import program, shell_rules
 
@@ -193,8 +197,8 @@ def _behind_walls(
     session = Session.of(call, project)
     if session.broken:
         raise SandboxError(
-            "a command of this session ran outside the sandbox; start Claude Code again without other hooks that "
-            "answer with updatedInput"
+            "a command of this session ran outside the sandbox; restart Claude Code without "
+            "other hooks that return updatedInput"
         )
     proved = proof(call, project)
     if not os.path.exists(proved) and command.strip() != "true":
@@ -208,7 +212,7 @@ def _behind_walls(
     session.expect(name, command, proved)
     words = [*program(), "hook", "exec", session.key, name, "--", command]
     asks = not _by_rules(shell_rules(project, "ask"), project, given)
-    # All of the input: what is left out of `updatedInput` is lost.
+    # The whole input: Claude Code drops what `updatedInput` leaves out.
     return _answer(
         "ask" if asks else "allow",
         "runs in the sandbox",
@@ -241,7 +245,7 @@ def _answer(decision: str, reason: str, changed: dict[str, Any] | None = None) -
 
 
 def _look_back(_arguments: Namespace) -> int:
-    """After a command: it must have come through the sandbox, or no further one of this session is let through."""
+    """After a command: if it did not run in the sandbox, all further commands of this session are blocked."""
     from sandbox.cli.hook_session import Session, proof
 
     call = _call()
@@ -257,8 +261,9 @@ def _look_back(_arguments: Namespace) -> int:
     except FileNotFoundError:
         pass
     raise SandboxError(
-        "this command ran OUTSIDE the sandbox: Claude Code did not run what the hook answered (another hook that "
-        "answers with updatedInput, or an old version). No further command is let through"
+        "this command ran OUTSIDE the sandbox: Claude Code ignored the hook's updatedInput "
+        "(another hook returned one too, or this version is too old). All further commands are "
+        "blocked"
     )
 
 
@@ -286,16 +291,16 @@ def _end(_arguments: Namespace) -> int:
 
 
 def _address(url: str) -> str:
-    """The host and port that a URL means. Raises SandboxError when that is not one host."""
+    """The host and port of a URL. Raises SandboxError if that is not one host."""
     from urllib.parse import urlsplit
 
     try:
         parts = urlsplit(url)
         port = parts.port or (80 if parts.scheme == "http" else 443)
     except ValueError:
-        raise SandboxError(f"{url!r} is not a URL") from None
+        raise SandboxError("{url!r} is not a URL", url=url) from None
     if not parts.hostname:
-        raise SandboxError(f"{url!r} is not a URL")
+        raise SandboxError("{url!r} is not a URL", url=url)
     return f"[{parts.hostname}]:{port}" if ":" in parts.hostname else f"{parts.hostname}:{port}"
 
 
@@ -310,7 +315,7 @@ def _record(resolved: Resolved, agent: str | None, tool: str, given: dict[str, A
         severity="warn",
         agent=agent or "claude-code",
         operation=f"tool:{tool}",
-        # A command may hold secrets: only its first word is kept.
+        # A command may contain secrets: only its first word is recorded.
         target=paths[0] if paths else (str(given.get("command", "")).split() or [tool])[0],
         result="blocked",
         policy=decision.rule,

@@ -1,5 +1,5 @@
-"""What a shell line would touch, read from its text (`sandbox hook … --judge-only`). Advice: the shell may mean more
-than its text shows, so what cannot be read is asked about, and nothing is ever approved.
+"""Which files a shell line would use, by its text (`sandbox hook … --judge-only`). Only advice: the shell may do more
+than the text shows, so what cannot be read is left to the user, and nothing is ever approved.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from sandbox.policy.decision import Decision
     from sandbox.policy.shell import Command
 
-_SPEAK = ("echo", "printf", ":", "true", "false", "exit", "export", "unset")  # their words are no files
+_SPEAK = ("echo", "printf", ":", "true", "false", "exit", "export", "unset")  # their words are not files
 _SEARCH = ("grep", "egrep", "fgrep", "rg", "ag", "sed", "awk", "jq")  # the first of their words is a pattern
 _CHANGE_ALL = ("tee", "touch", "rm", "mkdir", "rmdir", "chmod", "chown", "truncate", "shred", "unlink")
 _CHANGE_LAST = ("cp", "mv", "ln", "install", "rsync")
 
 
 def judge(line: str, files: FileJudge) -> tuple[Decision | None, str | None]:
-    """The decision that refuses the line, and what of it could not be read. Both None: nothing was found."""
+    """The decision that refuses the line, and what could not be read. Both None: nothing was found."""
     from sandbox.policy.shell import Unclear, commands
 
     unread: str | None = None
@@ -112,7 +112,7 @@ def _accesses(command: Command, files: FileJudge) -> Iterator[tuple[str, str]]:
 
 
 def _spelled(command: Command, files: FileJudge) -> Iterator[str]:
-    """The words behind the program's name, with patterns replaced by the files they match."""
+    """The words after the program's name, with patterns replaced by the files they match."""
     import glob
 
     for word, raw in zip(command.words[1:], command.raw[1:], strict=True):
@@ -126,14 +126,14 @@ def _spelled(command: Command, files: FileJudge) -> Iterator[str]:
 
 
 def _known(raw: str) -> str | None:
-    """A computed word whose value can be told: `$PWD`, `$HOME`, and patterns. None for any other."""
+    """The value of a word that is not literal, if it is known: `$PWD`, `$HOME`, and patterns. None for any other."""
     text = raw.replace('"', "").replace("${PWD}", "$PWD").replace("${HOME}", "$HOME")
     text = text.replace("$PWD", ".").replace("$HOME", os.path.expanduser("~"))
     return None if any(sign in text for sign in "$`{\\'") else text
 
 
 def _pieces(word: str) -> Iterator[str]:
-    """The paths that may stand in a word: `x`, `--file=x`, `@x`, `-Tx`, `name=@x`, `x:/y`."""
+    """The paths that may be in a word: `x`, `--file=x`, `@x`, `-Tx`, `name=@x`, `x:/y`."""
     yield word
     if word.startswith("-") and len(word) > 2:
         yield word[2:]

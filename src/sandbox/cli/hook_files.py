@@ -1,7 +1,7 @@
-"""Which files a tool call of Claude Code names, and whether it may: judged by path, with links resolved.
+"""Which files a tool call of Claude Code names, and whether it may use them: by path, with links resolved.
 
-These tools run on the host, not behind the walls, so they get what the walls would show: the same rules by name, and
-the same covers by identity (hard links, and what a blocked link leads to).
+These tools run on the host, so they get what a sandbox would show: the same rules by name, and the same hidden files by
+identity (hard links, and targets of blocked links).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 READS = ("Read", "Glob", "Grep", "LS", "NotebookRead")
 _KEYS = ("file_path", "notebook_path", "path")
-# Keys of other tools (MCP servers', say) that hold a path, by a part of the key.
+# Keys of other tools (such as MCP servers') that contain a path, by a part of the key.
 _KEY_PARTS = ("path", "file", "uri", "dir", "folder", "root", "source", "destination", "target", "location")
 _READING = ("read", "get", "list", "search", "find", "view", "show", "stat", "info", "fetch", "query", "tree")
 _MOST = 1000
-_NO_FILES = ("WebSearch", "TodoWrite", "AskUserQuestion")  # of Claude Code's own: their texts are for people
-# In `.git`: texts of people's. All else there is git's own to write.
+_NO_FILES = ("WebSearch", "TodoWrite", "AskUserQuestion")  # Claude Code's own; their texts are for people
+# In `.git`: texts that people write. Only git writes everything else there.
 _PEOPLES = ("/.git/info/exclude", "/.git/description", "/.git/COMMIT_EDITMSG", "/.git/MERGE_MSG")
 
 
@@ -42,7 +42,7 @@ class FileJudge:
         self._covered: dict[str, Mask] | None = None
 
     def call(self, tool: str, given: dict[str, Any]) -> Decision | None:
-        """Why the call is refused; None when no file stands against it."""
+        """Why the call is refused; None if it is not."""
         for path, operation in self._named(tool, given):
             decision = self.path(path, operation)
             if not decision:
@@ -52,13 +52,13 @@ class FileJudge:
         return self._grep(given) if tool == "Grep" else None
 
     def path(self, path: str, operation: str) -> Decision:
-        """By its name, by what the name leads to, and by what the walls cover: the strictest of the three."""
+        """By its name, by what the name resolves to, and by what a sandbox hides: the strictest of the three."""
         absolute = self.absolute(path)
         real = os.path.realpath(absolute)
         for one in (absolute, real):
             decision = self.guard.check(one, operation)
             if decision.rule == "own-scratch" and not self._agents_own(one):
-                # Inside it would be the sandbox's own; this tool would reach the host's.
+                # Inside, it would be the sandbox's own; this tool would use the host's.
                 return Decision(False, "outside-project-root", "Outside project root")
             if not decision:
                 return decision
@@ -66,11 +66,11 @@ class FileJudge:
                 return Decision(False, "protected-file", "Programs on the host act on it: .git")
         mask = self._cover_of(real)
         if mask is not None:
-            return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {mask.rule}")
+            return Decision(False, "sensitive-file-pattern", "Matches blocked pattern: {pattern}", pattern=mask.rule)
         return decision
 
     def absolute(self, path: str) -> str:
-        """The path as the tool would take it. Relative ones are the call's directory's, not the project's."""
+        """The path as the tool reads it. A relative one is relative to the call's directory, not to the project."""
         if path.lower().startswith("file:"):
             from urllib.parse import unquote, urlsplit
 
@@ -92,7 +92,7 @@ class FileJudge:
                 yield value, "read" if reads else "write"
 
     def _is_path(self, value: str) -> bool:
-        """Whether a text under some other key is a path all the same."""
+        """Whether a text under some other key is a path."""
         if len(value) > 4096 or "\n" in value or "\0" in value:
             return False
         if value.lower().startswith(("/", "~/", "./", "../", "file:")):
@@ -100,7 +100,7 @@ class FileJudge:
         return value not in (".", "") and os.path.lexists(self.absolute(value))
 
     def _glob(self, given: dict[str, Any]) -> Decision | None:
-        """A pattern leads where its plain beginning says, and up by `..`."""
+        """A pattern leads to its literal beginning, and up with `..`."""
         pattern = str(given.get("pattern") or "")
         names = pattern.split("/")
         plain = next((at for at, name in enumerate(names) if any(sign in name for sign in "*?[{")), len(names))
@@ -113,7 +113,7 @@ class FileJudge:
         return None if decision else decision
 
     def _grep(self, given: dict[str, Any]) -> Decision | None:
-        """It prints what it finds: refused where a blocked file lies in its reach."""
+        """A search prints what it finds, so it is refused if it would read a blocked file."""
         base = os.path.realpath(self.absolute(str(given.get("path") or ".")))
         glob = str(given.get("glob") or "")
         for mask in self.covered().values():
@@ -122,8 +122,10 @@ class FileJudge:
                 return Decision(
                     False,
                     "sensitive-file-pattern",
-                    f"The search would read {shown} (blocked pattern: {mask.rule}); search with grep in Bash instead, "
-                    "where blocked files cannot be read",
+                    "The search would read {shown} (blocked pattern: {pattern}); use grep in "
+                    "Bash instead, where blocked files cannot be read",
+                    shown=shown,
+                    pattern=mask.rule,
                 )
         return None
 
@@ -135,7 +137,7 @@ class FileJudge:
         return Patterns([glob]).match(os.path.relpath(mask.path, base), False) is not None
 
     def covered(self) -> dict[str, Mask]:
-        """What the walls would cover, looked for once."""
+        """What a sandbox would hide; searched once."""
         if self._covered is None:
             from sandbox.guards.search import SOCKET, search
 
@@ -153,17 +155,17 @@ class FileJudge:
         return None
 
     def _agents_own(self, path: str) -> bool:
-        """Where Claude Code keeps the output of background commands, for its own tools to read."""
+        """Where Claude Code stores the output of background commands, for its own tools to read."""
         return path.startswith(f"/tmp/claude-{os.getuid()}/")
 
 
 def _is_gits(path: str) -> bool:
-    """Whether git would take the file for a part of a repository. No watch undoes what these tools write."""
+    """Whether git would take the file for a part of a repository. Nothing undoes what these tools write."""
     folded = f"{path.lower()}/"
     if "/.git/" in folded:
         return not path.endswith(_PEOPLES)
     directory, name = os.path.split(path)
-    if name == "HEAD":  # it would make a repository of what is there
+    if name == "HEAD":  # it would make the directory a repository
         return any(os.path.lexists(f"{directory}/{one}") for one in ("config", "commondir", "objects", "refs", "hooks"))
     if os.path.basename(directory) == "hooks":
         directory, name = os.path.dirname(directory), "hooks"
@@ -171,11 +173,11 @@ def _is_gits(path: str) -> bool:
 
 
 def _texts(value: object, key: str, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Every text in a call's input, with the key it stands under. Raises SandboxError when there is no end of them."""
+    """Every text in a call's input, with its key. Raises SandboxError if there are too many."""
     from sandbox.errors import SandboxError
 
     if depth > 20:
-        raise SandboxError("the tool's input is nested too deeply to be judged")
+        raise SandboxError("the tool's input is nested too deeply to check")
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, dict):
@@ -184,5 +186,5 @@ def _texts(value: object, key: str, depth: int = 0) -> Iterator[tuple[str, str]]
     elif isinstance(value, list):
         for count, inner in enumerate(value):
             if count > _MOST:
-                raise SandboxError("the tool's input is too long to be judged")
+                raise SandboxError("the tool's input is too long to check")
             yield from _texts(inner, key, depth + 1)

@@ -1,14 +1,14 @@
-"""One sandbox for one session of Claude Code, and the proof that its commands run in there.
+"""One sandbox for one session of Claude Code, and the proof that its commands run there.
 
     ~/.sandbox/hook/
         sessions/<key>/vm            the id of the sandbox that the session's commands run in
-        sessions/<key>/calls/<name>  a command that was judged and has not been run yet: its hash
-        sessions/<key>/broken        a command of this session ran outside: no further one is allowed
-        proved/<fingerprint>         this Claude Code, with these settings, was seen to run what the hook answered
+        sessions/<key>/calls/<name>  a command that was checked and has not run yet: its hash
+        sessions/<key>/broken        a command of this session ran outside: all further ones are blocked
+        proved/<fingerprint>         this Claude Code, with these settings, ran what the hook answered
 
-The hook's answer replaces the command (`updatedInput`). Claude Code drops that silently in some versions, and when
-another hook answers too; then the command would run on the host, and approved. So nothing but `true` is approved until
-a replaced command was seen to arrive here, and each later one that does not arrive ends the session's commands.
+The hook's answer replaces the command (`updatedInput`). Some versions of Claude Code silently drop it, as do all when
+another hook answers too; the command would then run on the host, and approved. So nothing but `true` is approved until
+a replaced command has arrived here, and a later one that does not arrive blocks all further commands of the session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import sys
 
 from sandbox.config.home import home
 from sandbox.errors import SandboxError
-from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,26 +35,26 @@ _SHELL_NAMES = ("sh", "dash", "bash", "zsh", "ksh", "busybox")
 
 
 class Session:
-    """What is kept of one session of Claude Code in one project."""
+    """The state of one session of Claude Code in one project."""
 
     def __init__(self, key: str) -> None:
         if len(key) != 32 or not set(key) <= set("0123456789abcdef"):
-            raise SandboxError("the session's key is not one of ours")
+            raise SandboxError("invalid session key")
         self.key = key
         self.path = f"{home()}/hook/sessions/{key}"
 
     @classmethod
     def of(cls, call: dict[str, Any], project: str) -> Session:
-        """The session that a call belongs to. Raises SandboxError when the call does not say."""
+        """The session of a call. Raises SandboxError if the call does not name it."""
         if not isinstance(call.get("session_id"), str) or not call["session_id"]:
-            raise SandboxError("the hook's input names no session")
+            raise SandboxError("the hook's input has no session id")
         whole = "\0".join((call["session_id"], os.path.realpath(project)))
         return cls(hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:32])
 
     # -- the sandbox
 
     def ready(self, resolved: Resolved, agent: str | None) -> None:
-        """Returns when the session's sandbox runs. Raises SandboxError with the reason when it cannot be had."""
+        """Returns when the session's sandbox runs. Raises SandboxError with the reason if it cannot start."""
         import fcntl
 
         os.makedirs(f"{self.path}/calls", 0o700, exist_ok=True)
@@ -68,7 +67,7 @@ class Session:
                 watched = agents_process()
                 status, text = start(lambda background: _own(resolved, agent, background, watched, self, lock))
                 if status != 0:
-                    raise SandboxError(f"the sandbox for this session cannot be started: {text}")
+                    raise SandboxError("cannot start this session's sandbox: {text}", text=text)
                 _write(f"{self.path}/vm", text)
         finally:
             os.close(lock)
@@ -99,7 +98,7 @@ class Session:
         self.forget()
 
     def forget(self) -> None:
-        """Deletes what is kept of the session."""
+        """Deletes the state of the session."""
         from sandbox.config.rmtree import remove_tree
 
         try:
@@ -107,15 +106,15 @@ class Session:
         except OSError:
             pass
 
-    # -- calls: judged, then run, each once
+    # -- calls: checked, then run, each once
 
     def expect(self, name: str, command: str, proof: str) -> None:
-        """A command was judged; it will be run under this name, which is the proof that it was replaced."""
+        """Notes a checked command. It will run under this name, which proves that it was replaced."""
         _write(f"{self.path}/proof", os.path.basename(proof))
         _write(f"{self.path}/calls/{_safe(name)}", _hash(command))
 
     def take(self, name: str, command: str) -> None:
-        """It is run now. Raises SandboxError when it is not the very command that was judged, or was run already."""
+        """Notes that it runs now. Raises SandboxError if it is not the command that was checked, or has run already."""
         file = f"{self.path}/calls/{_safe(name)}"
         try:
             with open(file, encoding="ascii") as expected:
@@ -124,17 +123,17 @@ class Session:
         except OSError:
             same = False
         if not same:
-            raise SandboxError("this command was not judged by the hook: it is not run")
+            raise SandboxError("the hook has not checked this command, so it is not run")
         os.utime(f"{self.path}/vm")
         with open(f"{self.path}/proof", encoding="ascii") as proof:
             prove(proof.read())
 
     def missed(self, name: str, ran: dict[str, Any]) -> bool:
-        """Whether a command that Claude Code says it ran, with this input, was never run here."""
+        """Whether a command that Claude Code reports as run, with this input, never ran here."""
         import time
 
         if f" hook exec {self.key} " in str(ran.get("command")):
-            return False  # ours, though it may have been stopped before it arrived
+            return False  # ours, though it may have stopped before it arrived
         until = time.monotonic() + (_STARTING if ran.get("run_in_background") else 0)
         while os.path.exists(f"{self.path}/calls/{_safe(name)}"):
             if time.monotonic() >= until:
@@ -152,7 +151,7 @@ class Session:
 
 
 def proof(call: dict[str, Any], project: str) -> str:
-    """The file that says that this Claude Code, with these settings, runs what the hook answers."""
+    """The file that proves that this Claude Code, with these settings, runs what the hook answers."""
     from sandbox.cli.hook_settings import claude_settings
 
     seen: list[object] = [os.environ.get("AI_AGENT") or call.get("session_id"), sys.executable]
@@ -171,7 +170,7 @@ def prove(name: str) -> None:
 
 
 def agents_process() -> int:
-    """Claude Code itself: the nearest process above us that is no shell."""
+    """Claude Code itself: the nearest parent process that is not a shell."""
     pid = os.getppid()
     for _step in range(4):
         try:
@@ -189,7 +188,7 @@ def agents_process() -> int:
 def _own(
     resolved: Resolved, agent: str | None, background: Background, watched: int, session: Session, lock: int
 ) -> int:
-    """The owner's life: until Claude Code ends, the sandbox is killed, or nothing was run for long."""
+    """Owns the sandbox until Claude Code ends, the sandbox is killed, or no command has run for a long time."""
     from sandbox.cli.run import tell_ignored
     from sandbox.service import create
 
@@ -206,7 +205,7 @@ def _own(
         background.started(sandbox.id)
         _wait(pidfd, ended, session)
     if _ready(pidfd):
-        session.forget()  # Claude Code has ended, perhaps without saying so
+        session.forget()  # Claude Code has ended, perhaps without telling the hook
     return 0
 
 
@@ -259,7 +258,7 @@ def _write(path: str, text: str) -> None:
 
 
 def execute(key: str, name: str, command: str) -> int:
-    """Runs a judged command in its session's sandbox, on our own streams; returns its exit status."""
+    """Runs a checked command in its session's sandbox, on our own streams; returns its exit status."""
     from sandbox.cli.remote import piped
     from sandbox.client import attach
     from sandbox.errors import NotFound
@@ -269,7 +268,7 @@ def execute(key: str, name: str, command: str) -> int:
     try:
         client = attach(session.vm())
     except (NotFound, OSError) as problem:
-        raise SandboxError(_("the session's sandbox has ended; try again")) from problem
+        raise SandboxError("the session's sandbox has ended; try again") from problem
     with client:
         shell = "bash" if os.path.exists("/bin/bash") else "sh"
         return piped(client, [shell, "-c", command], os.getcwd(), {})

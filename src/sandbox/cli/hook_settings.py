@@ -1,8 +1,8 @@
-"""Claude Code's settings: where the hook is written, and what they say about commands.
+"""Claude Code's settings: where the hook is installed, and their rules about commands.
 
-The command that is written runs the same program whatever the project, the directory and PATH are: an absolute
-interpreter, isolated (`-I`: no current directory, no PYTHON variables, no user's packages). Claude Code takes only exit
-status 2 for "blocked", and goes on after any other, so everything but success becomes 2, a missing interpreter too.
+The installed command runs the same program in every project and directory and with every PATH: an absolute interpreter,
+isolated (`-I`: no current directory, no PYTHON variables, no user packages). Claude Code takes only exit status 2 as
+"blocked" and goes on after any other, so everything but success becomes 2, even a missing interpreter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MANAGED = "/etc/claude-code/managed-settings.json"
-TIMEOUT = 60  # seconds; the hook itself gives up, and blocks, before that
+TIMEOUT = 60  # seconds; the hook itself gives up and blocks before that
 # Event of Claude Code -> our action and the tools it is for.
 EVENTS = {
     "PreToolUse": ("pre-tool-use", "*"),
@@ -37,7 +37,7 @@ def settings_file(everywhere: bool) -> str:
 
 
 def claude_settings(project: str) -> list[dict[str, Any]]:
-    """Every settings file that counts in `project`, as far as it exists. Raises SandboxError."""
+    """Every existing settings file that applies to `project`. Raises SandboxError."""
     user = os.path.expanduser("~/.claude/settings.json")
     names = (MANAGED, user, f"{project}/.claude/settings.json", f"{project}/.claude/settings.local.json")
     return [read(name) for name in names if os.path.exists(name)]
@@ -49,16 +49,16 @@ def read(file: str) -> dict[str, Any]:
         with open(file, encoding="utf-8") as opened:
             settings = json.load(opened)
     except (ValueError, RecursionError) as problem:
-        raise SandboxError(f"{file} is not JSON: {problem}") from None
+        raise SandboxError("{file} is not valid JSON: {problem}", file=file, problem=problem) from None
     if not isinstance(settings, dict):
-        raise SandboxError(f"{file} is not JSON: no object")
+        raise SandboxError("{file} must contain a JSON object", file=file)
     return settings
 
 
 def shell_rules(project: str, kind: str) -> list[str]:
     """Claude Code's own rules about commands (`permissions.deny`, `permissions.ask`).
 
-    It compares them with the command that the hook answered, where none of them would match, so the hook holds them.
+    Claude Code compares them with the hook's answer, which none of them would match, so the hook enforces them.
     """
     found: list[str] = []
     for settings in claude_settings(project):
@@ -72,7 +72,7 @@ def shell_rules(project: str, kind: str) -> list[str]:
 
 
 def program() -> list[str]:
-    """The words that start this very `sandbox`, from anywhere."""
+    """The words that start this `sandbox`, from any directory."""
     interpreter = os.path.abspath(sys.executable)
     if sys.flags.isolated and sys.orig_argv[1:4] == ["-I", "-m", "sandbox"]:
         return [interpreter, "-I", "-m", "sandbox"]  # as we were started ourselves
@@ -86,7 +86,7 @@ def program() -> list[str]:
 
 
 def _isolated_works(interpreter: str) -> bool:
-    """Whether an isolated interpreter finds the package: not one that is installed for the user only."""
+    """Whether an isolated interpreter finds the package. It does not if only the user has it installed."""
     import subprocess
 
     import sandbox
@@ -97,7 +97,7 @@ def _isolated_works(interpreter: str) -> bool:
 
 
 def written_by_tenants(tops: Sequence[str]) -> str | None:
-    """The part of our own program that lies in one of `tops`, where a tenant could change it; None when none does."""
+    """The part of our own program that is in one of `tops`, where a tenant could change it, or None."""
     import sandbox
 
     parts = (
@@ -117,12 +117,14 @@ def written_by_tenants(tops: Sequence[str]) -> str | None:
 
 
 def install(everywhere: bool, options: Sequence[str]) -> int:
-    """Writes the hook, in place of any earlier form of it. Raises SandboxError."""
+    """Installs the hook and removes older versions of it. Raises SandboxError."""
     own = written_by_tenants([os.getcwd()])
     if own is not None:
         raise SandboxError(
-            f"{own} lies in this project, where commands of the agent can change it; install sandbox elsewhere "
-            "(pipx, or a venv outside), then run `sandbox hook install` with that one"
+            "{own} is in this project, where the agent's commands can change it; install sandbox "
+            "outside the project (with pipx, for example) and run `sandbox hook install` from "
+            "there",
+            own=own,
         )
     file = settings_file(everywhere)
     before = read(file) if os.path.exists(file) else {}
@@ -136,17 +138,22 @@ def install(everywhere: bool, options: Sequence[str]) -> int:
         one["hooks"] = [{"type": "command", "command": command, "timeout": TIMEOUT}]
         hooks.setdefault(event, []).append(one)
     if after == before:
-        print(_("the hook is in {file} already").format(file=file))
+        print(_("the hook is already in {file}").format(file=file))
         return 0
     _save(file, after)
-    print(_("the hook is in {file} now").format(file=file))
+    print(_("added the hook to {file}").format(file=file))
     if "--judge-only" in options:
-        print(_("it only reads what is asked: advice, not a wall; without --judge-only commands run in a sandbox"))
+        print(
+            _(
+                "with --judge-only the hook only checks the text of commands, which is advice, not "
+                "isolation; without it, commands run in a sandbox"
+            )
+        )
     return 0
 
 
 def uninstall(everywhere: bool) -> int:
-    """Takes every form of the hook out."""
+    """Removes every version of the hook."""
     file = settings_file(everywhere)
     before = read(file) if os.path.exists(file) else {}
     after = _without_ours(before)
@@ -154,12 +161,12 @@ def uninstall(everywhere: bool) -> int:
         print(_("there is no hook in {file}").format(file=file))
         return 0
     _save(file, after)
-    print(_("the hook is no longer in {file}").format(file=file))
+    print(_("removed the hook from {file}").format(file=file))
     return 0
 
 
 def status() -> int:
-    """Says where the hook is, and whether it is of an earlier form. Exit status 1 when none is sound."""
+    """Prints where the hook is, and whether it is an older version. Exit status 1 if no current one is installed."""
     well = False
     for everywhere in (False, True):
         file = settings_file(everywhere)
@@ -171,7 +178,7 @@ def status() -> int:
             well = well or sound
             print(f"{file}: {command}")
             if not sound:
-                print(_("  an earlier form, which lets calls pass when it fails: run `sandbox hook install` again"))
+                print(_("  an older version, which allows calls when it fails; run `sandbox hook install` again"))
     if not well:
         print(_("no hook is installed here"), file=sys.stderr)
     return 0 if well else 1
@@ -201,7 +208,7 @@ def _ours(settings: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
-    """A copy without any form of our hook, and without what was only there for it. Raises SandboxError."""
+    """A copy without any version of our hook, and without entries that become empty. Raises SandboxError."""
     copy: dict[str, Any] = json.loads(json.dumps(settings))
     hooks = copy.get("hooks", {})
     try:
@@ -214,7 +221,7 @@ def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
             if not hooks[event]:
                 del hooks[event]
     except (AttributeError, TypeError, KeyError):
-        raise SandboxError("the hooks in the settings are not in the form that Claude Code reads") from None
+        raise SandboxError("the settings file's hooks are not in Claude Code's format") from None
     if not hooks:
         copy.pop("hooks", None)
     return copy

@@ -1,4 +1,4 @@
-"""`sandbox kill`: ends running sandboxes."""
+"""`sandbox kill`: stops running sandboxes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", nargs="*", help=_("sandboxes, or the beginnings of their ids"))
-    parser.add_argument("--all", action="store_true", help=_("every running one"))
+    parser.add_argument("id", nargs="*", help=_("ids of sandboxes, or the beginnings of them"))
+    parser.add_argument("--all", action="store_true", help=_("kill every running sandbox"))
 
 
 def run(arguments: Namespace) -> int:
     if bool(arguments.id) == arguments.all:
-        raise SandboxError("name the sandboxes to kill, or --all")
+        raise SandboxError("no sandbox given; name one or use --all")
     if arguments.all:
         chosen = [entry for entry in entries(home()) if entry.running]
     else:
-        chosen = [find(home(), id) for id in arguments.id]  # all of them, before the first is killed
+        chosen = [find(home(), id) for id in arguments.id]  # find all of them before killing the first
     for entry in chosen:
         remove.kill(entry)
         print(entry.id)

@@ -1,4 +1,4 @@
-"""`sandbox list`: every sandbox of this user."""
+"""`sandbox list`: lists this user's sandboxes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("--running", action="store_true", help=_("only those that run"))
-    parser.add_argument("--json", action="store_true", help=_("for programs"))
+    parser.add_argument("--running", action="store_true", help=_("list only running sandboxes"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
 def run(arguments: Namespace) -> int:
@@ -80,7 +80,7 @@ def _row(widths: tuple[int, ...], cells: tuple[str, ...]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """As it would be typed: a script of several lines stays one word of one line, its line ends written as `; `."""
+    """The command as typed, on one line: line ends in a script become `; `."""
     lines = [line.strip() for line in word.strip().split("\n")]
     one = "; ".join(line for line in lines if line)
     if one and all(char.isalnum() or char in "-_./=:,@%+" for char in one):
@@ -89,7 +89,7 @@ def _quoted(word: str) -> str:
 
 
 def ago(seconds: float) -> str:
-    """As people say it: "5 minutes ago"."""
+    """For people: "5 minutes ago"."""
     for size, name in _UNITS:
         count = int(seconds // size)
         if count >= 1:

@@ -1,4 +1,4 @@
-"""`sandbox logs ID`: what a detached sandbox printed."""
+"""`sandbox logs ID`: shows what a detached sandbox printed. (`sandbox audit` shows the record.)"""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-_EVERY = 0.2  # seconds between looks at a log that is followed
+_EVERY = 0.2  # seconds between checks of a log with --follow
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", help=_("the sandbox, or the beginning of its id"))
-    parser.add_argument("--follow", "-f", action="store_true", help=_("until the sandbox has ended"))
-    parser.add_argument("--raw", action="store_true", help=_("bytes as they are, also on a terminal"))
+    parser.add_argument("id", help=_("the sandbox's id, or the beginning of it"))
+    parser.add_argument("--follow", "-f", action="store_true", help=_("keep printing until the sandbox ends"))
+    parser.add_argument("--raw", action="store_true", help=_("print raw bytes, even to a terminal"))
 
 
 def run(arguments: Namespace) -> int:
@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> int:
 
 
 class _Log:
-    """A log file that may not be there yet, and gives way to a new one when it is full."""
+    """A log file that may not exist yet, and is replaced by a new one when it is full."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class _Log:
         self._inode = 0
 
     def read(self) -> bytes:
-        """What was added since the last time."""
+        """What was added since the last call."""
         try:
             with open(self._path, "rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
@@ -65,7 +65,7 @@ def _follow(log: _Log, id: str, show: object) -> None:
     running = True
     while running:
         try:
-            running = find(home(), id).running  # asked before the last look: what it printed last is shown
+            running = find(home(), id).running  # checked before the last read, so that the last output is shown
         except NotFound:
             running = False
         more = log.read()
@@ -81,7 +81,7 @@ def _raw(data: bytes) -> None:
 
 
 def _safely(data: bytes) -> None:
-    # Line ends, tabs and everything printable pass. What a terminal would obey (escapes), or what would make a line
-    # read otherwise than it is (direction controls, invisible signs), is shown instead, as `diff` shows it.
+    # Line ends, tabs and printable characters pass. Those that a terminal would obey (escapes), or that make a
+    # line look different (direction controls, invisible characters), are escaped, as in `diff`.
     sys.stdout.write(shown(data.decode("utf-8", "replace"), keep="\n\t"))
     sys.stdout.flush()

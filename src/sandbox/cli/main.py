@@ -1,4 +1,4 @@
-"""The `sandbox` command: finds the command's module, and nothing else is loaded."""
+"""The `sandbox` command. Loads only the module of the command that is run."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
+    from typing import Any
 
-OUR_ERROR = 125  # as `env`, `timeout` and docker say "it was me, not your command"
-HOOK_ERROR = 2  # as Claude Code hears "blocked": with any other status it would go on without the hook
+OUR_ERROR = 125  # as for `env`, `timeout` and docker: the error is ours, not the command's
+HOOK_ERROR = 2  # Claude Code takes this as "blocked"; with any other status it would go on without the hook
 
 # Command -> its module in this package and one line about it. A module has `add(parser)` and `run(arguments) -> int`.
 COMMANDS = {
-    "run": ("run", "run a command behind the walls"),
-    "diff": ("diff", "what a sandbox changed in its overlay project"),
-    "apply": ("apply", "carry a sandbox's changes over to the project"),
-    "discard": ("discard", "throw a sandbox's changes away"),
-    "why": ("why", "what would be decided about a file, host, variable or tool, and why"),
-    "audit": ("audit", "what happened, from the record"),
-    "log": ("audit", "the same as audit"),
-    "test": ("test", "try every rule of this configuration in a real sandbox"),
-    "list": ("list", "every sandbox of yours"),
-    "exec": ("exec", "a further command in a running sandbox"),
-    "attach": ("attach", "a shell in a running sandbox; Ctrl-P Ctrl-Q leaves it running"),
-    "logs": ("logs", "what a detached sandbox printed"),
-    "get": ("get", "all that is known of one sandbox"),
-    "kill": ("kill", "end running sandboxes"),
-    "rm": ("rm", "delete what is kept of ended sandboxes"),
-    "prune": ("prune", "delete every ended sandbox, and what crashed ones left behind"),
-    "config": ("config", "settings, where they come from, and how to change them"),
-    "configure": ("config", "the same as config"),
-    "agent": ("agent", "run an agent behind walls that hold what its file says"),
-    "hook": ("hook", "the guards for Claude Code's own tool calls"),
-    "doctor": ("doctor", "what this machine can do, what is missing, how to get it"),
-    "completion": ("completion", "shell completion for bash, zsh or fish"),
-    "--rpc": ("rpc", "JSON-RPC over stdin and stdout, for programs"),
-    "--config-fd": ("config_fd", "a configuration from a descriptor, for commands of one's own"),
+    "run": ("run", "run a command in a sandbox"),
+    "diff": ("diff", "show what a sandbox run with --overlay changed"),
+    "apply": ("apply", "apply a sandbox's changes to the project"),
+    "discard": ("discard", "discard a sandbox's changes"),
+    "why": ("why", "explain whether a file, host, variable or tool is allowed"),
+    "audit": ("audit", "show the record: what sandboxes tried, and what was blocked"),
+    "test": ("test", "try every rule of the configuration in a real sandbox"),
+    "list": ("list", "list your sandboxes"),
+    "exec": ("exec", "run another command in a running sandbox"),
+    "attach": ("attach", "open a shell in a running sandbox; Ctrl-P Ctrl-Q detaches"),
+    "logs": ("logs", "show what a detached sandbox printed"),
+    "get": ("get", "show everything about one sandbox, as JSON"),
+    "kill": ("kill", "stop running sandboxes"),
+    "rm": ("rm", "delete stopped sandboxes"),
+    "prune": ("prune", "delete all stopped sandboxes and what crashed ones left behind"),
+    "config": ("config", "show and change settings"),
+    "agent": ("agent", "run an agent in a sandbox that enforces its tool permissions"),
+    "hook": ("hook", "guard Claude Code's tool calls"),
+    "doctor": ("doctor", "check what this machine supports and how to get what is missing"),
+    "completion": ("completion", "print shell completion for bash, zsh or fish"),
+    "--rpc": ("rpc", "serve JSON-RPC on stdin and stdout"),
+    "--config-fd": ("config_fd", "read the configuration from a file descriptor"),
 }
+ALIASES = {"log": "audit", "configure": "config"}  # as UDS calls them; not listed, because `logs` is another command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line; returns the exit status. Without `argv` it is the program itself, and ends it."""
+    """Runs a command line and returns the exit status. Without `argv`, runs the process's own and ends the process."""
     status = _run(list(sys.argv[1:] if argv is None else argv))
     if argv is None:
         leave(status)
@@ -54,12 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def leave(status: int) -> None:
-    """Ends the process at once: everything is closed, and taking the interpreter apart costs as much as bwrap does."""
+    """Ends the process at once. Everything is closed, and shutting the interpreter down takes as long as bwrap."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            pass  # closed, or nobody reads any more
+            pass  # closed, or the reader has gone
     os._exit(status)
 
 
@@ -69,27 +69,27 @@ def _run(words: list[str]) -> int:
         _.use(_chosen_language())
         status = _dispatch(words)
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, where a full disk is still an error
+            sys.stdout.flush()  # here, so that a full disk is still an error
         return status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone; Python must not complain about it at exit.
+        # The reader of our output has gone; Python must not complain about that at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except (SandboxError, OSError) as problem:
-        # An OSError here is about our own machine (no descriptors, no memory, no disk left): one line, like the rest.
+        # An OSError here is about this machine (out of descriptors, memory or disk): print one line, as for our own.
         from sandbox.cli.output import shown
 
         if words[:1] == ["run"] and not isinstance(problem, OSError) and getattr(problem, "usage", False):
             _usage_as_json(words, problem)
-        # A name from the project may be part of it.
-        print(f"sandbox: {shown(_.said(problem), keep=chr(10))}", file=sys.stderr)
+        # It may contain a name from the project.
+        print(f"sandbox: {shown(_.text(problem), keep=chr(10))}", file=sys.stderr)
         return getattr(problem, "exit_code", HOOK_ERROR if words[:1] == ["hook"] else OUR_ERROR)
 
 
 def _usage_as_json(words: list[str], problem: SandboxError) -> None:
-    """A mistake in the options of `run --json` is told as JSON too. Only what stands before the command counts."""
+    """Reports a mistake in the options of `run --json` as JSON too. Only words before the command count."""
     options = words[1 : words.index("--")] if "--" in words else words[1:]
     if "--json" in options:
         from sandbox.cli.as_json import failed
@@ -98,7 +98,7 @@ def _usage_as_json(words: list[str], problem: SandboxError) -> None:
 
 
 def fill_standard_streams() -> None:
-    """Started with a closed stdin, stdout or stderr: the next file we open would be it, and the command's."""
+    """Opens a closed stdin, stdout or stderr as /dev/null. Otherwise the next file opened would take its place."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -107,7 +107,7 @@ def fill_standard_streams() -> None:
 
 
 def _chosen_language() -> str | None:
-    """`ui.language` of the user's own file. Help is printed before any config is read, so one line is looked for."""
+    """`ui.language` of the user's own file. Only that line is read, because help is printed before the config is."""
     from sandbox.config.home import user_config_file
 
     try:
@@ -121,6 +121,7 @@ def _chosen_language() -> str | None:
 
 def _dispatch(words: list[str]) -> int:
     name = words[0] if words else "--help"
+    name = ALIASES.get(name, name)
     if name in COMMANDS:
         return _command(name, words[1:])
     if name in ("--version", "-V"):
@@ -129,53 +130,57 @@ def _dispatch(words: list[str]) -> int:
         print(f"sandbox {__version__}")
         return 0
     if name in ("--help", "-h", "help"):
-        print(parser_of(words[1]).format_help().rstrip() if words[1:2] and words[1] in COMMANDS else usage())
+        about = ALIASES.get(words[1], words[1]) if words[1:] else ""
+        print(parser_of(about).format_help().rstrip() if about in COMMANDS else usage())
         return 0
     import difflib
 
     near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean `sandbox {near[0]}`?" if near else "`sandbox --help` lists the commands"
-    raise SandboxError(f"there is no command {name!r}; {hint}")
+    if near:
+        raise SandboxError("unknown command {name!r}; did you mean `sandbox {near}`?", name=name, near=near[0])
+    raise SandboxError("unknown command {name!r}; see `sandbox --help`", name=name)
 
 
 def _command(name: str, words: list[str]) -> int:
-    from importlib import import_module
-
-    module, _summary = COMMANDS[name]
-    command = import_module(f"sandbox.cli.{module}")
+    command = _module(name)
     if not words and hasattr(command, "run_plain"):
         return int(command.run_plain())  # nothing to parse: argparse would take longer than the command
-    return int(command.run(parser_of(name).parse_args(words)))
+    arguments = command.parse(words) if hasattr(command, "parse") else None
+    return int(command.run(arguments or parser_of(name).parse_args(words)))
+
+
+def _module(name: str) -> Any:
+    module = f"sandbox.cli.{COMMANDS[name][0]}"
+    __import__(module)  # without importlib, which would load `warnings` too
+    return sys.modules[module]
 
 
 def parser_of(name: str) -> ArgumentParser:
     """The parser of one command."""
     import argparse
-    from importlib import import_module
 
     from sandbox.cli.parser import Parser
 
-    # Its own words go through ours: in English that saves it the search for a catalogue that it has not.
+    # argparse's own messages are translated by us; in English this saves it the search for a catalogue.
     argparse._ = _  # type: ignore[attr-defined]
 
-    module, summary = COMMANDS[name]
-    parser = Parser(prog=f"sandbox {name}", description=_(summary))
-    import_module(f"sandbox.cli.{module}").add(parser)
+    parser = Parser(prog=f"sandbox {name}", description=_(COMMANDS[name][1]))
+    _module(name).add(parser)
     return parser
 
 
 def usage() -> str:
-    """What `sandbox --help` shows."""
+    """The text of `sandbox --help`."""
     lines = [f"  {name:<12} {_(summary)}" for name, (_module, summary) in COMMANDS.items()]
     return "\n".join(
         (
             _("usage: sandbox COMMAND [options]"),
             "",
-            _("Run code you do not trust: it sees only the files, variables and hosts that you chose."),
+            _("Run code you do not trust. It sees only the files, variables and hosts you choose."),
             "",
             *lines,
             "",
-            _("`sandbox COMMAND --help` tells more. Try: sandbox run -- sh -c 'ls -la ~; cat ~/.ssh/id_rsa'"),
+            _("`sandbox COMMAND --help` describes a command. Try: sandbox run -- sh -c 'ls -la ~; cat ~/.ssh/id_rsa'"),
         )
     )
 

@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, and names from inside that must not speak to the terminal."""
+"""Output of commands: tables, JSON, and text from inside that must not control the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def shown(text: object, keep: str = "") -> str:
-    """Text as it may be printed: control characters and escape sequences are visible, not obeyed, but for `keep`."""
+    """Text that is safe to print: control characters are escaped, except those in `keep`."""
     whole = str(text)
     if whole.isprintable():
         return whole
@@ -19,7 +19,7 @@ def shown(text: object, keep: str = "") -> str:
 
 
 def width(text: str) -> int:
-    """How many columns a terminal needs for it: two for each wide character."""
+    """How many columns it takes on a terminal: two for each wide character."""
     if text.isascii():
         return len(text)
     import unicodedata
@@ -28,7 +28,7 @@ def width(text: str) -> int:
 
 
 def table(rows: Iterable[Sequence[object]], heads: Sequence[str] = ()) -> str:
-    """Columns side by side, two spaces apart; the last one is as wide as it likes."""
+    """Columns side by side, two spaces apart; the last one has any width."""
     cells = [list(heads)] if heads else []
     cells += [[shown(cell) for cell in row] for row in rows]
     if not cells:

@@ -1,11 +1,10 @@
-"""argparse for our commands: a mistake is one line that says which option was meant, and a status that is ours."""
+"""argparse for our commands: an error is one line that suggests an option, with our own exit status."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, HelpFormatter
 
 from sandbox.errors import SandboxError
-from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Formatter(HelpFormatter):
-    """Loads what help needs when help is shown; argparse makes one for each option, only to check it."""
+    """Loads what it needs only when help is shown: argparse makes a formatter for each option, just to check it."""
 
     def __init__(self, prog: str) -> None:
-        # A width of our own: argparse would import shutil, and with it three compression libraries, to ask for it.
+        # A fixed width: to find the terminal's, argparse would import shutil and with it three compression libraries.
         super().__init__(prog, max_help_position=32, width=100)
 
     def _set_color(self, color: bool) -> None:
-        """From Python 3.14 on: the colours, which take eleven milliseconds to import."""
+        """From Python 3.14 on: colours, which take eleven milliseconds to import."""
         self._color = color
 
     def __getattr__(self, name: str) -> Any:
@@ -32,7 +31,7 @@ class Formatter(HelpFormatter):
 
 
 class UsageError(SandboxError):
-    """A command line that makes no sense; nothing was done."""
+    """An invalid command line. Nothing was done."""
 
     usage = True
 
@@ -45,7 +44,7 @@ class Parser(ArgumentParser):
         self._given: list[str] = []
 
     def add_subparsers(self, **options: Any) -> Any:
-        # By default argparse makes their name from our usage, which is a whole sentence.
+        # By default argparse would use our usage line as the program's name.
         return super().add_subparsers(**{"prog": self.prog, **options})
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
@@ -53,7 +52,7 @@ class Parser(ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raises SandboxError: the exit status is ours, 125, where argparse's 2 could be the command's."""
+        """Raises SandboxError, for the exit status 125: argparse's 2 could be the command's."""
         known = {option.lstrip("-"): option for option in self._option_string_actions}
         for word in self._given[: self._given.index("--") if "--" in self._given else None]:
             name = word.partition("=")[0]
@@ -61,5 +60,6 @@ class Parser(ArgumentParser):
                 import difflib
 
                 for near in difflib.get_close_matches(name[2:], known, n=1):
-                    raise UsageError(f"there is no option {name}; did you mean {known[near]}?")
-        raise UsageError(message + _("; `{command} --help` tells more").format(command=self.prog))
+                    raise UsageError("unknown option {name}; did you mean {known}?", name=name, known=known[near])
+        # argparse has put it together in the user's language: see `main.parser_of`.
+        raise UsageError("{problem}; see `{command} --help`", problem=message, command=self.prog)

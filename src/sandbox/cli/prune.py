@@ -1,4 +1,4 @@
-"""`sandbox prune`: deletes every ended sandbox's entry, and whatever crashed ones left behind."""
+"""`sandbox prune`: deletes all stopped sandboxes and what crashed ones left behind."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("--changes-too", action="store_true", help=_("also where an overlay holds changes"))
-    parser.add_argument("--json", action="store_true", help=_("for programs"))
+    parser.add_argument("--changes-too", action="store_true", help=_("also delete overlays with changes"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
 def run(arguments: Namespace) -> int:
     put_right()
     removed, kept = remove.prune(home(), changes_too=arguments.changes_too)
-    cgroup_tree.sweep()  # what owners that were killed left on the machine
+    cgroup_tree.sweep()  # what killed owners left on the machine
     undone: list[tuple[str, str]] = []
     repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and in projects
     tell_undone(undone)
@@ -36,13 +36,13 @@ def run(arguments: Namespace) -> int:
     for id in removed:
         print(id)
     for id in kept:
-        said = _("{id} is kept: its overlay holds changes (`sandbox rm {id}` drops them)").format(id=id)
+        said = _("kept {id}: its overlay has changes (`sandbox rm {id}` deletes them)").format(id=id)
         print(said, file=sys.stderr)
     return 0
 
 
 def put_right() -> None:
-    """What an `apply` that was killed has left in a project: its journal lies in the entry that goes."""
+    """Repairs what a killed `apply` left in a project, because its journal is in the entry to be deleted."""
     import os
 
     from sandbox.registry.registry import entries

@@ -1,4 +1,4 @@
-"""Bytes between our own streams and a running command's, until it has ended."""
+"""Copies bytes between our own streams and a running command's, until it ends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PIECE = 2**16
 
 
 class StdioRelay:
-    """Copies input towards the command without ever blocking on it (a command that does not read must not keep us from
-    taking its output), and output towards us as it comes."""
+    """Copies input to the command without blocking on it (a command that does not read must not keep us from taking its
+    output), and output to us as it comes."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -41,7 +41,7 @@ class StdioRelay:
         self._calls[fd] = call
 
     def run(self) -> ExecResult:
-        """Until the command has ended and all that it wrote is out."""
+        """Runs until the command has ended and all its output is copied."""
         while self._process.result is None:
             for fd, _ in self._waiting().poll():
                 if fd in self._calls:
@@ -57,7 +57,7 @@ class StdioRelay:
         return self._process.result
 
     def flush(self, silence: float) -> None:
-        """Copies what the command has written so far: until nothing came for `silence` seconds."""
+        """Copies what the command has written so far, until nothing comes for `silence` seconds."""
         while ready := self._readable(silence):
             for fd in ready:
                 self._copy(fd)
@@ -74,18 +74,18 @@ class StdioRelay:
             poll.register(fd, select.POLLIN)
         if self._input is not None:
             source, target = self._input
-            # Either there is a piece to get rid of, or the next one to wait for: at most one piece is ever held.
+            # Either write the pending piece or wait for the next: at most one piece is in memory.
             poll.register(*((target, select.POLLOUT) if self._pending else (source, select.POLLIN)))
         return poll
 
     def _copy(self, source: int) -> bool:
-        """One piece of output. False when there is none (any more)."""
+        """Copies one piece of output. False if there is none (any more)."""
         try:
             data = os.read(source, PIECE)
         except BlockingIOError:
             return False
         except OSError as problem:
-            if problem.errno != errno.EIO:  # how a terminal says that nobody is on the other side any more
+            if problem.errno != errno.EIO:  # a terminal reports this when the other side is closed
                 raise
             data = b""
         left = memoryview(data)
@@ -96,7 +96,7 @@ class StdioRelay:
         return bool(data)
 
     def _step(self, source: int, target: int) -> None:
-        """Takes a piece of input, or gets rid of the one that is pending."""
+        """Reads a piece of input, or writes the pending one."""
         if not self._pending:
             self._pending = memoryview(os.read(source, PIECE))
         try:

@@ -1,4 +1,4 @@
-"""A command in another process's sandbox, on our own streams or terminal."""
+"""Runs a command in another process's sandbox, on our own streams or terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def piped(client: Client, command: Sequence[str], working_dir: str | None, varia
         for number in _FORWARDED:
             signal.signal(number, lambda got, _frame: _later(lambda: process.signal(got)))
         if in_background():
-            process.close_stdin()  # to read what is typed would stop us
+            process.close_stdin()  # reading what is typed would stop us
         else:
             _later(lambda: _feed(process))
         return _show(process)
@@ -45,7 +45,7 @@ def with_terminal(
     *,
     keep: str | None = None,
 ) -> int:
-    """On a terminal of its own; ours is raw meanwhile and as it was afterwards. With `keep` one can leave it."""
+    """Runs it on its own terminal; ours is raw meanwhile and restored afterwards. With `keep`, the user can detach."""
     import termios
     import tty
 
@@ -54,28 +54,28 @@ def with_terminal(
         before = termios.tcgetattr(0)
         signal.signal(signal.SIGWINCH, lambda *_: _later(lambda: process.resize(*_size())))
         try:
-            tty.setraw(0, termios.TCSANOW)  # what was typed already is not lost
+            tty.setraw(0, termios.TCSANOW)  # keep what was typed already
             keys = LeaveKeys() if keep else None
             _later(lambda: _feed(process, keys))
             return _show(process)
         except RpcError as problem:
             if keys is None or not keys.pressed:
                 raise problem
-            print("\r\n" + _("left it running; `sandbox attach` comes back to it"), end="\r\n", file=sys.stderr)
+            print("\r\n" + _("detached; `sandbox attach` returns to it"), end="\r\n", file=sys.stderr)
             return 0
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
 class LeaveKeys:
-    """Finds the keys that leave a terminal in what is typed. A lone Ctrl-P waits for the next key, as it must."""
+    """Finds the keys that detach in what is typed. A single Ctrl-P waits for the next key."""
 
     def __init__(self) -> None:
         self.pressed = False
         self._held = b""
 
     def sift(self, typed: bytes) -> bytes:
-        """What of it goes to the command."""
+        """The part that goes to the command."""
         typed = self._held + typed
         self._held = b""
         before, found, _after = typed.partition(_LEAVE)
@@ -95,7 +95,7 @@ def _show(process: RemoteProcess) -> int:
             left = left[os.write(1 if chunk.stream == "stdout" else 2, left) :]
     assert process.result is not None
     if process.result.note:
-        print(f"sandbox: {_.said(process.result.note)}", file=sys.stderr)
+        print(f"sandbox: {_.text(process.result.note)}", file=sys.stderr)
     return status(process.result)
 
 
@@ -113,11 +113,11 @@ def _feed(process: RemoteProcess, keys: LeaveKeys | None = None) -> None:
 
 def _size() -> tuple[int, int]:
     size = os.get_terminal_size(1)
-    return size.lines or 24, size.columns or 80  # a terminal that was never told its size says 0
+    return size.lines or 24, size.columns or 80  # a terminal without a size reports 0
 
 
 def _later(act: Callable[[], object]) -> None:
-    """In a thread: a signal handler or a blocked read must not hold up what the command prints."""
+    """Runs in a thread: neither a signal handler nor a blocked read may delay the command's output."""
 
     def quietly() -> None:
         try:

@@ -1,4 +1,4 @@
-"""`sandbox rm`: deletes what is kept of ended sandboxes."""
+"""`sandbox rm`: deletes stopped sandboxes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("id", nargs="*", help=_("sandboxes, or the beginnings of their ids"))
-    parser.add_argument("--stopped", action="store_true", help=_("every stopped one"))
+    parser.add_argument("id", nargs="*", help=_("ids of sandboxes, or the beginnings of them"))
+    parser.add_argument("--stopped", action="store_true", help=_("remove every stopped sandbox"))
 
 
 def run(arguments: Namespace) -> int:
     if bool(arguments.id) == arguments.stopped:
-        raise SandboxError("name the sandboxes to remove, or --stopped")
+        raise SandboxError("no sandbox given; name one or use --stopped")
     if arguments.stopped:
         chosen = [entry for entry in entries(home()) if entry.status == "stopped"]
     else:

@@ -1,4 +1,4 @@
-"""`sandbox --rpc`: JSON-RPC over stdin and stdout, for programs. See docs/rpc.md."""
+"""`sandbox --rpc`: serves JSON-RPC on stdin and stdout. See docs/rpc.md."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 def add(parser: ArgumentParser) -> None:
     parser.prog = "sandbox --rpc"
     option = parser.add_argument
-    option("--config", metavar="FILE", help=_("a configuration file"))
-    option("--image", help=_("the image, for container and microVM engines"))
-    option("--allow-host", metavar="HOST", action="append", default=[], help=_("a host it may talk to"))
+    option("--config", metavar="FILE", help=_("read this configuration file"))
+    option("--image", help=_("image for container and microVM engines"))
+    option("--allow-host", metavar="HOST", action="append", default=[], help=_("allow connections to this host"))
 
 
 def run(arguments: Namespace) -> int:

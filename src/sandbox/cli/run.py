@@ -1,10 +1,12 @@
-"""`sandbox run`: one command behind the walls, from a terminal or a script."""
+"""`sandbox run`: runs one command in a sandbox, from a terminal or a script."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+from sandbox.cli import options
+from sandbox.cli.options import Option, add_to
 from sandbox.cli.output import shown
 from sandbox.cli.run_summary import Refusals, status, tell
 from sandbox.errors import SandboxError
@@ -14,37 +16,44 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from sandbox.cli.options import Arguments
     from sandbox.config.layers import Resolved, Widening
     from sandbox.registry.detach import Background
     from sandbox.sandbox import Sandbox
 
 
+OPTIONS = (
+    Option("--config", "read this configuration file", value="FILE"),
+    Option("--mode", "off, light, standard or max", value="MODE"),
+    Option("--engine", "isolation engine: auto, bubblewrap, none …", value="ENGINE"),
+    Option("--user", "user inside the sandbox: user or root", value="USER"),
+    Option("--root", "project directory (default: current directory)", value="DIR"),
+    Option("--overlay", "keep changes in a separate layer, to review and apply"),
+    Option("--memory", "memory limit, such as 512m", value="SIZE"),
+    Option("--cpus", "CPU limit, such as 1.5", value="N"),
+    Option("--pids", "maximum number of processes", value="N", number=True),
+    Option("--timeout", "time limit, such as 30s", value="TIME"),
+    Option("--env", "set a variable, or pass yours", value="NAME[=VALUE]", many=True),
+    Option("--ro", "make another path readable", value="PATH", many=True),
+    Option("--rw", "make another path writable", value="PATH", many=True),
+    Option("--allow-host", "allow connections to this host", value="HOST", many=True),
+    Option("--publish", "publish a sandbox port on the host", value="[HOST:]PORT", many=True),
+    Option("--localhost", "make a port of the host's loopback reachable", value="PORT", number=True, many=True),
+    Option("--detach", "run in the background and print the sandbox's id", short="-d", default=False),
+    Option("--json", "print the result and the output as JSON", default=False),
+)
+
+
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox run [options] [--] command…"
-    option = parser.add_argument
-    option("--config", metavar="FILE", help=_("a configuration file"))
-    option("--mode", help=_("off, light, standard or max"))
-    option("--engine", help=_("what builds the walls: auto, bubblewrap, none …"))
-    option("--user", help=_("who it is inside: user or root"))
-    option("--root", metavar="DIR", help=_("the project (default: this directory)"))
-    option("--overlay", action="store_true", default=None, help=_("keep changes apart, to review and apply them"))
-    option("--memory", metavar="SIZE", help=_("most memory, such as 512m"))
-    option("--cpus", metavar="N", help=_("most processors, such as 1.5"))
-    option("--pids", metavar="N", type=int, help=_("most processes"))
-    option("--timeout", metavar="TIME", help=_("longest it may run, such as 30s"))
-    option("--env", metavar="NAME[=VALUE]", action="append", default=[], help=_("set or pass a variable"))
-    option("--ro", metavar="PATH", action="append", default=[], help=_("a further path, readable"))
-    option("--rw", metavar="PATH", action="append", default=[], help=_("a further path, writable"))
-    option("--allow-host", metavar="HOST", action="append", default=[], help=_("a host it may talk to"))
-    option("--publish", metavar="[HOST:]PORT", action="append", default=[], help=_("a port inside, on this machine"))
-    option("--localhost", metavar="PORT", type=int, action="append", default=[], help=_("a port of ours, inside"))
-    option("--detach", "-d", action="store_true", help=_("in the background; prints the sandbox's id"))
-    option("--json", action="store_true", help=_("print the result as JSON, output included"))
-    # REMAINDER: what follows the command's first word is the command's, options included.
-    option("command", nargs="...", metavar="command", help=_("the command and its arguments"))
+    add_to(parser, OPTIONS)
 
 
-def run(arguments: Namespace) -> int:
+def parse(words: list[str]) -> Arguments | None:
+    return options.parse(words, OPTIONS)
+
+
+def run(arguments: Namespace | Arguments) -> int:
     if not arguments.json:
         return _run(arguments)
     from sandbox.cli import as_json
@@ -61,19 +70,19 @@ def run(arguments: Namespace) -> int:
         return as_json.run(sandbox, command)
 
 
-def _asked(arguments: Namespace) -> tuple[Resolved, list[str]]:
+def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     """The configuration and the command."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise SandboxError("no command; try `sandbox run -- ls`")
     if arguments.detach and arguments.json:
-        raise SandboxError("--json tells the result, for which --detach does not wait: choose one")
+        raise SandboxError("--json and --detach cannot be used together: --detach does not wait for a result")
     _hide(arguments)
     resolved = configuration(arguments)
     return resolved, command
 
 
-def _run(arguments: Namespace) -> int:
+def _run(arguments: Namespace | Arguments) -> int:
     resolved, command = _asked(arguments)
     if arguments.detach:
         from sandbox.registry.detach import detach
@@ -90,8 +99,8 @@ def _run(arguments: Namespace) -> int:
     return tell(sandbox, result, refusals)
 
 
-def _hide(arguments: Namespace) -> None:
-    """Values of variables do not stay in our arguments; nor, in the background, what of the command is a secret."""
+def _hide(arguments: Namespace | Arguments) -> None:
+    """Hides values of variables in our arguments and, in the background, secrets in the command."""
     values = [value for one in arguments.env if (value := one.partition("=")[2])]
     if arguments.detach:
         from sandbox.policy.environment import secrets_of
@@ -115,33 +124,33 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
             return status(foreground(sandbox, command, started=lambda: background.started(sandbox.id)))
         except SandboxClosed as problem:
             if sandbox.end_reason:
-                print(f"sandbox: {_.said(problem)}", file=sys.stderr)  # into the log
+                print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
             return 0  # it was killed, or its time was over, as somebody wished
         except SandboxError as problem:
-            print(f"sandbox: {_.said(problem)}", file=sys.stderr)  # into the log
+            print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
             raise
 
 
-def configuration(arguments: Namespace) -> Resolved:
-    """The configuration that the flags and files ask for. Raises ConfigError."""
+def configuration(arguments: Namespace | Arguments) -> Resolved:
+    """The configuration from flags and files. Raises ConfigError."""
     from sandbox import service
 
     return service.configuration(flags(arguments), project=arguments.root or ".", config_file=arguments.config)
 
 
 def tell_ignored(ignored: Widening) -> None:
-    """Tells the person what a project's file asked for and did not get."""
-    print(f"sandbox: {shown(ignored)}", file=sys.stderr)
+    """Prints a project's setting that was ignored."""
+    print(f"sandbox: {shown(_.text(ignored.message))}", file=sys.stderr)
 
 
 def tell_notices(sandbox: Sandbox) -> None:
-    """What the person should know before the command runs: what is hidden, and what cannot be held here in full."""
+    """Prints what the user should know before the command runs: what is hidden, which limits are weaker here."""
     for notice in sandbox.notices:
-        print(f"sandbox: {_.said(notice)}", file=sys.stderr)
+        print(f"sandbox: {_.text(notice)}", file=sys.stderr)
 
 
-def flags(arguments: Namespace) -> dict[str, object]:
-    """The command line as a configuration layer: only what was said."""
+def flags(arguments: Namespace | Arguments) -> dict[str, object]:
+    """The command line as a configuration layer, without options that were not given."""
     filesystem = {
         "root": os.path.abspath(os.path.expanduser(arguments.root)) if arguments.root else None,
         "overlay": arguments.overlay,
@@ -171,12 +180,12 @@ def _said(options: dict[str, object]) -> dict[str, object]:
 
 
 def _variables(given: list[str]) -> dict[str, str]:
-    """`NAME=VALUE` sets; `NAME` alone passes the owner's own."""
+    """`NAME=VALUE` sets a variable; `NAME` passes the user's own."""
     chosen: dict[str, str] = {}
     for one in given:
         name, equals, value = one.partition("=")
         if not name:
-            raise SandboxError("--env names no variable before the =")
+            raise SandboxError("--env needs a variable name before the `=`")
         if equals or name in os.environ:
             chosen[name] = value if equals else os.environ[name]
     return chosen

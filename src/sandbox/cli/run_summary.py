@@ -1,4 +1,4 @@
-"""What a person wants to know after a run, on stderr: what was refused and why, changes to review, how it ended."""
+"""The summary of a run, on stderr: what was blocked and why, changes to review, how it ended."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 TIMED_OUT = 124  # as timeout(1)
 MOST_UNDONE = 10
-MOST = 3  # refusals that are told; the record has all
+MOST = 3  # how many refusals to print; the record has all
 
 
 class Refusals:
-    """Hears a sandbox's events and keeps which hosts were refused, each reason once.
+    """Listens to a sandbox's events and remembers which hosts were refused, each reason once.
 
-    A refused file is "Permission denied", which everybody understands. A program that cannot reach a host says
-    "Temporary failure in name resolution" and tries again: without a word from us nobody would know that it was the
-    sandbox, or how to change that.
+    A refused file is "Permission denied", which users understand. A program that cannot reach a host prints
+    "Temporary failure in name resolution" and tries again: without a message of ours nobody would know that the sandbox
+    refused, or how to change that.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
@@ -46,56 +46,59 @@ class Refusals:
         return {"hosts": list(self._reasons.values()), "files": files}
 
     def tell(self, sandbox: Sandbox) -> None:
-        """One line each, and where the rest is."""
+        """Prints one line each, and how to list the rest."""
         told = list(self._reasons)
         for reason in told[:MOST]:
-            print(_("sandbox: blocked: {reason}").format(reason=shown(_.said(reason))), file=sys.stderr)
+            print(_("sandbox: blocked: {reason}").format(reason=shown(_.text(reason))), file=sys.stderr)
         if len(told) > MOST:
-            more = _("sandbox: blocked: {count} more; `sandbox log --blocked-only --sandbox {id}` lists them")
+            more = _("sandbox: blocked: {count} more; list them with `sandbox audit --blocked-only --sandbox {id}`")
             print(more.format(count=len(told) - MOST, id=sandbox.id), file=sys.stderr)
 
 
 def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
-    """Once the sandbox has ended. Returns the exit status that tells how the command did."""
+    """Prints the summary, once the sandbox has ended. Returns the exit status."""
     if sandbox.config.filesystem.overlay:
         _tell_changes(sandbox)
     tell_undone(sandbox._undone)
     for path in sandbox._made:
-        told = _("{path} was made while the sandbox lived; look at it before a program on the host acts on it")
+        told = _("{path} was created while the sandbox ran; review it before a program on the host uses it")
         print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
-    # A command that did well is left alone where its stderr may be a program's input.
+    # After a successful command, print nothing to a stderr that may be a program's input.
     if result.exit_code != 0 or os.isatty(2):
         refusals.tell(sandbox)
     if result.note:
-        print(f"sandbox: {_.said(result.note)}", file=sys.stderr)
+        print(f"sandbox: {_.text(result.note)}", file=sys.stderr)
     return status(result)
 
 
 def tell_undone(undone: list[tuple[str, str]]) -> None:
-    """What git of the host would have run, each with where it is now."""
+    """Prints what git on the host would have run, and where it is now."""
     for path, saved in undone[:MOST_UNDONE]:
         if saved:
-            told = _("{path} would make git on the host run something; it is now {saved}: look at it, then put it back")
+            told = _(
+                "{path} would make git on the host run a program; it was renamed to {saved}; review "
+                "it before you restore it"
+            )
         else:
             told = _(
-                "{path} may make git on the host run something, and could not be changed: look at it before git does"
+                "{path} may make git on the host run a program and could not be renamed; review it before you use git"
             )
         print(f"sandbox: {told.format(path=shown(path), saved=shown(saved))}", file=sys.stderr)
     if len(undone) > MOST_UNDONE:
-        more = _("{count} more of that kind; `sandbox log` lists them").format(count=len(undone) - MOST_UNDONE)
+        more = _("{count} more of this kind; list them with `sandbox audit`").format(count=len(undone) - MOST_UNDONE)
         print(f"sandbox: {more}", file=sys.stderr)
 
 
 def status(result: ExecResult) -> int:
-    """The exit status that tells how the command ended."""
+    """The exit status for how the command ended."""
     return TIMED_OUT if result.timed_out else result.exit_code
 
 
 def _tell_changes(sandbox: Sandbox) -> None:
-    """How to review what changed. Without changes nothing is left behind."""
+    """Prints how to review the changes. Without changes, deletes the layer."""
     found = sandbox.changes()
     if not found:
         sandbox.discard()
         return
-    text = _("{count} changed: `sandbox diff {id}` shows it, `sandbox apply {id}` or `sandbox discard {id}` ends it")
+    text = _("{count} changed: see `sandbox diff {id}`, then `sandbox apply {id}` or `sandbox discard {id}`")
     print(f"sandbox: {text.format(count=len(found), id=sandbox.id)}", file=sys.stderr)

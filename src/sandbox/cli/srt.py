@@ -1,4 +1,4 @@
-"""`srt`: the command line of Anthropic's sandbox-runtime, on our walls.
+"""`srt`: the command line of Anthropic's sandbox-runtime, with our isolation.
 
 srt [-s settings.json] [-d] [--control-fd N] [--] command…      srt [options] -c "shell string"
 """
@@ -35,7 +35,7 @@ _OUR_ERROR = 1
 
 
 class Options:
-    """The command line, read as the original reads it: ours end at the first word that is not one."""
+    """The command line, read as the original reads it: options end at the first word that is not one."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.settings: str | None = None
@@ -56,7 +56,7 @@ class Options:
         if name in ("-s", "--settings", "-c", "--control-fd"):
             if not equals:
                 if not rest:
-                    raise SandboxError(f"{name} needs a value")
+                    raise SandboxError("{name} needs a value", name=name)
                 value = rest.pop(0)
             if name == "-c":
                 self.string = value
@@ -69,11 +69,11 @@ class Options:
         elif word in ("--version", "-V", "--help", "-h"):
             self.show = "version" if "V" in word or "version" in word else "help"
         else:
-            raise SandboxError(f"there is no option {word!r}; what is meant for the command goes after `--`")
+            raise SandboxError("unknown option {word!r}; put the command's own options after `--`", word=word)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line; returns the command's exit status, or 1 when it could not be run."""
+    """Runs one command line. Returns the command's exit status, or 1 if it could not run."""
     fill_standard_streams()
     try:
         return _run(Options(sys.argv[1:] if argv is None else argv))
@@ -109,11 +109,11 @@ def _command(options: Options) -> list[str]:
     if options.string is not None:
         return [_shell(), "-c", options.string]
     if not options.command:
-        raise SandboxError("no command; write it after the options, or give it with -c")
+        raise SandboxError("no command; write it after the options or pass it with -c")
     if options.command[0].startswith("windows-"):
-        raise SandboxError(f"{options.command[0]} is for Windows, which is not supported")
+        raise SandboxError("{command} is for Windows, which is not supported", command=options.command[0])
     if len(options.command) == 1 and any(letter.isspace() for letter in options.command[0]):
-        # `srt "curl example.com"`, as its manual begins: a program's name with spaces in it would never be meant.
+        # `srt "curl example.com"`, as in its manual: nobody means a program whose name contains spaces.
         return [_shell(), "-c", options.command[0]]
     return options.command
 
@@ -123,8 +123,8 @@ def _shell() -> str:
 
 
 def settings(file: str | None) -> Config:
-    """The settings as our configuration. A file that was named, or is there, must make sense: running with the
-    defaults instead would drop its rules. Raises ConfigError."""
+    """The settings as our configuration. A file that was named, or exists, must be valid: using the defaults instead
+    would drop its rules. Raises ConfigError."""
     path = file or os.path.expanduser("~/.srt-settings.json")
     try:
         with open(path, encoding="utf-8") as opened:
@@ -134,9 +134,9 @@ def settings(file: str | None) -> Config:
             raise ConfigError("does not exist", file=path) from None
         content = "{}"
     except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"cannot be read: {problem}", file=path) from None
+        raise ConfigError("cannot be read: {problem}", problem=problem, file=path) from None
     if not content.strip():
-        raise ConfigError("is empty; delete it, or put settings in it", file=path)
+        raise ConfigError("is empty; delete it or add settings", file=path)
     try:
         return read_settings(content)
     except ConfigError as problem:
@@ -153,11 +153,11 @@ def read_settings(content: str) -> Config:
     try:
         data = json.loads(content)
     except ValueError as problem:
-        raise ConfigError(f"is not JSON: {problem}") from None
+        raise ConfigError("is not valid JSON: {problem}", problem=problem) from None
     if not isinstance(data, dict):
         raise ConfigError("must be a mapping")
     translated = translate(data)
-    # The original lets ssh through to whatever host it lets anything through to.
+    # The original allows ssh to every allowed host.
     translated.data.setdefault("network", {}).setdefault("allow_git", True)
     try:
         config = Config.read(translated.data)
@@ -176,7 +176,7 @@ def read_settings(content: str) -> Config:
 
 def _descriptor(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 3:
-        raise SandboxError("--control-fd must be a descriptor of 3 or above")
+        raise SandboxError("--control-fd must be 3 or higher")
     return int(text)
 
 
@@ -188,7 +188,9 @@ def _listen(control: int, sandbox: Sandbox) -> None:
         os.set_inheritable(control, False)
         stream = os.fdopen(control, "r", encoding="utf-8")
     except OSError as problem:
-        raise SandboxError(f"--control-fd {control} cannot be read: {problem.strerror}") from None
+        raise SandboxError(
+            "--control-fd {control} cannot be read: {reason}", control=control, reason=problem.strerror
+        ) from None
 
     def listen() -> None:
         with stream:

@@ -1,4 +1,4 @@
-"""A command on a terminal of its own: the sandbox's pty on one side, the user's terminal in raw mode on the other."""
+"""Runs a command on its own terminal: the sandbox's pty on one side, the user's terminal in raw mode on the other."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
 
-SILENCE = 0.02  # seconds: a terminal hands on what was written to it a moment later
+SILENCE = 0.02  # seconds: a terminal passes on what was written to it a moment later
 
 
 def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
-    """Runs the command with a real terminal. The user's own is as it was when this returns, whatever happened."""
+    """Runs the command with a real terminal. Restores the user's own, whatever happens."""
     size = os.get_terminal_size(1)
     variables = {"TERM": os.environ.get("TERM", "xterm-256color")}
     with sandbox._spawn(command, env=variables, pty=(size.lines, size.columns)) as process:
@@ -54,21 +54,21 @@ def _relay(process: Process, wakes: int, before: list[Any]) -> ExecResult:
     relay.when(wakes, resized)
     relay.show(process.terminal, 1)
     process.stopped = lambda: _sleep(process, before, relay)
-    # A descriptor of its own for the way in: the relay waits for room there and for output here at the same time.
+    # A separate descriptor for input: the relay waits for space on it and for output on the other at the same time.
     with os.fdopen(os.dup(process.terminal), "wb", buffering=0) as terminal:
         relay.feed(0, terminal.fileno())
         return relay.run()
 
 
 def _sleep(process: Process, before: list[Any], relay: StdioRelay) -> None:
-    """Ctrl-Z stopped the command: our shell gets its terminal and its prompt back, and with `fg` all goes on.
+    """Ctrl-Z stopped the command: gives the terminal back to our shell; `fg` continues.
 
-    Without a shell that could resume us the kernel does not stop us, and the command goes on at once.
+    Without a shell that could resume us, the kernel does not stop us, and the command continues at once.
     """
     relay.flush(SILENCE)
     raw = termios.tcgetattr(0)
     termios.tcsetattr(0, termios.TCSADRAIN, before)
-    os.kill(0, signal.SIGTSTP)  # everybody in our process group, as the terminal would have done
+    os.kill(0, signal.SIGTSTP)  # the whole process group, as the terminal would have done
     termios.tcsetattr(0, termios.TCSADRAIN, raw)
     size = os.get_terminal_size(1)
     process.resize(size.lines, size.columns)

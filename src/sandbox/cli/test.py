@@ -1,7 +1,7 @@
-"""`sandbox test`: proves the configuration. Every rule is *tried* in a real sandbox, and what happened is compared.
+"""`sandbox test`: tries every rule of the configuration in a real sandbox and compares the results.
 
-The tries are made in a project of their own: one file for each pattern, beside another project that must
-stay out of sight. Everything else (walls, variables, hosts, tools) is the configuration as it applies here.
+It uses its own project, with one file for each pattern, beside another project that must stay invisible. Everything
+else (isolation, variables, hosts, tools) is the configuration as it applies here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CANARY = "sandbox-test-canary"
 
 
 class Try:
-    """One rule tried: what should happen, and what did."""
+    """One rule: what should happen, and what did."""
 
     __slots__ = ("kind", "target", "expected", "seen", "rule")
 
@@ -44,7 +44,7 @@ class Try:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
+    parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
@@ -75,7 +75,7 @@ def run(arguments: Namespace) -> int:
         ("ok" if t.ok else "!!", _(t.kind), t.target, _(_word(t.expected)), _(_word(t.seen)), t.rule) for t in tries
     )
     print(table(rows, heads))
-    print(_("{count} rules tried, {failed} not as expected").format(count=len(tries), failed=len(failed)))
+    print(_("{count} rules tried, {failed} unexpected results").format(count=len(tries), failed=len(failed)))
     return 1 if failed else 0
 
 
@@ -159,7 +159,7 @@ def _tried_writes(sandbox: Sandbox, guard: FileGuard) -> Iterator[Try]:
         one.seen = sandbox.exec(["sh", "-c", f"echo x >> {name}"]).exit_code == 0
         yield one
     outside = Try("write", "~/.bashrc", False, "outside-project-root")
-    sandbox.exec(["sh", "-c", f"echo {CANARY} >> ~/.bashrc"])  # into the sandbox's own empty home: fine, and gone
+    sandbox.exec(["sh", "-c", f"echo {CANARY} >> ~/.bashrc"])  # into the sandbox's own empty home, which is deleted
     outside.seen = _contains(os.path.expanduser("~/.bashrc"))
     yield outside
 
@@ -197,7 +197,7 @@ def _tried_variables(sandbox: Sandbox, rules: EnvFilter, variables: dict[str, st
 
 
 def _tried_hosts(sandbox: Sandbox, resolved: Resolved) -> Iterator[Try]:
-    """Without anybody outside hearing of it."""
+    """Without sending anything to anybody."""
     from sandbox.policy.hosts import InvalidHost, canonical_host
     from sandbox.policy.network import NetworkPolicy
 
@@ -212,7 +212,7 @@ def _tried_hosts(sandbox: Sandbox, resolved: Resolved) -> Iterator[Try]:
         except InvalidHost:
             continue
         if "/" in name or name.replace(".", "").isdigit() or ":" in name:
-            continue  # an address is not asked for by name
+            continue  # an address is not resolved
         one = Try("host", name, decision.allowed, decision.rule)
         one.seen = _reached(sandbox, name, decision.allowed)
         yield one
@@ -237,7 +237,7 @@ def _reached(sandbox: Sandbox, name: str, allowed: bool) -> bool:
 
 
 def _tried_tools(guard: ToolGuard) -> Iterator[Try]:
-    """What each pattern says of a call made for it, and of one that nothing allows."""
+    """Checks each pattern with a call that it matches, and with one that nothing allows."""
     for pattern in guard.disallowed:
         tool, given = call_for(pattern.name, pattern.arguments)
         one = Try("tool", pattern.text, False, "tools.disallowed")
@@ -252,7 +252,7 @@ def _tried_tools(guard: ToolGuard) -> Iterator[Try]:
 
 
 def call_for(name: str, arguments: list[str]) -> tuple[str, dict[str, str]]:
-    """A tool call that a pattern is about."""
+    """A tool call that a pattern matches."""
     from sandbox.policy.tools import SHELL
 
     tool = name.replace("*", "Sample")

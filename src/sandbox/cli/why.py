@@ -1,4 +1,4 @@
-"""`sandbox why`: what would be decided, by which rule, from which layer, and how to change that."""
+"""`sandbox why`: explains whether something is allowed, by which rule, from which layer, and how to change it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from sandbox.cli.output import print_json, shown
 from sandbox.config.layers import Resolved, resolve
 from sandbox.config.modes import without_walls
-from sandbox.errors import SandboxError
+from sandbox.errors import Message, SandboxError, message_of
 from sandbox.i18n import _
 from sandbox.policy.decision import Decision
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Filesystem
     from sandbox.policy.files import FileGuard
 
-# Rule -> the setting that decided, and the one to change for another answer.
+# Rule -> the setting that decides, and the setting to change for another decision.
 SETTINGS = {
     "sensitive-file-pattern": ("filesystem.blocked_patterns", "filesystem.allowed_patterns"),
     "outside-project-root": ("filesystem.root", "filesystem.allow_read"),
@@ -41,22 +41,22 @@ SETTINGS = {
 }
 
 SCRATCH = ("/tmp", "/var/tmp", "/run", "/dev/shm")
-HOST_SCRATCH = "The sandbox has a directory of its own there; the host's files are not in it"
+HOST_SCRATCH = Message("The sandbox has its own directory there, without the host's files")
 
-# Lists that an entry more opens.
+# Lists in which another entry allows more.
 GIVES = ("filesystem.allowed_patterns", "filesystem.allow_read", "filesystem.allow_write", "environment.allow",
          "network.allowed_hosts", "tools.allowed")  # fmt: skip
 
 
 def add(parser: ArgumentParser) -> None:
     question = parser.add_mutually_exclusive_group(required=True)
-    question.add_argument("--path", metavar="P", help=_("may this file be read (with --write: changed)?"))
-    question.add_argument("--host", metavar="H[:PORT]", help=_("may this host be talked to?"))
-    question.add_argument("--env", metavar="NAME", help=_("is this variable passed?"))
-    question.add_argument("--tool", metavar="TOOL", help=_("may this tool be called, such as 'Bash(git push)'?"))
-    parser.add_argument("--write", action="store_true", help=_("with --path: changing it"))
-    parser.add_argument("--agent", metavar="NAME", help=_("with --tool: as this agent"))
-    parser.add_argument("--config", metavar="FILE", help=_("a configuration file"))
+    question.add_argument("--path", metavar="P", help=_("may the sandbox read this file (with --write: change it)?"))
+    question.add_argument("--host", metavar="H[:PORT]", help=_("may the sandbox connect to this host?"))
+    question.add_argument("--env", metavar="NAME", help=_("does the sandbox get this variable?"))
+    question.add_argument("--tool", metavar="TOOL", help=_("may an agent call this tool, such as 'Bash(git push)'?"))
+    parser.add_argument("--write", action="store_true", help=_("with --path: ask about changing the file"))
+    parser.add_argument("--agent", metavar="NAME", help=_("with --tool: use this agent's rules"))
+    parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
@@ -88,7 +88,7 @@ def run(arguments: Namespace) -> int:
     else:
         verdict = _("allowed") if decision else _("blocked")
         print(f"{shown(asked)}: {verdict}")
-        print(_("  because  {reason}").format(reason=shown(_.said(decision.reason))))
+        print(_("  because  {reason}").format(reason=shown(_.text(decision.reason))))
         print(_("  rule     {rule}").format(rule=shown(decision.rule)))
         print(_("  from     {setting} {origin}").format(setting=setting, origin=shown(origin)))
         if not decision:
@@ -97,7 +97,7 @@ def run(arguments: Namespace) -> int:
 
 
 def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:
-    """The question in words, and its answer by the same rules that the walls and the gate are built from."""
+    """The question as text, and the decision by the same rules that the sandbox and the gate use."""
     config = resolved.config
     if arguments.path is not None:
         return arguments.path, path_decision(resolved, arguments.path, "write" if arguments.write else "read")
@@ -112,12 +112,12 @@ def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:
 
 
 def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
-    """What exists is judged by what the walls would cover and freeze, what does not by its name."""
+    """An existing file is checked by what a sandbox would hide and freeze, another by its name."""
     from sandbox.policy.files import FileGuard
 
     filesystem = resolved.config.filesystem
     if without_walls(resolved.config):
-        return Decision(True, "mode", "There are no walls: the mode is off")
+        return Decision(True, "mode", "Nothing is isolated: the mode is off")
     guard = FileGuard(filesystem, home=os.path.expanduser("~"))
     place = os.path.join(filesystem.root, os.path.expanduser(path))
     real = os.path.realpath(place)
@@ -128,7 +128,7 @@ def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
 
 
 def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation: str) -> Decision:
-    """By the search that the walls are built from: links, hard links and directories above are in its answer."""
+    """Uses the same search as a sandbox, which includes links, hard links and directories above."""
     from sandbox.config.home import home
     from sandbox.guards.search import denied, search
     from sandbox.policy.files import narrowest
@@ -140,18 +140,26 @@ def _by_the_walls(filesystem: Filesystem, guard: FileGuard, real: str, operation
     if decision.rule in ("system", "own-scratch", "outside-project-root"):
         elsewhere = denied(filesystem, list(guard.system), tops) if decision.rule == "system" else []
         by = narrowest(real, [mask.path for mask in elsewhere])
-        return decision if by is None else Decision(False, "deny-read", f"Denied by filesystem.deny_read: {by}")
+        return (
+            decision
+            if by is None
+            else Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=by)
+        )
     covers = search(filesystem, [one for one in tops if os.path.lexists(one)], [os.path.realpath(home())]).found
     mask = covers.masks.get(narrowest(real, list(covers.masks)) or "")
     if mask is not None and mask.rule == "deny_read":
-        return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {mask.path}")
+        return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=mask.path)
     if mask is not None:
-        return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {mask.rule}")
+        return Decision(False, "sensitive-file-pattern", "Matches blocked pattern: {pattern}", pattern=mask.rule)
     frozen = narrowest(real, list(covers.frozen)) if operation == "write" else None
     if frozen is not None:
-        refused = guard.check(frozen, "write")  # the rule in words, where the name says it
+        refused = guard.check(frozen, "write")  # the rule's own reason, if the name gives one
         named = refused.rule in ("protected-file", "deny-write")
-        return refused if named else Decision(False, "protected-file", f"Programs on the host act on it: {frozen}")
+        return (
+            refused
+            if named
+            else Decision(False, "protected-file", "Programs on the host act on it: {pattern}", pattern=frozen)
+        )
     return decision
 
 
@@ -172,7 +180,7 @@ def tool_decision(resolved: Resolved, text: str, agent_name: str | None) -> Deci
 
 
 def host_decision(resolved: Resolved, asked: str) -> Decision:
-    """By the gate's own rules."""
+    """Uses the gate's own rules."""
     from sandbox.policy.hosts import InvalidHost, canonical_host
     from sandbox.policy.network import NetworkPolicy
 
@@ -182,14 +190,14 @@ def host_decision(resolved: Resolved, asked: str) -> Decision:
     try:
         return NetworkPolicy(resolved.config.network).connect(canonical_host(host), int(port))
     except InvalidHost as problem:
-        raise SandboxError(str(problem)) from None
+        raise SandboxError(message_of(problem)) from None
 
 
 def _how(change: str, asked: str) -> str:
     import shlex
 
     if not change:
-        return _("nothing: this holds always")
+        return _("cannot be changed")
     if change in GIVES:
         return f"sandbox config --global add {change} {shlex.quote(asked)}"
     return f"sandbox config --global set {change} …"

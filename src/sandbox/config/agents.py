@@ -6,7 +6,7 @@
     disallowed-tools: [Write, Edit]
     ---
 
-They lie in the project, so what they say can only narrow what the config gives.
+They are in the project, so they can only restrict what the config allows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config import files
-from sandbox.errors import ConfigError, NotFound
+from sandbox.errors import ConfigError, NotFound, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Agent:
 
 
 class Found:
-    """The agents of a project, by name, and what is wrong with the files that are none."""
+    """The agents of a project by name, and the errors in invalid agent files."""
 
     __slots__ = ("agents", "problems")
 
@@ -50,7 +50,7 @@ class Found:
 
 
 def look(project: str) -> Found:
-    """Reads every agent file. A mistake in one, or a name that two files claim, is about that agent only."""
+    """Reads every agent file. An error in one file, or a name used by two files, affects only that agent."""
     found, known = Found(), dict[str, Agent]()
     for directory in DIRECTORIES:
         place = os.path.join(project, directory)
@@ -61,15 +61,20 @@ def look(project: str) -> Found:
                 agent = read(os.path.join(place, name))
             except (ConfigError, NotFound, ValueError) as problem:
                 said = (
-                    problem if isinstance(problem, ConfigError) else ConfigError(str(problem), file=f"{place}/{name}")
+                    problem
+                    if isinstance(problem, ConfigError)
+                    else ConfigError(message_of(problem), file=f"{place}/{name}")
                 )
                 found.problems.setdefault(name.removesuffix(".md"), said)
                 continue
             if agent.name in known:
-                # Neither wins: a file that was made later must not take away what the other forbids.
+                # Neither wins: a file added later must not remove restrictions of the other.
                 other = known[agent.name].file
                 found.problems[agent.name] = ConfigError(
-                    f"agent {agent.name!r} is described in {other} too; remove one of them", file=agent.file
+                    "agent {name!r} is also defined in {other}; remove one of them",
+                    name=agent.name,
+                    other=other,
+                    file=agent.file,
                 )
             known.setdefault(agent.name, agent)
     names = sorted(name for name in known if name not in found.problems)
@@ -78,29 +83,29 @@ def look(project: str) -> Found:
 
 
 def agents(project: str) -> list[Agent]:
-    """The project's agents, by name, without those that something is wrong with."""
+    """The project's valid agents, by name."""
     return look(project).agents
 
 
 def find(project: str, name: str) -> Agent:
-    """The agent of that name. Raises ConfigError for one that something is wrong with, NotFound with the names there
-    are.
-    """
+    """The agent of that name. Raises ConfigError if its file is invalid, NotFound with the known names if none is."""
     found = look(project)
     if name in found.problems:
         raise found.problems[name]
     for agent in found.agents:
         if agent.name == name:
             return agent
-    there = ", ".join(agent.name for agent in found.agents) or f"none in {' or '.join(DIRECTORIES)}"
-    raise NotFound(f"there is no agent {name!r}; known: {there}")
+    known = ", ".join(agent.name for agent in found.agents)
+    if not known:
+        raise NotFound("no agent {name!r}: {directories} have none", name=name, directories=", ".join(DIRECTORIES))
+    raise NotFound("no agent {name!r}; there are: {known}", name=name, known=known)
 
 
 def read(file: str) -> Agent:
     """One agent file. Raises ConfigError."""
     text = files.read_text(file)
     if text is None:
-        raise NotFound(f"there is no file {file}")
+        raise NotFound("no such file: {file}", file=file)
     head, front, _ = text.partition("---\n") if text.startswith("---") else ("", "", "")
     end = text.find("\n---", 3)
     if not front or head.strip() or end == -1:
@@ -111,7 +116,7 @@ def read(file: str) -> Agent:
 
 
 def _quoted_lists(front: str) -> str:
-    """Tool patterns hold what YAML takes for its own (`Bash(git:*), Write`, `*`): an inline list of them is quoted."""
+    """Quotes an inline list of tool patterns, whose characters are YAML syntax (`Bash(git:*), Write`, `*`)."""
     out = []
     for line in front.splitlines():
         name, colon, value = line.partition(":")
@@ -128,12 +133,12 @@ def _quoted_lists(front: str) -> str:
 
 
 def tool_list(value: object, file: str) -> list[str]:
-    """Tools, listed as YAML or separated by commas. Raises ConfigError."""
+    """Tools from a YAML list or from text separated by commas. Raises ConfigError."""
     if isinstance(value, str):
         return split_tools(value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
-    raise ConfigError(f"a list of tools is expected, not {value!r}", file=file)
+    raise ConfigError("expected a list of tools, not {value!r}", value=value, file=file)
 
 
 def split_tools(text: str) -> list[str]:
@@ -144,7 +149,7 @@ def split_tools(text: str) -> list[str]:
         if sign == "," and depth <= 0:
             found.append(text[start:at].strip())
             start = at + 1
-    found.append(text[start:].strip())  # with an open parenthesis too: an error later, never a list that lost its end
+    found.append(text[start:].strip())  # an unclosed parenthesis is an error later, never a shortened list
     return [one for one in found if one]
 
 
@@ -157,4 +162,4 @@ def _words(value: object, file: str) -> list[str]:
         return shlex.split(value)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
-    raise ConfigError(f"a command is expected, not {value!r}", file=file)
+    raise ConfigError("expected a command, not {value!r}", value=value, file=file)

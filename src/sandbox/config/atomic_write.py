@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Writing a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def write_whole(file: str, text: str, mode: int = 0o600) -> None:
-    """Puts `text` in the file's place by one rename. After an error the old one is as it was, nothing beside it."""
+    """Replaces the file by one rename. After an error the old file is unchanged and no temporary file remains."""
     beside = f"{file}.{os.getpid()}.new"
     try:
         with open(beside, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)) as new:

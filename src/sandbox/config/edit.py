@@ -1,7 +1,7 @@
-"""Changing one setting in a YAML file while everything else in it, comments too, stays as it is.
+"""Changes one setting in a YAML file and keeps everything else in it, comments included.
 
-The text is cut at the positions that the parser reports, and afterwards parsed again: what comes out must be the old
-data with this one change, or nothing is written.
+The text is cut at the positions that the parser reports, then parsed again. If the result is not the old data with
+this one change, nothing is written.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def set_value(text: str, path: list[str], value: object, file: str = "config.yam
     before = files.parse(file, text).data if text.strip() else {}
     changed = _edited(text, path, value, file)
     if files.parse(file, changed).data != _with(before, path, value):
-        raise ConfigError("cannot be edited without disturbing the rest; please edit it by hand", file=file)
+        raise ConfigError("cannot be edited automatically; please edit it by hand", file=file)
     return changed
 
 
 def unset_value(text: str, path: list[str], file: str = "config.yaml") -> str | None:
-    """The text without `path`, and without sections that hold nothing else; None when it is not there.
+    """The text without `path`, and without sections that become empty; None if `path` is not set.
 
     Raises ConfigError when the text is not a mapping of settings.
     """
@@ -41,7 +41,7 @@ def unset_value(text: str, path: list[str], file: str = "config.yaml") -> str | 
         return None
     changed = _cut(text, path, file)
     if files.parse(file, changed).data != expected:
-        raise ConfigError("cannot be edited without disturbing the rest; please edit it by hand", file=file)
+        raise ConfigError("cannot be edited automatically; please edit it by hand", file=file)
     return changed
 
 
@@ -63,7 +63,7 @@ def _cut(text: str, path: list[str], file: str) -> str:
         around.append(next(inner for key, inner in around[-1].value if key.value == name))
     depth = len(path) - 1
     while depth and len(around[depth].value) == 1:
-        depth -= 1  # a section that would hold nothing goes as a whole
+        depth -= 1  # a section that becomes empty is removed
     mapping = around[depth]
     at = next(at for at, (key, _) in enumerate(mapping.value) if key.value == path[depth])
     key, value = mapping.value[at]
@@ -80,7 +80,7 @@ def _cut(text: str, path: list[str], file: str) -> str:
 
 
 def _offsets(text: str) -> Any:
-    """Where in the text a mark of the parser's is."""
+    """The position in the text of a parser's mark."""
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -116,7 +116,7 @@ def _edited(text: str, path: list[str], value: object, file: str) -> str:
 
 
 def _replaced(text: str, key: Any, node: Any, rest: list[str], value: object, offset: Any) -> str:
-    """The value of `key` exchanged. What stands between the two, other than white space, stays."""
+    """Replaces the value of `key`. Keeps what is between the two, except white space."""
     start, end = offset(node.start_mark), offset(_last(node).end_mark)
     colon = text.index(":", offset(key.end_mark)) + 1
     if text[colon:start].strip():

@@ -1,6 +1,6 @@
-"""Reading one config file: plain data, and the line each value stands on.
+"""Reads one config file: plain data, and the line of each value.
 
-A project's file is written by whoever wrote the project, which may be the agent: it is read as hostile input.
+Whoever wrote the project wrote its file, and that may be the agent: it is hostile input.
 Only a regular file, of bounded size, without aliases (a few lines of them expand to gigabytes) and without
 duplicate keys (two readers would disagree on which one counts).
 """
@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 LARGEST = 2**20
 DEEPEST = 32
-FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a FIFO planted under the name must not hang us
-NO_VALUE = "holds a value that is none: a date, number or tag that cannot be read"
-IS_LINK = "is a symbolic link, and a project's settings are read from no other place; put the file itself there"
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a FIFO planted under the name must not make us hang
+NO_VALUE = Message("contains an invalid value: a date, number or tag that cannot be read")
+IS_LINK = Message("is a symbolic link; a project's settings must be in the project itself")
 
 
 class Source:
@@ -36,7 +36,7 @@ class Source:
         self.spelled: dict[str, str] = {}  # our path -> the file's, where it is written in a dialect
 
     def line(self, path: str) -> int | None:
-        """The line of `path`, or of the nearest thing around it."""
+        """The line of `path`, or of the nearest setting around it."""
         while path:
             if path in self.lines:
                 return self.lines[path]
@@ -44,7 +44,7 @@ class Source:
         return None
 
     def error(self, problem: ConfigError, path: str, at: str) -> ConfigError:
-        """`problem` with this file and the line it is about; both paths in the file's own spelling."""
+        """`problem` with this file and line, and with both paths as the file spells them."""
         return ConfigError(problem.problem, path=path, file=self.file, line=self.line(at))
 
 
@@ -61,7 +61,7 @@ def read_text(file: str, *, links: bool = True) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as problem:
-        raise ConfigError(f"cannot be read: {problem.strerror}", file=file) from problem
+        raise ConfigError("cannot be read: {reason}", reason=problem.strerror, file=file) from problem
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError("is not a regular file", file=file)
@@ -70,7 +70,7 @@ def read_text(file: str, *, links: bool = True) -> str | None:
     finally:
         os.close(descriptor)
     if len(content) > LARGEST:
-        raise ConfigError(f"is larger than {LARGEST} bytes", file=file)
+        raise ConfigError("is larger than {largest} bytes", largest=LARGEST, file=file)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -78,8 +78,8 @@ def read_text(file: str, *, links: bool = True) -> str | None:
 
 
 def _open_itself(file: str) -> int:
-    """Opens what a project holds, not what it points to: mistakes are told with the words around them, and whoever
-    reads those (an agent, of its own command) would learn a line of a file that it cannot read itself.
+    """Opens a file of the project, never one that a link points to. An error message quotes the text around the
+    mistake, so it would show an agent a line of a file that it cannot read itself.
     """
     directory, name = os.path.split(file)
     try:
@@ -110,7 +110,7 @@ def _parse_json(file: str, text: str) -> Source:
         found = dict(pairs)
         if len(found) != len(pairs):
             names = [name for name, _ in pairs]
-            raise ConfigError(f"key {next(n for n in names if names.count(n) > 1)!r} is there twice", file=file)
+            raise ConfigError("duplicate key {key!r}", key=next(n for n in names if names.count(n) > 1), file=file)
         return found
 
     try:
@@ -147,7 +147,7 @@ def compose(file: str, text: str) -> tuple[Any, Any]:
 
     kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # The composer recurses in C and dies of depth: events, which do not, are counted first.
+        # The composer recurses in C and crashes on deep nesting, so the depth is counted by events first.
         depth = 0
         for event in yaml.parse(text, Loader=kind):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -158,18 +158,21 @@ def compose(file: str, text: str) -> tuple[Any, Any]:
     except yaml.MarkedYAMLError as problem:
         raise _yaml_error(file, problem) from None
     except (yaml.YAMLError, RecursionError) as problem:
-        raise ConfigError(f"is not YAML: {_unquoted(str(problem))}", file=file) from None
+        raise ConfigError("is not valid YAML: {problem}", problem=_unquoted(str(problem)), file=file) from None
 
 
 def _yaml_error(file: str, problem: Any) -> ConfigError:
     mark = problem.problem_mark or problem.context_mark
     return ConfigError(
-        f"is not YAML: {_unquoted(str(problem.problem))}", file=file, line=mark.line + 1 if mark else None
+        "is not valid YAML: {problem}",
+        problem=_unquoted(str(problem.problem)),
+        file=file,
+        line=mark.line + 1 if mark else None,
     )
 
 
 def _unquoted(text: str) -> str:
-    """The parser's words without what it quotes from the file, which may be a secret; single characters stay."""
+    """The parser's message without what it quotes from the file, which may be a secret. Single characters stay."""
     import re
 
     quoted = r"'[^']*'|\"[^\"]*\""
@@ -189,7 +192,7 @@ def _walk(node: Any, path: str, lines: dict[str, int], seen: set[int], file: str
             name = f"{path}.{key.value}" if path else str(key.value)
             if str(key.value) in keys:
                 raise ConfigError(
-                    f"key {key.value!r} is there twice", path=path, file=file, line=key.start_mark.line + 1
+                    "duplicate key {key!r}", key=key.value, path=path, file=file, line=key.start_mark.line + 1
                 )
             keys.add(str(key.value))
             lines[name] = key.start_mark.line + 1
@@ -203,5 +206,5 @@ def _mapping(data: object, file: str) -> dict[str, Any]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise ConfigError("must be a mapping of settings", file=file, line=1)
+        raise ConfigError("must be a mapping", file=file, line=1)
     return data

@@ -1,4 +1,4 @@
-"""Where a user's own things are kept: config, record, registry. Never visible inside a sandbox."""
+"""Where the user's config, record and registry are. Never visible inside a sandbox."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def home() -> str:
     named = os.environ.get("SANDBOX_HOME")
     place = os.path.abspath(named) if named else os.path.expanduser("~/.sandbox")
     if not place.startswith("/"):
-        # Relative to the current directory it would be the project's, and what is there counts as the user's own.
-        raise SandboxError("HOME is not an absolute path and this user has no home; set SANDBOX_HOME")
+        # A relative path would be in the project, whose files would then count as the user's own.
+        raise SandboxError("HOME is not an absolute path and this user has no home directory; set SANDBOX_HOME")
     return place
 
 
 def user_config_file() -> str:
-    """The user's own config file, which alone may loosen what is built in."""
+    """The user's own config file. Only this file may loosen the defaults."""
     return os.path.join(home(), "config.yaml")
 
 
@@ -32,5 +32,5 @@ def record_directory(config: Config) -> str:
 
 
 def authority_directory() -> str:
-    """Where the authority is kept that sandboxes trust. `SANDBOX_AUTHORITY` moves it, for several homes of one user."""
+    """Where the certificate authority is that sandboxes trust. `SANDBOX_AUTHORITY` lets several homes share one."""
     return os.environ.get("SANDBOX_AUTHORITY") or os.path.join(home(), "authority")

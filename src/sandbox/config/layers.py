@@ -1,7 +1,7 @@
 """Layers: built-in < user < the file named by --config < project < flags. A later one wins; lists replace.
 
-The project's files are special: the agent can write them, so they can only tighten (`tighten.py`). What they
-tried to loosen is left out, and told in `warnings`.
+The agent can write the project's files, so these can only tighten (`tighten.py`). What they tried to loosen is ignored
+and listed in `warnings`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sandbox.config.model import Config, Limits
 from sandbox.config.modes import default_limit, without_walls
 from sandbox.config.paths import absolute
 from sandbox.config.section import Section
-from sandbox.errors import ConfigError, SandboxError
+from sandbox.errors import ConfigError, Message, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Origin:
 
 
 class Widening:
-    """Something a project's file asked for that would have loosened the sandbox; it was left out."""
+    """A setting of a project's file that would have loosened the sandbox and was ignored."""
 
     __slots__ = ("path", "origin", "reason")
 
@@ -57,9 +57,18 @@ class Widening:
         self.origin = origin
         self.reason = reason
 
+    @property
+    def message(self) -> Message:
+        """What to tell the user."""
+        return Message(
+            "{place}: {path}: ignored, because a project file may only tighten: {reason}",
+            place=":".join(str(part) for part in (self.origin.file, self.origin.line) if part is not None),
+            path=self.path,
+            reason=self.reason,
+        )
+
     def __str__(self) -> str:
-        where = ":".join(str(part) for part in (self.origin.file, self.origin.line) if part is not None)
-        return f"{where}: {self.path}: ignored, a project file may only tighten: {self.reason}"
+        return str(self.message)
 
     def __repr__(self) -> str:
         return f"Widening({self})"
@@ -68,7 +77,7 @@ class Widening:
 class Resolved:
     """The effective config, the origin of every value that is not built in, and what was ignored.
 
-    `users` is the config as it would be without the project's files, `asked` where those named a setting.
+    `users` is the config without the project's files; `asked` says where those files set something.
     """
 
     __slots__ = ("config", "sources", "warnings", "users", "asked")
@@ -86,13 +95,11 @@ class Resolved:
 
 
 def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None = None) -> Resolved:
-    """The effective config for `project`. Raises ConfigError (file, line, path); never half-applies a
-    file.
-    """
+    """The effective config for `project`. Raises ConfigError (file, line, path). Never applies half of a file."""
     try:
         project = os.path.abspath(project)
     except FileNotFoundError:
-        raise SandboxError("the current directory does not exist any more; go to one that does") from None
+        raise SandboxError("the current directory no longer exists") from None
     resolved = Resolved(Config(), {}, [])
     user = user_config_file()
     if os.path.exists(user):
@@ -114,18 +121,14 @@ def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None =
 
 
 def project_files(project: str) -> list[str]:
-    """The project's own config files that exist. In the home directory the user's file is not the project's
-    too.
-    """
+    """The project's config files that exist. In the home directory, the user's file does not count as the project's."""
     user = os.path.realpath(user_config_file())
     names = (os.path.join(project, ".uds", "config.yaml"), os.path.join(project, ".sandbox", "config.yaml"))
     return [name for name in names if os.path.lexists(name) and os.path.realpath(name) != user]
 
 
 def read_source(file: str, *, links: bool = True) -> tuple[Source, dict[str, Any], Config]:
-    """A config file, its settings in our spelling, and those settings checked. Raises ConfigError with the
-    line.
-    """
+    """A config file, its settings in our spelling, and those settings checked. Raises ConfigError with the line."""
     from sandbox.config import dialects, files
 
     source = files.read(file, links=links)
@@ -159,7 +162,7 @@ def _apply_project(resolved: Resolved, file: str, project: str) -> None:
     from sandbox.config.tighten import tightened
 
     source, data, checked = read_source(file, links=False)
-    before = resolved.config  # rules look at other settings too: at those of the layers beneath, not at our own
+    before = resolved.config  # rules also look at other settings: those of the lower layers, not the project's own
 
     def only_tighter(path: str, current: Any, wanted: Any) -> Any:
         value, widened = tightened(path, current, wanted, before, project)
@@ -172,33 +175,33 @@ def _apply_project(resolved: Resolved, file: str, project: str) -> None:
 
 
 def _hold_project(resolved: Resolved) -> None:
-    """What of a project's wishes can be judged only when all layers are known: whether there are walls, and which
-    mode's defaults would hold without the project's say.
+    """Checks what can be checked only when all layers are known: whether there is isolation, and which mode's defaults
+    would apply without the project's settings.
     """
     users = resolved.users
     for name in Limits.fields:
         before, now = getattr(users.limits, name), getattr(resolved.config.limits, name)
         most = default_limit(users.mode, name) if before is None else before
         if now != before and most is not None and now > most:
-            _take_back(resolved, f"limits.{name}", f"the limit is {most} already")
+            _take_back(resolved, f"limits.{name}", Message("the limit is already {limit}", limit=most))
     if without_walls(resolved.config):
         leave_to_the_user(resolved)
 
 
-# What decides which program runs on the host, and with what: without walls none of it is a project's to say.
+# What decides which program runs on the host, and how. Without isolation, a project may set none of it.
 ON_THE_HOST = ("environment.set", "filesystem.root")
 
 
 def leave_to_the_user(resolved: Resolved) -> None:
-    """Without walls a project sets no variable and chooses no directory: any of either makes some program run what the
-    project holds. For whoever takes the walls away after the layers were read.
+    """Without isolation, a project sets no variable and chooses no directory: either can make some program run the
+    project's code. For callers that disable isolation after the layers were read.
     """
     for path in ON_THE_HOST:
-        _take_back(resolved, path, "without walls it would act on the host")
+        _take_back(resolved, path, Message("without walls it would act on the host"))
 
 
 def _take_back(resolved: Resolved, path: str, reason: str) -> None:
-    """Gives one setting back to the other layers, and tells, if the project had a say in it."""
+    """Takes the project's value of one setting back, if it has one, and adds a warning."""
     name = path.rpartition(".")[2]
     section, users = _section(resolved.config, path), _section(resolved.users, path)
     if getattr(section, name) == getattr(users, name):

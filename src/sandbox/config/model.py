@@ -27,7 +27,7 @@ ENGINES = (
 )
 USERS = ("user", "root")
 
-# Seed 001, AC-2. A pattern without a slash matches a name at any depth; a trailing slash means a directory.
+# As in UDS. A pattern without a slash matches a name at any depth; a trailing slash means a directory.
 SENSITIVE_PATTERNS = [
     ".env",
     ".env.*",
@@ -46,19 +46,19 @@ class Filesystem(Section):
 
     root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")
     read_only: bool = field(False, "The project can be read but not changed.")
-    overlay: bool = field(False, "Changes to the project go to a layer of their own, to be reviewed and applied.")
+    overlay: bool = field(False, "Changes to the project go to a separate layer, to be reviewed and applied.")
     allow_read: list[str] = field([], "Further paths that can be read.", example=["~/datasets"])
     allow_write: list[str] = field([], "Further paths that can be read and changed.")
     deny_read: list[str] = field([], "Paths that cannot be read; a narrower `allow_read` wins.")
     deny_write: list[str] = field([], "Paths that cannot be changed; wins over everything.")
     blocked_patterns: list[str] = field(
         SENSITIVE_PATTERNS,
-        "Names or paths, as gitignore writes them, that cannot be read or changed anywhere under the visible paths.",
+        "Names or paths, as in gitignore, that cannot be read or changed anywhere under the visible paths.",
         parse=patterns.checked,
     )
     allowed_patterns: list[str] = field(
         [".env.example", "**/node_modules/**", "**/site-packages/**"],
-        "Exceptions from `blocked_patterns`. Installed packages hold certificates and code by such names, not secrets.",
+        "Exceptions to `blocked_patterns`. Installed packages have certificates and code with such names, not secrets.",
         example=[".env.template"],
         parse=patterns.checked,
     )
@@ -66,7 +66,7 @@ class Filesystem(Section):
         True, "Programs on PATH that live under the home directory (pyenv, nvm, cargo, …) work, read-only."
     )
     scratch_size: int = field(
-        2**30, "Most bytes in each of the sandbox's own /tmp, /run, /dev/shm and home.", parse=units.size
+        2**30, "Maximum size of each of the sandbox's own /tmp, /run, /dev/shm and home.", parse=units.size
     )
 
 
@@ -74,94 +74,99 @@ class Environment(Section):
     """Which variables a tenant sees."""
 
     filter_secrets: bool = field(True, "Leave out variables whose names look like secrets.")
-    allow: list[str] = field([], "Names or patterns that are passed even so.", example=["NODE_ENV", "CI"])
-    block: list[str] = field([], "Names or patterns that are never passed; wins.", example=["AWS_*"])
-    # Secret: `--env NPM_TOKEN` puts the owner's own value here, and it must not reach the registry or a screen.
+    allow: list[str] = field([], "Names or patterns that are passed anyway.", example=["NODE_ENV", "CI"])
+    block: list[str] = field([], "Names or patterns that are never passed. Overrides `allow`.", example=["AWS_*"])
+    # Secret: `--env NPM_TOKEN` puts the user's own value here, which must not reach the registry or a screen.
     set: dict[str, str] = field(
         {}, 'Values set for the tenant. "${NAME}" of a network secret gives its placeholder.', secret=True
     )
 
     @classmethod
     def read(cls, data: "Mapping[str, object]", path: str = "") -> "Self":
-        """As every section. A name with `=` in it would set the variable before the sign, past the rules about it."""
+        """See Section.read. A name with `=` in it would set another variable, bypassing the rules for that one."""
         section = super().read(data, path)
         for name in section.set:
             if not name or "=" in name:
-                raise ConfigError(f"{name!r} is not the name of a variable", path=f"{path}.set" if path else "set")
+                raise ConfigError(
+                    "{name!r} is not a valid variable name", name=name, path=f"{path}.set" if path else "set"
+                )
         return section
 
 
 class Limits(Section):
-    """What a sandbox may use up. A limit that was asked for and cannot be held is an error."""
+    """What a sandbox may use. A limit that this machine cannot enforce is an error."""
 
-    memory: int | None = field(None, "Most memory, all processes together.", parse=units.memory, example="512m")
-    cpus: float | None = field(None, "Most processors, fractions allowed.", parse=units.cpus, example=1.5)
-    pids: int | None = field(None, "Most processes and threads at a time.", parse=units.count)
+    memory: int | None = field(None, "Maximum memory of all processes together.", parse=units.memory, example="512m")
+    cpus: float | None = field(None, "Maximum number of processors; may be a fraction.", parse=units.cpus, example=1.5)
+    pids: int | None = field(None, "Maximum number of processes and threads.", parse=units.count)
     file_size: int | None = field(None, "Largest file that can be written.", parse=units.size)
-    open_files: int | None = field(None, "Most open files per process.", parse=units.count)
-    timeout: float | None = field(None, "Longest a command may run.", parse=units.seconds, example="5m")
+    open_files: int | None = field(None, "Maximum number of open files per process.", parse=units.count)
+    timeout: float | None = field(None, "Maximum time that a command may run.", parse=units.seconds, example="5m")
     lifetime: float | None = field(
-        None, "Longest the sandbox lives; then it ends, with everything in it.", parse=units.seconds, example="2h"
+        None,
+        "Maximum time that the sandbox lives; then it ends, with everything in it.",
+        parse=units.seconds,
+        example="2h",
     )
     idle_timeout: float | None = field(
         None,
-        "Longest the sandbox lives without a running command, a file operation or a connection from outside.",
+        "Maximum time that the sandbox lives without a running command, a file operation or a connection from outside.",
         parse=units.seconds,
         example="15m",
     )
 
 
 class Secret(Section):
-    """A credential put in outside the walls. Exactly one of `value`, `from_env`, `from_file`, `from_command`."""
+    """A credential that the gate puts into requests: one of `value`, `from_env`, `from_file`, `from_command`."""
 
-    value: str | None = field(None, "The secret itself (better: one of the other three).", secret=True)
-    from_env: str | None = field(None, "A variable of the owner's environment that holds it.")
-    from_file: str | None = field(None, "A file that holds it.")
+    value: str | None = field(None, "The secret itself. Prefer one of the other three.", secret=True)
+    from_env: str | None = field(None, "A variable of your environment that contains it.")
+    from_file: str | None = field(None, "A file that contains it.")
     from_command: list[str] | None = field(None, "A program that prints it.")
     hosts: list[str] = field([], "Hosts it may be sent to.", example=["api.openai.com"])
     places: list[str] = field(["header"], "Where it may be put: header, query, body.", key="in")
-    placeholder: str | None = field(None, "What the tenant holds instead; random when absent.")
+    placeholder: str | None = field(None, "What the tenant gets instead; random by default.")
 
     @classmethod
     def read(cls, data: "Mapping[str, object]", path: str = "") -> "Self":
-        """See Section.read. A key that was taken away gets an error of its own; no other key is named, as somebody may
-        have written the value itself there."""
+        """See Section.read. A removed key has its own error. The error for an unknown key does not name it, because
+        somebody may have written the secret itself there."""
         if isinstance(data, dict) and "exclusive" in data:
             raise ConfigError(
-                "is no longer there: nobody can tell where in a request a host looks for credentials, so that it could "
-                "not be held; use `network.http` rules for what may be asked there, or an on_request hook",
+                "was removed, because it could not be enforced: a host may look for credentials "
+                "anywhere in a request; use `network.http` rules or an on_request hook",
                 path=f"{path}.exclusive",
             )
         if isinstance(data, dict) and not cls.fields.keys() >= data.keys():
-            raise ConfigError(f"unknown key; known keys: {', '.join(cls.fields)}", path=path)
+            raise ConfigError("unknown key; known keys: {fields}", fields=", ".join(cls.fields), path=path)
         return super().read(data, path)
 
 
 class HttpRules(Section):
-    """Rules on single requests: `METHOD host/path`, `*` and `**` as in globs. A host named here is intercepted."""
+    """Rules for single requests: `METHOD host/path`, with `*` and `**` as in globs. These hosts are intercepted."""
 
     allow: list[str] = field([], "Requests that may be made.", example=["GET api.github.com/repos/**"])
-    deny: list[str] = field([], "Requests that may not; wins.", example=["DELETE *.github.com/**"])
+    deny: list[str] = field([], "Requests that may not be made. Overrides `allow`.", example=["DELETE *.github.com/**"])
 
 
 class Network(Section):
-    """Whom a tenant may talk to. Everything it tries is on the record."""
+    """Which hosts a tenant may connect to. Every attempt is recorded."""
 
     allowed_hosts: list[str] = field(
         [],
         'Hosts: "name", "*.name" (strict subdomains), "name:port", address, CIDR; "tcp:name:port" is never inspected.',
     )
-    denied_hosts: list[str] = field([], "The same spellings; wins over `allowed_hosts`.")
-    block_private_ips: bool = field(True, "Names that resolve to private or link-local addresses are refused.")
-    allow_localhost: bool = field(True, "The sandbox's own loopback works inside.")
+    denied_hosts: list[str] = field([], "Hosts, written in the same way. Overrides `allowed_hosts`.")
+    block_private_ips: bool = field(True, "Refuse names that resolve to private or link-local addresses.")
+    allow_localhost: bool = field(True, "The sandbox can use its own loopback.")
     localhost_ports: list[int] = field([], "Ports of the host's loopback that can be reached.", example=[5432])
-    publish: list[str] = field([], "Inside ports reachable from the host.", example=["127.0.0.1:8080:80"])
+    publish: list[str] = field([], "Sandbox ports to publish on the host.", example=["127.0.0.1:8080:80"])
     allow_git: bool = field(True, "git over https and ssh (port 22) to the allowed hosts.")
-    http: HttpRules = field(HttpRules, "Rules on single requests.")
+    http: HttpRules = field(HttpRules, "Rules for single requests.")
     secrets: dict[str, Secret] = field({}, "Credentials by name.")
     policy_script: str | None = field(None, "A Starlark script: on_request, on_response, is_host_allowed.")
-    policy_secrets: dict[str, str] = field({}, "What the script sees as `secrets`.", secret=True)
-    intercept: bool = field(False, "Look into every TLS connection, not only where a rule, secret or hook needs it.")
+    policy_secrets: dict[str, str] = field({}, "The script's `secrets`.", secret=True)
+    intercept: bool = field(False, "Intercept every TLS connection, not only where a rule, secret or hook needs it.")
     ca_certificates: list[str] = field([], "Further certificate files trusted for upstream hosts.")
     upstream_proxy: str | None = field(
         None, "An HTTP proxy that every outgoing connection goes through.", shown=without_password
@@ -169,11 +174,11 @@ class Network(Section):
 
 
 class Tools(Section):
-    """Which of an agent's tools it may call. `Write`, `Bash(git:*)`, `Edit(src/**)`, `*`."""
+    """Which tools an agent may call: `Write`, `Bash(git:*)`, `Edit(src/**)`, `*`."""
 
-    enforce_agent_permissions: bool = field(True, "An agent file's allowed-tools and disallowed-tools count.")
+    enforce_agent_permissions: bool = field(True, "Enforce an agent file's allowed-tools and disallowed-tools.")
     allowed: list[str] = field(["*"], "Tools that may be used.")
-    disallowed: list[str] = field([], "Tools that may not; wins.")
+    disallowed: list[str] = field([], "Tools that may not be used. Overrides `allowed`.")
 
 
 class Agents(Section):
@@ -181,20 +186,20 @@ class Agents(Section):
 
     runner: list[str] = field([], "The program that runs an agent whose file names none.")
     hosts: list[str] = field(
-        [], "Hosts the runner itself needs (its model's), also for an agent without network tools."
+        [], "Hosts that the runner itself needs, such as its model's, even for an agent without network tools."
     )
-    allow_no_sandbox: bool = field(False, "Whether `--no-sandbox` is possible. Counts in the user's own file only.")
+    allow_no_sandbox: bool = field(False, "Allow `--no-sandbox`. Only the user's own file can set this.")
 
 
 class Audit(Section):
     """The record. It cannot be switched off."""
 
     directory: str | None = field(None, "Where it is kept; by default `audit` under the sandbox home.")
-    rotate_size: int = field(64 * 2**20, "A file of the record is at most this large.", parse=units.size)
+    rotate_size: int = field(64 * 2**20, "Maximum size of one file of the record.", parse=units.size)
 
 
 class DirectMount(Section):
-    """A host directory, as it is."""
+    """A directory of the host, unchanged."""
 
     host_path: str = field("", "The directory on the host.")
     readonly: bool = field(False, "It cannot be changed.")
@@ -203,41 +208,41 @@ class DirectMount(Section):
 class Mount(Section):
     """A directory made by a provider."""
 
-    type: str = field("memory", "What is behind it.", choices=("memory", "real_fs", "readonly", "overlay", "custom"))
+    type: str = field("memory", "Type of the provider.", choices=("memory", "real_fs", "readonly", "overlay", "custom"))
     host_path: str | None = field(None, "For real_fs and readonly: the directory on the host.")
     readonly: bool = field(False, "It cannot be changed.")
-    size: int | None = field(None, "For memory: most bytes.", parse=units.size)
+    size: int | None = field(None, "For memory: maximum size.", parse=units.size)
     upper: dict[str, object] | None = field(None, "For overlay: where changes go.")
-    lower: dict[str, object] | None = field(None, "For overlay: what is beneath.")
+    lower: dict[str, object] | None = field(None, "For overlay: what is under it.")
 
 
 class Vfs(Section):
-    """Directories that are not simply the project."""
+    """Directories beside the project."""
 
-    direct_mounts: dict[str, DirectMount] = field({}, "Host directories by inside path.")
-    mounts: dict[str, Mount] = field({}, "Provided directories by inside path.")
+    direct_mounts: dict[str, DirectMount] = field({}, "Host directories by path inside.")
+    mounts: dict[str, Mount] = field({}, "Provided directories by path inside.")
     file_events: bool = field(False, "Report changes in kernel-backed directories as events.")
 
 
 class Ui(Section):
-    """How we talk to people."""
+    """Messages to the user."""
 
     language: str | None = field(None, "en, zh-TW or zh-CN; by default from LANG.", choices=("en", "zh-TW", "zh-CN"))
 
 
 class Config(Section):
-    """Everything one sandbox is asked to be."""
+    """The configuration of one sandbox."""
 
-    enabled: bool = field(True, "False: mode off. Only the user's own file may say so.")
+    enabled: bool = field(True, "False means mode off. Only the user's own file can set this.")
     mode: str = field(
         "standard",
-        "off (on the host, recorded), light (walls), standard (walls and limits), max (nothing kept, tightest).",
+        "off (on the host, recorded), light (isolated), standard (with limits), max (strictest, nothing is kept).",
         choices=MODES,
     )
-    engine: str = field("auto", "What builds the walls.", choices=ENGINES)
+    engine: str = field("auto", "What isolates the sandbox.", choices=ENGINES)
     user: str = field(
         "user",
-        "Who tenants are inside: an ordinary user (uid 1000 where you are root), or root as far as the engine allows.",
+        "The user inside: an ordinary one (uid 1000 if you are root), or root as far as the engine allows.",
         choices=USERS,
     )
     image: str | None = field(None, "For container and microVM engines: the image.")
@@ -246,7 +251,7 @@ class Config(Section):
     network: Network = field(Network, "Hosts and secrets.")
     limits: Limits = field(Limits, "Resources.")
     tools: Tools = field(Tools, "An agent's tools.")
-    agents: Agents = field(Agents, "How agents run.")
+    agents: Agents = field(Agents, "How to run agents.")
     audit: Audit = field(Audit, "The record.")
     vfs: Vfs = field(Vfs, "Further directories.")
     ui: Ui = field(Ui, "Language.")

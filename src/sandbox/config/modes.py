@@ -1,7 +1,7 @@
-"""What a mode means where nothing was said: its limits, and whether there are walls at all.
+"""A mode's defaults: its limits, and whether there is isolation.
 
-Here, beneath the layers, because a project's file may only tighten what *holds*, and a default of the mode holds as
-much as what somebody wrote down.
+They are below the layers because a project's file may only tighten what *applies*, and a mode's default applies as
+much as a written setting.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Config
 
-# What `standard` and `max` hold tenants to when nothing was asked for. A fork bomb must not take the machine.
+# The limits of `standard` and `max` when none are set. A fork bomb must not take the machine down.
 STANDARD_PIDS = 4096
 MAX_LIMITS = {"memory": 2**30, "cpus": 1.0, "pids": 512, "open_files": 1024, "file_size": 2**30}
 
 
 def default_limit(mode: str, name: str) -> int | float | None:
-    """The limit `limits.<name>` of a mode in which none was asked for.
+    """The limit `limits.<name>` of a mode when it is not set.
 
-    Root's processes escape RLIMIT_NPROC and moving them into a control group costs as much as all the other walls
-    together, so for root the limit of `standard` must be asked for (docs/limits.md).
+    RLIMIT_NPROC does not apply to root, and a control group takes as long as the rest of the isolation, so root must
+    set the limit of `standard` explicitly (docs/limits.md).
     """
     if mode == "max":
         return MAX_LIMITS.get(name)
@@ -29,5 +29,5 @@ def default_limit(mode: str, name: str) -> int | float | None:
 
 
 def without_walls(config: Config) -> bool:
-    """Whether commands run on the host as they are."""
+    """Whether commands run on the host without isolation."""
     return not config.enabled or config.mode == "off" or config.engine == "none"

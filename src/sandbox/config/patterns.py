@@ -1,14 +1,15 @@
-"""Name and path patterns, as gitignore writes them, turned into regular expressions. Pure text work.
+"""Patterns for names and paths, as in gitignore, translated to regular expressions.
 
     .env         a name at any depth                 .aws/        a directory of that name, and all in it
     *.pem        `*` and `?` stay within a name      /build       only at the top
     src/**/x     `**` crosses directories            [ab]         one of these characters
 
-Matching ignores case and Unicode form on purpose: on a file system that folds case `.ENV` *is* `.env`, and
-nobody needs a name that differs from a secret's only in that.
+Matching ignores case and Unicode form on purpose: on a file system that folds case, `.ENV` *is* `.env`.
 """
 
 from __future__ import annotations
+
+from sandbox.errors import Message, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,23 +17,27 @@ if TYPE_CHECKING:
 
 
 def checked(value: Any) -> list[str]:
-    """A config value as a list of patterns. Raises ValueError for one that could not mean anything."""
+    """A config value as a list of patterns. Raises ValueError for an invalid one."""
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"must be a list of patterns, not {value!r}")
+        raise ValueError(Message("must be a list of patterns, not {value!r}", value=value))
     for pattern in value:
         if not pattern.strip("/") or "\0" in pattern:
-            raise ValueError(f"{pattern!r} is not a pattern")
+            raise ValueError(Message("{pattern!r} is not a valid pattern", pattern=pattern))
         if pattern.startswith("!"):
-            raise ValueError(f"{pattern!r}: exceptions go into allowed_patterns, without the '!'")
+            raise ValueError(
+                Message("{pattern!r}: put exceptions in allowed_patterns, without the '!'", pattern=pattern)
+            )
         if pattern.startswith("../") or "/../" in pattern:
-            raise ValueError(f"{pattern!r}: a pattern cannot lead out of the root")
+            raise ValueError(Message("{pattern!r}: a pattern cannot point outside the root", pattern=pattern))
         if "[" in pattern:
             import re
 
             try:
                 re.compile(Pattern(pattern).expression)
             except re.error as problem:
-                raise ValueError(f"{pattern!r}: {problem}") from None
+                raise ValueError(
+                    Message("{pattern!r}: {problem}", pattern=pattern, problem=message_of(problem))
+                ) from None
     return list(value)
 
 
@@ -44,14 +49,14 @@ def fold(path: str) -> str:
 def _fold_name(name: str) -> str:
     import unicodedata
 
-    # Compatibility form and no format characters: HFS+ ignores zero-width joiners, a fullwidth dot fools eyes. What
+    # Compatibility form, no format characters: HFS+ ignores zero-width joiners, a fullwidth dot misleads people. What
     # becomes a slash by that (U+FF0F) must not cut the name in two.
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return "".join(sign for sign in plain if unicodedata.category(sign) != "Cf").replace("/", "_")
 
 
 class Pattern:
-    """One pattern taken apart. `needle` is in every string "/name/name/" of names of which one matches."""
+    """One parsed pattern. `needle` occurs in every path "/name/name/" with a matching name."""
 
     __slots__ = ("text", "body", "anywhere", "by_path", "dirs_only", "needle", "plain")
 
@@ -123,7 +128,7 @@ def _expression(body: str) -> str:
 
 
 class Patterns:
-    """Many patterns. Making one costs next to nothing: expressions are built for names that could match."""
+    """Many patterns. Cheap to make: an expression is compiled only for a name that could match."""
 
     def __init__(self, patterns: list[str]) -> None:
         self.patterns = [Pattern(text) for text in patterns]
@@ -133,7 +138,7 @@ class Patterns:
         return bool(self.patterns)
 
     def match(self, relative: str, is_dir: bool) -> str | None:
-        """The pattern that matches this very path ("a/b/.env"), or None. Directories above are the caller's walk."""
+        """The pattern that matches exactly this path ("a/b/.env"), or None. The caller checks the directories above."""
         folded = fold(relative)
         name = folded[folded.rfind("/") + 1 :]
         bounded = f"/{name}/"

@@ -1,4 +1,4 @@
-"""Taking away directories that a tenant may have written in: an overlay's layer is kept among the user's own things."""
+"""Removes directories that a tenant may have written to, such as an overlay's layer in the user's SANDBOX_HOME."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(directory: str) -> None:
-    """Removes a tree, however deep and whatever its modes. Nothing in it may still be in use.
+    """Removes a tree of any depth and with any modes. Nothing in it may be in use.
 
-    Raises FileNotFoundError when somebody else removes the same one.
+    Raises FileNotFoundError if somebody else removes it at the same time.
     """
     top = os.open(directory, os.O_RDONLY | _DIRECTORY)
     try:
@@ -22,10 +22,10 @@ def remove_tree(directory: str) -> None:
 
 
 def empty_tree(top: int) -> None:
-    """Removes all that is in an open directory.
+    """Removes everything in an open directory.
 
-    Each directory is brought up to the top before it is emptied, so that neither recursion nor path length is the
-    choice of whoever made the tree.
+    Moves each directory to the top before emptying it, so that the tree's author chooses neither the depth of
+    recursion nor the length of paths.
     """
     mark, number = f".discard-{os.urandom(8).hex()}-", 0
     waiting = ["."]

@@ -15,7 +15,7 @@ from sandbox.config.section import Field, Section
 
 FILE = os.path.join(os.path.dirname(__file__), "schema.json")
 _NAMES = {str: "string", int: "integer", float: "number", bool: "boolean"}
-# What a user may write where a number is kept.
+# What a user may write for a number.
 _SPELLINGS: dict[object, list[str]] = {
     units.size: ["string", "integer"],
     units.memory: ["string", "integer"],

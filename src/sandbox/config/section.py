@@ -1,14 +1,14 @@
 """A section of the configuration: named, typed, documented fields, checked when they are read.
 
-Why not msgspec or dataclasses: this is on the path of every `sandbox run`, where importing either costs more
-than building the walls does; and we owe the user the exact path of a mistake and a suggestion, which is most
-of a validator anyway. A field's annotation must be one of: str, int, float, bool, `X | None`, list[X],
+Why not msgspec or dataclasses: every `sandbox run` imports this, and importing either takes longer than building the
+sandbox. Also, errors name the exact path of a mistake and suggest a fix, which is most of a validator. A field's
+annotation must be one of: str, int, float, bool, `X | None`, list[X],
 dict[str, X], or another Section. (Modules that define sections therefore do not postpone annotations.)
 """
 
 import types
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Section:
         mistake.
         """
         if not isinstance(data, dict):
-            raise ConfigError(f"must be a mapping, not {_named(data)}", path=path)
+            raise ConfigError("must be a mapping, not {kind}", kind=_named(data), path=path)
         values = {}
         for key, value in data.items():
             one = cls.fields.get(key)
@@ -107,11 +107,11 @@ class Section:
         return cls(**values)
 
     def copy(self) -> "Self":
-        """The same settings in sections, lists and mappings of its own: nothing done to one is seen in the other."""
+        """A deep copy: changes to one do not affect the other."""
         return owned(self)  # type: ignore[no-any-return]
 
     def changed(self, changes: "Mapping[str, object]", path: str = "") -> "Self":
-        """A copy with `changes` made: mappings are merged (None takes an entry out), everything else is replaced.
+        """A copy with `changes` applied: mappings are merged (None removes an entry), everything else is replaced.
 
         Raises ConfigError with the path of the mistake.
         """
@@ -128,13 +128,11 @@ class Section:
         return copy
 
     def whole(self) -> "dict[str, Any]":
-        """The section as plain data, in file spelling, complete with its secrets: to be given on, never shown."""
+        """The section as plain data, in file spelling, including secrets: to be passed on, never shown."""
         return {one.key: _whole(getattr(self, one.name)) for one in self.fields.values()}
 
     def plain(self) -> "dict[str, Any]":
-        """The section as plain data, in file spelling, complete, secrets left out: what may be shown and
-        kept.
-        """
+        """The section as plain data, in file spelling, without secrets: may be shown and stored."""
         return {
             one.key: _redacted(getattr(self, one.name))
             if one.secret
@@ -148,7 +146,7 @@ def _visible(one: Field, value: object) -> object:
 
 
 def owned(value: "Any") -> "Any":
-    """`value` with every section, mapping and list in it copied. What is none of them (a provider) stays the same."""
+    """`value` with every section, mapping and list in it copied. Other objects (a provider) are shared."""
     if isinstance(value, Section):
         copy = object.__new__(type(value))
         for name, inner in value.__dict__.items():
@@ -166,12 +164,16 @@ def _said(changes: "Mapping[str, object]") -> "dict[str, object]":
 
 
 def unknown_key(key: str, known: "Mapping[str, object]", path: str) -> ConfigError:
-    """The error for a key that does not exist, with the nearest one that does."""
+    """The error for an unknown key, with the nearest known one."""
     import difflib
 
     near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
-    problem = ConfigError(f"unknown key {key!r}; {hint}", path=path)
+    if near:
+        problem = ConfigError("unknown key {key!r}; did you mean {near!r}?", key=key, near=near[0], path=path)
+    else:
+        problem = ConfigError(
+            "unknown key {key!r}; known keys: {keys}", key=key, keys=", ".join(sorted(known)), path=path
+        )
     problem.at = _join(path, key)
     return problem
 
@@ -187,7 +189,7 @@ def _checked(one: Field, value: object, path: str) -> "Any":
         except ConfigError as problem:
             raise ConfigError(problem.problem, path=path) from None
         except (ValueError, TypeError) as problem:
-            raise ConfigError(str(problem), path=path) from None
+            raise ConfigError(message_of(problem), path=path) from None
     if value is False and one.choices is not None and "off" in one.choices:
         value = "off"  # a bare `off`, as YAML 1.1 reads it
     value = _fitting(one.type, value, path)
@@ -195,8 +197,16 @@ def _checked(one: Field, value: object, path: str) -> "Any":
         import difflib
 
         near = difflib.get_close_matches(str(value), one.choices, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"must be one of {', '.join(one.choices)}, not {value!r}{hint}", path=path)
+        choices = ", ".join(one.choices)
+        if near:
+            raise ConfigError(
+                "must be one of {choices}, not {value!r}; did you mean {near!r}?",
+                choices=choices,
+                value=value,
+                near=near[0],
+                path=path,
+            )
+        raise ConfigError("must be one of {choices}, not {value!r}", choices=choices, value=value, path=path)
     return value
 
 
@@ -212,44 +222,49 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
             if not isinstance(value, list | tuple):
                 if isinstance(value, str):
                     raise ConfigError("must be a list: write [ ] around a single entry", path=path)
-                raise ConfigError(f"must be a list, not {_named(value)}", path=path)
+                raise ConfigError("must be a list, not {kind}", kind=_named(value), path=path)
             return [_fitting(kind.__args__[0], item, f"{path}[{at}]") for at, item in enumerate(value)]
         if not isinstance(value, dict):
-            raise ConfigError(f"must be a mapping, not {_named(value)}", path=path)
+            raise ConfigError("must be a mapping, not {kind}", kind=_named(value), path=path)
         for key in value:
             if not isinstance(key, str):
-                raise ConfigError("keys must be text: write them in quotes", path=path)
+                raise ConfigError("keys must be strings: write them in quotes", path=path)
             if "\0" in key:
                 raise ConfigError(NUL, path=path)
         return {key: _fitting(kind.__args__[1], item, _join(path, key)) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Section):
         return value.copy() if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
     if kind is object:
-        return owned(value)  # checked by whoever knows what it is
+        return owned(value)  # checked by its user
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
         if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
-            raise ConfigError("must be text: write it in quotes", path=path)
-        raise ConfigError(f"must be {_WORDS[kind]}, not {_named(value)}", path=path)
+            raise ConfigError("must be a string: write it in quotes", path=path)
+        raise ConfigError("must be {wanted}, not {kind}", wanted=_KINDS[kind], kind=_named(value), path=path)
     if kind is str and "\0" in value:  # type: ignore[operator]
         raise ConfigError(NUL, path=path)
     return value
 
 
-NUL = "holds a NUL character, which no name or value can"
+NUL = Message("contains a NUL character")
 
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_KINDS = {
+    str: Message("a string"),
+    int: Message("a whole number"),
+    float: Message("a number"),
+    bool: Message("true or false"),
+}
 
 
 def _named(value: object) -> str:
     if value is None:
-        return "empty"
+        return Message("empty")
     if isinstance(value, dict):
-        return "a mapping"
+        return Message("a mapping")
     if isinstance(value, list | tuple):
-        return "a list"
-    return _WORDS.get(type(value), type(value).__name__)  # never the value: it may be a secret in the wrong place
+        return Message("a list")
+    return _KINDS.get(type(value), type(value).__name__)  # never the value: it may be a secret in the wrong place
 
 
 def _plain(value: object) -> object:

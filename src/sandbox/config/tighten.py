@@ -1,16 +1,15 @@
-"""What "tighten" means, setting by setting: the only way in which a project's file counts.
+"""What "tighten" means for each setting. A project's file can do nothing else.
 
-The project is what the agent can write, so its file must never give more than the layers beneath it
-(built-in, user) gave. Each rule takes the current and the wanted value and answers with the value to use and,
-when something was left out, why. A setting without a rule here is the user's alone, so a new one is closed
-until somebody thinks about it.
+The agent can write the project, so the project's file must never allow more than the layers below it (built-in, user)
+do. Each rule takes the current and the wanted value and returns the value to use and, if something was ignored, why.
+Only the user may change a setting without a rule here, so that a new setting is closed by default.
 
     safe(x)      a switch with a safe side: only towards it
     fewer        an allow-list: only what the current one covers
     more         a block-list: adds to the current one
     least        a limit: only lower
-    user_only    programs, secrets, scripts, places of the host: not from a project
-    free         matters to nobody's safety
+    user_only    programs, secrets, scripts, paths of the host: not from a project
+    free         does not affect safety
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from sandbox.config.model import MODES, Config
 from sandbox.config.paths import absolute
 from sandbox.config.patterns import Pattern, Patterns
 from sandbox.config.variables import Names, host_pointer, launch_hook, secret_value, secret_word
+from sandbox.errors import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 def tightened(path: str, current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
-    """The value that a project's wish leads to, and what was ignored of it."""
+    """The value to use when a project sets `wanted`, and why something was ignored."""
     if wanted == current:
         return current, None
     return RULES.get(path, user_only)(current, wanted, config, project)
 
 
 def user_only(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
-    return current, "it counts only in the user's own file or on the command line"
+    return current, Message("only the user's own file and the command line may set it")
 
 
 def free(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
@@ -50,7 +50,11 @@ def free(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, 
 
 def safe(side: bool) -> Rule:
     def rule(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
-        return (wanted, None) if wanted is side else (current, f"only {str(side).lower()} is stricter")
+        return (
+            (wanted, None)
+            if wanted is side
+            else (current, Message("only {value} is stricter", value=str(side).lower()))
+        )
 
     return rule
 
@@ -58,7 +62,7 @@ def safe(side: bool) -> Rule:
 def least(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
     if wanted is not None and (current is None or wanted <= current):
         return wanted, None
-    return current, f"the limit is {current} already"
+    return current, Message("the limit is already {limit}", limit=current)
 
 
 def more(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
@@ -71,9 +75,13 @@ def fewer(covers: Callable[[Any, Any, Config, str], bool]) -> Rule:
     def rule(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
         kept = [item for item in wanted if covers(item, current, config, project)]
         extra = [str(item) for item in wanted if item not in kept]
-        return kept, f"not allowed so far: {', '.join(extra)}" if extra else None
+        return kept, _not_allowed(extra) if extra else None
 
     return rule
+
+
+def _not_allowed(extra: list[str]) -> Message:
+    return Message("not allowed by the other layers: {items}", items=", ".join(extra))
 
 
 def _listed(item: Any, current: Any, config: Config, project: str) -> bool:
@@ -89,7 +97,7 @@ def _host_covered(item: str, current: list[str], config: Config, project: str) -
         return False  # a spelling of its own (a bare IPv6 address) gives what no wildcard gave
     for allowed in current:
         if raw and not allowed.startswith("tcp:"):
-            continue  # `tcp:` takes a port out of the gate's sight
+            continue  # `tcp:` exempts a port from inspection
         wide, its_port = _host_and_port(allowed.removeprefix("tcp:"))
         if its_port not in (port, "*") and not (its_port == "" and port not in ("22", "*")):
             continue
@@ -152,7 +160,7 @@ def _variable_covered(item: str, current: list[str], config: Config, project: st
 def _variables_allowed(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
     """Of the current list some. What would be passed anyway needs no entry, which would pass it with any value."""
     extra = [name for name in wanted if name not in current and not _variable_covered(name, current, config, project)]
-    return [name for name in wanted if name in current], f"not allowed so far: {', '.join(extra)}" if extra else None
+    return [name for name in wanted if name in current], _not_allowed(extra) if extra else None
 
 
 def _fewer_requests(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
@@ -161,9 +169,12 @@ def _fewer_requests(current: Any, wanted: Any, config: Config, project: str) -> 
     hosts = {_host_of(rule) for rule in kept}
     needed = [rule for rule in current if _host_of(rule) not in hosts]
     extra = [rule for rule in wanted if rule not in kept]
-    why = [f"not allowed so far: {', '.join(extra)}"] if extra else []
-    why += [f"the only rules about their hosts: {', '.join(needed)}"] if needed else []
-    return [*kept, *needed], "; ".join(why) or None
+    if not needed:
+        return kept, _not_allowed(extra) if extra else None
+    why = Message("the only rules for their hosts: {rules}", rules=", ".join(needed))
+    if extra:
+        why = Message("{first}; {second}", first=_not_allowed(extra), second=why)
+    return [*kept, *needed], why
 
 
 def _host_of(rule: str) -> str:
@@ -188,17 +199,17 @@ def _variables_set(current: Any, wanted: Any, config: Config, project: str) -> t
         )
     ]
     kept = {name: value for name, value in wanted.items() if name not in refused} | current
-    return kept, f"not to be set by a project: {', '.join(refused)}" if refused else None
+    return kept, Message("a project may not set: {names}", names=", ".join(refused)) if refused else None
 
 
 def _stricter_mode(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
     if MODES.index(wanted) > MODES.index(current):
         return wanted, None
-    return current, f"{wanted} is weaker than {current}"
+    return current, Message("{wanted} is weaker than {current}", wanted=wanted, current=current)
 
 
 def _ordinary_user(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
-    return (wanted, None) if wanted == "user" else (current, "only user is stricter")
+    return (wanted, None) if wanted == "user" else (current, Message("only {value} is stricter", value="user"))
 
 
 def _narrower_root(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
@@ -208,7 +219,11 @@ def _narrower_root(current: Any, wanted: Any, config: Config, project: str) -> t
     relative = any(not path.startswith(("/", "~")) for paths in lists for path in paths)
     top, path = absolute(current, project), absolute(wanted, project)
     if path != top and (relative or not _open_way(top, path, filesystem, project) or not os.path.isdir(path)):
-        return current, f"{wanted} is not a directory within {current}, or other rules would mean other files there"
+        return current, Message(
+            "{wanted} is not a directory within {current}, or other rules would apply to other files there",
+            wanted=wanted,
+            current=current,
+        )
     return wanted, None
 
 

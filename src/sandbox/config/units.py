@@ -1,5 +1,7 @@
 """Sizes and durations as people write them: "512m", "1.5 GiB", "30s", "5 min"."""
 
+from sandbox.errors import Message
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
@@ -7,73 +9,73 @@ if TYPE_CHECKING:
     N = TypeVar("N", int, float)
 
 _SIZES = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-LEAST_CPUS = 0.01  # the kernel's: a millisecond of each tenth of a second
+LEAST_CPUS = 0.01  # the kernel's minimum: a millisecond of each tenth of a second
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def size(value: "Any") -> int:
     """Bytes. Raises ValueError for anything that is not a positive size."""
-    number, unit = _split(value, "a size such as 512m")
+    number, unit = _split(value, Message("a size such as 512m"))
     unit = unit.removesuffix("ib").removesuffix("b") if unit != "b" else unit
     if unit not in _SIZES:
-        raise ValueError(f"must be a size such as 512m or 2g, not {value!r}")
+        raise ValueError(Message("must be a size such as 512m or 2g, not {value!r}", value=value))
     return _positive(int(min(number * _SIZES[unit], 2**61)), value, 2**60)
 
 
 def seconds(value: "Any") -> float:
     """Seconds. Raises ValueError for anything that is not a positive duration."""
-    number, unit = _split(value, "a duration such as 30s")
+    number, unit = _split(value, Message("a duration such as 30s"))
     if unit not in _SECONDS:
-        raise ValueError(f"must be a duration such as 30s or 5m, not {value!r}")
+        raise ValueError(Message("must be a duration such as 30s or 5m, not {value!r}", value=value))
     return _positive(number * _SECONDS[unit], value, 1e9)
 
 
 def cpus(value: "Any") -> float:
     """A number of processors, fractions allowed."""
-    number, unit = _split(value, "a number of processors")
+    number, unit = _split(value, Message("a number of processors"))
     if unit:
-        raise ValueError(f"must be a number of processors such as 1.5, not {value!r}")
+        raise ValueError(Message("must be a number of processors such as 1.5, not {value!r}", value=value))
     given = _positive(number, value, 1e6)
     if given < LEAST_CPUS:
-        raise ValueError(f"{value!r} is less than can be held; the least is {LEAST_CPUS}")
+        raise ValueError(Message("{value!r} is too small; the minimum is {minimum}", value=value, minimum=LEAST_CPUS))
     return given
 
 
 def count(value: "Any") -> int:
     """A positive whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"must be a whole number, not {value!r}")
+        raise ValueError(Message("must be a whole number, not {value!r}", value=value))
     return _positive(value, value, 2**31 - 1)
 
 
 def _split(value: "Any", what: str) -> tuple[float, str]:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"must be {what}, not {value!r}")
+        raise ValueError(Message("must be {what}, not {value!r}", what=what, value=value))
     if not isinstance(value, str):
         try:
             return _finite(float(value), value, what), ""
         except OverflowError:
-            raise ValueError(f"must be {what}; this number is too large") from None
+            raise ValueError(Message("must be {what}, and this number is too large", what=what)) from None
     text = value.strip().lower()
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     try:
         number = float(digits)
     except ValueError:
-        raise ValueError(f"must be {what}, not {value!r}") from None
+        raise ValueError(Message("must be {what}, not {value!r}", what=what, value=value)) from None
     return _finite(number, value, what), text[len(digits) :].strip()
 
 
 def _finite(number: float, value: object, what: str) -> float:
     if number != number or number in (float("inf"), float("-inf")):
-        raise ValueError(f"must be {what}, not {value!r}")
+        raise ValueError(Message("must be {what}, not {value!r}", what=what, value=value))
     return number
 
 
 def _positive(number: "N", value: object, most: "N") -> "N":
     if number <= 0:
-        raise ValueError(f"must be more than zero, not {value!r}")
-    if number > most:  # no machine has as much, and the kernel's numbers end
-        raise ValueError(f"is too large; the most is {most}")
+        raise ValueError(Message("must be greater than zero, not {value!r}", value=value))
+    if number > most:  # more than any machine has, and the kernel's numbers are limited
+        raise ValueError(Message("is too large; the maximum is {maximum}", maximum=most))
     return number
 
 
@@ -81,8 +83,8 @@ LEAST_MEMORY = 8 * 2**20
 
 
 def memory(value: object) -> int:
-    """A size that some program can start in. Raises ValueError with the least that works."""
+    """A size in which some program can start. Raises ValueError with the minimum."""
     given = size(value)
     if given < LEAST_MEMORY:
-        raise ValueError(f"{given} bytes are too few for any program to start; the least that works is 8m")
+        raise ValueError(Message("{given} bytes are too few for a program to start; the minimum is 8m", given=given))
     return given

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-# Seed 001: a name that contains one of these words looks like a secret …
+# As in UDS: a name that contains one of these words looks like a secret …
 SECRET_WORDS = ("KEY", "SECRET", "TOKEN", "PASSWORD", "CREDENTIAL", "PASSWD", "PASSPHRASE", "PRIVATE")
-# … and so do these names (AC-3, and what services commonly use).
+# … and so do these names, from UDS and common services.
 SECRET_NAMES = (
     "AWS_*", "GITHUB_*", "AZURE_*", "GOOGLE_APPLICATION_*", "*_PAT", "*_PASS", "*_AUTH", "*_DSN", "DATABASE_URL",
     "MONGO_URL", "REDIS_URL", "*_CONNECTION_STRING", "NETRC", "PGPASSFILE", "VAULT_*",
@@ -15,7 +15,7 @@ SECRET_VALUES = (
     "AKIA", "ASIA", "AIza", "npm_", "pypi-", "eyJhbGciOi", "-----BEGIN ", "hf_", "SG.", "dop_v1_",
 )  # fmt: skip
 
-# Pointers to services of the host: out of reach inside, and a hint to whoever looks for a way out.
+# Pointers to services of the host: useless inside, and a hint for an attacker.
 HOST_POINTERS = (
     "SSH_AUTH_SOCK", "SSH_AGENT_PID", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_ASKPASS", "GPG_AGENT_INFO",
     "DBUS_*", "DOCKER_*", "CONTAINER_HOST", "KUBECONFIG", "KUBERNETES_*", "XDG_RUNTIME_DIR", "XDG_SESSION_*", "DISPLAY",
@@ -25,7 +25,7 @@ HOST_POINTERS = (
     "CURL_CA_BUNDLE", "LESSHISTFILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "PIP_CERT", "GIT_SSL_CAINFO",
 )  # fmt: skip
 
-# Names by which a launcher is made to run or load something, set for the host's own programs.
+# Names that make a launcher run or load something, set for the host's own programs.
 LAUNCH_HOOKS = (
     "LD_PRELOAD", "LD_AUDIT", "DYLD_*", "BASH_ENV", "ENV", "PROMPT_COMMAND", "BASH_FUNC_*", "PYTHONSTARTUP",
     "PYTHONINSPECT", "PYTHONBREAKPOINT", "NODE_OPTIONS", "PERL5OPT", "RUBYOPT", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS",
@@ -102,7 +102,7 @@ def secret_word(name: str) -> str | None:
 
 
 def host_pointer(name: str) -> str | None:
-    """The pattern by which `name` points to something of the host, or None."""
+    """The pattern by which `name` points to something on the host, or None."""
     return _HOST_POINTERS.match(name)
 
 
@@ -112,7 +112,7 @@ def launch_hook(name: str) -> str | None:
 
 
 def secret_value(value: str) -> bool:
-    """Whether a value is a credential by its looks: a known prefix, or an address with a password in it."""
+    """Whether a value looks like a credential: it has a known prefix, or is a URL with a password."""
     if value.startswith(SECRET_VALUES):
         return True
     scheme, found, rest = value.partition("://")

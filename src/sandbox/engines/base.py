@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     import socket
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
@@ -93,7 +94,7 @@ class Running(ABC):
         """A descriptor of the inside's /dev/null, where descriptors can cross. Not the caller's to close."""
 
     @abstractmethod
-    def take_sockets(self) -> dict[str, socket.socket]:
+    def take_sockets(self) -> Mapping[str, _socket.socket]:
         """The listening sockets that lead to the gate, by name; they are the caller's from now on."""
 
     @abstractmethod
@@ -143,7 +144,7 @@ class GuestRunning(Running):
     def null(self) -> int | None:
         return self._guest.null
 
-    def take_sockets(self) -> dict[str, socket.socket]:
+    def take_sockets(self) -> Mapping[str, _socket.socket]:
         return self._guest.take_sockets()
 
     def take_devices(self) -> dict[str, int]:

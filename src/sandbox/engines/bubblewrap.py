@@ -12,7 +12,7 @@ import os
 from sandbox.engines.base import Capabilities, Engine, Finding
 from sandbox.engines.launch import Launch
 from sandbox.engines.local import LocalStart
-from sandbox.errors import EngineUnavailable, SandboxError, WallError
+from sandbox.errors import EngineUnavailable, Message, SandboxError, WallError
 from sandbox.guest.binary import guest_binary
 from sandbox.plan.plan import HOSTNAME
 
@@ -60,7 +60,7 @@ class Bubblewrap(Engine):
         return bubblewrap_findings()
 
 
-MISSING = (
+MISSING = Message(
     "bubblewrap (`bwrap`) is not installed: `apt install bubblewrap`, `dnf install bubblewrap` or "
     "`pacman -S bubblewrap`; `sandbox doctor` shows what else this machine can do"
 )
@@ -93,7 +93,9 @@ def explain(said: str) -> SandboxError:
     if "namespace" in said or "uid map" in said or "Operation not permitted" in said:
         from sandbox.engines.doctor import why_no_namespaces
 
-        return EngineUnavailable(f"bubblewrap could not make its namespaces ({said}). {why_no_namespaces()}")
+        return EngineUnavailable(
+            "bubblewrap could not create namespaces ({said}). {cause}", said=said, cause=why_no_namespaces()
+        )
     if not said:
         return WallError("bubblewrap failed without a message; run `sandbox doctor`")
-    return WallError(f"bubblewrap could not build the walls: {said}")
+    return WallError("bubblewrap could not build the walls: {said}", said=said)

@@ -50,10 +50,14 @@ def _refuse_what_needs_one(limits: Limits) -> None:
             continue
         if root:
             raise LimitUnavailable(
-                f"limits.{name} needs a control group, and none can be made here: /sys/fs/cgroup is read-only or lacks "
-                "the controller (in a container, start that with `--privileged`). `sandbox doctor` tells."
+                "limits.{name} needs a control group, and none can be made here: /sys/fs/cgroup "
+                "is read-only or lacks the controller (start a container with `--privileged`). "
+                "See `sandbox doctor`.",
+                name=name,
             )
         raise LimitUnavailable(
-            f"limits.{name} needs a control group, and none can be made here: no cgroup v2 is delegated to this "
-            "user (try `systemd-run --user --scope -p Delegate=yes …`) and v1 needs root. `sandbox doctor` tells."
+            "limits.{name} needs a control group, and none can be made here: no cgroup v2 is "
+            "delegated to this user (try `systemd-run --user --scope -p Delegate=yes …`) and v1 "
+            "needs root. See `sandbox doctor`.",
+            name=name,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.engines import cgroup_tree as tree
-from sandbox.errors import LimitUnavailable
+from sandbox.errors import LimitUnavailable, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,11 @@ class Group:
             for directory in set(self._directories.values()):
                 tree.write(f"{directory}{inside}/cgroup.procs", pid)
         except OSError as problem:
-            raise LimitUnavailable(f"the kernel let nothing into {directory}: {problem.strerror}") from problem
+            raise LimitUnavailable(
+                "cannot move the sandbox into the control group {directory}: {reason}",
+                directory=directory,
+                reason=problem.strerror,
+            ) from problem
 
     def out_of_memory(self) -> str | None:
         """Words about the kills since the last call, or None."""
@@ -66,8 +70,11 @@ class Group:
             return None
         self._kills = kills
         limit, peak = (self._read("memory", name) for name in (_V2_MEMORY if self._version == 2 else _V1_MEMORY))
-        words = f"out of memory: the limit is {_megabytes(limit)}"
-        return f"{words}, the peak was {_megabytes(peak)}" if peak else words  # before Linux 5.19 v2 tells none
+        if not peak:  # version 2 has none before Linux 5.19
+            return Message("out of memory: the limit is {limit}", limit=_megabytes(limit))
+        return Message(
+            "out of memory: the limit is {limit}, the peak was {peak}", limit=_megabytes(limit), peak=_megabytes(peak)
+        )
 
     def memory(self) -> tuple[int | None, int | None]:
         """The bytes in use and the most there ever were; None where this group does not count them."""
@@ -86,7 +93,9 @@ class Group:
         try:
             tree.write(f"{self._directories[controller]}/{name}", value)
         except OSError as problem:
-            raise LimitUnavailable(f"the kernel refused {name} = {value}: {problem.strerror}") from problem
+            raise LimitUnavailable(
+                "the kernel refused {name} = {value}: {reason}", name=name, value=value, reason=problem.strerror
+            ) from problem
 
     def _read(self, controller: str, name: str) -> int:
         try:

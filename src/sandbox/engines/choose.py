@@ -37,7 +37,7 @@ def choose(config: Config) -> Engine:
         from sandbox.engines.seatbelt import Seatbelt
 
         return Seatbelt()
-    raise EngineUnavailable(f"the {name} engine is not part of this release; bubblewrap is (`engine: bubblewrap`)")
+    raise EngineUnavailable("this release has no {name} engine; use bubblewrap (`engine: bubblewrap`)", name=name)
 
 
 def default_pids(config: Config) -> int | None:

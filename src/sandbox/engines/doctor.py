@@ -5,35 +5,38 @@ from __future__ import annotations
 import os
 
 from sandbox.engines.base import Finding
+from sandbox.errors import Message, message_of
 
 USERNS_SWITCHES = (
     ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
     ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
 )
+_ISOLATION = Message("isolation")
+_BUILT, _BUILT_AS_ROOT = Message("a sandbox was built"), Message("a sandbox was built, as root")
 APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
 def why_no_namespaces() -> str:
     """The likely cause and its remedy, in words."""
     if (_read("/proc/1/comm") or "").strip() == "guest":
-        return "This is a sandbox already, and none fits into another: run the command as it is."
+        return Message("This is already a sandbox, and sandboxes cannot be nested: run the command directly.")
     for path, off, remedy in USERNS_SWITCHES:
         if _read(path) == off:
-            return f"This kernel has user namespaces switched off: as root run `{remedy}`."
+            return Message("User namespaces are disabled; run `{command}` as root.", command=remedy)
     if _read(APPARMOR) == "1":
-        return (
-            "AppArmor lets only known programs make user namespaces (Ubuntu 24.04 does). Update the `bubblewrap` and "
-            "`apparmor-profiles` packages so that bwrap has its profile, or as root run "
-            "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`."
+        return Message(
+            "AppArmor lets only known programs make user namespaces, as on Ubuntu 24.04. Update the `bubblewrap` and "
+            "`apparmor-profiles` packages so that bwrap has a profile, or run "
+            "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` as root."
         )
     if not os.path.exists("/proc/self/ns/user"):
-        return "This kernel was built without user namespaces (CONFIG_USER_NS)."
+        return Message("This kernel was built without user namespaces (CONFIG_USER_NS).")
     if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
-        return (
-            "This is a container whose seccomp profile forbids new namespaces: start it with "
+        return Message(
+            "This container's seccomp profile forbids new namespaces: start the container with "
             "`--security-opt seccomp=unconfined --security-opt apparmor=unconfined`, or with `--privileged`."
         )
-    return "Something forbids new namespaces here: a seccomp profile, SELinux, or a container's settings."
+    return Message("Something forbids new namespaces here: a seccomp profile, SELinux, or a container's settings.")
 
 
 def bubblewrap_findings() -> list[Finding]:
@@ -64,26 +67,28 @@ def _tried() -> list[Finding]:
             config = Config.read({"filesystem": {"root": empty}})
             running = Bubblewrap().start().build(layout(config, "doctor", {}).plan)
         except EngineUnavailable as problem:
-            return [Finding("walls", False, str(problem))]  # it says what to do
+            return [Finding(_ISOLATION, False, message_of(problem))]  # it says what to do
         except SandboxError as problem:
-            return [Finding("walls", False, str(problem), "please report this line and `uname -r`: it should work")]
+            return [
+                Finding(_ISOLATION, False, message_of(problem), "please report this line and the output of `uname -r`")
+            ]
         have = running.have
         running.close()
     return [
-        Finding("walls", True, "a sandbox was built, as root" if os.geteuid() == 0 else "a sandbox was built"),
+        Finding(_ISOLATION, True, _BUILT_AS_ROOT if os.geteuid() == 0 else _BUILT),
         Finding(
-            "every connection caught",
+            "network capture",
             have.get("nft") is True,
             "nftables tproxy in the sandbox's own network",
-            "load the kernel modules nf_tables and nft_tproxy; until then only ports 80, 443 and those rules name are "
-            "caught (nothing else leaves either: it is refused without a record)",
+            "load the kernel modules nf_tables and nft_tproxy; without them, only connections to ports 80, 443 and "
+            "those named in rules are recorded (all others are refused without a record)",
             needed=False,
         ),
         Finding(
             "Landlock",
             bool(have.get("landlock")),
-            f"ABI {have.get('landlock')}",
-            "a second wall for writes; needs Linux 5.13 or later with landlock in the `lsm=` list",
+            Message("ABI {version}", version=have.get("landlock")),
+            "a second layer of write protection; needs Linux 5.13 or later with landlock in the `lsm=` list",
             needed=False,
         ),
     ]
@@ -103,23 +108,31 @@ def _limits() -> list[Finding]:
         try:
             group = cgroup.hold(limits, limits.pids, "doctor")
         except LimitUnavailable as problem:
-            found.append(Finding(f"limit on {name}", False, "cannot be held", str(problem), needed=False))
+            found.append(
+                Finding(
+                    Message("limit on {name}", name=name),
+                    False,
+                    "cannot be enforced",
+                    message_of(problem),
+                    needed=False,
+                )
+            )
             continue
-        how = "control group"
+        how = Message("control group")
         if group is None:
-            how = "RLIMIT_NPROC, per sandbox" if name == "pids" else "RLIMIT_AS, per process"
+            how = Message("RLIMIT_NPROC, per sandbox") if name == "pids" else Message("RLIMIT_AS, per process")
         else:
             group.remove()
-        found.append(Finding(f"limit on {name}", True, how))
+        found.append(Finding(Message("limit on {name}", name=name), True, how))
     return found
 
 
 def _fuse() -> Finding:
     usable = os.access("/dev/fuse", os.R_OK | os.W_OK)
-    detail = "/dev/fuse can be opened; attempts on blocked files are recorded, too" if usable else ""
-    remedy = (
-        "`modprobe fuse`, and as root `chmod 0666 /dev/fuse`; without it kernel-backed mounts work, and attempts on "
-        "blocked files are refused but not recorded"
+    detail = Message("/dev/fuse can be opened; attempts to open blocked files are recorded") if usable else ""
+    remedy = Message(
+        "run `modprobe fuse` and `chmod 0666 /dev/fuse` as root; without FUSE, kernel-backed mounts work, and attempts "
+        "to open blocked files are refused but not recorded"
     )
     return Finding("programmable files", usable, detail, remedy, needed=False)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import socket
 import sys
+from _signal import SIGKILL, SIGPIPE, SIGXFSZ  # without `signal`, whose enumerations take time to load
 
+from sandbox import sockets as socket
 from sandbox.guest import frames
 from sandbox.guest.client import Guest
 
@@ -95,7 +95,7 @@ def reap(pid: int, patience: float) -> None:
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
             if not poll.poll(patience * 1000):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, SIGKILL)
         os.waitpid(pid, 0)
     except (ChildProcessError, ProcessLookupError):
         pass  # somebody else's SIGCHLD handler was quicker
@@ -122,4 +122,4 @@ def _above(fd: int) -> int:
 
 def _defaults() -> list[int]:
     # Python ignores SIGPIPE and SIGXFSZ; what we start must not inherit that.
-    return [signal.SIGPIPE, signal.SIGXFSZ]
+    return [SIGPIPE, SIGXFSZ]

@@ -7,7 +7,7 @@ import os
 from sandbox.engines.base import GuestRunning, Started
 from sandbox.engines.cgroup import hold
 from sandbox.engines.rlimits import rlimits, without_group
-from sandbox.errors import SandboxClosed, WallError
+from sandbox.errors import Message, SandboxClosed, WallError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class LocalStart(Started):
             setup = {**plan.setup(self._stage), "rlimits": rlimits(plan.limits, plan.pids, group)}
             launch.guest.set_up(setup, [owner])
         except SandboxClosed:
-            said = launch.words() or "the guest ended without a message; run `sandbox doctor`"
-            raise WallError(f"the guest ended while it was set up: {said}") from None
+            said = launch.words() or Message("the guest ended without a message; run `sandbox doctor`")
+            raise WallError("the guest ended while it was set up: {said}", said=said) from None
         finally:
             os.close(owner)

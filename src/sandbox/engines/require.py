@@ -18,8 +18,10 @@ def require(config: Config, engine: Engine) -> None:
     """Raises ConfigError, naming the setting."""
     for path in _lacking(config, engine):
         if not engine.can.walls:
-            raise ConfigError("needs walls, and mode off has none", path=path)
-        raise ConfigError(f"the {engine.name} engine cannot do this; leave it out, or use another engine", path=path)
+            raise ConfigError("needs isolation, which mode off does not have", path=path)
+        raise ConfigError(
+            "the {name} engine does not support this; remove it or use another engine", name=engine.name, path=path
+        )
 
 
 def _lacking(config: Config, engine: Engine) -> Iterator[str]:

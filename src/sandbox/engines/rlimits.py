@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 
+from sandbox.errors import Message
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Limits
@@ -27,9 +29,9 @@ def rlimits(limits: Limits, pids: int | None, group: Group | None) -> list[list[
     return [[kind, most, most] for kind, value in wanted if value is not None for most in (_allowed(kind, value),)]
 
 
-UNHELD = (
-    "limits.memory: no control group can be made here, so the limit holds for each process by itself, and once more "
-    "for all files in the sandbox's own places; `sandbox doctor` tells how to get one"
+UNHELD = Message(
+    "limits.memory: no control group can be made here, so the limit applies to each process, and separately to all "
+    "files in the sandbox's own directories; `sandbox doctor` shows how to get one"
 )
 
 

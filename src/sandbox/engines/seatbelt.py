@@ -15,7 +15,7 @@ import tempfile
 from sandbox.engines import seatbelt_profile
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
 from sandbox.engines.launch import Launch
-from sandbox.errors import EngineUnavailable, SandboxClosed, WallError
+from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError
 from sandbox.policy.files import PROTECTED
 
 TYPE_CHECKING = False
@@ -32,7 +32,9 @@ class Seatbelt(Engine):
 
     def start(self) -> SeatbeltStart:
         if not os.access(seatbelt_profile.SANDBOX_EXEC, os.X_OK):
-            raise EngineUnavailable(f"{seatbelt_profile.SANDBOX_EXEC} is missing: the seatbelt engine is for macOS")
+            raise EngineUnavailable(
+                "{program} is missing: the seatbelt engine is for macOS", program=seatbelt_profile.SANDBOX_EXEC
+            )
         return SeatbeltStart()
 
     def findings(self) -> list[Finding]:
@@ -58,8 +60,8 @@ class SeatbeltStart(Started):
                 launch.greet()
                 launch.guest.set_up({})
             except SandboxClosed:
-                said = launch.words() or "no message"
-                raise WallError(f"sandbox-exec could not start the guest: {said}") from None
+                said = launch.words() or Message("no message")
+                raise WallError("sandbox-exec could not start the guest: {said}", said=said) from None
             return SeatbeltRunning(launch, self._listener, self._own, self._proxies(plan, port))
         except BaseException:
             if launch is not None:

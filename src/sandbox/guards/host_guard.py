@@ -93,7 +93,7 @@ class HostGuard:
         scanner.secrets.update(secret_files(config))
         for path, problem in self._cover(scanner.look().found.masks):
             if problem:
-                raise WallError(f"{path!r} is blocked and could not be covered: {problem}")
+                raise WallError("{path!r} is blocked but could not be hidden: {problem}", path=path, problem=problem)
 
     def _cover(self, paths: Iterable[str]) -> list[tuple[str, str | None]]:
         from sandbox.guards.mount_in_namespace import cover

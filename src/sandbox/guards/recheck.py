@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from time import monotonic, sleep
 
-from sandbox.errors import WallError
+from sandbox.errors import Message, WallError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 TICK = 0.005  # seconds: stamps on files are no finer
 PATIENCE = 1.0  # seconds
-UNSETTLED = (
-    "directories that hold blocked files, or could, keep being renamed while the sandbox starts, so some might be left "
-    "uncovered; try again when that has stopped"
+UNSETTLED = Message(
+    "directories that may contain blocked files keep being renamed while the sandbox starts, so "
+    "some files might stay visible; try again when that has stopped"
 )
 
 
@@ -123,7 +123,7 @@ class Settling:
     def _cover_all(self) -> None:
         for path, problem in self._cover(self._search.found.masks):
             if problem:
-                raise WallError(f"{path!r} is blocked and could not be covered: {problem}")
+                raise WallError("{path!r} is blocked but could not be hidden: {problem}", path=path, problem=problem)
 
 
 def _read_all(watch: Inotify) -> Iterator[object]:

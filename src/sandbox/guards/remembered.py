@@ -148,7 +148,9 @@ class Remembered:
                 os.close(lock)
         except OSError as problem:
             raise SandboxError(
-                f"cannot write {self._home}: {problem.strerror}; set SANDBOX_HOME to a directory of your own"
+                "cannot write {home}: {reason}; set SANDBOX_HOME to a directory you can write to",
+                home=self._home,
+                reason=problem.strerror,
             ) from problem
         whole = len(kept) == len(entries)
         self._new, self._gone = [], set()
@@ -168,7 +170,7 @@ class Remembered:
         except FileNotFoundError:
             return []
         except OSError as problem:
-            raise SandboxError(f"cannot read {self._file}: {problem.strerror}") from problem
+            raise SandboxError("cannot read {file}: {reason}", file=self._file, reason=problem.strerror) from problem
         try:
             if not data.startswith(_MAGIC):
                 raise ValueError
@@ -185,8 +187,9 @@ class Remembered:
             ]
         except (ValueError, error):
             raise SandboxError(
-                f"{self._file} is damaged; it says which files were ever blocked. Remove it to go on: files that were "
-                "blocked and have been moved since are then files like any other"
+                "{file} is damaged. It lists the files that were ever blocked. If you remove it, "
+                "blocked files that were moved since are no longer blocked",
+                file=self._file,
             ) from None
 
     def _write(self, entries: list[Entry]) -> None:

@@ -41,7 +41,9 @@ class ReservedDirs:
             self._lock = os.open(f"{home()}/projects", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as problem:
             raise SandboxError(
-                f"cannot write {home()}: {problem.strerror}; set SANDBOX_HOME to a directory of your own"
+                "cannot write {home}: {reason}; set SANDBOX_HOME to a directory you can write to",
+                home=home(),
+                reason=problem.strerror,
             ) from problem
         shared = not self._alone()
         fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK))

@@ -14,11 +14,12 @@ def guest_binary() -> str:
     machine = os.uname().machine
     arch = ARCHITECTURES.get(machine)
     if arch is None:
-        raise EngineUnavailable(f"there is no guest program for {machine} machines (x86_64 and aarch64 have one)")
+        raise EngineUnavailable("there is no guest program for {machine}, only for x86_64 and aarch64", machine=machine)
     path = os.path.join(os.path.dirname(__file__), "bin", f"guest-{arch}")
     if not os.path.exists(path):
         raise EngineUnavailable(
-            f"the guest program is missing at {path}: reinstall agent-sandbox, or in a checkout run"
-            " `python guest/build.py src/sandbox/guest/bin`"
+            "the guest program {path} is missing: reinstall agent-sandbox, or in a checkout run"
+            " `python guest/build.py src/sandbox/guest/bin`",
+            path=path,
         )
     return path

@@ -54,7 +54,7 @@ class Bridge:
         except GuestError as broke:
             problem = broke
         except Exception as bug:  # noqa: BLE001 - a thread that ended without a word would leave everybody waiting
-            problem = GuestError(f"the connection to the guest failed: {bug!r}")
+            problem = GuestError("the connection to the guest failed: {bug!r}", bug=bug)
         finally:
             self._close(problem)
 
@@ -112,7 +112,7 @@ class Bridge:
             number = message.pop("id")
             job = self._jobs.get(number) if type(number) is int else None
             if job is None:
-                raise GuestError(f"the guest spoke about request {number!r}, which is not there")
+                raise GuestError("the guest spoke about request {number!r}, which is not there", number=number)
             job.heard(message)
             job.settle()
 

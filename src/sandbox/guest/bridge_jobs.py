@@ -53,7 +53,7 @@ class Job:
     def heard(self, message: dict[str, Any]) -> None:
         """Takes in a frame. Raises GuestError for what may not come now."""
         if message["t"] not in ("done", "failed"):
-            raise GuestError(f"the guest answered {message['t']!r}")
+            raise GuestError("the guest answered {kind!r}", kind=message["t"])
         self.last(message)
 
     def last(self, message: dict[str, Any] | None) -> None:
@@ -184,7 +184,7 @@ class StreamJob(Job):
 
     def _more(self, message: dict[str, Any]) -> None:
         """What only one kind of job may hear. Raises GuestError for the rest."""
-        raise GuestError(f"the guest said {message['t']!r} about a stream")
+        raise GuestError("the guest said {kind!r} about a stream", kind=message["t"])
 
     def _end_input(self) -> None:
         if self._source is not None:
@@ -240,7 +240,7 @@ class CommandJob(StreamJob):
             terminal, self._terminal = self._terminal, None
             self.tell(message, [] if terminal is None else [terminal.detach()])
         else:
-            raise GuestError(f"the guest said {message['t']!r} of a command that has not started")
+            raise GuestError("the guest said {kind!r} of a command that has not started", kind=message["t"])
 
     def _more(self, message: dict[str, Any]) -> None:
         if message["t"] == "stopped":
@@ -278,7 +278,7 @@ class DialJob(StreamJob):
             self.last(message)
             return
         if message["t"] != "done":
-            raise GuestError(f"the guest answered {message['t']!r}")
+            raise GuestError("the guest answered {kind!r}", kind=message["t"])
         self._begun = True
         ours, theirs = socket.socketpair()
         with ours:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from threading import Lock
 
-from sandbox.errors import GuestError, SandboxClosed, WallError
+from sandbox import sockets as socket
+from sandbox.errors import GuestError, Message, SandboxClosed, WallError
 from sandbox.guest import frames
 from sandbox.guest.line import whole
 from sandbox.guest.process import Process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Iterator, Sequence
+    from socket import socket as StandardSocket
     from typing import Any
 
 VERSION = 2
@@ -25,7 +27,7 @@ class Guest:
 
     passes_descriptors = True  # what is opened inside can be used here, and the other way round
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: _socket.socket) -> None:
         self._channel = channel
         self._lock = Lock()
         self._next = 0
@@ -39,7 +41,11 @@ class Guest:
         message, fds = frames.receive(self._channel)
         frames.close_all(fds)
         if message["t"] != "hello" or message.get("v") != VERSION:
-            raise GuestError(f"the guest speaks version {message.get('v')!r}, not {VERSION}: build or install it again")
+            raise GuestError(
+                "the guest speaks version {message!r}, not {version}: build or install it again",
+                message=message.get("v"),
+                version=VERSION,
+            )
 
     def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
         """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
@@ -91,12 +97,12 @@ class Guest:
         taken, self.sockets = self.sockets, {}
         return taken
 
-    def dial(self, address: str, port: int) -> socket.socket:
+    def dial(self, address: str, port: int) -> StandardSocket:
         """A connection to a tenant's listening socket. Raises OSError when nobody listens."""
         family = 6 if ":" in address else 4
         request: dict[str, object] = {"t": "dial", "family": family, "address": address, "port": port}
         _, fds = self._ask(request, f"{address}:{port}")
-        return socket.socket(fileno=fds[0])
+        return socket.standard(socket.socket(fileno=fds[0]))
 
     def reports(self) -> Iterator[dict[str, Any]]:
         """What the guest says by itself, until its stream ends; for one reader. Raises GuestError."""
@@ -137,7 +143,7 @@ class Guest:
             return message, fds
         frames.close_all(fds)
         if message["t"] != "failed":
-            raise GuestError(f"the guest answered {message['t']!r}")
+            raise GuestError("the guest answered {message!r}", message=message["t"])
         number = whole(message, "errno")
         raise OSError(number, os.strerror(number), subject)
 
@@ -159,5 +165,12 @@ def _failed(message: dict[str, Any]) -> str:
     detail = message.get("detail")
     where = f" ({detail.decode(errors='replace') if isinstance(detail, bytes) else detail})" if detail else ""
     if number == errno.ENOSYS:
-        return f"this kernel has no system call for a wall ({step}{where}): it takes Linux 5.12 or later"
-    return f"the walls could not be built: {step}: {os.strerror(number)}{where}. Try `sandbox doctor`."
+        return Message(
+            "this kernel lacks a system call ({step}{where}); Linux 5.12 or later has it", step=step, where=where
+        )
+    return Message(
+        "cannot build the sandbox: {step}: {reason}{where}; run `sandbox doctor`",
+        step=step,
+        reason=os.strerror(number),
+        where=where,
+    )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from array import array
 from struct import pack, unpack
 
+from sandbox import sockets as socket
 from sandbox.errors import GuestError, SandboxClosed
 from sandbox.guest import cbor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Iterable, Sequence
     from typing import Any
 
@@ -21,7 +22,7 @@ MOST_FDS = 64
 BROKEN = "broken"  # said by our own end of a framed connection (`bridge.py`): the guest broke the protocol
 
 
-def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = ()) -> None:
+def send(sock: _socket.socket, message: dict[str, object], fds: Sequence[int] = ()) -> None:
     """Sends one frame; `fds` ride on its first byte and stay the caller's to close.
 
     Raises SandboxClosed when nobody is there any more, GuestError when the frame would be too large or the kernel
@@ -31,7 +32,11 @@ def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = (
         message["fds"] = len(fds)
     body = cbor.encode(message)
     if len(body) > LARGEST:
-        raise GuestError(f"a request of {len(body)} bytes; at most {LARGEST} fit (shorten arguments or environment)")
+        raise GuestError(
+            "a request of {value} bytes; at most {largest} fit (shorten arguments or environment)",
+            value=len(body),
+            largest=LARGEST,
+        )
     frame = memoryview(pack("<I", len(body)) + body)
     try:
         if fds:
@@ -47,7 +52,7 @@ def send(sock: socket.socket, message: dict[str, object], fds: Sequence[int] = (
         raise SandboxClosed("the sandbox has ended") from problem
 
 
-def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
+def receive(sock: _socket.socket) -> tuple[dict[str, Any], list[int]]:
     """The next frame and the descriptors that came with it, which are the caller's to close.
 
     Raises SandboxClosed at the end of the stream, GuestError for anything the protocol does not allow.
@@ -71,7 +76,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
 def check_length(length: int) -> None:
     """Raises GuestError for a frame that is too large, or empty."""
     if not 0 < length <= LARGEST:
-        raise GuestError(f"the guest sent a frame of {length} bytes")
+        raise GuestError("the guest sent a frame of {length} bytes", length=length)
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -79,7 +84,7 @@ def parse(body: bytes) -> dict[str, Any]:
     try:
         message = cbor.decode(body)
     except cbor.Malformed as problem:
-        raise GuestError(f"the guest sent a broken frame: {problem}") from None
+        raise GuestError("the guest sent a broken frame: {problem}", problem=problem) from None
     if not isinstance(message, dict) or not isinstance(message.get("t"), str):
         raise GuestError("the guest sent a frame without a type")
     return message
@@ -90,7 +95,7 @@ def close_all(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
-def sender_pid(sock: socket.socket) -> int:
+def sender_pid(sock: _socket.socket) -> int:
     """Who will send the next frame, as a pid of ours: the kernel's word, not the sender's. SO_PASSCRED must be on."""
     _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(12), socket.MSG_PEEK)
     for level, kind, data in ancillary:
@@ -99,7 +104,7 @@ def sender_pid(sock: socket.socket) -> int:
     raise SandboxClosed("the sandbox has ended")
 
 
-def _exactly(sock: socket.socket, size: int, with_fds: bool = False) -> tuple[bytes, list[int]]:
+def _exactly(sock: _socket.socket, size: int, with_fds: bool = False) -> tuple[bytes, list[int]]:
     fds: list[int] = []
     data = bytearray()
     while len(data) < size:
@@ -117,7 +122,7 @@ def _exactly(sock: socket.socket, size: int, with_fds: bool = False) -> tuple[by
     return bytes(data), fds
 
 
-def receive_some(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
+def receive_some(sock: _socket.socket, size: int) -> tuple[bytes, list[int]]:
     """At most `size` bytes, and the descriptors that came with them. Raises GuestError when those are too many."""
     # Not socket.recv_fds: it drops its flags, and the descriptors would be inherited by the next program started.
     part, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(MOST_FDS * 4), socket.MSG_CMSG_CLOEXEC)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import errno
 import os
 
-from sandbox.errors import CommandError, GuestError, SandboxClosed
+from sandbox.errors import CommandError, GuestError, Message, SandboxClosed
 from sandbox.guest import frames
 from sandbox.result import ExecResult
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
+    import _socket
     from collections.abc import Callable
 
 
 class Line:
     """The line of one command: what the guest says on it, and what the host asks."""
 
-    def __init__(self, line: socket.socket, name: str) -> None:
+    def __init__(self, line: _socket.socket, name: str) -> None:
         self._line = line
         self.name = name
         self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; it is to be continued
@@ -82,7 +82,7 @@ class Line:
             problem = never_ran(self.name, message)
             raise problem if self._explain is None else self._explain(problem)
         else:
-            raise GuestError(f"the guest said {kind!r} about a command")
+            raise GuestError("the guest said {kind!r} about a command", kind=kind)
 
     # -- what the host asks
 
@@ -109,11 +109,14 @@ class Line:
             pass  # it ended first: what was asked no longer matters
 
 
+_TIMED_OUT = Message("the command ran longer than its timeout")
+
+
 def whole(message: dict[str, object], key: str) -> int:
     """A whole number that the guest must have sent."""
     value = message.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise GuestError(f"the guest sent no number for {key!r}")
+        raise GuestError("the guest sent no number for {key!r}", key=key)
     return value
 
 
@@ -122,10 +125,12 @@ def never_ran(name: str, message: dict[str, object]) -> CommandError:
     number, step = whole(message, "errno"), message.get("step")
     said = os.strerror(number)
     if step == "chdir":
-        return CommandError(f"cannot enter the working directory inside the sandbox: {said}", exit_code=126)
+        return CommandError("cannot enter the working directory inside the sandbox: {said}", said=said, exit_code=126)
     if number == errno.ENOENT:
-        return CommandError(f"{name}: no such command inside the sandbox", exit_code=127)
-    return CommandError(f"{name}: {said}" + ("" if step == "exec" else f" (at {step})"), exit_code=126)
+        return CommandError("{name}: no such command inside the sandbox", name=name, exit_code=127)
+    if step == "exec":
+        return CommandError("{name}: {reason}", name=name, reason=said, exit_code=126)
+    return CommandError("{name}: {reason} (at {step})", name=name, reason=said, step=step, exit_code=126)
 
 
 def _result(message: dict[str, object]) -> ExecResult:
@@ -139,5 +144,5 @@ def _result(message: dict[str, object]) -> ExecResult:
         user_ms=whole(message, "user_us") // 1000,
         system_ms=whole(message, "sys_us") // 1000,
         max_rss_kb=whole(message, "maxrss_kb"),
-        note="it ran longer than its timeout" if timed_out else "",
+        note=_TIMED_OUT if timed_out else "",
     )

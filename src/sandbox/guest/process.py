@@ -21,7 +21,7 @@ from sandbox.result import OUTPUT_LIMIT, Chunk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import socket
+    import _socket
     from collections.abc import Iterator
     from typing import Self
 
@@ -35,7 +35,7 @@ class Process(Line):
     there is none. A program with a poll loop of its own may use them, with `fileno()` and `advance()`.
     """
 
-    def __init__(self, line: socket.socket, name: str, tty: bool = False) -> None:
+    def __init__(self, line: _socket.socket, name: str, tty: bool = False) -> None:
         super().__init__(line, name)
         self.tty = tty
         self._closing = Lock()
@@ -86,14 +86,14 @@ class Process(Line):
         Raises InvalidArgument when that stream is not a pipe of ours.
         """
         if stream not in ("stdout", "stderr"):
-            raise InvalidArgument(f'stream is "stdout" or "stderr", not {stream!r}')
+            raise InvalidArgument('stream is "stdout" or "stderr", not {stream!r}', stream=stream)
         if self.terminal is not None:
             stream = "stdout"
         kept, source = self._kept[stream], self._outputs().get(stream)
         with kept.lock:  # `wait` in another thread leaves the stream to us
             data = kept.take(size)
             if not data and source is None:
-                raise InvalidArgument(f"this command's {stream} is not a pipe of ours")
+                raise InvalidArgument("this command's {stream} is not a pipe of ours", stream=stream)
             return data or self._read(source, size)  # type: ignore[arg-type]
 
     def chunks(self) -> Iterator[Chunk]:

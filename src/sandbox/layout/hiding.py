@@ -7,6 +7,7 @@ import os
 
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.paths import is_beneath
+from sandbox.errors import Message
 from sandbox.guards import dot_entries
 from sandbox.guards.scan import Scanner, secret_files
 from sandbox.guards.search import denied
@@ -45,11 +46,11 @@ PROC_HIDDEN = (
     "timer_stats",
     "vmallocinfo",
 )
-HOME_HIDDEN = (
-    "your home directory is the project: what begins with a dot there is hidden (`filesystem.allow_read` shows what is "
-    "needed), the rest can be changed; `--root DIR` shows less"
+HOME_HIDDEN = Message(
+    "your home directory is the project: entries that begin with a dot are hidden (make some readable with "
+    "`filesystem.allow_read`), the sandbox can change everything else; to show less, use `--root DIR`"
 )
-TOO_MANY = "there are too many blocked files to remember all: one that is moved may be readable in a later run"
+TOO_MANY = Message("there are too many blocked files to remember: one that is moved may be readable in a later run")
 
 
 def hide_dot_entries(made: Layout, filesystem: Filesystem, home: str, visible: Sequence[str], system: System) -> None:

@@ -160,7 +160,7 @@ def _ports(plan: Plan, network: Network) -> None:
     """The ports the gate hears on: those lent to the host, and, where nf_tables is missing, those that rules name."""
     for port in network.localhost_ports:
         if not 0 < port < 65536:
-            raise ConfigError(f"{port} is not a port", path="network.localhost_ports")
+            raise ConfigError("{port} is not a port", port=port, path="network.localhost_ports")
     plan.loopback_ports = sorted(set(network.localhost_ports))
     named = (entry.rpartition(":")[2] for entry in network.allowed_hosts)
     wanted = {53, 80, 443, *(int(port) for port in named if port.isdecimal() and 0 < int(port) < 65536)}

@@ -41,12 +41,14 @@ def project_root(filesystem: Filesystem) -> str:
     asked = os.path.expanduser(filesystem.root)
     root = os.path.realpath(asked)
     if not os.path.isdir(root):
-        raise ConfigError(f"{asked!r} is not a directory", path="filesystem.root")
+        raise ConfigError("{asked!r} is not a directory", asked=asked, path="filesystem.root")
     if root in ("/tmp", "/var/tmp"):
-        raise ConfigError(f"every sandbox has a {root} of its own; choose a directory in it", path="filesystem.root")
+        raise ConfigError(
+            "every sandbox has its own {root}; choose a directory in it", root=root, path="filesystem.root"
+        )
     if root in NO_PROJECT or any(root.startswith(f"{one}/") for one in KERNEL):
         raise ConfigError(
-            f"{root!r} holds the system itself; choose the project's own directory", path="filesystem.root"
+            "{root!r} contains the system; choose the project's own directory", root=root, path="filesystem.root"
         )
     return root
 
@@ -71,14 +73,14 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
         for asked in paths:
             path = os.path.abspath(os.path.join(plan.directory, os.path.expanduser(asked)))
             if not os.path.exists(path):
-                raise ConfigError(f"{asked!r} does not exist", path=f"filesystem.{key}")
+                raise ConfigError("{asked!r} does not exist", asked=asked, path=f"filesystem.{key}")
             real = os.path.realpath(path)
             if (
                 (writable and real in NO_PROJECT)
                 or is_beneath(real, "/proc")
                 or (writable and is_beneath(real, "/sys"))
             ):
-                raise ConfigError(f"{real!r} holds the system itself", path=f"filesystem.{key}")
+                raise ConfigError("{real!r} contains the system", real=real, path=f"filesystem.{key}")
             plan.show(real, real, writable)
             if real != path and not any(is_beneath(path, bind.target) for bind in plan.binds):
                 plan.links.append((path, real))
@@ -90,4 +92,6 @@ def refuse_our_own(sources: list[str], own: list[str]) -> None:
     """Config, record and registry are never a tenant's. Raises ConfigError. (What merely holds them, masks cover.)"""
     for source in sources:
         if any(is_beneath(source, place) for place in own):
-            raise ConfigError(f"{source!r} holds the sandbox's own config, record or registry", path="filesystem")
+            raise ConfigError(
+                "{source!r} contains the sandbox's own config, record or registry", source=source, path="filesystem"
+            )

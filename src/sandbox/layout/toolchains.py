@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config.paths import is_beneath
+from sandbox.errors import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,9 +70,12 @@ def hidden_program(name: str, path: str, plan: Plan) -> str | None:
     if hidden is None:
         return None
     show = next(_installation(os.path.dirname(hidden), os.path.realpath(os.path.expanduser("~"))))
-    return (
-        f"{name}: no such command inside the sandbox: {hidden} lies outside of what is shown (the system, /opt and "
-        f"programs under your home directory); `--ro {show}` or filesystem.allow_read shows it"
+    return Message(
+        "{name}: no such command inside the sandbox: {file} is not visible there (the system, /opt and programs under "
+        "your home directory are); to show it, use `--ro {directory}` or filesystem.allow_read",
+        name=name,
+        file=hidden,
+        directory=show,
     )
 
 

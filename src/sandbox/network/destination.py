@@ -1,7 +1,7 @@
-"""The seam between the gate, which names and judges connections, and the interceptor, which looks into them.
+"""The interface between the gate, which names and judges connections, and the interceptor.
 
-The gate (`gate.py`) accepts a tenant's connection, finds out whom it is meant for, asks the policy, and then
-either passes bytes (`relay.py`) or hands the connection to the interceptor (`intercept.py`).
+The gate (`gate/gate.py`) accepts a tenant's connection, finds out its destination and asks the policy. Then it passes
+the bytes (`gate/relay.py`) or hands the connection to the interceptor (`intercept/interception.py`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class Destination:
-    """Whom the tenant meant: a canonical host name or address literal, a port, and how we know.
+    """Where a connection goes: a canonical host name or address literal, a port, and how we know.
 
-    `named_by` is "dns" (our own answer to its query), "address" (it dialled a literal), or "connect" (an
-    explicit proxy request). Never SNI or Host: those are claims, and are checked against this.
+    `named_by` is "dns" (the tenant connected to an address that we gave for the name), "address" (it connected to an
+    address literal), "connect" (an explicit proxy request) or "hook". It is never SNI or Host: those are claims, and
+    are checked against this.
     """
 
     __slots__ = ("host", "port", "named_by")
@@ -49,7 +50,7 @@ class GateContext(Protocol):
         """The same, compiled: `connect(host, port)`, `request(method, host, port, path)`, …"""
 
     def judge(self, destination: Destination) -> Decision:
-        """Whether the destination may be connected to: the policy, and the policy script's opinion."""
+        """Whether the destination may be connected to, by the policy and by the policy script."""
 
     async def dial(self, destination: Destination) -> socket.socket:
         """A connected, non-blocking socket to an address of `destination` that the policy was asked about.
@@ -75,33 +76,33 @@ class GateContext(Protocol):
 
 
 class Interception(Protocol):
-    """`intercept.Interception(network, placeholders, hooks, log=…)`: made once per sandbox, when first needed.
+    """`interception.Interception`: created once per sandbox, when it is first needed.
 
-    `client` is the accepted, non-blocking socket with **nothing read from it**: `peeked` is what MSG_PEEK saw
-    (a whole ClientHello when TLS; at least the first bytes when HTTP). The callee closes `client` in every case.
-    What it raises is recorded and closes the connection.
+    `client` is the accepted, non-blocking socket with **nothing read from it**. `peeked` is what MSG_PEEK returned: a
+    complete ClientHello for TLS, at least the first bytes for HTTP. The callee always closes `client`. An exception is
+    recorded and closes the connection.
     """
 
     def update(self, network: Network) -> None:
         """The configuration changed; new requests see it. Revoked placeholders stay blocked."""
 
     def wants(self, host: str) -> bool:
-        """Whether connections to `host` must be looked into for a hook, script or secret."""
+        """Whether connections to `host` must be intercepted for a hook, script or secret."""
 
     def host_allowed(self, host: str) -> Decision | None:
         """What the policy script's `is_host_allowed` says; None when there is no such function."""
 
     def ca_certificate(self) -> bytes:
-        """The sandbox's own authority, PEM. The key never leaves memory."""
+        """The certificate of the authority that tenants trust, PEM."""
 
     def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
-        """Raises Denied when a request head that the gate itself reads (CONNECT) holds a placeholder."""
+        """Raises Denied when a request head that the gate itself reads (CONNECT) contains a placeholder."""
 
     def close(self) -> None:
-        """Ends its workers."""
+        """Releases what it holds."""
 
     async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
-        """Ends TLS here and speaks HTTP/1.1, HTTP/2 or WebSocket to both sides."""
+        """Terminates TLS and speaks HTTP/1.1, HTTP/2 or WebSocket to both sides."""
 
     async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """The same for plain HTTP, on any port."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 
+from sandbox import sockets as socket
 from sandbox.errors import ConfigError
 from sandbox.plan.operations import Bind
 from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Callable, Mapping, Sequence
+    from socket import socket as StandardSocket
     from typing import Protocol
 
     from sandbox.config.model import Network
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from sandbox.policy.network import NetworkPolicy
 
     class Furnished(Protocol):
-        """What `furnish` needs of a plan."""
+        """What `furnish` uses of a plan."""
 
         environment: dict[str, str]
         files: list[tuple[str, int, bytes]]
@@ -40,29 +42,30 @@ HOOKS = ("on_request", "on_response", "on_tls_verify")
 
 
 class GateThread:
-    """Owns the listening sockets the guest handed over, and everything the gate needs to know.
+    """Owns the listening sockets that the guest handed over, and everything the gate needs.
 
     `sockets` are named as in `guest/protocol.md`: `tcp4`, `tcp6`, `udp4`, `udp6`, `lo4:5432`, …; `proxy` is a listener
-    for explicit proxy requests, which must know `proxy_token` when there is one. `dial(address, port)` connects to a
+    for explicit proxy requests, which must present `proxy_token` when there is one. `dial(address, port)` connects to a
     tenant's port from inside. `resolve(host, port)` replaces the system's resolver. Raises ConfigError when `network`
     cannot be used.
     """
 
     def __init__(
         self,
-        sockets: dict[str, socket.socket],
+        sockets: Mapping[str, _socket.socket],
         network: Network,
         *,
         sandbox_id: str,
         emit: Callable[[dict[str, object]], None],
         record: Callable[..., None],
-        dial: Callable[[str, int], socket.socket],
+        dial: Callable[[str, int], StandardSocket],
         hooks: object | None = None,
         resolve: Callable[[str, int], Sequence[str]] | None = None,
         placeholders: Mapping[str, str] | None = None,
         proxy_token: str | None = None,
     ) -> None:
-        self.sockets = sockets
+        self.sockets: Mapping[str, _socket.socket] = sockets
+        self.listening: dict[str, StandardSocket] = {}  # the same, once the gate runs
         self.sandbox_id = sandbox_id
         self.emit = emit
         self.record = record
@@ -76,11 +79,11 @@ class GateThread:
         self._interception: Interception | None = None
         self._generation: Generation | None = None
         self._authority: Authority | None = None
-        self.had_secrets = bool(network.secrets)  # for ever: a placeholder that was given out stays blocked
+        self.had_secrets = bool(network.secrets)  # stays true: a placeholder that was handed out stays blocked
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self.published: list[tuple[Published, socket.socket]] = []
+        self.published: list[tuple[Published, StandardSocket]] = []
         if network.allowed_hosts or network.denied_hosts or self._may_intercept():
             self._policy = _compiled(network)
         self._publish(network.publish)
@@ -89,7 +92,7 @@ class GateThread:
 
     @property
     def policy(self) -> NetworkPolicy:
-        """The configuration, compiled."""
+        """The compiled configuration."""
         if self._policy is None:
             self._policy = _compiled(self.network)
         return self._policy
@@ -108,8 +111,8 @@ class GateThread:
                 raise
 
     def furnish(self, plan: Furnished) -> None:
-        """Puts into a place that is yet to be built what its programs need to trust us: when we look into connections,
-        and when we refuse one in words."""
+        """Adds to a plan the certificates that tenants need to trust the gate, when it intercepts a connection or
+        refuses one over TLS."""
         if plan.proxy_token is not None:
             return self._furnish_proxy(plan)
         if not plan.network:
@@ -118,7 +121,7 @@ class GateThread:
 
         self._generation = current()
         if self._may_intercept():
-            self.interception()  # secrets and scripts are read before a tenant exists, and their mistakes told at once
+            self.interception()  # reports mistakes in secrets and scripts before a tenant exists
         if self._generation is None:
             return self._furnish_own(plan)
         for source, target in self._generation.files():
@@ -138,8 +141,8 @@ class GateThread:
             plan.environment.update(trust.environment)
 
     def _furnish_own(self, plan: Furnished) -> None:
-        """Where no authority can be kept (the home cannot be written), one in memory: it costs such a start some tenths
-        of a second, and a refused host is told of in words there too."""
+        """Uses an authority in memory where none can be stored, because the home is not writable. This costs such a
+        start a few tenths of a second."""
         from sandbox.network.tls.trust import trusted
 
         trust = trusted(self.authority().pem)
@@ -151,14 +154,14 @@ class GateThread:
         if self._may_intercept():
             plan.environment.update(environment)
             return
-        # Most connections are passed: who has chosen certificates for those keeps them. And every java prints a line
-        # about its variable.
+        # Most connections are passed, so a choice of certificates that was made for them stays. And every java
+        # prints a line about its variable.
         for name, value in environment.items():
             if name != "JAVA_TOOL_OPTIONS":
                 plan.environment.setdefault(name, value)
 
     def authority(self) -> Authority:
-        """The one that tenants trust; its key is read when it is first needed. Called under the lock, or in the gate's
+        """The authority that tenants trust. Its key is read on first use. Call it under the lock or in the gate's
         thread."""
         if self._authority is None:
             from sandbox.network.tls.ca import Authority
@@ -174,7 +177,7 @@ class GateThread:
             self._watch = Watch(listeners, self._start_gate)
 
     def _start_gate(self) -> None:
-        """Somebody connects, or asks for a name."""
+        """A connection or a DNS query has arrived."""
         with self._lock:
             if not self._closed:
                 stop, self._stopper = socket.socketpair()
@@ -186,8 +189,9 @@ class GateThread:
     def _run_gate(self, stop: socket.socket) -> None:
         from sandbox.network.gate.gate import run
 
-        with stop:
-            run(self, stop)
+        self.listening = {name: socket.standard(sock) for name, sock in self.sockets.items()}
+        with socket.standard(stop) as stopped:
+            run(self, stopped)
 
     def update(self, network: Network) -> None:
         """New connections see the new configuration at once. Raises ConfigError and changes nothing."""
@@ -207,11 +211,11 @@ class GateThread:
         return ruled or network.intercept or network.policy_script is not None or hooked
 
     def wants_interception(self, host: str) -> bool:
-        """Whether a hook, script or secret is a reason to see what is said to `host`."""
+        """Whether a hook, script or secret requires that connections to `host` are intercepted."""
         return self._may_intercept() and self.interception().wants(host)
 
     def interception(self) -> Interception:
-        """The interceptor, made on first use."""
+        """The interceptor, created on first use."""
         with self._lock:
             if self._interception is None:
                 from sandbox.network.intercept.interception import Interception
@@ -222,17 +226,17 @@ class GateThread:
             return self._interception
 
     def _said(self, line: str) -> None:
-        """What a policy script prints."""
+        """Emits what a policy script prints."""
         from sandbox.events import event
 
         self.emit(event("log", source="policy_script", message=line))
 
     def ca_certificate(self) -> bytes | None:
-        """The authority that tenants are to trust, PEM, when interception can happen; else None, at no cost."""
+        """The certificate that tenants trust, PEM, when connections may be intercepted; else None, at no cost."""
         return self.interception().ca_certificate() if self._may_intercept() else None
 
     def close(self) -> None:
-        """Ends every connection and the thread, and gives the sockets back. Idempotent."""
+        """Ends every connection and the thread, and closes the sockets. Idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -246,12 +250,14 @@ class GateThread:
             self._stopper.close()
         if self._interception is not None:
             self._interception.close()
-        for sock in (*self.sockets.values(), *(one for _, one in self.published)):
+        for sock in (*self.sockets.values(), *self.listening.values()):
             sock.close()
+        for _, listener in self.published:
+            listener.close()
 
 
 def _compiled(network: Network) -> NetworkPolicy:
-    """Compiles early, so that a mistake is an error at once and not a refusal later."""
+    """Compiles the configuration. Raises ConfigError, so that a mistake is not found only at a refusal."""
     from sandbox.policy.network import NetworkPolicy
 
     if network.upstream_proxy is not None:

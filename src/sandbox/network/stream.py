@@ -1,7 +1,7 @@
-"""Bytes in both directions, with back-pressure: a socket on the event loop, nothing more.
+"""A socket on the event loop, with back-pressure in both directions.
 
-asyncio's own StreamReader/StreamWriter would do; this is a third of the work per message, and the gate's
-speed is mostly the number of Python calls between two sockets.
+asyncio's StreamReader and StreamWriter do the same with three times the work per message, and the gate's speed depends
+mostly on the number of Python calls between two sockets.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What one side may have read ahead of the other. Small enough for 500 connections, large enough for
-# throughput.
+# How far one side may read ahead of the other. Small enough for 500 connections, large enough for throughput.
 HIGH_WATER = 256 * 1024
-MOST_PIECES = 256  # and in how many pieces: one byte at a time, each would cost fifty
+MOST_PIECES = 256  # a piece of one byte costs fifty bytes of memory
 
 
 class ByteStream(Protocol):
-    """What the HTTP parts speak over: a socket, or TLS on one."""
+    """What HTTP runs over: a socket, or TLS on one."""
 
     @property
     def ended(self) -> bool:
-        """Whether the other side is known to have gone; what it sent before may still be read."""
+        """Whether the other side has closed; what it sent before can still be read."""
 
     async def read(self) -> bytes:
         """The next bytes, or b"" at the end. Raises OSError when the connection broke."""
@@ -36,7 +35,7 @@ class ByteStream(Protocol):
         """Ends both directions. Idempotent."""
 
     def abort(self) -> None:
-        """Ends at once: the other side must not take what it has for the whole."""
+        """Closes with an error, so that the other side does not take what it has for the whole."""
 
 
 class Stream(asyncio.Protocol):
@@ -59,8 +58,8 @@ class Stream(asyncio.Protocol):
     async def of(cls, sock: socket.socket) -> Stream:
         """Takes over a connected, non-blocking socket; closes it when that fails."""
         try:
-            # asyncio does so only for sockets made with the protocol's number, and nobody makes them so. Without it
-            # an answer in two writes waits 40 ms for the other side's delayed acknowledgement.
+            # asyncio sets this only for sockets created with an explicit protocol number. Without it, a response in
+            # two writes waits 40 ms for the other side's delayed acknowledgement.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _, stream = await asyncio.get_running_loop().connect_accepted_socket(cls, sock)
         except BaseException:
@@ -82,7 +81,7 @@ class Stream(asyncio.Protocol):
             try:
                 await waiter
             finally:
-                if self._reader is waiter:  # not so when this one was cancelled and another took its place
+                if self._reader is waiter:  # unless this one was cancelled and another took its place
                     self._reader = None
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
@@ -103,12 +102,12 @@ class Stream(asyncio.Protocol):
             await waiter
 
     def write_soon(self, data: bytes) -> None:
-        """Sends `data` without waiting, if anybody is there: for the last words before `close`."""
+        """Sends `data` without waiting, if the connection is open: for a final message before `close`."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:
-        self.when_ended = None  # it is about the other side
+        self.when_ended = None  # only for an end by the other side
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
@@ -117,7 +116,7 @@ class Stream(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # What follows is called by the event loop.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -137,7 +136,7 @@ class Stream(asyncio.Protocol):
         self._eof = True
         self._wake_reader()
         self._tell_ended()
-        return True  # half-closed: what is on its way to them is still wanted
+        return True  # half-closed: we may still send
 
     def connection_lost(self, problem: Exception | None) -> None:
         self._eof = True

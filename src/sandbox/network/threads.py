@@ -1,7 +1,7 @@
-"""Calls that block (resolvers, the guest), out of the event loop's way.
+"""Runs blocking calls (resolvers, the guest, hooks) in threads, away from the event loop.
 
-Not asyncio's own pool: its threads are waited for at the end, and a resolver that takes half a minute to give up must
-not keep a sandbox from closing.
+asyncio's own pool waits for its threads at the end. A resolver that takes half a minute to give up must not keep a
+sandbox from closing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `call` returns or raises, from a thread of its own. Abandoned, not stopped, when this is cancelled."""
+    """Runs `call` in a new thread and returns or raises what it does. The thread goes on when this is cancelled."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -34,13 +34,13 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         result, problem = None, None
         try:
             result = call(*args, **kwargs)
-        except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the caller's
+        except BaseException as raised:  # noqa: BLE001 - passed on to the caller
             problem = raised
         try:
             loop.call_soon_threadsafe(settle, result, problem)
         except RuntimeError:
-            pass  # the loop has ended meanwhile, and with it whoever asked
+            pass  # the loop has ended, and the caller with it
 
-    # Not `threading.Thread`, whose start waits, with the loop, until the thread has its first turn.
+    # Not `threading.Thread`: its start() blocks the loop until the thread runs.
     start_new_thread(work, ())
     return await answer

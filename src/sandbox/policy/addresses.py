@@ -1,6 +1,6 @@
-"""IP addresses as the policy sees them: one canonical spelling, and the ranges nobody inside should reach.
+"""IP addresses for the policy: one canonical spelling, and the ranges that tenants should not reach.
 
-Kept free of the `ipaddress` module, which costs more to import than all else a refused connection needs.
+Does without the `ipaddress` module, which takes longer to import than everything else a refused connection needs.
 An address here is `(bits, number)`: `(32, 0x7f000001)` or `(128, 1)`.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 # Two functions that only calculate; the `socket` module around them would be I/O, and slow to import.
 from _socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+
+from sandbox.errors import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,82 +94,89 @@ def parse_network(text: str) -> tuple[int, int, int]:
     base, _, length = text.partition("/")
     address = parse_address(base)
     if address is None or not (length.isascii() and length.isdigit()) or int(length) > address[0]:
-        raise ValueError(f"{text!r} is not a network in CIDR notation")
+        raise ValueError(Message("{text!r} is not a network in CIDR notation", text=text))
     bits, number = address
     prefix = int(length)
     network = number >> (bits - prefix) << (bits - prefix)
     if network != number:
-        raise ValueError(f"{text!r} has bits set beyond its prefix; write {format_address((bits, network))}/{prefix}")
+        raise ValueError(
+            Message(
+                "{text!r} has bits set beyond its prefix; write {network}/{prefix}",
+                text=text,
+                network=format_address((bits, network)),
+                prefix=prefix,
+            )
+        )
     return bits, network, prefix
 
 
-# Seed 000's two tables are the floor. The first can be opened by nothing; the second by an explicit entry.
+# Milady's two tables are the minimum. Nothing can open the first; an explicit entry can open the second.
 BLOCKED: tuple[Range, ...] = (
-    Range("0.0.0.0/8", "this network", always=True),
-    Range("169.254.0.0/16", "link-local, cloud metadata", always=True),
-    Range("168.63.129.16/32", "cloud metadata (Azure)", always=True),
-    Range("100.100.100.200/32", "cloud metadata (Alibaba)", always=True),
-    Range("192.0.0.192/32", "cloud metadata (Oracle)", always=True),
-    Range("fd00:ec2::/32", "cloud metadata (AWS)", always=True),
-    Range("224.0.0.0/4", "multicast", always=True),
-    Range("240.0.0.0/4", "reserved, broadcast", always=True),
-    Range("::/128", "unspecified", always=True),
-    Range("::1/128", "loopback", always=True),
-    Range("fe80::/10", "link-local", always=True),
-    Range("ff00::/8", "multicast", always=True),
-    Range("10.0.0.0/8", "private"),
-    Range("127.0.0.0/8", "loopback"),
-    Range("172.16.0.0/12", "private"),
-    Range("192.168.0.0/16", "private"),
-    Range("fc00::/7", "unique local"),
-    Range("100.64.0.0/10", "shared by carriers (CGNAT)"),
-    Range("192.0.0.0/24", "protocol assignments"),
-    Range("192.0.2.0/24", "documentation"),
-    Range("198.18.0.0/15", "benchmarks"),
-    Range("198.51.100.0/24", "documentation"),
-    Range("203.0.113.0/24", "documentation"),
-    Range("192.88.99.0/24", "6to4 relay"),
-    Range("::/96", "IPv4-compatible"),
-    Range("::ffff:0:0:0/96", "IPv4-translated"),
-    Range("64:ff9b:1::/48", "NAT64, local use"),
-    Range("100::/64", "discard"),
-    Range("2001::/32", "Teredo"),
-    Range("2001:2::/48", "benchmarks"),
-    Range("2001:10::/28", "ORCHID"),
-    Range("2001::/23", "protocol assignments"),
-    Range("2001:db8::/32", "documentation"),
-    Range("2002::/16", "6to4"),
-    Range("3fff::/20", "documentation"),
-    Range("5f00::/16", "segment routing"),
-    Range("fec0::/10", "site-local"),
+    Range("0.0.0.0/8", Message("this network"), always=True),
+    Range("169.254.0.0/16", Message("link-local, cloud metadata"), always=True),
+    Range("168.63.129.16/32", Message("cloud metadata (Azure)"), always=True),
+    Range("100.100.100.200/32", Message("cloud metadata (Alibaba)"), always=True),
+    Range("192.0.0.192/32", Message("cloud metadata (Oracle)"), always=True),
+    Range("fd00:ec2::/32", Message("cloud metadata (AWS)"), always=True),
+    Range("224.0.0.0/4", Message("multicast"), always=True),
+    Range("240.0.0.0/4", Message("reserved, broadcast"), always=True),
+    Range("::/128", Message("unspecified"), always=True),
+    Range("::1/128", Message("loopback"), always=True),
+    Range("fe80::/10", Message("link-local"), always=True),
+    Range("ff00::/8", Message("multicast"), always=True),
+    Range("10.0.0.0/8", Message("private")),
+    Range("127.0.0.0/8", Message("loopback")),
+    Range("172.16.0.0/12", Message("private")),
+    Range("192.168.0.0/16", Message("private")),
+    Range("fc00::/7", Message("unique local")),
+    Range("100.64.0.0/10", Message("carrier-grade NAT")),
+    Range("192.0.0.0/24", Message("protocol assignments")),
+    Range("192.0.2.0/24", Message("documentation")),
+    Range("198.18.0.0/15", Message("benchmarks")),
+    Range("198.51.100.0/24", Message("documentation")),
+    Range("203.0.113.0/24", Message("documentation")),
+    Range("192.88.99.0/24", Message("6to4 relay")),
+    Range("::/96", Message("IPv4-compatible")),
+    Range("::ffff:0:0:0/96", Message("IPv4-translated")),
+    Range("64:ff9b:1::/48", Message("NAT64, local use")),
+    Range("100::/64", Message("discard")),
+    Range("2001::/32", Message("Teredo")),
+    Range("2001:2::/48", Message("benchmarks")),
+    Range("2001:10::/28", Message("ORCHID")),
+    Range("2001::/23", Message("protocol assignments")),
+    Range("2001:db8::/32", Message("documentation")),
+    Range("2002::/16", Message("6to4")),
+    Range("3fff::/20", Message("documentation")),
+    Range("5f00::/16", Message("segment routing")),
+    Range("fec0::/10", Message("site-local")),
 )
 
-_NAT64 = Range("64:ff9b::/96", "NAT64")
+_NAT64 = Range("64:ff9b::/96", Message("NAT64"))
 
 
 def blocked_range(address: Address) -> Range | None:
-    """The range that makes `address` one to refuse, or None. NAT64 is judged by the address it carries."""
+    """The range for which `address` is refused, or None. A NAT64 address is checked by the IPv4 address in it."""
     if address in _NAT64:
         address = (32, address[1] & 0xFFFFFFFF)
     return next((one for one in BLOCKED if address in one), None)
 
 
 def normalize_ip_for_policy(ip: str) -> str:
-    """`ip` in the one spelling that rules are matched against. Raises ValueError for what is no address."""
+    """`ip` in the canonical spelling that rules use. Raises ValueError if it is not an address."""
     address = parse_address(ip.strip())
     if address is None:
-        raise ValueError(f"{ip!r} is not an IP address")
+        raise ValueError(Message("{ip!r} is not an IP address", ip=ip))
     return format_address(address)
 
 
 def is_blocked_private_or_link_local_ip(ip: str) -> bool:
-    """Whether `ip` lies in a range nobody inside should reach. What cannot be read is refused."""
+    """Whether `ip` is in a range that tenants should not reach. An invalid address is refused."""
     address = parse_address(ip.strip())
     return address is None or blocked_range(address) is not None
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether `host` names this very machine: localhost and below, 127.0.0.0/8, ::1, in any spelling."""
+    """Whether `host` is this machine: localhost and its subdomains, 127.0.0.0/8, ::1, in any spelling."""
     host = host.strip().lower()
     name = host.removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):

@@ -1,8 +1,7 @@
-"""Which environment variables a tenant sees (seed 001, AC-3).
+"""Which environment variables a tenant sees.
 
-Order: `block`, then `allow`, then what looks like a secret (by name or by value), then pointers to services
-of the host and launch hooks, then everything else passes. Patterns ignore case, except that an allowed name
-must be written as it is: allowing is meant exactly.
+Order: `block`, then `allow`, then what looks like a secret (by name or by value), then pointers to services of the host
+and launch hooks; everything else passes. Patterns ignore case, except in `allow`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 STANDARD_PATH = "/usr/local/bin:/usr/bin:/bin"
 TMPDIR = "/tmp"
-SHORTEST_SECRET = 6  # shorter values are words that turn up by chance
+SHORTEST_SECRET = 6  # shorter values occur by chance
 
 
 class EnvFilter:
@@ -31,38 +30,40 @@ class EnvFilter:
         self.set = environment.set
 
     def check(self, name: str, value: str = "") -> Decision:
-        """Whether the owner's variable `name` is passed."""
+        """Whether the user's variable `name` is passed."""
         if not name or "=" in name or "\0" in name:
-            return Decision(False, "malformed", "Not a variable's name")
+            return Decision(False, "malformed", "Not a valid variable name")
         pattern = self.block.match(name)
         if pattern is not None:
-            return Decision(False, "environment.block", f"Matches blocked variable: {pattern}")
+            return Decision(False, "environment.block", "Matches blocked variable: {pattern}", pattern=pattern)
         pattern = next((one for one in self.allow if glob(one, name)), None)
         if pattern is not None:
-            return Decision(True, "environment.allow", f"Matches allowed variable: {pattern}")
+            return Decision(True, "environment.allow", "Matches allowed variable: {pattern}", pattern=pattern)
         if self.filter_secrets:
             word = secret_word(name)
             if word is not None:
-                return Decision(False, "environment.filter_secrets", f"Looks like a secret: {word}")
+                return Decision(False, "environment.filter_secrets", "Looks like a secret: {word}", word=word)
             if value and secret_value(value):
                 return Decision(False, "environment.filter_secrets", "Its value looks like a secret")
         pattern = host_pointer(name)
         if pattern is not None:
-            return Decision(False, "host-pointer", f"Points to something of the host: {pattern}")
+            return Decision(False, "host-pointer", "Points to something on the host: {pattern}", pattern=pattern)
         pattern = launch_hook(name)
         if pattern is not None:
-            return Decision(False, "launch-hook", f"Makes programs load or run something of the host: {pattern}")
-        return Decision(True, "default", "Nothing speaks against it")
+            return Decision(
+                False, "launch-hook", "Makes programs load or run something from the host: {pattern}", pattern=pattern
+            )
+        return Decision(True, "default", "No rule blocks it")
 
     def filter(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """What a tenant gets of the owner's environment; `set` on top, as it is."""
+        """What a tenant gets of the user's environment, plus `set` as it is."""
         kept = {name: value for name, value in environment.items() if self.check(name, value)}
         kept["PATH"] = fixed_path(kept.get("PATH", ""))
         for name in ("TMPDIR", "TMP", "TEMP"):
             if name == "TMPDIR" or name in kept:
                 kept[name] = TMPDIR
         kept.pop("OLDPWD", None)
-        kept.pop("PWD", None)  # the shell's own notion, wrong as soon as a command starts elsewhere
+        kept.pop("PWD", None)  # set by the shell; wrong as soon as a command starts in another directory
         kept.pop("_", None)
         kept.update(self.set)
         return kept
@@ -70,8 +71,8 @@ class EnvFilter:
     def redacted(
         self, words: Sequence[str] | None, environment: Mapping[str, str], more: Sequence[str] = ()
     ) -> list[str] | None:
-        """A command as it may be kept and shown: without values that tenants do not get because they are secrets,
-        without those that were set for them though they look like some, and without `more`."""
+        """A command as it may be stored and shown: without secrets that are not passed, without values that were set
+        and look like secrets, and without `more`."""
         secrets = [
             value
             for name, value in environment.items()
@@ -82,7 +83,7 @@ class EnvFilter:
 
 
 def secrets_of(environment: Mapping[str, str]) -> list[str]:
-    """The values that are secrets by their names or looks."""
+    """The values that are secrets by their names or values."""
     return [
         value
         for name, value in environment.items()
@@ -97,8 +98,6 @@ def _without(word: str, secrets: list[str]) -> str:
 
 
 def fixed_path(path: str) -> str:
-    """PATH with absolute entries only, once each: a relative one runs whatever lies in the current
-    directory.
-    """
+    """PATH with absolute entries only, once each: a relative entry runs programs from the current directory."""
     entries = [entry for entry in path.split(":") if entry.startswith("/")]
     return ":".join(dict.fromkeys(entries)) or STANDARD_PATH

@@ -1,5 +1,4 @@
-"""Which files a tenant may read or change: the rules, as pure functions of a path. The walls enforce the
-same.
+"""Which files a tenant may read or change: the rules, as pure functions of a path. The mounts enforce the same.
 
 Order of precedence, first match decides:
 
@@ -23,26 +22,26 @@ if TYPE_CHECKING:
 
     from sandbox.config.model import Filesystem
 
-# Read by programs on the host that then run what they say: git, shells, editors, agents, direnv, and we
-# ourselves. Writing them from inside would be a way out with a delay. (The first two lines are what srt refuses.)
+# Programs on the host read these and run what they say: git, shells, editors, agents, direnv, and this one. Writing
+# them from inside would be a delayed escape. (srt refuses those of the first two lines.)
 PROTECTED = (
     ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
     ".mcp.json", ".vscode/", ".idea/", ".claude/", ".git/hooks/", ".git/config",
     ".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".envrc", ".git/config.worktree", ".git/modules/**/config",
     ".git/modules/**/hooks/", ".cursor/", ".sandbox/", ".uds/", ".srt-settings.json",
-    # Other editors, debuggers and shells that read a project's own files when it is opened or entered.
+    # Files that other editors, debuggers and shells read when a project is opened or entered.
     ".zed/", ".helix/", ".fleet/", ".devcontainer/", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc",
     ".dir-locals.el", ".dir-locals-2.el", ".gdbinit", ".lldbinit", ".pdbrc", ".Rprofile", ".irbrc", ".pryrc", ".rvmrc",
     "*.code-workspace", ".hg/hgrc", ".jj/repo/config.toml",
     # Where git finds the repository's config and hooks, when it is not where the repository is.
     ".git/commondir", ".git/modules/**/commondir", ".git/worktrees/*/commondir", ".git/worktrees/*/config.worktree",
 )  # fmt: skip
-# Names of branches and tags, not of files: a branch `fix-secret-scan` holds a hash, and git must be able to read it.
+# Names of branches and tags, not of files: a branch `fix-secret-scan` is a hash that git must be able to read.
 GIT_NAMES = (".git/refs", ".git/logs")
 
-# What the walls show of the system: programs and libraries, read-only.
+# The visible part of the system: programs and libraries, read-only.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-# The sandbox's own: there, but nothing of the host is in it.
+# The sandbox's own directories, without files of the host.
 OWN = ("/tmp", "/var/tmp", "/dev", "/proc", "/run")
 
 
@@ -72,18 +71,18 @@ class FileGuard:
             return self._elsewhere(absolute, operation)
         pattern = self.blocked_by(absolute, top)
         if pattern is not None:
-            return Decision(False, "sensitive-file-pattern", f"Matches blocked pattern: {pattern}")
+            return Decision(False, "sensitive-file-pattern", "Matches blocked pattern: {pattern}", pattern=pattern)
         denied = narrowest(absolute, self.deny_read)
         if denied is not None:
             back = narrowest(absolute, [self.root, *self.allow_read, *self.allow_write])
             if back is None or len(back) <= len(denied):
-                return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {denied}")
+                return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=denied)
         if operation != "read":
             return self._write(absolute, top)
         return self._readable(top)
 
     def place(self, path: str, operation: str = "read") -> Decision:
-        """As `check`, by where the path lies alone: whoever asks knows by itself what the walls cover and freeze."""
+        """As `check`, but by the location of the path only: the caller knows which files are hidden or frozen."""
         absolute = self._absolute(path)
         top = self._visible_under(absolute)
         if top is None:
@@ -92,12 +91,12 @@ class FileGuard:
 
     def _readable(self, top: str) -> Decision:
         inside = top == self.root
-        return Decision(True, "within-project-root" if inside else "allow-read", f"Within {top}")
+        return Decision(True, "within-project-root" if inside else "allow-read", "Within {top}", top=top)
 
     def blocked_by(self, absolute: str, top: str) -> str | None:
         """The blocked pattern that covers the path, or a directory above it up to `top`."""
         for relative in _steps(absolute, top):
-            # Whether the last step is a directory cannot be known from the name; taking it for one is the
+            # The name does not tell whether the last part is a directory; taking it for one is the
             # strict way.
             pattern = self.blocked.match(relative, True)
             if pattern is not None and not git_name(relative) and not self.allowed.match(relative, True):
@@ -108,33 +107,33 @@ class FileGuard:
         for relative in _steps(absolute, top):
             pattern = self.protected.match(relative, True)
             if pattern is not None:
-                return Decision(False, "protected-file", f"Programs on the host act on it: {pattern}")
+                return Decision(False, "protected-file", "Programs on the host act on it: {pattern}", pattern=pattern)
         denied = narrowest(absolute, self.deny_write)
         if denied is not None:
-            return Decision(False, "deny-write", f"Denied by filesystem.deny_write: {denied}")
+            return Decision(False, "deny-write", "Denied by filesystem.deny_write: {pattern}", pattern=denied)
         return self._writable(absolute, top)
 
     def _writable(self, absolute: str, top: str) -> Decision:
         if narrowest(absolute, self.allow_write) is not None:
-            return Decision(True, "allow-write", f"Within {narrowest(absolute, self.allow_write)}")
+            return Decision(True, "allow-write", "Within {top}", top=narrowest(absolute, self.allow_write))
         if top != self.root:
-            return Decision(False, "read-only-path", f"{top} can only be read (filesystem.allow_read)")
+            return Decision(False, "read-only-path", "{top} is read-only (filesystem.allow_read)", top=top)
         if self.read_only:
             return Decision(False, "read-only-root", "The project is read-only (filesystem.read_only)")
-        return Decision(True, "within-project-root", f"Within {top}")
+        return Decision(True, "within-project-root", "Within {top}", top=top)
 
     def _elsewhere(self, absolute: str, operation: str) -> Decision:
-        # A home directory below /tmp is the host's all the same.
+        # A home directory below /tmp still is the host's.
         if narrowest(absolute, OWN) is not None and narrowest(absolute, [self.home]) is None:
-            return Decision(True, "own-scratch", "The sandbox's own; nothing of the host is there")
+            return Decision(True, "own-scratch", "Belongs to the sandbox; contains no files of the host")
         top = narrowest(absolute, self.system)
         if top is not None:
             denied = narrowest(absolute, self.deny_read)
             if denied is not None and len(denied) >= len(top):
-                return Decision(False, "deny-read", f"Denied by filesystem.deny_read: {denied}")
+                return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=denied)
             if operation == "read":
-                return Decision(True, "system", "Programs and libraries can be read")
-            return Decision(False, "system", "The system cannot be changed")
+                return Decision(True, "system", "Programs and libraries are readable")
+            return Decision(False, "system", "The system is read-only")
         return Decision(False, "outside-project-root", "Outside project root")
 
     def _visible_under(self, absolute: str) -> str | None:
@@ -154,12 +153,12 @@ class FileGuard:
 
 @cache
 def protected_patterns() -> Patterns:
-    """What is always refused to be written, at any depth. Made once: it is the same for everybody."""
+    """What may never be written, at any depth. Made once, because it never changes."""
     return Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in PROTECTED])
 
 
 def git_name(relative: str) -> bool:
-    """Whether the path is a branch's or tag's in a repository's own bookkeeping."""
+    """Whether the path is a branch or tag inside a repository's `.git`."""
     return any(f"/{top}/" in f"/{relative}" for top in GIT_NAMES)
 
 

@@ -1,4 +1,4 @@
-"""Rules on single requests: `METHOD host/path`; `*` is a part of one path segment, `**` any number of them.
+"""Rules for single requests: `METHOD host/path`. `*` matches a part of one path segment, `**` any number of segments.
 
 A path is compared decoded, so that `%61dmin` is `admin`. One that servers could read differently (dot
 segments, backslashes, control characters, an encoded slash that a denying rule would match as a real one)
@@ -26,17 +26,19 @@ class HttpRule:
         self.text = text
         words = text.split()
         if len(words) != 2:
-            raise ConfigError(f"{text!r}: write method, host and path, as in 'GET api.github.com/repos/**'")
+            raise ConfigError(
+                "{text!r}: must be a method, a host and a path, as in 'GET api.github.com/repos/**'", text=text
+            )
         self.methods = None if words[0] == "*" else frozenset(words[0].upper().split(","))
         if self.methods is not None and not all(one and _TOKEN.issuperset(one) for one in self.methods):
-            raise ConfigError(f"{text!r}: {words[0]!r} is not a method")
+            raise ConfigError("{text!r}: {words!r} is not an HTTP method", text=text, words=words[0])
         host, slash, path = words[1].partition("/")
         self.host = HostPattern(host)
         self.segments = tuple(path.split("/")) if slash else ("**",)
         self._hosts = HostSet([host])
         for one in self.segments:
             if "**" in one and one != "**":
-                raise ConfigError(f"{text!r}: '**' stands alone between slashes")
+                raise ConfigError("{text!r}: '**' must stand alone between slashes", text=text)
 
     def means(self, host: str, port: int | None) -> bool:
         """Whether the rule is about `host` (canonical), on `port` or, when None, on some port."""
@@ -50,14 +52,14 @@ class HttpRule:
 
 
 class HttpRules:
-    """All rules of a sandbox. A host with an allowing rule can be asked only what such rules say."""
+    """All rules of a sandbox. A host with an allowing rule accepts only requests that such rules allow."""
 
     def __init__(self, allow: Iterable[str], deny: Iterable[str], path: str = "network.http") -> None:
         self.allow = _rules(allow, f"{path}.allow")
         self.deny = _rules(deny, f"{path}.deny")
 
     def about(self, host: str) -> bool:
-        """Whether some rule needs requests to `host` to be seen."""
+        """Whether some rule needs connections to `host` to be intercepted."""
         return any(rule.means(host, None) for rule in (*self.allow, *self.deny))
 
     def allowing(self, host: str, port: int | None) -> list[HttpRule]:
@@ -79,7 +81,7 @@ class HttpRules:
         for rule in denying:
             if any(rule.covers(method, one) for one in (as_sent, as_decoded, without_final_slash)):
                 return f"network.http.deny: {rule.text}", f"{method} {host} {_shown(target)} is denied"
-        # Whether an encoded slash is one, servers do not agree: what is allowed must be so in both readings.
+        # Servers disagree about encoded slashes: a request must be allowed in both readings.
         read = (as_sent,) if as_split == as_sent else (as_sent, as_split)
         if allowing and not all(any(rule.covers(method, one) for rule in allowing) for one in read):
             allow = "network.http.allow"
@@ -98,7 +100,7 @@ def _rules(entries: Iterable[str], path: str) -> list[HttpRule]:
 
 
 def _shown(target: str) -> str:
-    path = target.partition("?")[0]  # a query may hold a secret
+    path = target.partition("?")[0]  # a query may contain a secret
     return ascii(path if len(path) <= 120 else path[:120] + "…")[1:-1]
 
 
@@ -138,7 +140,7 @@ def _decoded(text: str) -> str:
                 at += 3
                 continue
             except ValueError:
-                pass  # `%zz` stands for itself
+                pass  # `%zz` is literal
         raw.append(data[at])
         at += 1
     return raw.decode("utf-8", "surrogateescape")

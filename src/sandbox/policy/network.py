@@ -1,7 +1,8 @@
-"""A network configuration, compiled: every question the gate asks, answered with a rule and a reason."""
+"""A compiled network configuration: answers every question of the gate with a rule and a reason."""
 
 from __future__ import annotations
 
+from sandbox.errors import Message
 from sandbox.policy.addresses import blocked_range, format_address, parse_address
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import SSH, HostSet
@@ -18,7 +19,7 @@ HOST_NAME = "host.sandbox.internal"
 
 
 class NetworkPolicy:
-    """Deny beats allow; nothing listed, nothing allowed. Hosts are canonical (`hosts.canonical_host`).
+    """Denied hosts win over allowed ones; only listed hosts are allowed. Hosts are canonical (`hosts.canonical_host`).
 
     Raises ConfigError, with the entry's path, when an entry cannot be understood.
     """
@@ -32,14 +33,14 @@ class NetworkPolicy:
             "network.secrets.*.hosts",
             near_secret=True,
         )
-        # The inside's own loopback cannot be taken away; what the word can mean is the host's.
+        # The sandbox always has its own loopback; this setting is about the host's.
         self._localhost_ports = frozenset(network.localhost_ports if network.allow_localhost else ())
         self._block_private = network.block_private_ips
         self._git = network.allow_git
         self._everything = network.intercept
 
     def name(self, host: str) -> Decision:
-        """May the name be resolved, that is, could some port of it be reached?"""
+        """Whether the name may be resolved, that is, whether some port of it is allowed."""
         if host == HOST_NAME:
             return self._local(host, None)
         denied = self._denied.names(host)
@@ -48,7 +49,7 @@ class NetworkPolicy:
         return self._listed(host, None)
 
     def connect(self, host: str, port: int) -> Decision:
-        """May `host` be reached on `port`? Says nothing yet about the addresses behind a name."""
+        """Whether `host` is allowed on `port`. The addresses of a name are checked later."""
         shown = _joined(host, port)
         if host == HOST_NAME:
             return self._local(shown, port)
@@ -66,12 +67,14 @@ class NetworkPolicy:
         allowed = self._allowed.names(host) if port is None else self._allowed.allows(host, port)
         shown = _joined(host, port)
         if allowed is not None:
-            return Decision(True, f"network.allowed_hosts: {allowed.text}", f"{shown} is allowed")
+            return Decision(True, f"network.allowed_hosts: {allowed.text}", "{shown} is allowed", shown=shown)
         if port == SSH and self._git and self._allowed.names(host) is not None:
-            return Decision(True, "network.allow_git", f"ssh to {host} is allowed for git")
+            return Decision(True, "network.allow_git", "ssh to {host} is allowed for git", host=host)
         ruled = self._http.allowing(host, port)
         if ruled and port != SSH:
-            return Decision(True, f"network.http.allow: {ruled[0].text}", f"some requests to {shown} are allowed")
+            return Decision(
+                True, f"network.http.allow: {ruled[0].text}", "some requests to {shown} are allowed", shown=shown
+            )
         return Decision(False, "network.allowed_hosts", self._missing(host, port))
 
     def _missing(self, host: str, port: int | None) -> str:
@@ -86,29 +89,46 @@ class NetworkPolicy:
     def _local(self, shown: str, port: int | None) -> Decision:
         rule = "network.localhost_ports"
         if self._localhost_ports and (port is None or port in self._localhost_ports):
-            return Decision(True, rule, f"{shown} is a host port that is open to the sandbox")
-        return Decision(False, rule, f"{shown} is not open to the sandbox; to allow it, add it to {rule}")
+            return Decision(True, rule, "{shown} is a port of the host that the sandbox may connect to", shown=shown)
+        return Decision(
+            False,
+            rule,
+            "the sandbox may not connect to {shown}; to allow it, add the port to {setting}",
+            shown=shown,
+            setting=rule,
+        )
 
     def addresses(self, host: str, port: int, addresses: Iterable[str]) -> Decision:
-        """May `host` be dialled, now that it resolved to `addresses`? One bad answer spoils them all: a name
-        that mixes public and private answers is an attack or broken, and neither deserves a guess."""
+        """Whether `host` may be dialled, now that it resolved to `addresses`. One bad address refuses them all: a name
+        with both public and private addresses is broken or an attack."""
         rule = "network.block_private_ips"
         for text in addresses:
             address = parse_address(text)
             if address is None:
-                return Decision(False, rule, f"{host} resolved to an invalid address")
+                return Decision(False, rule, "{host} resolved to an invalid address", host=host)
             denied = self._denied.denies(format_address(address), port)
             if denied is not None:
                 return _denied_by(denied.text, f"{host} ({format_address(address)})")
             found = blocked_range(address)
             if found is not None and not self._excepted(address, port, found):
                 shown = format_address(address)
-                way = "it cannot be allowed" if found.always else f"to allow it, add {shown!r} to network.allowed_hosts"
-                return Decision(False, rule, f"{host} is at {shown}, which is {found.what} ({found.text}); {way}")
-        return Decision(True, rule, f"{host} resolved to allowed addresses")
+                way = Message("it cannot be allowed")
+                if not found.always:
+                    way = Message("to allow it, add {address!r} to network.allowed_hosts", address=shown)
+                return Decision(
+                    False,
+                    rule,
+                    "{host} resolves to {address}, which is {kind} ({network}); {way}",
+                    host=host,
+                    address=shown,
+                    kind=found.what,
+                    network=found.text,
+                    way=way,
+                )
+        return Decision(True, rule, "{host} resolves to public or explicitly allowed addresses", host=host)
 
     def _excepted(self, address: Address, port: int, found: Range) -> bool:
-        """Only an entry within the blocked range is meant: `0.0.0.0/0` is no wish to reach 10.0.0.1."""
+        """Only an entry within the blocked range is an exception: `0.0.0.0/0` does not allow 10.0.0.1."""
         if found.always or not self._block_private:
             return not found.always
         return any(
@@ -117,33 +137,33 @@ class NetworkPolicy:
         )
 
     def request(self, method: str, host: str, port: int, target: str) -> Decision:
-        """May this HTTP request be made? For connections that are looked into."""
+        """Whether this HTTP request is allowed. For intercepted connections."""
         denial = self.request_denial(method, host, port, target)
         return denial if denial is not None else self.connect(host, port)
 
     def request_denial(self, method: str, host: str, port: int, target: str) -> Decision | None:
-        """The refusal of a request on a connection that was allowed already; None when no rule minds."""
+        """Why a request on an allowed connection is refused; None if it is not."""
         denial = self._http.denial(method, host, port, target)
         return Decision(False, *denial) if denial is not None else None
 
     def intercepts(self, host: str) -> bool:
-        """Whether connections to `host` are looked into because the configuration says so."""
+        """Whether the configuration says to intercept connections to `host`."""
         return self._everything or self.intercepts_by_rule(host)
 
     def intercepts_by_rule(self, host: str) -> bool:
-        """Whether a rule on requests, or a secret, is about `host`: then nothing passes there unseen."""
+        """Whether a request rule or a secret names `host`, so that all its connections must be intercepted."""
         return self._http.about(host) or self._secret_hosts.names(host) is not None
 
     def passes_raw(self, host: str, port: int) -> bool:
-        """Whether the owner said that another protocol is spoken there (`tcp:db.example.com:5432`), so that nobody
-        looks into it. Not for a host that a rule on requests or a secret is about."""
+        """Whether an entry such as `tcp:db.example.com:5432` exempts it from interception. Never for a host that a
+        request rule or a secret names."""
         if self.intercepts_by_rule(host):
             return False
         return any(one.raw and one.port == port for one in self._allowed.matching(host))
 
 
 def _denied_by(entry: str, shown: str) -> Decision:
-    return Decision(False, f"network.denied_hosts: {entry}", f"{shown} is denied by network.denied_hosts")
+    return Decision(False, f"network.denied_hosts: {entry}", "{shown} is denied by network.denied_hosts", shown=shown)
 
 
 def _joined(host: str, port: int | None) -> str:

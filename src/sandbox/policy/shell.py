@@ -1,11 +1,13 @@
-"""Which commands a line of shell would run: enough of the grammar to judge it, and no more.
+"""Which commands a line of shell would run: enough of the grammar to check it, and no more.
 
-Everything that could run something we do not see — a function, an alias by the back door, a computed command
-name, a construct we do not know — raises `Unclear`, and the guard then says no. This judges what an agent
-*asks* for; that it cannot do more than it should is the walls' business, whatever this file believes.
+Everything that could run something unseen — a function, an alias, a command name that is not literal, an unknown
+construct — raises `Unclear`, and the guard then refuses. This checks what an agent *asks* for. The isolation, not this
+file, keeps it from doing more.
 """
 
 from __future__ import annotations
+
+from sandbox.errors import Message
 
 # Words that begin or join compound commands; what follows them is a command again.
 _JOINING = frozenset(("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "!", "{", "}"))
@@ -14,12 +16,12 @@ _DEEPEST = 20
 
 
 class Unclear(Exception):
-    """The line does something that cannot be judged from its text."""
+    """The text of the line does not show what it would run."""
 
 
 class Command:
-    """One simple command: `words` (None for one computed at run time) and `raw`, the same as they were written; files
-    it reads from and writes to by redirection; whether it sets variables, and whether its input is in the text.
+    """One simple command: `words` (None for one that is not literal) and `raw`, the words as written; files it reads
+    and writes by redirection; whether it sets variables, and whether its input is in the text.
     """
 
     __slots__ = ("words", "raw", "reads", "writes", "assigns", "fed")
@@ -80,7 +82,7 @@ class _Parser:
                 if command.words or command.assigns:
                     raise Unclear("a function or an array")
                 if self.peek(2) == "((":
-                    raise Unclear("arithmetic")
+                    raise Unclear(Message("arithmetic"))
                 self.at += 1
                 self.run(")")
                 command = self.fresh()
@@ -91,7 +93,7 @@ class _Parser:
             else:
                 command = self.take_word(command)
         if closing or self.heredocs:
-            raise Unclear("it ends in the middle")
+            raise Unclear("it ends unexpectedly")
 
     def fresh(self) -> Command:
         self.found.append(Command())
@@ -114,11 +116,11 @@ class _Parser:
         start = self.at
         word = self.word()
         raw = self.text[start : self.at]
-        if not command.words and word == raw:  # reserved words count only unquoted and in a command's place
+        if not command.words and word == raw:  # reserved words count only unquoted and at the beginning of a command
             if word in _UNSUPPORTED:
-                raise Unclear(f"{word!r}")
+                raise Unclear(Message("{word!r}", word=word))
             if word == "for":
-                self.in_for = True  # names and values up to the separator run nothing by themselves
+                self.in_for = True  # names and values up to the separator run nothing
                 return command
             if word in _JOINING and not self.in_for:
                 return self.fresh()
@@ -132,7 +134,7 @@ class _Parser:
         return command
 
     def word(self) -> str | None:
-        """The next word as the shell would pass it; None when part of it is computed."""
+        """The next word as the shell would pass it; None if part of it is not literal."""
         out, computed = "", False
         while self.at < len(self.text):
             sign = self.peek()
@@ -151,7 +153,7 @@ class _Parser:
             elif sign == "$" or sign == "`":
                 out, computed = self.dollar(out, computed)
             else:
-                # A glob or brace gives names that cannot be known from the text, which is enough for an
+                # A glob or brace gives names that the text does not show, which is good enough for an
                 # argument.
                 computed = computed or sign in "*?[{"
                 out += sign
@@ -161,7 +163,7 @@ class _Parser:
     def quoted_until(self, quote: str) -> str:
         end = self.text.find(quote, self.at + 1)
         if end == -1:
-            raise Unclear("an open quote")
+            raise Unclear("an unclosed quote")
         inner = self.text[self.at + 1 : end]
         self.at = end + 1
         return inner
@@ -171,7 +173,7 @@ class _Parser:
         out, computed = "", False
         while (sign := self.peek()) != '"':
             if not sign:
-                raise Unclear("an open quote")
+                raise Unclear("an unclosed quote")
             if sign == "\\":
                 following = self.text[self.at + 1 : self.at + 2]
                 out += following if following in '$`"\\' else "" if following == "\n" else f"\\{following}"
@@ -191,7 +193,7 @@ class _Parser:
             return out, True
         following = self.text[self.at + 1 : self.at + 2]
         if self.peek(3) == "$((":
-            raise Unclear("arithmetic")
+            raise Unclear(Message("arithmetic"))
         if following == "(":
             self.at += 2
             inner = _Parser(self.text, self.depth + 1)
@@ -234,7 +236,7 @@ class _Parser:
         word = self.word()
         raw = self.text[start : self.at]
         if not raw:
-            raise Unclear("a redirection to nowhere")
+            raise Unclear("a redirection without a target")
         if operator in ("<<", "<<-"):
             plain = raw.strip("'\"").replace("\\", "")
             self.heredocs.append((plain, plain != raw, operator == "<<-"))
@@ -253,7 +255,7 @@ class _Parser:
         for end, quoted, tabs in self.heredocs:
             while True:
                 if self.at >= len(self.text):
-                    raise Unclear("an open here-document")
+                    raise Unclear("an unclosed here-document")
                 stop = self.text.find("\n", self.at)
                 stop = len(self.text) if stop == -1 else stop
                 line = self.text[self.at : stop]
@@ -261,7 +263,7 @@ class _Parser:
                 if (line.lstrip("\t") if tabs else line) == end:
                     break
                 if not quoted and ("$(" in line or "`" in line or "${" in line):
-                    raise Unclear("a here-document that computes")
+                    raise Unclear("a here-document with expansions")
         self.heredocs = []
 
     def skip_comment(self) -> None:

@@ -1,4 +1,4 @@
-"""Which of its tools an agent may call (seed 001, AC-4).
+"""Which tools an agent may call.
 
     Write                     the tool, whatever its input        Bash(git:*)             commands that begin with `git`
     Write(*.md), Edit(src/**) on matching paths                   Bash(git:diff, git:log) `git diff …` and `git log …`
@@ -14,6 +14,7 @@ import posixpath
 
 from sandbox.config.patterns import Patterns
 from sandbox.config.variables import glob
+from sandbox.errors import Message, message_of
 from sandbox.policy.decision import Decision
 from sandbox.policy.shell import Command, Unclear, commands
 from sandbox.policy.wrappers import programs
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 SHELL = ("Bash", "Shell", "PowerShell")
 WRITERS = ("Write", "Edit")
-_VARIANTS = {"MultiEdit": "Edit", "NotebookEdit": "Edit"}  # what is said of Edit holds for them
+_VARIANTS = {"MultiEdit": "Edit", "NotebookEdit": "Edit"}  # rules for Edit apply to these too
 NETWORKERS = ("WebFetch", "WebSearch")
 _PATH_KEYS = ("file_path", "notebook_path", "path")
 
-# Shell commands that neither change files nor talk to the network. Being wrong here cannot open anything: it
-# decides whether the kernel makes the project read-only and the network dead.
+# Shell commands that neither change files nor use the network. A mistake here cannot open anything: the list
+# decides whether the kernel makes the project read-only and disables the network.
 READERS = frozenset((
     "ls", "cat", "head", "tail", "grep", "rg", "find", "fd", "wc", "pwd", "echo", "which", "tree", "stat", "file",
     "diff", "sort", "uniq", "cut", "jq", "date", "true", "test", "git diff", "git log", "git status", "git show",
@@ -40,7 +41,7 @@ READERS = frozenset((
 
 
 class ToolPattern:
-    """One pattern: the tool's name and, for some, which inputs of it."""
+    """One pattern: the tool's name and, for some, which inputs."""
 
     __slots__ = ("text", "name", "arguments")
 
@@ -48,26 +49,26 @@ class ToolPattern:
         self.text = text
         name, parenthesis, rest = text.strip().partition("(")
         if not name or (parenthesis and not rest.endswith(")")) or ")" in name:
-            raise ValueError(f"{text!r} is not a tool pattern such as Write, Edit(src/**) or Bash(git:*)")
+            raise ValueError(
+                Message("{text!r} is not a tool pattern such as Write, Edit(src/**) or Bash(git:*)", text=text)
+            )
         self.name = name.strip()
         listed = rest[:-1].split(",") if self.name in SHELL else [rest[:-1]]
         self.arguments = [one.strip() for one in listed if one.strip()] if parenthesis else []
         if parenthesis and not self.arguments:
-            raise ValueError(f"{text!r} has nothing between its parentheses")
+            raise ValueError(Message("{text!r} has nothing between its parentheses", text=text))
         if self.arguments in (["*"], ["**"], [":*"]):
             self.arguments = []
 
     def names(self, tool: str, *, loosely: bool) -> bool:
-        """Whether it is about `tool`; `loosely` (for refusing) whatever the case."""
+        """Whether it names `tool`; `loosely` (for refusing) ignores case."""
         if tool in _VARIANTS and self.name == _VARIANTS[tool]:
             return True
         return glob(self.name.lower(), tool.lower()) if loosely else glob(self.name, tool)
 
 
 class ToolGuard:
-    """The tool rules of one agent: the config's, and the agent file's own on top. Both must agree to a
-    call.
-    """
+    """The tool rules of one agent: the config's and the agent file's. Both must allow a call."""
 
     def __init__(
         self,
@@ -92,14 +93,19 @@ class ToolGuard:
             return self._check_shell(tool, str(given.get("command", "")))
         for pattern in self.disallowed:
             if pattern.names(tool, loosely=True) and self._fits(pattern, given, strict=False):
-                return Decision(False, "tools.disallowed", f"Tool is disallowed: {pattern.text}")
+                return Decision(False, "tools.disallowed", "The tool is disallowed: {pattern}", pattern=pattern.text)
         for allowed in self.allowed:
             if not any(one.names(tool, loosely=False) and self._fits(one, given, strict=True) for one in allowed):
-                return Decision(False, "tools.allowed", f"Tool is not among the allowed ones: {_listed(allowed)}")
-        return Decision(True, "tools.allowed", "Tool is allowed")
+                return Decision(
+                    False,
+                    "tools.allowed",
+                    "The tool is not allowed; allowed: {permitted}",
+                    permitted=_listed(allowed),
+                )
+        return Decision(True, "tools.allowed", "The tool is allowed")
 
     def refuses(self, tool: str, given: Mapping[str, object]) -> bool:
-        """Whether a disallowing pattern is about this very call."""
+        """Whether a disallowing pattern matches this call."""
         return self.check(tool, given).rule == "tools.disallowed"
 
     def may_use(self, tool: str) -> bool:
@@ -129,21 +135,25 @@ class ToolGuard:
     def _check_shell(self, tool: str, line: str) -> Decision:
         for pattern in self.disallowed:
             if pattern.names(tool, loosely=True) and not pattern.arguments:
-                return Decision(False, "tools.disallowed", f"Tool is disallowed: {pattern.text}")
+                return Decision(False, "tools.disallowed", "The tool is disallowed: {pattern}", pattern=pattern.text)
         try:
             found = commands(line)
             refused = self._disallowed(tool, found)
         except Unclear as problem:
-            return Decision(False, "tools.shell", f"The command cannot be judged: {problem}")
+            return Decision(
+                False, "tools.shell", "The command cannot be checked: {problem}", problem=message_of(problem)
+            )
         if refused is not None:
-            return Decision(False, "tools.disallowed", f"Command is disallowed: {refused.text}")
+            return Decision(False, "tools.disallowed", "The command is disallowed: {pattern}", pattern=refused.text)
         for allowed in self.allowed:
             mine = [one for one in allowed if one.names(tool, loosely=False)]
             if any(not one.arguments for one in mine):
                 continue
             why = self._refused(found, mine)
             if why is not None:
-                return Decision(False, "tools.allowed", f"{why}; allowed: {_listed(allowed)}")
+                return Decision(
+                    False, "tools.allowed", "{why}; allowed: {permitted}", why=why, permitted=_listed(allowed)
+                )
         return Decision(True, "tools.allowed", "Every command is allowed")
 
     def _disallowed(self, tool: str, found: list[Command]) -> ToolPattern | None:
@@ -160,20 +170,20 @@ class ToolGuard:
     def _refused(self, found: list[Command], patterns: list[ToolPattern]) -> str | None:
         """Why the line is not covered by `patterns`; None when it is."""
         if not patterns or not found:
-            return "Command is not among the allowed ones"
+            return Message("The command is not allowed")
         for command in found:
             if command.assigns:
-                return "A command with variables set for it can run other programs"
+                return Message("A command with variables set for it could run other programs")
             if not any(_begins(command.words, arg) for one in patterns for arg in one.arguments):
                 shown = " ".join(word or "…" for word in command.words)
-                return f"Command is not among the allowed ones: {shown}"
+                return Message("The command is not allowed: {command}", command=shown)
             for target in command.writes:
                 if target is None or not self.check("Write", {"file_path": target}):
-                    return f"It writes to a file: {target or '…'}"
+                    return Message("The command writes to a file: {file}", file=target or "…")
         return None
 
     def _fits(self, pattern: ToolPattern, given: Mapping[str, object], *, strict: bool) -> bool:
-        """Whether the input is one that the pattern is about. `strict` for allowing: all of it must be."""
+        """Whether the pattern matches the input. `strict`, for allowing: it must match all of it."""
         if not pattern.arguments:
             return True
         argument = pattern.arguments[0]
@@ -196,7 +206,7 @@ class ToolGuard:
 
 
 def _begins(words: list[str | None], argument: str) -> bool:
-    """Whether the command is, for certain, one that `git:*`, `git:diff`, `git diff:*` or `npm test` means."""
+    """Whether `git:*`, `git:diff`, `git diff:*` or `npm test` certainly matches the command."""
     if not words:
         return False
     wanted = _wanted(argument)
@@ -212,8 +222,8 @@ def _begins(words: list[str | None], argument: str) -> bool:
 
 
 def _may_begin(words: list[str | None], argument: str) -> bool:
-    """Whether the command may be one that the pattern means: for refusing, so a computed word may be any word, a path
-    is its last name, and options may stand before a subcommand (`git -C . push`).
+    """Whether the pattern may match the command. For refusing, so a word that is not literal may be any word, only the
+    last name of a path counts, and options may come before a subcommand (`git -C . push`).
     """
     wanted = _wanted(argument)
     if not words or not wanted or not _may_be((words[0] or "").rsplit("/", 1)[-1], wanted[0]):
@@ -222,7 +232,7 @@ def _may_begin(words: list[str | None], argument: str) -> bool:
 
 
 def _follows(words: list[str | None], wanted: list[str]) -> bool:
-    """Whether `words` may begin with `wanted`, behind options with or without a value."""
+    """Whether `words` may begin with `wanted`, after options with or without a value."""
     starts = [0]
     at = 0
     while at < len(words) and (words[at] is None or (words[at] or "").startswith("-")):
@@ -256,20 +266,20 @@ def _reads(argument: str) -> bool:
 def _host_matches(url: str, wanted: str) -> bool:
     authority = url.partition("://")[2].split("/", 1)[0].split("?", 1)[0].split("#", 1)[0]
     if "\\" in url or "@" in authority:
-        return False  # programs disagree about who is meant
+        return False  # programs disagree about which host this is
     host = authority.lower().rsplit(":", 1)[0].rstrip(".")
     return host == wanted or (wanted.startswith("*.") and host.endswith(wanted[1:]))
 
 
 def _listed(patterns: list[ToolPattern]) -> str:
-    return ", ".join(one.text for one in patterns) or "none"
+    return ", ".join(one.text for one in patterns) or Message("none")
 
 
 def project(guard: ToolGuard) -> tuple[bool, bool]:
-    """What an agent's tools mean for its walls: (project read-only, no network).
+    """What an agent's tools mean for its sandbox: (project read-only, no network).
 
-    A shell counts when a list names it. An agent that is allowed everything *but* Write and Edit is meant to
-    read only, and then its shell cannot write either.
+    A shell counts if a list names it. An agent that is allowed everything *but* Write and Edit should only read, so its
+    shell cannot write either.
     """
     shell = any(guard.may_use(tool) and guard.named(tool) and not guard.only_reads(tool) for tool in SHELL)
     writes = shell or any(guard.may_use(tool) for tool in WRITERS)

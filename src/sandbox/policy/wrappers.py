@@ -1,15 +1,16 @@
 """Which programs a command would run in turn, as far as its text says: `sudo rm`, `env -i sh -c 'rm x'`, `xargs rm`.
 
 Closed by default. A program is one of
-- a wrapper or a shell whose options we know: what it runs is read exactly;
-- one that is known to run none of its words (`DATA`): nothing further is looked at;
+- a wrapper or a shell with known options: what it runs is read exactly;
+- one that is known to run none of its words (`DATA`): the words are ignored;
 - anything else: it may run any of its words, so each of them counts as the beginning of a command.
-What cannot be determined positively raises `Unclear`. That something is refused exactly when it would be without its
-wrappers is a property that the tests hold over wrappers, shells and quoting.
+What cannot be determined raises `Unclear`. The tests check that a command is refused exactly if it would be refused
+without its wrappers, over wrappers, shells and quoting.
 """
 
 from __future__ import annotations
 
+from sandbox.errors import Message
 from sandbox.policy.shell import Command, Unclear, commands
 
 TYPE_CHECKING = False
@@ -42,7 +43,7 @@ class _Options:
         self.flags, self.values = flags, values
         self.long_flags, self.long_values = long_flags.split(), long_values.split()
         self.words = words
-        self.assigns = assigns  # NAME=value words stand before the command
+        self.assigns = assigns  # NAME=value words come before the command
         self.digits = digits  # `nice -5`
 
 
@@ -72,7 +73,7 @@ WRAPPERS = {
                       "arg-file delimiter max-args max-procs max-lines replace max-chars eof process-slot-var"),
 }
 
-# Programs that run none of their words. Being on this list means that a disallowed name among the words is only a word.
+# Programs that run none of their words: a disallowed name among the words is only a word.
 DATA = frozenset((
     ":", "[", "basename", "bg", "cat", "cd", "chgrp", "chmod", "chown", "cksum", "clear", "cmp", "comm", "cp", "cut",
     "date", "df", "diff", "dirname", "du", "echo", "egrep", "exit", "export", "false", "fgrep", "file", "fold",
@@ -82,7 +83,7 @@ DATA = frozenset((
     "test", "touch", "tr", "tree", "true", "type", "umask", "uname", "uniq", "unset", "wait", "wc", "which",
     "whoami", "yes",
 ))
-# git's own commands that run no word of theirs; its options before them, and all other commands of it, may.
+# git commands that run none of their words. Options before them, and all other git commands, may.
 _GIT_DATA = frozenset((
     "add", "blame", "branch", "cat-file", "checkout", "cherry-pick", "clean", "commit", "describe", "diff", "fetch",
     "init", "log", "ls-files", "merge", "mv", "pull", "push", "reset", "restore", "rev-list", "rev-parse", "revert",
@@ -102,7 +103,7 @@ def _programs(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
     if not words:
         return
     if words[0] is None:
-        raise Unclear("the program's name is computed")
+        raise Unclear("the program's name is not literal")
     yield words
     name = words[0].rsplit("/", 1)[-1]
     rest = words[1:]
@@ -126,12 +127,12 @@ def _programs(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
 
 
 def _shell(name: str, words: Argv, depth: int) -> Iterator[Argv]:
-    """A shell: its `-c` script is read; one from a file is as any program; one from its input cannot be read."""
+    """A shell: its `-c` script is read; a script file counts as a program; a script from its input cannot be read."""
     at, script = 0, False
     while at < len(words):
         word = words[at]
         if word is None:
-            raise Unclear(f"{name} with computed options")
+            raise Unclear(Message("{name} with options that are not literal", name=name))
         if word in ("-", "--"):
             at += 1
             break
@@ -141,14 +142,14 @@ def _shell(name: str, words: Argv, depth: int) -> Iterator[Argv]:
         if word in ("--norc", "--noprofile", "--posix", "--login", "--verbose", "--restricted"):
             continue
         if word.startswith("--") or not word[1:].isalpha() or word[0] == "+":
-            raise Unclear(f"{name} {word}")
+            raise Unclear(Message("{name} {word}", name=name, word=word))
         script = script or "c" in word
         if "s" in word[1:]:
-            raise Unclear(f"{name} reads what it runs from its input")
+            raise Unclear(Message("{name} runs commands from its input", name=name))
         if word[-1] in "oO":
             at += 1
     if at >= len(words):
-        raise Unclear(f"{name} reads what it runs from its input")
+        raise Unclear(Message("{name} runs commands from its input", name=name))
     if script:
         yield from _script(_text(words[at]), depth)
 
@@ -159,12 +160,12 @@ def _script(text: str, depth: int) -> Iterator[Argv]:
 
 
 def _after_options(name: str, words: Argv, options: _Options) -> Argv:
-    """The words of the command that a wrapper runs. Raises Unclear for an option that we do not know."""
+    """The words of the command that a wrapper runs. Raises Unclear for an unknown option."""
     at = 0
     while at < len(words):
         word = words[at]
         if word is None:
-            raise Unclear(f"{name} with computed words")
+            raise Unclear(Message("{name} with words that are not literal", name=name))
         if word == "--":
             at += 1
             break
@@ -175,7 +176,7 @@ def _after_options(name: str, words: Argv, options: _Options) -> Argv:
     while options.assigns and at < len(words) and "=" in (words[at] or ""):
         at += 1
     if None in words[:at]:
-        raise Unclear(f"{name} with computed words")
+        raise Unclear(Message("{name} with words that are not literal", name=name))
     return words[at:]
 
 
@@ -187,14 +188,14 @@ def _option(name: str, word: str, options: _Options) -> int:
             return 1
         if long in options.long_values:
             return 1 if equals else 2
-        raise Unclear(f"{name} {word}")
+        raise Unclear(Message("{name} {word}", name=name, word=word))
     if options.digits and word[1:].lstrip("-").isdigit():
         return 1
     for place, letter in enumerate(word[1:], 2):
         if letter in options.values:
             return 1 if word[place:] else 2
         if letter not in options.flags:
-            raise Unclear(f"{name} {word}")
+            raise Unclear(Message("{name} {word}", name=name, word=word))
     return 1
 
 
@@ -206,7 +207,7 @@ def _find(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
             end = at + 1
             while end < len(words) and words[end] not in (";", "+"):
                 end += 1
-            # What is found is put in, also where the command's name stands.
+            # find replaces `{}` by a name, even in the command's name.
             inner = [None if word is None or "{}" in word else word for word in words[at + 1 : end]]
             yield from _programs(inner, command, depth + 1)
             at = end
@@ -214,12 +215,12 @@ def _find(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
 
 
 def _git_runs(words: Argv) -> bool:
-    """Whether some option of a git command names a program (`--exec`, `--upload-pack`, `-x`) or is computed."""
+    """Whether some option of a git command names a program (`--exec`, `--upload-pack`, `-x`) or is not literal."""
     return any(word is not None and word.startswith(("--exec", "--upload-pack", "--receive-pack")) for word in words)
 
 
 def _anything(words: Argv) -> Iterator[Argv]:
-    """A program that we do not know: it may run any of its words, or what stands in one of them."""
+    """An unknown program: it may run any of its words, or something in one of them."""
     for at, word in enumerate(words):
         if word is None:
             continue
@@ -231,7 +232,7 @@ def _anything(words: Argv) -> Iterator[Argv]:
 
 
 def tokens(text: str) -> list[str]:
-    """The names in a text of whatever language: what stands between white space, quotes, brackets and operators."""
+    """The names in a text of any language: what is between white space, quotes, brackets and operators."""
     for sign in "\t\r\n'\"`()[]{}<>|&;,=!$@\\":
         text = text.replace(sign, " ")
     return text.split()[:1000]
@@ -239,5 +240,5 @@ def tokens(text: str) -> list[str]:
 
 def _text(word: str | None) -> str:
     if word is None:
-        raise Unclear("a computed script")
+        raise Unclear("a script that is not literal")
     return word

@@ -102,7 +102,7 @@ def _behind(own: Callable[[Background], int], background: Background) -> NoRetur
         status = own(background)
     except BaseException as problem:  # noqa: BLE001 - only the foreground process can still report it
         status = getattr(problem, "exit_code", _NOT_STARTED)
-        background.failed(status, _.said(problem) or type(problem).__name__)
+        background.failed(status, _.text(problem) or type(problem).__name__)
     finally:
         background.finish()
         os._exit(status)

@@ -43,7 +43,9 @@ class Registration:
             self._directory = _make(home, self.path, id, config, command)
         except OSError as problem:
             raise SandboxError(
-                f"cannot write {home}/vms: {problem.strerror}; set SANDBOX_HOME to a directory of your own"
+                "cannot write {home}/vms: {reason}; set SANDBOX_HOME to a directory you can write to",
+                home=home,
+                reason=problem.strerror,
             ) from problem
 
     @property

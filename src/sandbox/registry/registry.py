@@ -104,12 +104,16 @@ def find(home: str, wanted: str) -> Entry:
     if wanted in matching:
         matching = [wanted]
     if not wanted or not matching:
-        raise NotFound(f"no sandbox {wanted!r}; `sandbox list` shows those there are")
+        raise NotFound("no sandbox {wanted!r}; see `sandbox list`", wanted=wanted)
     if len(matching) > 1:
-        raise NotFound(f"{wanted!r} could be any of {', '.join(sorted(matching))}; give more of the id")
+        raise NotFound(
+            "{wanted!r} matches {matching}; give more of the id",
+            wanted=wanted,
+            matching=", ".join(sorted(matching)),
+        )
     entry = _read(f"{home}/vms/{matching[0]}", matching[0], Boot())
     if entry is None:
-        raise NotFound(f"no sandbox {wanted!r}; it was removed just now")
+        raise NotFound("no sandbox {wanted!r}: it has just been removed", wanted=wanted)
     return entry
 
 

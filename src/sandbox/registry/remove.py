@@ -19,7 +19,7 @@ def kill(entry: Entry, *, patience: float = 5.0) -> None:
     import signal
 
     if entry.pid is None:
-        raise SandboxError(f"{entry.id} is not running (it is {entry.status})")
+        raise SandboxError("{id} is not running; it is {status}", id=entry.id, status=entry.status)
     try:
         owner = os.pidfd_open(entry.pid)
     except ProcessLookupError:
@@ -41,7 +41,7 @@ def kill(entry: Entry, *, patience: float = 5.0) -> None:
 def remove(entry: Entry) -> None:
     """Deletes an ended sandbox's entry, and the changes it kept. Raises SandboxError while it is running."""
     if entry.running:
-        raise SandboxError(f"{entry.id} is running; `sandbox kill {entry.id}` first")
+        raise SandboxError("{id} is running; stop it first: `sandbox kill {id}`", id=entry.id)
     remove_entry(entry.path)
 
 

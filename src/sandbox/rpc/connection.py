@@ -83,7 +83,9 @@ class Connection:
         try:
             server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except OSError as problem:
-            raise SandboxError(f"cannot start {command[0]}: {problem.strerror}; is it on the PATH?") from problem
+            raise SandboxError(
+                "cannot start {command}: {reason}; is it on the PATH?", command=command[0], reason=problem.strerror
+            ) from problem
         assert server.stdin is not None and server.stdout is not None
         stdin, stdout = server.stdin, server.stdout
 
@@ -98,7 +100,7 @@ class Connection:
     def to_socket(cls, entry: Entry) -> Self:
         """Connects to a running sandbox. Raises SandboxError when it cannot be reached."""
         if not entry.running:  # a forked child of its owner may still hold the socket open, and never answer
-            raise SandboxError(f"{entry.id} is {entry.status}; only a running sandbox can be attached to")
+            raise SandboxError("{id} is {status}; only a running sandbox can be used", id=entry.id, status=entry.status)
         line = socket.socket(socket.AF_UNIX)
         try:
             directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -108,7 +110,12 @@ class Connection:
                 os.close(directory)
         except OSError as problem:
             line.close()
-            raise SandboxError(f"{entry.id} is {entry.status} and cannot be reached: {problem.strerror}") from problem
+            raise SandboxError(
+                "{id} is {status} and cannot be reached: {reason}",
+                id=entry.id,
+                status=entry.status,
+                reason=problem.strerror,
+            ) from problem
 
         def finish() -> None:
             line.shutdown(socket.SHUT_RDWR)
@@ -265,7 +272,7 @@ class Stream:
             raise TimeoutError("the command still runs") from None
         if answer is None:
             self.finished()
-            raise SandboxClosed("the connection to the sandbox ended before it had answered")
+            raise SandboxClosed("the connection to the sandbox ended before it answered")
         if isinstance(answer, _Answer) and answer.error is not None:
             self.finished()
             raise to_exception(answer.error)

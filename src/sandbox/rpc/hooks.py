@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
-from sandbox.errors import Denied
+from sandbox.errors import Denied, Message
 from sandbox.hook_names import HOOKS, HTTP, unknown_hook
 from sandbox.rpc import errors
 from sandbox.rpc.errors import Fault
@@ -90,9 +90,9 @@ def _asked(ask: Ask, kind: type[A], name: str, **params: Any) -> A:
     try:
         answer = msgspec.convert(ask({"name": name, **params}), kind)
     except msgspec.ValidationError as problem:
-        raise Denied(f"hook: {name}", f"invalid hook answer: {problem}") from None
+        raise Denied(f"hook: {name}", "invalid hook answer: {problem}", problem=problem) from None
     if answer.blocked is not None:
-        raise Denied(f"hook: {name}", answer.blocked or f"blocked by {name}")
+        raise Denied(f"hook: {name}", answer.blocked or Message("blocked by {name}", name=name))
     return answer
 
 

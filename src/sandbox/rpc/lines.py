@@ -97,7 +97,7 @@ class Writer:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lock = Lock()
-        self._encoder = msgspec.json.Encoder()
+        self._encoder = msgspec.json.Encoder(enc_hook=str)  # a Message is text
         self.broken = False
 
     def send(self, message: dict[str, Any]) -> None:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import struct
 import time
 from _weakref import ref
 from threading import Condition, Thread
 
+from sandbox import sockets as socket
 from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from socket import socket as StandardSocket
+
     from sandbox.rpc.slot import Slot
     from sandbox.sandbox import Sandbox
 
@@ -31,7 +33,7 @@ class Listener:
     def __init__(self, path: str, sandbox: Sandbox) -> None:
         self._sandbox = ref(sandbox)  # a listener does not keep its sandbox alive
         self._slot: Slot | None = None
-        self._connections: set[socket.socket] = set()
+        self._connections: set[StandardSocket] = set()
         self._changed = Condition()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
@@ -68,7 +70,7 @@ class Listener:
         """Lets in everybody who waits, and watches again."""
         while True:
             try:
-                connection, _ = self._socket.accept()
+                connection = socket.accept(self._socket)
             except BlockingIOError:
                 with self._changed:
                     if not self._closed:
@@ -89,7 +91,7 @@ class Listener:
             Thread(target=self._serve, args=(connection, sandbox), daemon=True).start()
             del sandbox
 
-    def _serve(self, connection: socket.socket, sandbox: Sandbox) -> None:
+    def _serve(self, connection: StandardSocket, sandbox: Sandbox) -> None:
         from sandbox.rpc.session import Session
         from sandbox.rpc.slot import Slot
 
@@ -115,7 +117,7 @@ class Listener:
                 self._changed.notify_all()
 
 
-def _same_user(connection: socket.socket) -> bool:
+def _same_user(connection: StandardSocket) -> bool:
     """Asks the kernel. The directory's mode keeps others out as well, but somebody may change that."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return bool(struct.unpack("3i", credentials)[1] == os.geteuid())

@@ -29,7 +29,7 @@ class ReverseCalls:
         answers: SimpleQueue[Message | None] = SimpleQueue()
         with self._lock:
             if self._closed:
-                raise Denied(name, "the client with the hook has gone")
+                raise Denied(name, "the client that provides the hook has disconnected")
             self._next += 1
             id = f"hook-{self._next}"
             self._waiting[id] = answers
@@ -37,7 +37,7 @@ class ReverseCalls:
         try:
             answer = answers.get(timeout=_TIMEOUT)
         except Empty:
-            raise Denied(name, f"the client did not answer within {_TIMEOUT:g} s") from None
+            raise Denied(name, "the client did not answer within {patience:g} s", patience=_TIMEOUT) from None
         finally:
             with self._lock:
                 self._waiting.pop(id, None)

@@ -120,7 +120,9 @@ def overlay_project(result: Arrangement, root: str, state: str) -> None:
 def _by_kernel(result: Arrangement, place: str, mount: Mount, wanted: Mapping[str, Mount]) -> None:
     for other, around in wanted.items():
         if around.type == "overlay" and _inside(place, other):
-            raise ConfigError(f"lies inside the overlay {other!r}, which would hide it", path=f"vfs.mounts.{place}")
+            raise ConfigError(
+                "is inside the overlay {other!r}, which would hide it", other=other, path=f"vfs.mounts.{place}"
+            )
     writable = not (mount.readonly or mount.type == "readonly")
     if mount.type == "memory":
         result.scratch.append((place, 0o755))
@@ -250,7 +252,7 @@ def _kernel_can(mount: Mount, place: str, own: Mapping[str, Provider]) -> bool:
 
 def _layers(mount: Mount, place: str) -> tuple[Mount, Mount]:
     if mount.lower is None:
-        raise ConfigError("an overlay needs `lower`: what is beneath", path=f"vfs.mounts.{place}")
+        raise ConfigError("an overlay needs `lower`, the directory under it", path=f"vfs.mounts.{place}")
     upper = Mount.read(mount.upper, f"vfs.mounts.{place}.upper") if mount.upper else Mount(type="memory")
     return upper, Mount.read(mount.lower, f"vfs.mounts.{place}.lower")
 
@@ -258,10 +260,10 @@ def _layers(mount: Mount, place: str) -> tuple[Mount, Mount]:
 def _host_path(mount: Mount, place: str) -> str:
     where = f"vfs.mounts.{place}.host_path"
     if not mount.host_path:
-        raise ConfigError(f"{mount.type} needs the host's directory", path=where)
+        raise ConfigError("type {type} needs `host_path`", type=mount.type, path=where)
     path = os.path.realpath(os.path.expanduser(mount.host_path))
     if not os.path.isdir(path):
-        raise ConfigError(f"{mount.host_path!r} is not a directory on the host", path=where)
+        raise ConfigError("{host_path!r} is not a directory on the host", host_path=mount.host_path, path=where)
     return path
 
 
@@ -271,7 +273,7 @@ def _place(path: str) -> str:
         raise ConfigError("must be an absolute path without `..`", path=f"vfs.mounts.{path}")
     place = os.path.normpath("/" + path.lstrip("/"))
     if place in TAKEN or place.startswith(("/dev/", "/proc/", "/sys/", STAGING)):
-        raise ConfigError("belongs to the sandbox itself", path=f"vfs.mounts.{path}")
+        raise ConfigError("is reserved for the sandbox itself", path=f"vfs.mounts.{path}")
     return place
 
 

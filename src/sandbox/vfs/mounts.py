@@ -54,7 +54,7 @@ class Mounts:
         result = self._arrangement
         if not plan.walls:
             key = "filesystem.overlay" if state is not None else "vfs"
-            raise ConfigError("needs walls, and mode off has none", path=key)
+            raise ConfigError("needs isolation, which mode off does not have", path=key)
         if state is not None:
             overlay_project(result, plan.directory, state)
             plan.freeze(plan.directory)  # the layer is above it; what is beneath stays as it is

@@ -70,7 +70,9 @@ class Workspace:
             with open(os.path.join(directory, "overlay.json"), encoding="utf-8") as file:
                 kept = json.load(file)
         except FileNotFoundError:
-            raise NotFound(f"{identity} keeps no changes: not run with --overlay, or dropped since") from None
+            raise NotFound(
+                "{identity} has no changes: it was not run with --overlay, or they were deleted", identity=identity
+            ) from None
         root = os.fsdecode(bytes.fromhex(kept["root"]))
         return cls(directory, root, kept["started_ns"], kept.get("known", {}), ended=ended)
 
@@ -194,7 +196,9 @@ class Workspace:
         try:
             project = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as problem:
-            raise SandboxError(f"the project {self.root} cannot be opened: {problem.strerror}") from problem
+            raise SandboxError(
+                "cannot open the project {root}: {reason}", root=self.root, reason=problem.strerror
+            ) from problem
         try:
             upper = None
             try:
@@ -298,7 +302,7 @@ class Workspace:
         if os.path.isabs(path):
             path = os.path.relpath(path, self.root)
         if path == ".." or path.startswith("../"):
-            raise SandboxError(f"{path} is not in the project {self.root}")
+            raise SandboxError("{path} is not in the project {root}", path=path, root=self.root)
         return "" if path == "." else path
 
     def _save(self) -> None:

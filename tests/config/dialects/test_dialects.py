@@ -90,7 +90,7 @@ def test_allow_external_needs_the_user(project: Path) -> None:
     (project / ".uds" / "config.yaml").write_text("sandbox:\n  network:\n    allow-external: true\n")
     found = resolve({}, project=str(project))
     assert found.config.network.allowed_hosts == []
-    assert "not allowed so far: *" in str(found.warnings[0])
+    assert "not allowed by the other layers: *" in str(found.warnings[0])
 
 
 def test_no_external_and_no_git_empties_the_users_list() -> None:

@@ -1,8 +1,7 @@
-"""Foreign spellings of the same wishes, each translated onto our one model.
+"""Other products' spellings of the same settings, each translated to our model.
 
-`uds`: the `sandbox:` block of `.uds/config.yaml` (seed 001). `srt`: settings of Anthropic's sandbox-runtime
-(seed 003). `create`: parameters of the JSON-RPC method (seed 002). `manager`: SandboxManagerConfig (seed
-000). Each has `translate(data) -> Translated`.
+`uds`: the `sandbox:` block of `.uds/config.yaml`. `srt`: settings of Anthropic's sandbox-runtime. `create`: parameters
+of the JSON-RPC method. `manager`: Milady's SandboxManagerConfig. Each has `translate(data) -> Translated`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parameters of the JSON-RPC method `create` (seed 002). Sections it shares with our model pass unchanged."""
+"""Parameters of the JSON-RPC method `create`. Sections that it shares with our model pass unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _megabytes(value: object) -> dict[str, Any]:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"must be a whole number of megabytes, not {value!r}")
+        raise ConfigError("must be a whole number of megabytes, not {value!r}", value=value)
     return {"limits.memory": value * 2**20}
 
 
@@ -27,7 +27,7 @@ _FOREIGN: Mapping[str, Any] = {
 
 
 def spoken(data: Mapping[str, Any]) -> bool:
-    """Whether `data` uses a word that only this dialect has."""
+    """Whether `data` has a key that only this dialect has."""
     return "resources" in data or "env" in data
 
 

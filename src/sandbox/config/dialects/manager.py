@@ -1,10 +1,10 @@
-"""SandboxManagerConfig (seed 000): a sandbox described as a container."""
+"""Milady's SandboxManagerConfig: a sandbox described as a container."""
 
 from __future__ import annotations
 
 from sandbox.config.dialects.table import ALWAYS, Translated, refused, text_list
 from sandbox.config.dialects.table import translate as by_table
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ def _network(value: object) -> dict[str, Any]:
         return {"network.allowed_hosts": []}
     if value == "bridge":
         return {}  # through the gate, as always
-    raise ConfigError(f"must be none or bridge, not {value!r}: every connection goes through the gate")
+    raise ConfigError(
+        "must be none or bridge, not {value!r}, because every connection goes through the gate", value=value
+    )
 
 
 def _binds(value: object) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def _binds(value: object) -> dict[str, Any]:
             "z",
             "Z",
         }:
-            raise ConfigError(f"must be host:inside or host:inside:ro, not {bind!r}")
+            raise ConfigError("must be host:inside or host:inside:ro, not {bind!r}", bind=bind)
         mounts[inside] = {"host_path": host, "readonly": "ro" in flags.split(",")}
     return {"vfs.direct_mounts": mounts}
 
@@ -56,7 +58,7 @@ TABLE: Mapping[str, Any] = {
     "dns": ALWAYS,
     "containerPrefix": ALWAYS,
     "workdir": ALWAYS,
-    "browser.enabled": refused("a browser is not part of this release"),
+    "browser.enabled": refused(Message("this release has no browser")),
     "browser.image": ALWAYS,
     "browser.cdpPort": ALWAYS,
     "browser.vncPort": ALWAYS,
@@ -72,7 +74,7 @@ def translate(data: Mapping[str, Any]) -> Translated:
     workdir = data.get("workdir")
     if workdir is not None:
         if not isinstance(workdir, str) or not workdir.startswith("/"):
-            raise ConfigError(f"must be an absolute path, not {workdir!r}", path="workdir")
+            raise ConfigError("must be an absolute path, not {workdir!r}", workdir=workdir, path="workdir")
         mount = {workdir: {"host_path": data.get("workspaceRoot", "."), "readonly": False}}
         into.put("vfs.direct_mounts", mount, "workdir")
     return into

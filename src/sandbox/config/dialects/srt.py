@@ -1,6 +1,6 @@
-"""Settings of Anthropic's sandbox-runtime (`srt`), as seed 003 shows them and as they are today.
+"""Settings of Anthropic's sandbox-runtime (`srt`), of its first versions and of today's.
 
-Two differences, both on the safe side. srt lets everything be read that `denyRead` does not name; here
+Two differences, both stricter. srt lets programs read everything that `denyRead` does not name; here
 nothing outside the project and the system is visible until `allowRead` (or `allowWrite`) names it. And /tmp
 is always the sandbox's own, so naming it changes nothing.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from sandbox.config.dialects.table import ALWAYS, Translated, boolean, refused, text_list
 from sandbox.config.dialects.table import translate as by_table
 from sandbox.config.model import SENSITIVE_PATTERNS
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _TMP = ("/tmp", "/private/tmp", "/var/tmp")
 def _allowed_domains(value: object) -> dict[str, Any]:
     for pattern in text_list(value):
         if pattern.removeprefix("tcp:").split(":")[0] == "*":
-            raise ConfigError(f"{pattern!r} is too broad; allowAllDomains says that on purpose")
+            raise ConfigError("{pattern!r} is too broad; to allow every host, use allowAllDomains", pattern=pattern)
     return {"network.allowed_hosts": value}
 
 
@@ -43,7 +43,7 @@ def _deny_read(value: object) -> dict[str, Any]:
 def _allow_write(value: object) -> dict[str, Any]:
     paths = [path.rstrip("/") or "/" for path in text_list(value)]
     others = [path for path in paths if path not in _PROJECT and path not in _TMP]
-    # What srt does not name cannot be written: the project neither.
+    # What srt does not name cannot be written, not even the project.
     return {
         "filesystem.read_only": not any(path in _PROJECT for path in paths),
         "filesystem.allow_write": others,
@@ -51,12 +51,12 @@ def _allow_write(value: object) -> dict[str, Any]:
 
 
 def _local_binding(value: object) -> dict[str, Any]:
-    return {"network.allow_localhost": True} if boolean(value) else {}  # the sandbox has a loopback of its own
+    return {"network.allow_localhost": True} if boolean(value) else {}  # the sandbox has its own loopback
 
 
 def _proxy_port(value: object) -> dict[str, Any]:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 65536:
-        raise ConfigError(f"must be a port, not {value!r}")
+        raise ConfigError("must be a port, not {value!r}", value=value)
     return {"network.upstream_proxy": f"http://127.0.0.1:{value}"}
 
 
@@ -65,7 +65,7 @@ def _terminate(value: object) -> dict[str, Any]:
         raise ConfigError("must be a mapping")
     for key in value:
         if key != "extraCaCertPaths":
-            raise ConfigError(f"{key!r} is not supported: the gate makes its own authority for each sandbox")
+            raise ConfigError("{key!r} is not supported: the gate makes its own certificate authority", key=key)
     return {
         "network.intercept": True,
         "network.ca_certificates": text_list(value.get("extraCaCertPaths", [])),
@@ -75,7 +75,7 @@ def _terminate(value: object) -> dict[str, Any]:
 def _credential_files(value: object) -> dict[str, Any]:
     for entry in _entries(value):
         if entry.get("mode") != "deny" or not isinstance(entry.get("path"), str):
-            raise ConfigError("only mode deny is supported for files; a masked credential is a network secret here")
+            raise ConfigError("only mode deny is supported for files; for a masked credential, use network.secrets")
     return {"filesystem.deny_read": [entry["path"] for entry in _entries(value)]}
 
 
@@ -85,7 +85,9 @@ def _credential_variables(value: object) -> dict[str, Any]:
         name = entry.get("name")
         unknown = set(entry) - {"name", "mode", "injectHosts"}
         if not isinstance(name, str) or unknown:
-            raise ConfigError(f"unsupported: {', '.join(sorted(unknown)) or 'an entry without a name'}")
+            if unknown:
+                raise ConfigError("unknown keys: {keys}", keys=", ".join(sorted(unknown)))
+            raise ConfigError("an entry needs a name")
         if entry.get("mode") == "mask":
             # No list of hosts means every allowed one; see translate().
             secrets[name] = {"from_env": name, "hosts": entry.get("injectHosts")}
@@ -93,7 +95,7 @@ def _credential_variables(value: object) -> dict[str, Any]:
         elif entry.get("mode") == "deny":
             blocked.append(name)
         else:
-            raise ConfigError(f"mode must be deny or mask, not {entry.get('mode')!r}")
+            raise ConfigError("mode must be deny or mask, not {mode!r}", mode=entry.get("mode"))
     return {"environment.block": blocked, "network.secrets": secrets, "environment.set": placeholders}
 
 
@@ -109,27 +111,31 @@ TABLE: Mapping[str, Any] = {
     "network.allowAllDomains": _all_domains,
     "network.allowLocalBinding": _local_binding,
     "network.httpProxyPort": _proxy_port,
-    "network.socksProxyPort": refused("an outer SOCKS proxy is not supported; httpProxyPort is"),
+    "network.socksProxyPort": refused(Message("an upstream SOCKS proxy is not supported; use httpProxyPort")),
     "network.parentProxy.http": "network.upstream_proxy",
     "network.parentProxy.https": "network.upstream_proxy",
-    "network.parentProxy.noProxy": refused("exceptions from the outer proxy are not supported"),
+    "network.parentProxy.noProxy": refused(Message("exceptions to the upstream proxy are not supported")),
     "network.tlsTerminate": _terminate,
-    "network.mitmProxy": refused("the gate itself looks into connections: use network.policy_script or hooks"),
-    "network.filterRequest": refused("a function cannot come from a file: use network.policy_script or hooks"),
+    "network.mitmProxy": refused(Message("the gate intercepts connections itself: use network.policy_script or hooks")),
+    "network.filterRequest": refused(
+        Message("a settings file cannot contain a function: use network.policy_script or hooks")
+    ),
     "network.strictAllowlist": ALWAYS,
     "network.deniedDomainReasons": ALWAYS,
     "filesystem.denyRead": _deny_read,
     "filesystem.allowRead": "filesystem.allow_read",
     "filesystem.allowWrite": _allow_write,
     "filesystem.denyWrite": "filesystem.deny_write",
-    "filesystem.disabled": refused("walls are not switched off from a settings file; mode off says so"),
-    "filesystem.allowGitConfig": refused(".git/config can make git run programs on the host; it stays read-only"),
+    "filesystem.disabled": refused(Message("a settings file cannot disable the walls; use mode off")),
+    "filesystem.allowGitConfig": refused(
+        Message(".git/config stays read-only: it can make git run programs on the host")
+    ),
     "credentials.files": _credential_files,
     "credentials.envVars": _credential_variables,
-    "credentials.allowPlaintextInject": refused("a secret is only ever put into a verified TLS connection"),
-    "credentials.awsPairs": refused("signing of AWS requests is not supported"),
-    "credentials.sigv4": refused("signing of AWS requests is not supported"),
-    # What would weaken srt's own walls, or tunes programs that we do not use.
+    "credentials.allowPlaintextInject": refused(Message("a secret is only sent over a verified TLS connection")),
+    "credentials.awsPairs": refused(Message("signing AWS requests is not supported")),
+    "credentials.sigv4": refused(Message("signing AWS requests is not supported")),
+    # Settings that weaken srt's isolation, or tune programs that we do not use.
     "network.allowUnixSockets": ALWAYS,
     "network.allowAllUnixSockets": ALWAYS,
     "network.allowMachLookup": ALWAYS,

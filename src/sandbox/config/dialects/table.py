@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ALWAYS(_: object) -> dict[str, Any]:
-    """For what our walls always do, and for what would only have weakened the other product's."""
+    """For settings that our isolation always has, and for those that would only weaken the other product's."""
     return {}
 
 
@@ -49,7 +49,7 @@ class Translated:
 
 
 def translate(data: Mapping[str, Any], table: Mapping[str, Rule]) -> Translated:
-    """Foreign settings onto ours. Raises ConfigError with the foreign path."""
+    """Translates foreign settings to ours. Raises ConfigError with the foreign path."""
     into = Translated()
     _translate(data, table, "", into)
     return into
@@ -76,7 +76,7 @@ def _translate(data: Mapping[str, Any], table: Mapping[str, Rule], prefix: str, 
 
 
 def refused(why: str) -> Callable[[object], dict[str, Any]]:
-    """For a key whose meaning we do not have: an error unless it is switched off."""
+    """For a key that we do not support: an error unless it is switched off."""
 
     def rule(value: object) -> dict[str, Any]:
         if value in (None, False, [], {}, ""):
@@ -87,14 +87,14 @@ def refused(why: str) -> Callable[[object], dict[str, Any]]:
 
 
 def text_list(value: object) -> list[str]:
-    """A list of text, or a ConfigError."""
+    """A list of strings. Raises ConfigError."""
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ConfigError("must be a list of text")
+        raise ConfigError("must be a list of strings")
     return value
 
 
 def boolean(value: object) -> bool:
-    """True or false, or a ConfigError."""
+    """True or false. Raises ConfigError."""
     if not isinstance(value, bool):
         raise ConfigError("must be true or false")
     return value

@@ -1,6 +1,4 @@
-"""The `sandbox:` block of `.uds/config.yaml`, as seed 001 (AC-6) writes it. Other blocks of that file are
-not ours.
-"""
+"""The `sandbox:` block of `.uds/config.yaml`. We ignore the other blocks of that file."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ def translate(data: Mapping[str, Any]) -> Translated:
     into.spelled = {ours: f"sandbox.{foreign}" for ours, foreign in into.spelled.items()}
     network = into.data.get("network", {})
     # The block has no list of hosts. "Nothing external, but git" therefore leaves the list to the user:
-    # emptying it would leave git nowhere to go.
+    # with an empty list, git could not connect anywhere.
     if network.get("allow_git") is True and network.get("allowed_hosts") == []:
         del network["allowed_hosts"]
     return into

@@ -1,4 +1,4 @@
-"""Lets connections in, within bounds: each is a task of its own, and what goes wrong in one stays there."""
+"""Accepts connections, up to a limit. Each is served by a task of its own, and a failure in one stays there."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 MOST_CONNECTIONS = 1024
 _DESCRIPTORS = 65536  # for all sandboxes of a process
-IDLE = 3600.0  # a connection over which nothing went for so long is closed
-_EVICTABLE = 60.0  # at the limit, one that was silent for so long makes room
+IDLE = 3600.0  # seconds without traffic after which a connection is closed
+_EVICTABLE = 60.0  # seconds without traffic after which one may be closed to make room
 _AT_ONCE = 64
-_LAST_BYTES = 5.0  # for whoever is to receive what tenants sent before they ended
+_LAST_BYTES = 5.0  # seconds to deliver what tenants sent before they ended
 
 
 class Acceptor:
-    """All of one sandbox's connections. `overflow` hears of one too many, `broke` of an error of ours."""
+    """All of one sandbox's connections. `overflow` gets one beyond the limit, `broke` an unexpected error."""
 
     def __init__(self, overflow: Callable[[socket.socket], None], broke: Callable[[BaseException], None]) -> None:
         self.most = _connection_limit()
@@ -31,7 +31,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], Relay | None] = {}
         self._listeners: dict[socket.socket, None] = {}
-        self._expected: set[asyncio.Task[None]] = set()  # will carry a relay
+        self._expected: set[asyncio.Task[None]] = set()  # about to carry a relay
         self._closing = False
         self._sweeper = self._loop.create_task(self._sweep())
 
@@ -44,7 +44,7 @@ class Acceptor:
         self._loop.add_reader(listener, self._accept, listener, serve)
 
     def carries(self, relay: Relay) -> None:
-        """The current task's connection moves bytes through `relay`: it can be ended when it falls silent."""
+        """The current task's connection moves bytes through `relay`, which can be closed when it is idle."""
         task = asyncio.current_task()
         if task in self._tasks:
             self._tasks[task] = relay
@@ -52,13 +52,13 @@ class Acceptor:
                 relay.wind_up()
 
     def expects_relay(self) -> None:
-        """The current task's connection is about to be carried: it has a while to become so, also at the end."""
+        """The current task's connection will soon have a relay; `close` waits for that too."""
         task = asyncio.current_task()
         if task in self._tasks:
             self._expected.add(task)
 
     async def close(self) -> None:
-        """Ends every connection, when what tenants sent before they ended has been passed on."""
+        """Ends every connection, after delivering what tenants sent before they ended."""
         self._closing = True
         for listener in self._listeners:
             self._loop.remove_reader(listener)
@@ -78,7 +78,7 @@ class Acceptor:
                 client, _ = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError:  # out of descriptors: what waits in the backlog waits a little longer
+            except OSError:  # out of descriptors: try again a little later
                 self._loop.remove_reader(listener)
                 self._loop.call_later(0.1, self.open, listener, serve)
                 return
@@ -86,7 +86,7 @@ class Acceptor:
                 self._overflow(client)
                 continue
             client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # pieces go on as they came
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # forward each piece without delay
             task = self._loop.create_task(self._guarded(client, serve))
             self._tasks[task] = None
             task.add_done_callback(self._forget)
@@ -99,14 +99,14 @@ class Acceptor:
         try:
             await serve(client)
         except OSError:
-            pass  # the tenant went away, or its destination did
-        except Exception as problem:  # noqa: BLE001 - hostile input found a hole: note it, keep the others alive
+            pass  # the tenant or its destination closed the connection
+        except Exception as problem:  # noqa: BLE001 - hostile input found a bug: record it, keep the others alive
             self._broke(problem)
         finally:
             client.close()
 
     def _evict(self) -> bool:
-        """Makes room by ending the relay that was silent the longest, if any was silent for long."""
+        """Makes room by closing the relay that was idle longest, if it was idle long enough."""
         relays = [relay for relay in self._tasks.values() if relay is not None]
         oldest = min(relays, key=lambda relay: relay.last_moved, default=None)
         if oldest is None or self._loop.time() - oldest.last_moved < _EVICTABLE:
@@ -123,8 +123,8 @@ class Acceptor:
 
 
 def _connection_limit() -> int:
-    """MOST_CONNECTIONS, or fewer where descriptors are short: no sandbox may take those of the others. The soft limit
-    is raised first, as other servers do: it is there for users of select()."""
+    """MOST_CONNECTIONS, or fewer where descriptors are scarce, so that no sandbox takes those of the others. Raises the
+    soft limit first, as other servers do; it exists for programs that use select()."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

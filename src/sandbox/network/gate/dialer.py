@@ -1,4 +1,4 @@
-"""The way out: resolve a name, ask the policy about every answer, connect to the very address that was judged."""
+"""Outgoing connections: resolve a name, ask the policy about every address, connect to an address it allowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PER_ADDRESS = 10.0
 _PROXY_ANSWER = 16384
-_AT_ONCE = 32  # names being resolved for one sandbox
+_AT_ONCE = 32  # names that are resolved at the same time for one sandbox
 
 
 def system_resolve(host: str, port: int) -> list[str]:
@@ -32,18 +32,18 @@ def system_resolve(host: str, port: int) -> list[str]:
 
 
 class Dialer:
-    """Dials for one sandbox, with its resolver."""
+    """Dials for one sandbox, with its own resolver if it has one."""
 
     def __init__(self, resolve: Resolve | None) -> None:
         self._resolve = resolve or system_resolve
         self._resolving = asyncio.Semaphore(_AT_ONCE)
 
     async def dial(self, destination: Destination, policy: NetworkPolicy, upstream_proxy: str | None) -> socket.socket:
-        """A connected socket to a destination that was judged. Raises Denied for its addresses, or OSError."""
+        """A connected socket to a destination that was judged. Raises Denied for a refused address, or OSError."""
         if destination.host == HOST_NAME:
             return await _connect(["127.0.0.1", "::1"], destination.port)
         if upstream_proxy is not None:
-            # The proxy resolves: it may be the only one who can, and it was chosen by the owner.
+            # The proxy resolves the name: it may be the only one that can, and the owner chose it.
             return await _through(upstream_proxy, destination)
         return await _connect(await self._addresses(destination, policy), destination.port)
 
@@ -121,7 +121,7 @@ async def _through(proxy: str, destination: Destination) -> socket.socket:
 
 
 async def _head(sock: socket.socket) -> bytes:
-    """The first line of the proxy's answer; reads the head to its end, and not a byte of what follows."""
+    """The first line of the proxy's response. Reads exactly the head."""
     loop = asyncio.get_running_loop()
     head = b""
     while not head.endswith(b"\r\n\r\n"):

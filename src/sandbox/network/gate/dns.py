@@ -1,7 +1,7 @@
-"""The gate's DNS: allowed names get synthetic addresses, everything else is refused, nothing is ever forwarded.
+"""The gate's DNS: names get synthetic addresses, everything else is refused, and nothing is ever forwarded.
 
-One question in, one answer out, as bytes. A question holds no compression (there is nothing before it to point
-at), so a pointer is simply malformed, and a loop cannot be.
+One query in, one response out, as bytes. A question has no compressed names (there is nothing before it to point at),
+so a pointer is malformed, and there can be no loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     # (canonical name, query type) -> the name's IPv4 and IPv6 address, or None to refuse.
     Lookup = Callable[[str, str], tuple[bytes, bytes] | None]
 
-MAX_MESSAGE = 1232  # what EDNS recommends over UDP; a question is never near it
+MAX_MESSAGE = 1232  # what EDNS recommends over UDP; queries are much smaller
 
 _HEADER = struct.Struct(">HHHHHH")
 _A, _AAAA, _OPT, _ANY = 1, 28, 41, 255
@@ -33,7 +33,7 @@ class _Malformed(Exception):
 
 
 def answer(message: bytes, lookup: Lookup) -> bytes | None:
-    """The response to `message`, or None for what deserves none (not a query, or too short to have an id)."""
+    """The response to `message`; None when it is not a query, or too short to have an id."""
     if len(message) < _HEADER.size:
         return None
     ident, flags, questions, answers, authorities, additional = _HEADER.unpack_from(message)
@@ -60,7 +60,7 @@ def answer(message: bytes, lookup: Lookup) -> bytes | None:
         return _response(ident, flags, _REFUSED, question, edns=edns)
     wanted = {_A: [(_A, addresses[0])], _AAAA: [(_AAAA, addresses[1])]}
     wanted[_ANY] = wanted[_A] + wanted[_AAAA]
-    # Other types exist, as far as anyone can tell, but are empty: HTTPS records would carry other ports and keys.
+    # Other types are answered as empty. HTTPS records, for one, could name other ports and keys.
     return _response(ident, flags, _NOERROR, question, wanted.get(kind, []), edns)
 
 

@@ -1,4 +1,4 @@
-"""Serves DNS to tenants, over UDP and TCP, whatever address they believe their resolver has."""
+"""Serves DNS to tenants over UDP and TCP, at whatever resolver address they use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _IP_PKTINFO = 8
 
 
 def serve_datagrams(sock: socket.socket, lookup: Lookup) -> None:
-    """Answers what waits in a port-53 socket that has PKTINFO on; leaves the rest for the next turn."""
+    """Answers a batch of queries on a port-53 socket that has PKTINFO set."""
     for _ in range(64):
         try:
             query, control, _, sender = sock.recvmsg(dns.MAX_MESSAGE + 1, 128)
         except BlockingIOError:
             return
         except OSError:
-            continue  # the echo of an earlier answer that nobody waited for
+            continue  # an ICMP error for an earlier response that nobody received
         response = dns.answer(query, lookup)
         if response is not None:
             try:
@@ -34,7 +34,7 @@ def serve_datagrams(sock: socket.socket, lookup: Lookup) -> None:
 
 
 def _from_same(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
-    """Makes the answer come from the address the question went to, or its sender would not know it."""
+    """Control data that sends the response from the address the query went to; clients ignore any other."""
     answer = []
     for level, kind, data in control:
         if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO) and len(data) >= 12:
@@ -46,7 +46,7 @@ def _from_same(control: list[tuple[int, int, bytes]]) -> list[tuple[int, int, by
 
 
 async def serve_stream(client: socket.socket, lookup: Lookup) -> None:
-    """DNS over TCP: each message after its length. Ends at the first that makes no sense."""
+    """DNS over TCP: each message is preceded by its length. Ends at the first malformed one."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_STREAM):

@@ -53,13 +53,13 @@ def _http(data: bytes) -> str:
 
 
 async def peek(client: socket.socket, at_least: int = 1, most: int = MOST) -> bytes:
-    """The bytes that wait in `client`, left unread: at least so many, fewer only when no more will come."""
+    """The bytes that are waiting in `client`, left unread. Waits for `at_least` bytes, or the end of the stream."""
     if at_least == 1:
         try:
             return client.recv(most, socket.MSG_PEEK)
         except BlockingIOError:
             pass
-    # Level-triggered readiness would spin on bytes that stay unread; the mark makes the kernel wait for more.
+    # Unread bytes keep the socket readable, and we would spin. The low-water mark makes the kernel wait for more.
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, at_least)
     try:
         await readable(client)
@@ -69,7 +69,7 @@ async def peek(client: socket.socket, at_least: int = 1, most: int = MOST) -> by
 
 
 async def readable(client: socket.socket) -> None:
-    """Waits until `client` has something to read, or has ended."""
+    """Waits until `client` is readable or has ended."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     number = client.fileno()
@@ -81,7 +81,7 @@ async def readable(client: socket.socket) -> None:
 
 
 async def first_bytes(client: socket.socket) -> tuple[bytes, Detected]:
-    """Peeks until the bytes can be judged. Callers set the time limit."""
+    """Peeks until the protocol is known. Callers set the time limit."""
     seen = b""
     while True:
         data = await peek(client, len(seen) + 1)
@@ -89,12 +89,12 @@ async def first_bytes(client: socket.socket) -> tuple[bytes, Detected]:
         if found.kind != "more":
             return data, found
         if len(data) <= len(seen) or len(data) >= MOST:
-            return data, Detected("other")  # the end, or no end
+            return data, Detected("other")  # the stream ended, or is too long
         seen = data
 
 
 async def exactly(client: socket.socket, size: int) -> bytes:
-    """The next `size` bytes, taken. Raises ConnectionAbortedError when the stream ends before them."""
+    """Reads the next `size` bytes. Raises ConnectionAbortedError when the stream ends before that."""
     data = b""
     while len(data) < size:
         more = await asyncio.get_running_loop().sock_recv(client, size - len(data))

@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sandbox.errors import Denied
+from sandbox.errors import Denied, Message
 from sandbox.network.destination import Destination
 from sandbox.network.gate import proxy
 from sandbox.network.gate.acceptor import IDLE, Acceptor
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
         dial: Callable[[str, int], socket.socket]
         emit: Callable[[dict[str, object]], None]
         had_secrets: bool
+        listening: dict[str, socket.socket]
         network: Network
         proxy_token: str | None
         published: list[tuple[Published, socket.socket]]
         record: Callable[..., None]
         resolve: Callable[[str, int], Sequence[str]] | None
-        sockets: dict[str, socket.socket]
 
         @property
         def policy(self) -> NetworkPolicy: ...
@@ -91,7 +91,7 @@ class Gate:
 
     async def run(self, stop: socket.socket) -> None:
         """Serves until `stop` is readable, then ends every connection."""
-        for name, sock in self._setup.sockets.items():
+        for name, sock in self._setup.listening.items():
             if name.startswith("udp"):
                 sock.setblocking(False)
                 self._loop.add_reader(sock, serve_datagrams, sock, self.lookup)
@@ -129,7 +129,7 @@ class Gate:
         address, port = client.getsockname()[:2]
         destination = self.destination(address, port, "address")
         reset(client)
-        decision = Decision(False, "network", f"the sandbox already has {self._acceptor.most} connections")
+        decision = Decision(False, "network", "the sandbox already has {most} connections", most=self._acceptor.most)
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=503)
 
     # -- naming -------------------------------------------------------------------------------------------------
@@ -160,8 +160,12 @@ class Gate:
         """Whether the destination may be connected to, by the policy and by the policy script."""
         host, port = destination.host, destination.port
         if destination.named_by != "dns" and is_synthetic(host):
-            reason = f"{host} no longer belongs to a name; resolve the name again"
-            return Decision(False, "network.allowed_hosts", reason)
+            return Decision(
+                False,
+                "network.allowed_hosts",
+                "{host} no longer belongs to a name; resolve the name again",
+                host=host,
+            )
         decision = self.policy.connect(host, port)
         scripted = self._scripted(host) if host != HOST_NAME else None
         if scripted is None or decision.rule.startswith("network.denied_hosts"):
@@ -234,9 +238,15 @@ class Gate:
                 self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=refused, status=403)
         else:
             # A client that sends nothing is refused too: it must not be passed on without interception.
-            reason = f"{destination} is intercepted, but this is neither TLS nor HTTP"
+            reason = Message(
+                "{destination} is intercepted, but this is neither TLS nor HTTP", destination=str(destination)
+            )
             if not self.policy.intercepts_by_rule(destination.host):
-                reason += f"; to pass another protocol, write 'tcp:{destination}' in network.allowed_hosts"
+                reason = Message(
+                    "{destination} is intercepted, but this is neither TLS nor HTTP; to pass another protocol, write "
+                    "'tcp:{destination}' in network.allowed_hosts",
+                    destination=str(destination),
+                )
             await self.deny(client, destination, Decision(False, "network.intercept", reason), ClientStyle())
 
     async def _ssh(self, client: socket.socket, destination: Destination, decision: Decision) -> None:
@@ -305,9 +315,20 @@ class Gate:
             async with asyncio.timeout(_FIRST_BYTES):
                 _, found = await first_bytes(client)
         except TimeoutError:
-            return Decision(False, "tls", f"no complete ClientHello for {destination} arrived in {_FIRST_BYTES:.0f} s")
+            return Decision(
+                False,
+                "tls",
+                "no complete ClientHello for {destination} arrived in {seconds:.0f} s",
+                destination=destination,
+                seconds=_FIRST_BYTES,
+            )
         if found.hello is None:
-            return Decision(False, "tls", f"the connection to {destination} began as TLS but sent no ClientHello")
+            return Decision(
+                False,
+                "tls",
+                "the connection to {destination} began as TLS but sent no ClientHello",
+                destination=destination,
+            )
         return judge_server_name(found.hello, destination, self.policy, intercepted=False)
 
     async def dial(self, destination: Destination, decision: Decision | None = None) -> socket.socket:

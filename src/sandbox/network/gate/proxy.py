@@ -1,7 +1,8 @@
-"""Explicit proxy requests (HTTP CONNECT, absolute-form, SOCKS5): another way to name a destination, no more.
+"""Explicit proxy requests (HTTP CONNECT, absolute URLs, SOCKS5): only another way to name a destination.
 
-Inside a Linux sandbox nobody needs it. It is for Seatbelt, which has no network of its own, and for programs that
-insist. Everything is read to its exact end, so that what follows is still unread when the connection is handed on.
+Programs in a Linux sandbox do not need it. It is for Seatbelt, which has no network namespace, and for programs that
+require a proxy. Each request is read exactly to its end, so that what follows is still unread when the connection is
+handed on.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "proxy-authorizat
 
 
 class BadRequest(Exception):
-    """Not a request that a destination could be read from."""
+    """The request does not name a destination."""
 
 
 async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> None:
-    """Serves one client. With `token`, only one that knows it: the port may be open to others on the machine."""
+    """Serves one client. With `token`, the client must present it: other users of the machine may reach the port."""
     head = b""
     try:
         async with asyncio.timeout(_HANDSHAKE):
@@ -76,7 +77,7 @@ async def serve(client: socket.socket, gate: Gate, token: str | None = None) -> 
         return await farewell(client, problem.last)
     destination = gate.destination(host, port, "connect")
     try:
-        # A CONNECT's headers go nowhere, but a placeholder in them is one on its way to the wrong reader.
+        # A CONNECT's headers go no further, but a placeholder in them was meant for somebody else.
         gate.refuse_placeholders(head, destination)
     except Denied as denied:
         return await gate.deny(client, destination, Decision(False, denied.rule, denied.reason), style)
@@ -125,7 +126,7 @@ async def _head(client: socket.socket) -> bytes:
 
 
 def _http_request(head: bytes, token: str | None) -> tuple[ClientStyle, str, int]:
-    """How to speak to the client, and whom it means. Raises BadRequest, InvalidHost or _Unauthorized."""
+    """The client's style, and the host and port it asks for. Raises BadRequest, InvalidHost or _Unauthorized."""
     try:
         line, *fields = head[:-4].decode("ascii").split("\r\n")
     except UnicodeDecodeError:
@@ -212,7 +213,7 @@ def _reply(code: int) -> bytes:
 
 
 async def _socks_request(client: socket.socket, token: str | None) -> tuple[str, int]:
-    """Greeting, authentication, request. Raises _SocksError with what the client is told last."""
+    """Greeting, authentication, request. Raises _SocksError with the final reply to the client."""
     loop = asyncio.get_running_loop()
     _, count = await exactly(client, 2)
     method = 0 if token is None else 2
@@ -233,7 +234,7 @@ async def _socks_request(client: socket.socket, token: str | None) -> tuple[str,
         raise _SocksError(_reply(_BAD_ADDRESS))
     port = int.from_bytes(await exactly(client, 2), "big")
     try:
-        # A name is decoded strictly: what stands after a NUL must not be judged while what stands before is dialled.
+        # Decoded strictly: a name with a NUL must not be judged whole and then dialled only up to the NUL.
         name = raw.decode("ascii") if kind == 3 else socket.inet_ntop(_FAMILIES[kind], raw)
         return canonical_host(name), port
     except ValueError:

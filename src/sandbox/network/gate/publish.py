@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Published:
-    """One entry of `network.publish`. Without an address it is the host's loopback, never every interface."""
+    """One entry of `network.publish`. Without an address it is on the host's loopback, never on every interface."""
 
     __slots__ = ("text", "address", "port", "inside")
 
@@ -36,7 +36,7 @@ class Published:
         self.address = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
 
     def listen(self) -> socket.socket:
-        """The host's listening socket. Raises ConfigError when the port cannot be had."""
+        """The host's listening socket. Raises ConfigError when the port is not available."""
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -45,7 +45,9 @@ class Published:
             sock.listen(128)
         except OSError as problem:
             sock.close()
-            raise ConfigError(f"cannot listen on {self.text!r}: {problem}", path="network.publish") from problem
+            raise ConfigError(
+                "cannot listen on {text!r}: {problem}", text=self.text, problem=problem, path="network.publish"
+            ) from problem
         self.port = sock.getsockname()[1]
         return sock
 
@@ -53,11 +55,13 @@ class Published:
 def _port(text: str, entry: str, least: int) -> int:
     if text.isascii() and text.isdigit() and len(text) <= 5 and least <= int(text) < 65536:
         return int(text)
-    raise ConfigError(f"{entry!r}: write address:port:sandbox_port, as in '127.0.0.1:8080:80'", path="network.publish")
+    raise ConfigError(
+        "{entry!r}: write address:port:sandbox_port, as in '127.0.0.1:8080:80'", entry=entry, path="network.publish"
+    )
 
 
 async def serve_published(client: socket.socket, rule: Published, gate: Gate) -> None:
-    """Joins a connection from the host with the tenant's listening port; an unanswered one is reset."""
+    """Connects a client on the host to the tenant's listening port, or resets it when nothing listens there."""
     from sandbox.network.gate.relay import Relay, reset
 
     gate.expects_relay()

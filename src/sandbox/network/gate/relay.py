@@ -1,8 +1,8 @@
-"""Moves bytes between two sockets until both sides are done: the whole of "pass".
+"""Moves bytes between two sockets until both sides are done: how the gate passes a connection.
 
-A side that stops reading stops the other from sending, because nothing is read that could not be written. Small
-messages take recv and send; a stream that fills the buffer goes through a pipe with splice(2), so that its bytes
-never come into user space.
+A side that stops reading stops the other from sending, because nothing is read before it can be written. Small messages
+use recv and send. A stream that fills the buffer goes through a pipe with splice(2), so that its bytes never enter user
+space.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _F_SETPIPE_SZ = 1031
 
 
 class Relay:
-    """One connection. `run()` ends when both directions have, or raises nothing and resets both."""
+    """One connection. `run()` returns when both directions have ended, or resets both after an error."""
 
     def __init__(self, client: socket.socket, upstream: socket.socket) -> None:
         self.client = client
@@ -39,7 +39,7 @@ class Relay:
         self._winding_up = False
 
     async def run(self) -> bool:
-        """Moves until the end. False when a side broke off; the other is then reset, as it would have been."""
+        """Moves bytes until the end. False when a side broke off; the other is then reset too."""
         self.moved()
         self.sent.start(self._loop)
         self.received.start(self._loop)
@@ -52,17 +52,17 @@ class Relay:
         finally:
             for flow in (self.sent, self.received):
                 flow.stop()
-            if not orderly and not self._winding_up:  # a reset would take back what is still on its way
+            if not orderly and not self._winding_up:  # a reset would discard what is still on its way
                 reset(self.client)
                 reset(self.upstream)
         return orderly
 
     def moved(self) -> None:
-        """Bytes went through just now."""
+        """Bytes have just passed."""
         self.last_moved = self._loop.time()
 
     def ended(self, problem: OSError | None = None) -> None:
-        """A direction came to its end, or broke."""
+        """A direction has ended, or failed."""
         if self._over.done():
             return
         if self._winding_up:
@@ -74,7 +74,7 @@ class Relay:
             self._over.set_result(None)
 
     def wind_up(self) -> None:
-        """The tenants have ended: what they sent before is still delivered, then it is over."""
+        """The tenants have ended: delivers what they sent before, then ends."""
         self._winding_up = True
         self.ended()
 
@@ -99,7 +99,7 @@ class _Flow:
         self._move: Callable[[], bool] = self._copy
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        # By number: of a socket object asyncio would make a long text, for an exception it catches itself.
+        # By number: for a socket object, asyncio formats a long message for an exception that it catches itself.
         self._loop, self._in, self._out = loop, self._source.fileno(), self._sink.fileno()
         self._loop.add_reader(self._in, self._readable)
 
@@ -148,7 +148,7 @@ class _Flow:
         try:
             self._sink.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it has gone altogether, which its own direction notices
+            pass  # it is gone, which its own direction notices
         self._relay.ended()
         return False
 
@@ -167,7 +167,7 @@ class _Flow:
         return False
 
     def _splice(self) -> bool:
-        """The same through the pipe, in the kernel."""
+        """Moves one piece through the pipe, in the kernel."""
         assert self._pipe is not None
         size = os.splice(self._in, self._pipe[1], _PIPE, flags=_SPLICE)
         if size == 0:
@@ -177,7 +177,7 @@ class _Flow:
         return True if self._drain() else self._wait_for_sink()
 
     def _drain(self) -> bool:
-        """Writes what was read. False when the sink takes no more for now."""
+        """Writes what was read. False when the sink accepts no more for now."""
         try:
             while self._left:
                 self._left = self._left[self._sink.send(self._left) :]
@@ -191,18 +191,18 @@ class _Flow:
         try:
             self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
-            return  # no descriptors to spare: copying works, too
+            return  # no descriptors to spare: go on copying
         try:
             import fcntl
 
             fcntl.fcntl(self._pipe[1], _F_SETPIPE_SZ, _PIPE)
         except OSError:
-            pass  # beyond the user's share of pipe memory: the usual 64 KiB it is
+            pass  # beyond the user's share of pipe memory: keep the default of 64 KiB
         self._move = self._splice
 
 
 async def either_readable(one: socket.socket, other: socket.socket) -> None:
-    """Waits until somebody has something to say."""
+    """Waits until one of the two is readable."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     numbers = one.fileno(), other.fileno()
@@ -216,7 +216,7 @@ async def either_readable(one: socket.socket, other: socket.socket) -> None:
 
 
 def reset(sock: socket.socket) -> None:
-    """Closes with RST: the other side learns at once that this was no orderly end."""
+    """Closes with RST, so that the other side sees an error at once."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     except OSError:

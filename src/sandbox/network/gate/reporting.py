@@ -1,4 +1,4 @@
-"""What the gate tells: an event for whoever listens, an entry for the record; floods are counted, not listed."""
+"""The gate's events and entries of the record. Floods are counted, not listed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """One sandbox's telling."""
+    """Reports for one sandbox."""
 
     def __init__(self, emit: Callable[[dict[str, object]], None], record: Callable[..., None]) -> None:
         self._emit = emit
@@ -36,12 +36,12 @@ class Reporter:
         seconds: float = 0.0,
         **more: object,
     ) -> None:
-        """Event and record; see GateContext.report. Events of a flood of refusals are left out with its entries."""
+        """Emits an event and writes an entry; see GateContext.report. In a flood of refusals both are left out."""
         if self.note(decision, destination, method) or decision:
             self.tell(decision, method, url, status, sent, received, seconds, **more)
 
     def note(self, decision: Decision, destination: Destination, method: str = "CONNECT") -> bool:
-        """An entry of the record. False when it is part of a flood and only counted."""
+        """Writes an entry of the record. False when it is part of a flood and was only counted."""
         throttle = self._throttles[decision.allowed]
         if not throttle.admits():
             return False
@@ -89,7 +89,7 @@ class Reporter:
         self._emit(event("network", **details, **more))
 
     def broke(self, problem: BaseException) -> None:
-        """A handler raised what it should not: a bug of ours, or a record that cannot be written."""
+        """A handler raised an unexpected exception: a bug of ours, or a record that cannot be written."""
         summary = f"a connection broke the gate's handler: {type(problem).__name__}: {str(problem)!a}"
         try:
             self._record("fetch_proxy_error", summary, severity="error")
@@ -98,7 +98,7 @@ class Reporter:
 
 
 class Throttle:
-    """Lets a burst through, then so many a second, and counts the rest: a tenant must not fill the disk."""
+    """Admits a burst, then a number per second, and counts the rest, so that a tenant cannot fill the disk."""
 
     def __init__(self, burst: float, per_second: float) -> None:
         self._burst = burst
@@ -108,7 +108,7 @@ class Throttle:
         self._skipped = 0
 
     def admits(self) -> bool:
-        """Whether this one is written out."""
+        """Whether this entry is written."""
         now = time.monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._per_second)
         self._at = now
@@ -119,6 +119,6 @@ class Throttle:
         return True
 
     def take_skipped(self) -> int:
-        """How many were not, since the last one that was."""
+        """How many entries were skipped since the last one that was written."""
         skipped, self._skipped = self._skipped, 0
         return skipped

@@ -30,11 +30,19 @@ def judge_server_name(
     try:
         host = canonical_host(hello.server_name)
     except InvalidHost:
-        return Decision(False, RULE, f"the ClientHello for {destination} does not name a valid host")
+        return Decision(
+            False, RULE, "the ClientHello for {destination} does not name a valid host", destination=destination
+        )
     if host == destination.host:
         return None
     is_address = destination.named_by == "address" or parse_address(destination.host) is not None
     if is_address and not intercepted:
         denied = policy.name(host)
         return denied if denied.rule.startswith("network.denied_hosts") else None
-    return Decision(False, RULE, f"the connection is to {destination}, but its ClientHello names {host}")
+    return Decision(
+        False,
+        RULE,
+        "the connection is to {destination}, but its ClientHello names {host}",
+        destination=destination,
+        host=host,
+    )

@@ -1,7 +1,7 @@
-"""Whether a connection is ssh: decided by what both ends say, before a byte of the tenant's goes out.
+"""Whether both ends of a connection speak ssh, decided before any byte of the tenant's is sent on.
 
-Each side of ssh begins with one line, `SSH-2.0-…` (RFC 4253, 4.2). The server's is handed to the tenant, because some
-clients wait for it; the tenant's is only looked at.
+Each side of ssh begins with a line `SSH-2.0-…` (RFC 4253, 4.2). The server's line is passed to the tenant, because some
+clients wait for it. The tenant's line is only peeked at.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _LONGEST = 255  # of a first line, with its end
 
 
 async def both_speak_ssh(client: socket.socket, upstream: socket.socket) -> bool:
-    """Whether both begin as ssh does. Nothing of the tenant's is taken or sent. Callers set the time limit."""
+    """Whether both sides begin as ssh does. Reads and sends nothing of the tenant's. Callers set the time limit."""
     await either_readable(client, upstream)
     try:
         said = client.recv(len(_MARK), socket.MSG_PEEK)
         if not said or not _MARK.startswith(said):
-            return False  # TLS or HTTP on ssh's port: no need to hear the server
+            return False  # TLS or HTTP on ssh's port: no need to wait for the server
     except BlockingIOError:
-        pass  # it waits for the server
+        pass  # the client waits for the server
     line = await _first_line(upstream)
     if not line.startswith(_MARK):
         return False
@@ -34,7 +34,7 @@ async def both_speak_ssh(client: socket.socket, upstream: socket.socket) -> bool
 
 
 async def _first_line(sock: socket.socket) -> bytes:
-    """The first line that waits in `sock`, left unread; what there is when it has no end within reason."""
+    """The first line in `sock`, left unread; b"" when it is too long or incomplete."""
     seen = b""
     while True:
         data = await peek(sock, len(seen) + 1)

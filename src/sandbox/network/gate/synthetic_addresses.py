@@ -1,8 +1,8 @@
-"""Synthetic addresses: each name a tenant may reach gets one IPv4 and one IPv6 address that nobody else has.
+"""Synthetic addresses: each name that a tenant looks up gets an IPv4 and an IPv6 address of its own.
 
-They say which name a connection means, whatever protocol it speaks. The ranges are those set aside for benchmarks,
-which no real host uses; the numbers go round a ring far larger than the table, so that an address a
-program kept is not soon another name's.
+They tell which name a connection is for, whatever its protocol. The ranges are reserved for benchmarks, so no real host
+uses them. Numbers are handed out in a ring far larger than the table, so that an address that a program has kept does
+not soon belong to another name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CAPACITY = 16384
 
 
 class SyntheticAddresses:
-    """Both directions of the mapping, bounded: the name asked for longest ago goes, unless a connection holds it."""
+    """The mapping in both directions. It is bounded: the least recently used name goes first, unless it is in use."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -38,7 +38,7 @@ class SyntheticAddresses:
         return len(self._numbers)
 
     def addresses(self, name: str) -> tuple[bytes, bytes]:
-        """The name's addresses, as they go on the wire."""
+        """The name's addresses, in network byte order."""
         number = self._numbers.pop(name, None)
         if number is None:
             self._make_room()
@@ -53,7 +53,7 @@ class SyntheticAddresses:
         return None if number is None else self._names.get(number)
 
     def hold(self, name: str) -> None:
-        """A connection to `name` begins; until `release` its addresses stay its own."""
+        """A connection to `name` begins; its addresses are kept until `release`."""
         self._held[name] = self._held.get(name, 0) + 1
 
     def release(self, name: str) -> None:
@@ -77,7 +77,7 @@ class SyntheticAddresses:
 
 
 def is_synthetic(address: str) -> bool:
-    """Whether the address is one that only we give meaning to."""
+    """Whether the address is in the synthetic ranges."""
     parsed = parse_address(address)
     return _number(parsed) is not None or (
         parsed is not None and parsed[0] == 32 and _RESERVED[0] <= parsed[1] < _RESERVED[1]

@@ -94,7 +94,11 @@ async def whole(body: Body, allowance: Allowance | None = None) -> Whole:
     while piece := await body.read():
         kept.add(len(piece))
         if kept.size > MAX_BUFFERED:
-            raise Denied("body-too-large", f"a hook reads the body, which is larger than {MAX_BUFFERED} bytes")
+            raise Denied(
+                "body-too-large",
+                "a hook reads the body, which is larger than {max_buffered} bytes",
+                max_buffered=MAX_BUFFERED,
+            )
         if allowance is not None and allowance.spent:
             raise Denied("body-too-large", "too many bodies are being read by hooks at the same time")
         data += piece

@@ -1,6 +1,6 @@
-"""How much of bodies one sandbox may have the gate keep in memory, all its requests together.
+"""How much of its requests' and responses' bodies one sandbox may make the gate keep in memory, all together.
 
-A single request's share is bounded where it is read; a thousand connections of a hundred streams each are bounded here.
+A single request's share is bounded where it is read. A thousand connections of a hundred streams each are bounded here.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ LIMIT = 256 * 2**20
 
 
 class Allowance:
-    """Bytes that may be kept. Taken by whoever keeps some, given back when they are passed on or forgotten."""
+    """A number of bytes that may be kept. They are given back when they are passed on or dropped."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._left = limit
 
     @property
     def spent(self) -> bool:
-        """Whether nothing more should be kept."""
+        """Whether no more should be kept."""
         return self._left <= 0
 
     def keep(self, size: int) -> Kept:
-        """Counts `size` bytes until the returned object is forgotten."""
+        """Counts `size` bytes until the returned object is dropped."""
         return Kept(self, size)
 
     def change(self, size: int) -> None:
-        """`size` more bytes are kept; fewer, when it is negative."""
+        """Counts `size` more bytes, or fewer when it is negative."""
         self._left -= size
 
 
 class Kept:
-    """A number of bytes that count until this is collected: with whatever holds them, on every path."""
+    """A number of bytes that count until this object is collected, together with what holds them."""
 
     __slots__ = ("_allowance", "size")
 
@@ -39,7 +39,7 @@ class Kept:
         self.add(size)
 
     def add(self, size: int) -> None:
-        """More, or with a negative size fewer."""
+        """Counts `size` more bytes, or fewer when it is negative."""
         self.size += size
         self._allowance.change(size)
 

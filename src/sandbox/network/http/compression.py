@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from sandbox.errors import Denied
+from sandbox.errors import Denied, Message
 from sandbox.network.http.body import EMPTY, Body, Changed, Whole
 
 if TYPE_CHECKING:
@@ -40,12 +40,14 @@ class Decompressor:
         while data:
             if self._inflate.eof:  # a further gzip member
                 if self._encoding != "gzip":
-                    raise _garbled("more data follows its end")
+                    raise _garbled(Message("more data follows its end"))
                 self._inflate = zlib.decompressobj(31)
             try:
                 piece = self._inflate.decompress(data, SLICE)
             except zlib.error as problem:
-                raise _garbled(f"it is not {self._encoding} ({problem})") from None
+                raise _garbled(
+                    Message("it is not {encoding} ({problem})", encoding=self._encoding, problem=problem)
+                ) from None
             self._gave += len(piece)
             if self._gave > GROWTH_FREE + GROWTH_RATIO * self._came:
                 raise Denied("compressed-body", "the compressed body expands to an unreasonable size")
@@ -56,12 +58,12 @@ class Decompressor:
     def flush(self) -> bytes:
         """The end. Raises Denied when the body was cut short."""
         if self._came and (self._inflate is None or not self._inflate.eof):
-            raise _garbled("it is cut short")
+            raise _garbled(Message("it is cut short"))
         return self._inflate.flush() if self._inflate is not None else b""
 
 
 def _garbled(why: str) -> Denied:
-    return Denied("content-encoding", f"the compressed body cannot be inspected: {why}")
+    return Denied("content-encoding", "the compressed body cannot be inspected: {why}", why=why)
 
 
 def content_encodings(headers: Headers) -> list[str]:
@@ -72,18 +74,21 @@ def content_encodings(headers: Headers) -> list[str]:
 
 
 def decompressor(headers: Headers) -> Decompressor | None:
-    """What makes a body readable; None when it is. Denied for a coding we cannot look into."""
+    """A decompressor for the body; None when it is not compressed. Raises Denied for an unsupported coding."""
     encodings = content_encodings(headers)
     if not encodings:
         return None
     if len(encodings) > 1 or encodings[0] not in READABLE:
-        shown = ", ".join(encodings)[:60]
-        raise Denied("content-encoding", f"a body with Content-Encoding {shown!r} cannot be inspected; use gzip")
+        raise Denied(
+            "content-encoding",
+            "a body with Content-Encoding {encodings!r} cannot be inspected; use gzip",
+            encodings=", ".join(encodings)[:60],
+        )
     return Decompressor(encodings[0].removeprefix("x-"))
 
 
 def decoded(headers: Headers, body: Body) -> Body:
-    """`body` as it is without compression; the headers are changed to say so."""
+    """`body` without compression. Changes the headers accordingly."""
     if body is EMPTY:
         return body
     inflate = decompressor(headers)

@@ -1,8 +1,8 @@
-"""What makes an HTTP/1.1 message readable in two ways, and is therefore refused.
+"""What makes an HTTP/1.1 message ambiguous. Such a message is refused.
 
-h11 is liberal where a proxy must not be: a message that two programs could understand differently is how
-requests are smuggled past one of them. `ambiguous_head` looks at the bytes before h11 does, the others at the
-fields after. Pure functions.
+h11 is lenient where a proxy must not be: requests are smuggled in messages that two programs read differently.
+`refuse_ambiguous_head` checks the bytes before h11 parses them; the other functions check the fields afterwards. Pure
+functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sandbox.network.http.headers import Pair
 
 MAX_LINE = 64 * 1024
-MAX_HEAD = 2 * MAX_LINE  # a request line of the longest kind, and as much of fields
+MAX_HEAD = 2 * MAX_LINE  # the longest request line, and as much for fields
 
 _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"transfer-encoding"))
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
@@ -29,8 +29,7 @@ _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00|\r\n[ \t]|\r\n[^:\r\n]*[ \t]:
 
 
 def refuse_no_request(data: bytes) -> None:
-    """Raises BadMessage when `data`, perhaps cut short, does not begin a request: garbage need not be waited
-    for."""
+    """Raises BadMessage when `data`, perhaps incomplete, cannot be the beginning of a request."""
     if len(data) > MAX_HEAD:
         raise BadMessage("the request's head is larger than 128 KiB", 431)
     if b"\n" in data and not _REQUEST_LINE.match(data):
@@ -38,8 +37,8 @@ def refuse_no_request(data: bytes) -> None:
 
 
 def refuse_ambiguous_head(head: bytes) -> None:
-    """Raises BadMessage for a request head whose lines could be told apart in two ways, or which leaves the
-    length of the body or the host open."""
+    """Raises BadMessage for a request head that can be split into lines in two ways, or whose host or body length is
+    ambiguous."""
     line = _REQUEST_LINE.match(head)
     if not line:
         raise BadMessage("the request line is malformed")
@@ -49,7 +48,7 @@ def refuse_ambiguous_head(head: bytes) -> None:
         raise BadMessage("the request line is longer than 64 KiB", 414)
     if _AMBIGUOUS.search(head):
         raise BadMessage("a bare CR or LF, a folded line or a NUL in the head")
-    # Counted here because h11 makes one of two equal lengths; others take the first, or the last.
+    # Counted here because h11 merges two equal lengths; others take the first, or the last.
     fields = head.lower()
     if b"\r\ntransfer_encoding:" in fields or b"\r\ncontent_length:" in fields:
         raise BadMessage("Transfer_Encoding or Content_Length, which only some servers read")
@@ -63,8 +62,8 @@ def refuse_ambiguous_head(head: bytes) -> None:
 
 
 def refuse_odd_target(target: str) -> None:
-    """Raises BadMessage for a target that no client sends and that servers read in several ways. Rules are asked about
-    exactly what is sent on, so nothing in it may be a sign that some reader stops at."""
+    """Raises BadMessage for a target that servers read in several ways. Rules judge exactly what is sent on, so it must
+    not contain a character where some reader stops."""
     if any(not "!" <= one <= "~" for one in target):
         raise BadMessage("a control character or a space in the request's target")
     if "#" in target:
@@ -74,7 +73,7 @@ def refuse_odd_target(target: str) -> None:
 
 
 def _dashed(name: bytes) -> bytes:
-    """A field's name as the most lenient servers read it: those after CGI's fashion (WSGI, PHP) take `_` for `-`."""
+    """A field's name as the most lenient servers read it: those modelled on CGI (WSGI, PHP) treat `_` as `-`."""
     return name.lower().replace(b"_", b"-")
 
 
@@ -89,14 +88,13 @@ def refuse_other_host(host: bytes, expected: str, port: int) -> None:
             raise BadMessage(f"the request is for {text[:260]!r}, the connection for {expected!r}", 421)
     except InvalidHost as problem:
         raise BadMessage(f"Host: {problem}") from None
-    # Without a number nobody is misled: rules and secrets go by the connection's own port.
+    # A missing port is harmless: rules and secrets use the connection's own port.
     if number and number != str(port):
         raise BadMessage(f"the request is for port {number[:8]!r}, the connection for {port}", 421)
 
 
 def origin_form(method: str, target: str, host: bytes | None, scheme: str) -> tuple[str, bytes | None]:
-    """A request's target as a path, and the host it names; raises BadMessage when that is not the one Host
-    names."""
+    """A request's target as a path, and the host it names. Raises BadMessage when Host names another."""
     refuse_odd_target(target)
     if target.startswith("/") or (target == "*" and method == "OPTIONS"):
         return target, host
@@ -113,7 +111,7 @@ def origin_form(method: str, target: str, host: bytes | None, scheme: str) -> tu
 
 
 def end_to_end(pairs: list[Pair]) -> list[Pair]:
-    """The fields that are meant for the other end, not for this connection."""
+    """The end-to-end fields, without those about this connection."""
     named: set[bytes] = set()
     for name, value in pairs:
         if name.lower() == b"connection":
@@ -122,18 +120,18 @@ def end_to_end(pairs: list[Pair]) -> list[Pair]:
 
 
 def answer_trailers(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
-    """The trailers of an answer that are passed on: all but those that frame a message. A request's are looked into as
-    its body is, and never sent: rules, hooks and secrets judged its head, which some servers add trailers to."""
+    """The trailers of a response that are passed on: all but those about framing. A request's trailers are inspected
+    like its body but never sent: rules, hooks and secrets judged its head, and some servers add trailers to that."""
     return tuple(pair for pair in end_to_end(list(pairs)) if pair[0].lower() != b"content-length")
 
 
-# Fields that many servers take for the request's method or path, after everyone else has looked at those.
+# Fields that many servers use in place of the request's method or path.
 _METHODS = frozenset((b"x-http-method-override", b"x-http-method", b"x-method-override"))
 _TARGETS = frozenset((b"x-original-url", b"x-rewrite-url"))
 
 
 def readings(method: str, target: str, pairs: Iterable[Pair]) -> Iterator[tuple[str, str]]:
-    """The method and target of a request in every way that a server may read them."""
+    """Every method and target that a server may read in a request."""
     methods, targets = [method], [target]
     for name, value in pairs:
         if (low := _dashed(name)) in _METHODS:
@@ -144,7 +142,6 @@ def readings(method: str, target: str, pairs: Iterable[Pair]) -> Iterator[tuple[
 
 
 def asks_for_websocket(pairs: Iterable[Pair]) -> bool:
-    """Whether a request asks for a WebSocket. Every other upgrade is left out on the way, and so never
-    happens."""
+    """Whether a request asks for a WebSocket. Every other upgrade is removed."""
     fields = {name.lower(): value.lower() for name, value in pairs}
     return fields.get(b"upgrade") == b"websocket" and b"upgrade" in fields.get(b"connection", b"")

@@ -1,4 +1,4 @@
-"""The tenant's end of HTTP/1.1: what it sends becomes a Request, what the handler gives goes back. By h11."""
+"""The tenant's side of HTTP/1.1, with h11: reads Requests, and sends back the Responses of a handler."""
 
 from __future__ import annotations
 
@@ -29,27 +29,26 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Request], Awaitable[Response]]
 
-HEAD_TIMEOUT = 30.0  # from a head's first byte to its last: a slow sender holds its own connection, nothing else
+HEAD_TIMEOUT = 30.0  # seconds from a head's first byte to its last; a slow sender only blocks its own connection
 IDLE_TIMEOUT = 300.0
-DRAINED_READS = 64  # of a body nobody wanted, before the connection is given up instead
+DRAINED_READS = 64  # of an unwanted body, before the connection is closed instead
 
 
 class Http1Tenant:
-    """Answers one request after the other: the next is read when the last has been answered."""
+    """Answers requests one after the other."""
 
     def __init__(self, stream: ByteStream, scheme: str, host: str, port: int, handle: Handler) -> None:
         self._stream = stream
         self._scheme, self._host, self._port = scheme, host, port
         self._handle = handle
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
-        self._ahead = b""  # read, but not yet shown to h11
-        self._body_end: h11.EndOfMessage | None = None  # seen, but not yet told
+        self._ahead = b""  # read, but not yet given to h11
+        self._body_end: h11.EndOfMessage | None = None  # seen, but not yet returned
         self._method = ""
         self._idle = self._alone = False
 
     async def serve(self) -> None:
-        """Until one side has had enough. Raises OSError when the connection breaks, TimeoutError for a slow
-        sender."""
+        """Serves until one side closes. Raises OSError when the connection breaks, TimeoutError for a slow sender."""
         while True:
             try:
                 request = await self._next_request()
@@ -62,12 +61,12 @@ class Http1Tenant:
             if response.upgraded is not None:
                 await self._upgrade(response)
                 return
-            # Answered before it was told to go on: whether its body still comes, nobody can know.
+            # Answered before `100 Continue`: it is unknown whether the body still comes.
             undecided = self._h11.they_are_waiting_for_100_continue
             try:
                 await self._answer(response)
             except (Denied, BadMessage, OSError, h11.LocalProtocolError):
-                self._stream.abort()  # half an answer must not look like a whole one; it has been reported
+                self._stream.abort()  # an incomplete response must not look complete; it has been reported
                 return
             finally:
                 response.stream.close()
@@ -75,7 +74,7 @@ class Http1Tenant:
                 return
 
     def upstream_gone(self) -> None:
-        """Upstream has closed its connection: so is this one, when nothing is under way on it."""
+        """Upstream closed its connection: closes this one too, once it is idle."""
         self._alone = True
         if self._idle:
             self._stream.close()
@@ -88,7 +87,7 @@ class Http1Tenant:
         named = next((value for name, value in fields if name == b"host"), None)
         self._method = method = event.method.decode("ascii")
         target, named = origin_form(method, event.target.decode("ascii"), named, self._scheme)
-        if named is not None:  # HTTP/1.0 need not say; the connection itself tells whom it is for
+        if named is not None:  # optional in HTTP/1.0; the connection's own destination counts
             refuse_other_host(named, self._host, self._port)
         body = _body_of(self, fields)
         if body is EMPTY:
@@ -142,8 +141,7 @@ class Http1Tenant:
             out = b""
             while piece := await body.read():
                 await self._stream.write(send(h11.Data(piece)) or b"")
-        # Only a chunked message has room for trailers; h11 chunks what has no length and a tenant that knows
-        # how.
+        # Only a chunked message can have trailers. h11 chunks a body without a length for HTTP/1.1 clients.
         chunked = not bodiless and self._h11.their_http_version == b"1.1" and "Content-Length" not in response.headers
         trailers = list(body.trailers) if chunked else []
         await self._stream.write(out + (send(h11.EndOfMessage(headers=trailers)) or b""))
@@ -155,13 +153,13 @@ class Http1Tenant:
                 if self._h11.their_state is not h11.SEND_BODY or await self.read_body() is None:
                     break
         except h11.RemoteProtocolError:
-            return False  # the rest of a body that nobody wanted is malformed; it has been answered
+            return False  # the rest of an unwanted body is malformed; the request has been answered
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             return False
         self._body_end = None
         self._ahead = self._h11.trailing_data[0]
         if self._ahead:
-            # h11 would parse at once what came ahead; it has to be looked at first.
+            # h11 would parse the next request at once; its head has to be checked first.
             self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         else:
             self._h11.start_next_cycle()
@@ -189,8 +187,8 @@ class Http1Tenant:
             self._h11.receive_data(data)
 
     def _gathered(self, first: h11.Data) -> h11.Data:
-        """`first` with what else of the body is here: looking into each of a thousand chunks of one byte would take as
-        long as looking into a thousand long ones."""
+        """`first` joined with what else of the body has arrived: inspecting a thousand chunks of one byte would take as
+        long as inspecting a thousand long ones."""
         pieces = [first.data]
         while isinstance(event := self._h11.next_event(), h11.Data):
             pieces.append(event.data)
@@ -210,8 +208,7 @@ class Http1Tenant:
         await response.upgraded(self._stream, self._h11.trailing_data[0])
 
     async def _refuse(self, problem: Exception) -> None:
-        """Tells what was wrong, and ends: after a message that cannot be read, nothing on the connection can
-        be."""
+        """Says what was wrong and ends the connection: nothing can be read after a malformed message."""
         status = int(getattr(problem, "status", 0) or getattr(problem, "error_status_hint", 400))
         request = Request("-", self._scheme, self._host, self._port, "/", Headers())
         request.problem = BadMessage(str(problem), status)
@@ -231,7 +228,7 @@ def _body_of(connection: Http1Tenant, fields: list[Pair]) -> Body:
 
 
 class TenantBody(Body):
-    """The content of a request, as it comes."""
+    """The content of a request, as it arrives."""
 
     def __init__(self, connection: Http1Tenant, length: int | None) -> None:
         self._connection = connection

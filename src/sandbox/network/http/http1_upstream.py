@@ -1,4 +1,4 @@
-"""The upstream end of HTTP/1.1: a Request goes out, a Response comes back. By h11."""
+"""The upstream side of HTTP/1.1, with h11: sends Requests and reads Responses."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from sandbox.network.stream import ByteStream
 
 MAX_HEAD = 256 * 1024
-CONTINUE_TIMEOUT = 1.0  # as curl: a server that does not know `Expect` says nothing
+CONTINUE_TIMEOUT = 1.0  # seconds, as curl waits: a server that does not know `Expect` sends nothing
 _NOT_SENT = frozenset((b"host", b"transfer-encoding", b"connection", b"upgrade"))
 
 
 class UpstreamError(OSError):
-    """Upstream could not be reached, went away or spoke nonsense. The message may be shown to the tenant."""
+    """Upstream could not be reached, closed the connection or sent invalid data. The tenant may see the message."""
 
     def __init__(self, reason: str, *, nothing_came: bool = False) -> None:
         self.nothing_came = nothing_came
@@ -47,8 +47,7 @@ class Http1Upstream:
         self.when_left: Callable[[], None] | None = None  # called when upstream ends an idle connection
 
     def listen(self) -> None:
-        """While nothing is asked, hears whether upstream ends the connection: TLS says so in words of its own, which
-        are only heard by reading."""
+        """Notices when upstream closes the idle connection. With TLS this needs a read: its close_notify is data."""
         self._listening = asyncio.ensure_future(self._listen())
 
     async def _listen(self) -> None:
@@ -56,7 +55,7 @@ class Http1Upstream:
             await self._stream.read()
         except OSError:
             pass
-        # The end, or an answer that nobody asked for, which is no better.
+        # The end, or an unexpected response, which is no better.
         self.close()
         if self.when_left is not None:
             self.when_left()
@@ -73,16 +72,16 @@ class Http1Upstream:
 
     @property
     def over(self) -> bool:
-        """Whether nothing will ever be sent on it again."""
+        """Whether it will never be used again."""
         return self._closed or (not self._busy and not self.usable)
 
     def reserve(self) -> None:
-        """The next request is the caller's."""
+        """Reserves the connection for the caller's request."""
         self._busy = True
         self._stop_listening()
 
     def close(self) -> None:
-        """Ends the connection, and whatever was still being sent."""
+        """Closes the connection, also in the middle of a request."""
         self._closed = True
         self._stop_listening()
         if self._pump is not None:
@@ -90,8 +89,8 @@ class Http1Upstream:
         self._stream.close()
 
     async def send(self, request: Request) -> Response:
-        """Sends `request` and returns when the head of the answer is there. Raises UpstreamError; Denied when
-        the body turned out to hold what must not leave."""
+        """Sends `request` and returns when the response's head has arrived. Raises UpstreamError, or Denied when the
+        body contains what must not be sent."""
         self._heard = False
         try:
             await self._send_head(request)
@@ -130,8 +129,7 @@ class Http1Upstream:
                 await self._stream.write(self._h11.send(h11.Data(piece)) or b"")
             await self._stream.write(self._h11.send(h11.EndOfMessage()) or b"")
         except (Denied, BadMessage, OSError, h11.LocalProtocolError) as problem:
-            # Reading fails now too, and tells why. Cut, not closed: half a body must not look like a whole
-            # one.
+            # Reading fails now too, with this problem. Aborted, not closed: an incomplete body must not look complete.
             self._pump_problem = problem
             self._stream.abort()
 
@@ -156,7 +154,7 @@ class Http1Upstream:
                 raise UpstreamError("upstream closed the connection without answering", nothing_came=True)
 
     def _body(self, head: h11.Response) -> Body:
-        """What follows `head`: at once when all of it has already come, else as a stream."""
+        """The body after `head`: whole when it has already arrived, else as a stream."""
         pieces: list[bytes] = []
         while True:
             try:
@@ -174,7 +172,7 @@ class Http1Upstream:
                 return UpstreamBody(self, b"".join(pieces), None if declared is None else int(declared))
 
     async def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """The next thing upstream said. Raises UpstreamError, or what went wrong with the request's body."""
+        """The next event from upstream. Raises UpstreamError, or what went wrong with the request's body."""
         try:
             while (event := self._h11.next_event()) is h11.NEED_DATA:
                 data = await self._stream.read()
@@ -189,7 +187,7 @@ class Http1Upstream:
             raise UpstreamError(f"upstream went away within its answer: {problem}") from None
 
     def finish(self) -> None:
-        """The answer has come whole: the connection can be used again, unless the request was cut short."""
+        """The response is complete: the connection can be reused, unless the request was not sent whole."""
         if self._pump is not None:
             self._pump.cancel()
             self._pump = None
@@ -202,7 +200,7 @@ class Http1Upstream:
 
 
 def _closes(head: h11.Response) -> bool:
-    """Whether upstream says that it closes the connection after this answer."""
+    """Whether upstream will close the connection after this response."""
     words = [value.lower() for name, value in head.headers if name == b"connection"]
     return head.http_version == b"1.0" or any(b"close" in one for one in words)
 
@@ -220,7 +218,7 @@ def _fields(request: Request) -> list[Pair]:
 
 
 class UpstreamBody(Body):
-    """The content of an answer, as it comes."""
+    """The content of a response, as it arrives."""
 
     def __init__(self, connection: Http1Upstream, first: bytes, length: int | None) -> None:
         self._connection = connection

@@ -1,8 +1,8 @@
-"""What both ends of HTTP/2 share: bodies under flow control, and the writing of frames. By h2.
+"""What both sides of HTTP/2 share, with h2: bodies under flow control, and writing frames.
 
-h2 keeps the protocol's state and both flow-control windows; we keep the waiting. A received byte is
-acknowledged when it has been passed on, so a slow reader on one side slows the sender on the other, and
-nothing piles up here.
+h2 keeps the protocol's state and both flow-control windows; this module does the waiting. A received byte is
+acknowledged when it has been passed on, so a slow reader on one side slows the sender on the other, and nothing piles
+up here.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ WINDOW = 256 * 1024  # per stream
 CONNECTION_WINDOW = 1024 * 1024
 MAX_STREAMS = 100
 MAX_HEADERS = 64 * 1024
-# How much of what we sent is remembered to say it shorter. The other side may allow 4 GiB: all of it would be kept, and
-# searched for every field that is sent.
+# The size of the table for header compression. The other side may allow 4 GiB, all of which would be kept, and searched
+# for every field that is sent.
 MAX_TABLE = 4096
 
 _CONNECTION_FIELDS = frozenset(
@@ -38,17 +38,17 @@ _CONNECTION_FIELDS = frozenset(
 
 
 def http2_fields(pairs: list[Pair]) -> list[Pair]:
-    """Header fields as HTTP/2 wants them: names in lower case, nothing about the connection."""
+    """Header fields for HTTP/2: names in lower case, and none about the connection."""
     return [(low, value) for name, value in pairs if (low := name.lower()) not in _CONNECTION_FIELDS]
 
 
 class Http2Body(Body):
-    """The content of one stream, as it comes. Acknowledging what is read is what lets the sender go on."""
+    """The content of one stream, as it arrives. Reading acknowledges it, which lets the sender continue."""
 
     def __init__(self, side: Http2Side, stream_id: int, length: int | None) -> None:
         self._side, self._stream_id = side, stream_id
         self.length = length
-        self._data = bytearray()  # one run of bytes: its size is bounded by the window, whatever the frames were
+        self._data = bytearray()  # not a list: its size is bounded by the window, however small the frames
         self._owed = 0  # what it counts for in flow control, padding included
         self._ended = False
         self._problem: Exception | None = None
@@ -62,7 +62,7 @@ class Http2Body(Body):
             if data:
                 return data
             if self._owed:
-                continue  # more came while that was told; frames may be all padding
+                continue  # more arrived meanwhile; frames may be all padding
             if self._problem is not None:
                 raise self._problem
             if self._ended:
@@ -71,25 +71,25 @@ class Http2Body(Body):
             await self._waiter
 
     def feed(self, data: bytes, size: int) -> None:
-        """More came; `size` is what it counts for in flow control."""
+        """Adds received data; `size` is what it counts for in flow control."""
         self._data += data
         self._owed += size
         if size:
-            self._wake()  # an empty frame is no news
+            self._wake()  # an empty frame changes nothing
 
     def end(self, trailers: tuple[Pair, ...] = (), problem: Exception | None = None) -> None:
-        """No more will come: it is whole, or `problem` says why not."""
+        """No more will come: the body is complete, or `problem` says why not."""
         self.trailers = trailers or self.trailers
         self._ended, self._problem = True, self._problem or problem
         self._wake()
 
     @property
     def ended(self) -> bool:
-        """Whether all of it has come."""
+        """Whether all of it has arrived."""
         return self._ended
 
     def unread(self) -> int:
-        """Forgets what nobody will read, and says how much that was for flow control."""
+        """Drops what was not read, and returns how much that was for flow control."""
         size, self._owed = self._owed, 0
         self._data.clear()
         return size
@@ -100,7 +100,7 @@ class Http2Body(Body):
 
 
 class Http2Side:
-    """One end of one connection."""
+    """One side of one connection."""
 
     def __init__(self, stream: ByteStream, *, client: bool) -> None:
         self._stream = stream
@@ -120,7 +120,7 @@ class Http2Side:
         self._gone: Exception | None = None
 
     async def start(self) -> None:
-        """Says hello."""
+        """Sends the connection's settings."""
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(CONNECTION_WINDOW - 65535)
         await self.flush()
@@ -139,13 +139,13 @@ class Http2Side:
         return events
 
     async def flush(self) -> None:
-        """Sends what h2 has to say; waits while the other side is slow."""
+        """Sends what h2 has queued; waits while the other side is slow."""
         data = self._h2.data_to_send()
         if data:
             await self._stream.write(data)
 
     async def acknowledge(self, stream_id: int, size: int) -> None:
-        """`size` bytes were passed on: the sender may send as many more."""
+        """Lets the sender send `size` more bytes, after as many were passed on."""
         if size and self._gone is None:
             try:
                 self._h2.acknowledge_received_data(size, stream_id)
@@ -154,7 +154,7 @@ class Http2Side:
             await self.flush()
 
     async def send_body(self, stream_id: int, body: Body, *, trailers: bool) -> None:
-        """Sends `body`, with its trailers or without, and ends the stream, at the pace the other side allows."""
+        """Sends `body`, with or without its trailers, and ends the stream, as fast as flow control allows."""
         while piece := await body.read():
             view = memoryview(piece)
             while view:
@@ -183,14 +183,14 @@ class Http2Side:
         await waiter
 
     def wake(self) -> None:
-        """Windows, settings or streams changed: whoever waits looks again."""
+        """Wakes waiters after a change of windows, settings or streams."""
         waiting, self._room = self._room, []
         for one in waiting:
             if not one.done():
                 one.set_result(None)
 
     async def reset(self, stream_id: int, code: ErrorCodes) -> None:
-        """Ends one stream before its time; the others go on."""
+        """Resets one stream; the others continue."""
         try:
             self._h2.reset_stream(stream_id, code)
             await self.flush()

@@ -1,4 +1,4 @@
-"""The tenant's end of HTTP/2: each stream becomes a Request, handled in a task of its own."""
+"""The tenant's side of HTTP/2: each stream becomes a Request, handled in a task of its own."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from sandbox.network.http.http2_frames import GoAway
     from sandbox.network.stream import ByteStream
 
-# A stream opened and reset costs the sender nothing and us a dial. One that resets more than it lets finish
-# is attacking (CVE-2023-44487), and loses its connection.
+# A stream that is opened and reset costs the sender nothing, and us a connection. A client that resets more streams
+# than it lets finish is attacking (CVE-2023-44487), and its connection is closed.
 FREE_RESETS = 100
 
 
@@ -41,7 +41,7 @@ class Http2Tenant(Http2Side):
         self._alone = False
 
     async def serve(self) -> None:
-        """Until one side has had enough."""
+        """Serves until one side closes."""
         await self.start()
         try:
             while True:
@@ -57,12 +57,12 @@ class Http2Tenant(Http2Side):
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def upstream_gone(self) -> None:
-        """Upstream has closed its connection: so is this one, when nothing is under way on it."""
+        """Upstream closed its connection: closes this one too, once it is idle."""
         self._alone = True
         if not self._tasks and self._gone is None:
             self._gone = ConnectionResetError("upstream closed the connection")
             task = asyncio.ensure_future(self._leave())
-            self._leaving = task  # the loop itself holds tasks only weakly
+            self._leaving = task  # the loop holds tasks only weakly
             task.add_done_callback(lambda one: one.cancelled() or one.exception())
 
     async def _leave(self) -> None:
@@ -76,7 +76,7 @@ class Http2Tenant(Http2Side):
         try:
             events = self.receive(data)
         except h2.exceptions.ProtocolError:
-            await self.flush()  # the GOAWAY says what was wrong
+            await self.flush()  # send the GOAWAY that says what was wrong
             return False
         for event in events:
             if isinstance(event, h2.events.ConnectionTerminated):
@@ -128,7 +128,7 @@ class Http2Tenant(Http2Side):
             try:
                 self._h2.send_headers(stream_id, [(b":status", b"%d" % status), *http2_fields(fields)])
             except h2.exceptions.ProtocolError:
-                return  # the tenant has just left this stream; upstream's connection carries others, too
+                return  # the tenant has just reset this stream
             await self.flush()
 
         method, target = (
@@ -170,12 +170,12 @@ class Http2Tenant(Http2Side):
             self._h2.send_headers(stream_id, pairs, end_stream=empty)
             if not empty:
                 if not isinstance(stream, Whole):
-                    await self.flush()  # the body may be long in coming
+                    await self.flush()  # the body may take a while
                 await self.send_body(stream_id, stream, trailers=True)
             await self.flush()
             self._finished += 1
             if (body := self._bodies.get(stream_id)) and not body.ended:
-                await self.reset(stream_id, ErrorCodes.NO_ERROR)  # answered early: the rest is not wanted
+                await self.reset(stream_id, ErrorCodes.NO_ERROR)  # answered early: the rest is not needed
         except (OSError, Denied, BadMessage, TimeoutError, h2.exceptions.ProtocolError):
             await self.reset(stream_id, ErrorCodes.INTERNAL_ERROR)
         finally:

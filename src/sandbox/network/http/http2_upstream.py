@@ -1,4 +1,4 @@
-"""The upstream end of HTTP/2: many exchanges over one connection."""
+"""The upstream side of HTTP/2: many exchanges over one connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Http2Upstream(Http2Side):
-    """One connection; exchanges side by side."""
+    """One connection with concurrent exchanges."""
 
     def __init__(self, stream: ByteStream) -> None:
         super().__init__(stream, client=True)
@@ -46,22 +46,22 @@ class Http2Upstream(Http2Side):
 
     @property
     def over(self) -> bool:
-        """Whether nothing will ever be sent on it again."""
+        """Whether it will never be used again."""
         return not self.usable and not self._streams
 
     def reserve(self) -> None:
-        """It takes any number."""
+        """Does nothing: the connection takes any number of requests."""
 
     def close(self) -> None:
-        """Ends the connection and every exchange on it."""
+        """Closes the connection and ends every exchange on it."""
         if self._reader is not None:
             self._reader.cancel()
         self._fail(ConnectionResetError("the connection is closed"))
         self._stream.close()
 
     async def send(self, request: Request) -> Response:
-        """Sends `request` and returns when the head of the answer is there. Raises UpstreamError; Denied when
-        the body turned out to hold what must not leave."""
+        """Sends `request` and returns when the response's head has arrived. Raises UpstreamError, or Denied when the
+        body contains what must not be sent."""
         try:
             if self._reader is None:
                 self._reader = asyncio.ensure_future(self._read())
@@ -117,9 +117,9 @@ class Http2Upstream(Http2Side):
                 await self.flush()
         except (OSError, h2.exceptions.ProtocolError) as failure:
             problem = UpstreamError(f"upstream's connection broke: {failure}")
-        finally:  # whatever it was, nobody waits for an answer that nobody reads
+        finally:  # nobody may wait for a response that is no longer read
             self._fail(problem)
-            self._stream.close()  # after TLS's own goodbye it is for us to do, and then nobody else tells
+            self._stream.close()  # after TLS's close_notify it is up to us to close
         if self.when_left is not None:
             self.when_left()
 
@@ -142,7 +142,7 @@ class Http2Upstream(Http2Side):
             answer.body.end(answer_trailers(event.headers))
         elif isinstance(event, h2.events.StreamEnded):
             answer.body.end()
-            if answer.pump is not None and not answer.pump.done():  # answered early: it wants no more
+            if answer.pump is not None and not answer.pump.done():  # answered early: it needs no more
                 await self.reset(event.stream_id, ErrorCodes.NO_ERROR)
             self._forget(event.stream_id)
         elif isinstance(event, h2.events.StreamReset):
@@ -151,7 +151,7 @@ class Http2Upstream(Http2Side):
             self._forget(event.stream_id)
 
     def _leave(self, goodbye: GoAway) -> None:
-        """Upstream takes no new streams; those it has seen go on."""
+        """Upstream accepts no new streams; those it has seen continue."""
         self._leaving = True
         for stream_id, answer in list(self._streams.items()):
             unseen = stream_id > goodbye.last_stream_id
@@ -166,11 +166,11 @@ class Http2Upstream(Http2Side):
         self.wake()
 
     def abandon(self, stream_id: int, body: Http2Body) -> None:
-        """Nobody reads the rest of an answer."""
+        """Resets a stream whose response will not be read to its end."""
         self._forget(stream_id)
         if self._gone is None:
             task = asyncio.ensure_future(self._abandon(stream_id, body.unread()))
-            self._endings.add(task)  # the loop itself holds tasks only weakly
+            self._endings.add(task)  # the loop holds tasks only weakly
             task.add_done_callback(self._endings.discard)
 
     async def _abandon(self, stream_id: int, unread: int) -> None:
@@ -188,7 +188,7 @@ class Http2Upstream(Http2Side):
 
 
 class _Answer:
-    """What is known of one exchange's answer."""
+    """The response of one exchange, as it arrives."""
 
     def __init__(self, side: Http2Upstream, stream_id: int, request: Request) -> None:
         self._request = request
@@ -197,13 +197,13 @@ class _Answer:
         self.pump: asyncio.Task[None] | None = None
 
     async def inform(self, pairs: list[Pair]) -> None:
-        """An informational answer (100, 103)."""
+        """An informational response (100, 103)."""
         status = _status(pairs, 100, 199)
         if self._request.inform is not None:
             await self._request.inform(status, [pair for pair in pairs if not pair[0].startswith(b":")])
 
     def begin(self, pairs: list[Pair], *, ended: bool) -> None:
-        """The head is here."""
+        """The head has arrived."""
         status = _status(pairs, 200, 999)
         self.body.length = declared_length(pairs)
         headers = Headers(pair for pair in pairs if not pair[0].startswith(b":"))
@@ -211,15 +211,15 @@ class _Answer:
             self.head.set_result(Response(status, headers, EMPTY if ended else self.body))
 
     def fail(self, problem: Exception) -> None:
-        """It will not come, or not whole."""
+        """The response will not come, or not completely."""
         self.body.end(problem=problem)
         if not self.head.done():
             self.head.set_exception(problem)
-            self.head.exception()  # whoever waits gets it; when nobody does, that is no news
+            self.head.exception()  # retrieved, so that asyncio does not warn when nobody waits
 
 
 def _status(pairs: list[Pair], least: int, most: int) -> int:
-    """What :status says: h2 has checked that it is there, not that it is a number. Raises UpstreamError."""
+    """The number in :status. h2 checks that it is there, not that it is a number. Raises UpstreamError."""
     text = next(value for name, value in pairs if name == b":status")
     # 101 is HTTP/1.1's alone (RFC 9113, 8.6).
     if len(text) != 3 or not text.isdigit() or not least <= int(text) <= most or text == b"101":

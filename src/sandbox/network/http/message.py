@@ -23,7 +23,7 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class BadMessage(Exception):
-    """What came is not HTTP that can be read in one way only. `status` is what to answer."""
+    """A message is malformed or ambiguous. `status` is the status to answer with."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         self.status = status
@@ -51,8 +51,7 @@ class _Message:
 
     @property
     def body(self) -> bytes:
-        """The whole body. Reading it waits until all of it has come; Denied when that is more than
-        MAX_BUFFERED."""
+        """The whole body. Reading it waits until all of it has arrived. Raises Denied beyond MAX_BUFFERED."""
         if isinstance(self.stream, Whole):
             return self.stream.data
         if self.stream is EMPTY:
@@ -79,8 +78,7 @@ class _Message:
 
 
 class Request(_Message):
-    """What a tenant asks for. `url`, `host`, `path`, `method`, `headers` and `body` can be changed by a
-    hook."""
+    """What a tenant asks for. A hook can change `url`, `host`, `path`, `method`, `headers` and `body`."""
 
     def __init__(
         self,
@@ -101,7 +99,7 @@ class Request(_Message):
         self.port = port
         self.target = target  # path and query, as sent
         self.inform = inform  # passes an informational (1xx) response on to the tenant
-        self.problem: BadMessage | None = None  # set when what came cannot be read: answered, never sent on
+        self.problem: BadMessage | None = None  # set when the request is malformed: answered, never sent on
 
     @property
     def path(self) -> str:
@@ -130,7 +128,7 @@ class Request(_Message):
 
     @property
     def url(self) -> str:
-        """The whole address."""
+        """The whole URL."""
         return f"{self.scheme}://{self.authority}{self.target}"
 
     @url.setter
@@ -154,15 +152,14 @@ class Request(_Message):
 
 
 class Response(_Message):
-    """What came back."""
+    """What upstream answers."""
 
     def __init__(self, status: int, headers: Headers, stream: Body = EMPTY) -> None:
         super().__init__(headers, stream)
         self.status = status
-        self.phrase = b""  # what HTTP/1.1 says beside the status
-        self.last = False  # whether the connection ends after it: upstream's does
-        # On a 101: upstream's side with what was already read from it, and then what moves frames between the
-        # two.
+        self.phrase = b""  # HTTP/1.1's reason phrase
+        self.last = False  # whether the connection ends after it, as upstream's does
+        # After a 101: upstream's side with what was already read from it, and the function that then moves frames.
         self.switched: tuple[ByteStream, bytes] | None = None
         self.upgraded: Upgraded | None = None
 

@@ -1,9 +1,7 @@
-"""WebSockets: the handshake is an ordinary request; the frames after it are read and written anew, by
-wsproto.
+"""WebSockets: the handshake is an ordinary request; the frames after it are parsed and written again, with wsproto.
 
-Passing the bytes on would be simpler, and would make "Upgrade" a way to say anything to an allowed host. So
-only frames pass, each message is looked into for placeholders, and extensions (compression) are not
-negotiated.
+Passing the bytes unparsed would be simpler, but would make "Upgrade" a way to send anything to an allowed host. So only
+frames pass, each message is searched for placeholders, and extensions (compression) are not negotiated.
 """
 
 from __future__ import annotations
@@ -69,8 +67,7 @@ class FrameRelay:
         self.problem: Exception | None = None
 
     async def run(self, from_tenant: bytes, from_upstream: bytes) -> None:
-        """Moves frames; what was already read comes first. `problem` says why when it did not end by
-        itself."""
+        """Moves frames; what was already read comes first. Sets `problem` when it did not end normally."""
         out = self._move(self._tenant, self._inside, self._upstream, self._outside, from_tenant, self._guard.outgoing)
         back = self._move(
             self._upstream, self._outside, self._tenant, self._inside, from_upstream, self._guard.incoming
@@ -148,8 +145,8 @@ class FrameRelay:
 
 
 def _gathered(events: Iterable[Event]) -> Iterator[Event]:
-    """`events` with the parts of a message that are here made one: looking into each of a thousand frames of one byte
-    would take as long as looking into a thousand long ones. Control frames may overtake an unfinished message."""
+    """`events` with the parts of each message joined: inspecting a thousand frames of one byte would take as long as
+    inspecting a thousand long ones. Control frames may overtake an unfinished message."""
     parts: list[TextMessage | BytesMessage] = []
     for event in events:
         if not isinstance(event, TextMessage | BytesMessage):
@@ -168,7 +165,7 @@ def _joined(parts: list[TextMessage | BytesMessage]) -> TextMessage | BytesMessa
     if len(parts) == 1:
         return last
     ends = {"frame_finished": last.frame_finished, "message_finished": last.message_finished}
-    if isinstance(last, TextMessage):  # as all of them are, then
+    if isinstance(last, TextMessage):  # then all of them are
         return TextMessage("".join(str(one.data) for one in parts), **ends)
     return BytesMessage(b"".join(one.data for one in parts if isinstance(one, BytesMessage)), **ends)
 

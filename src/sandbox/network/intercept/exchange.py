@@ -1,9 +1,8 @@
-"""One request on its way through the gate: judged, changed by hooks, given its secrets, sent, and its answer
-cleaned.
+"""One request through the gate: judge it, run hooks, insert secrets, send it, and remove secrets from the response.
 
-The order is the point. The rules see what the tenant asked for; hooks and the script see placeholders, never
-values; when they changed where the request goes, the rules are asked again; secrets go in last, for the host
-the request really goes to. Whatever fails on the way refuses the request.
+The order matters. The rules see what the tenant asked for. Hooks and the script see placeholders, never values. When
+they change where the request goes, the rules judge it again. Secrets are inserted last, for the host that the request
+really goes to. Any failure on the way refuses the request.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ class Parts(Protocol):
 
 
 class Exchange:
-    """Handles the requests of one tenant connection. Calling it with a Request always gives a Response."""
+    """Handles the requests of one tenant connection. Calling it with a Request always returns a Response."""
 
     def __init__(self, destination: Destination, context: GateContext, parts: Parts, upstreams: Upstreams) -> None:
         self._destination = destination
         self._context = context
         self._parts = parts
         self._upstreams = upstreams
-        self.asked = False  # whether the tenant ever asked for anything
+        self.asked = False  # whether the tenant has sent any request
 
     @property
     def _secrets(self) -> Secrets:
@@ -86,7 +85,7 @@ class Exchange:
             report.left()
             raise
         except Exception as problem:  # noqa: BLE001 - a mistake of ours refuses too, and is on the record
-            decision = Decision(False, "gate", f"the gate failed: {type(problem).__name__}")
+            decision = Decision(False, "gate", "the gate failed: {error}", error=type(problem).__name__)
             return report.ended(denied(report.what, decision), decision)
 
     async def _handled(self, request: Request, report: Report) -> Response:
@@ -115,7 +114,7 @@ class Exchange:
         return report.following(response)
 
     async def _hooked(self, request: Request) -> Request:
-        """`request` as the hooks want it, judged anew when they sent it elsewhere."""
+        """`request` after the hooks, judged again when they changed where it goes."""
         if self._hooks.on_requests:
             before = (request.method, request.scheme, request.host, request.port, request.target)
             request = await self._hooks.request(request)
@@ -124,37 +123,37 @@ class Exchange:
         return request
 
     async def _fitted(self, request: Request, body: Body) -> None:
-        """Makes `request` ready to be sent."""
+        """Prepares `request` for sending."""
         if self._hooks.reads_answers:
             request.headers.set("Accept-Encoding", "identity")
         await self._secrets.put_in(request)
         if self._secrets and request.inform is not None:
             request.inform = _cleaning(request.inform, self._secrets)
         if request.stream is not body:
-            request.headers.remove("Expect")  # its body has been asked for, or is no longer the tenant's
+            request.headers.remove("Expect")  # its body has been read, or replaced
         if "Upgrade" in request.headers:
-            # Compressed frames could not be looked into.
+            # Compressed frames could not be inspected.
             request.headers.remove("Sec-WebSocket-Extensions")
 
     def _judge(self, request: Request) -> None:
-        """The rules on single requests. Whom the connection is for, the gate has judged already."""
+        """Applies the HTTP rules. The gate has judged the connection's destination already."""
         for method, target in readings(request.method, request.target, request.headers.pairs):
             decision = self._context.policy.request_denial(method, request.host, request.port, target)
             if decision is not None:
                 raise Denied(decision.rule, decision.reason)
 
     def _rejudge(self, request: Request) -> None:
-        """A hook sent the request elsewhere: everything that was true of the old place is asked about the new
-        one. (Its addresses are, when it is dialled.)"""
+        """Judges a request that a hook redirected: everything that was checked for the old destination is checked for
+        the new one. Its addresses are checked when it is dialled."""
         try:
             request.host = canonical_host(request.host)
         except InvalidHost as problem:
-            raise Denied("hook", f"a hook changed the host to an invalid one: {problem}") from None
+            raise Denied("hook", "a hook changed the host to an invalid one: {problem}", problem=problem) from None
         try:
             refuse_odd_target(request.target)
             refuse_odd_target(request.method)
         except BadMessage as problem:
-            raise Denied("hook", f"a hook made the request invalid HTTP: {problem}") from None
+            raise Denied("hook", "a hook made the request invalid HTTP: {problem}", problem=problem) from None
         if not request.target.startswith("/"):
             raise Denied("hook", "a hook made the request invalid HTTP")
         decision = self._context.judge(Destination(request.host, request.port, "hook"))
@@ -183,7 +182,7 @@ class Exchange:
 
 
 def _cleaning(inform: Inform, secrets: Secrets) -> Inform:
-    """Informational answers, too, may give a value back."""
+    """`inform` without secret values: informational responses may contain them too."""
 
     async def cleaned_inform(status: int, pairs: list[Pair]) -> None:
         await inform(status, secrets.cleaned(pairs))
@@ -192,13 +191,12 @@ def _cleaning(inform: Inform, secrets: Secrets) -> Inform:
 
 
 class Report:
-    """What is told about one exchange, once: when its answer has gone through, or failed to."""
+    """Reports one exchange, once: when its response has passed or failed."""
 
     def __init__(self, context: GateContext, destination: Destination, secrets: Secrets, request: Request) -> None:
         self._context, self._destination = context, destination
         self._began = time.monotonic()
-        # As the tenant sent it: with placeholders. Scrubbed even so, for a value it may have got in another
-        # way.
+        # As the tenant sent it, with placeholders. Scrubbed all the same: it may know a value from elsewhere.
         self._method, self._url = request.method, secrets.scrub(request.url)
         self._scrub = secrets.scrub
         self.body: Body = EMPTY
@@ -206,20 +204,20 @@ class Report:
 
     @property
     def what(self) -> str:
-        """The request in words."""
+        """The request's method and URL."""
         return f"{self._method} {self._url}"
 
     def ended(self, response: Response, decision: Decision) -> Response:
-        """It ends here: with our own answer."""
+        """The exchange ends with a response of our own."""
         self._tell(decision, response.status, len(response.stream.data) if isinstance(response.stream, Whole) else 0)
         return response
 
     def left(self) -> None:
-        """The tenant went away before there was an answer."""
+        """The tenant closed the connection before there was a response."""
         self._tell(Decision(True, "tenant", "the tenant closed the connection"), 0, 0)
 
     def following(self, response: Response) -> Response:
-        """It ends when the body of `response` does."""
+        """The exchange ends when the body of `response` does."""
         body = response.stream
         if isinstance(body, Whole) or body is EMPTY:
             self._tell(ALLOWED, response.status, len(body.data) if isinstance(body, Whole) else 0)
@@ -259,7 +257,7 @@ class Report:
 
 
 class Counted(Body):
-    """A body whose size is told when it ends, whichever way."""
+    """A body that reports its size when it ends, complete or not."""
 
     def __init__(self, source: Body, ended: Callable[[int, Exception | None], None] | None = None) -> None:
         self._source = source

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sandbox.errors import Denied
+from sandbox.errors import Denied, Message
 from sandbox.network.http.message import Request, Response
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ WORKERS = 16
 
 
 class Blocked(Exception):
-    """What a hook raises to refuse. Its text is the reason the tenant, the event and the record give."""
+    """Raised by a hook to refuse a request. Its text is the reason that the tenant, the event and the record show."""
 
 
 class Hooks:
-    """Hooks as separate functions, for those who want no class of their own."""
+    """Hooks given as separate functions instead of a class."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class HookRunner:
         self.on_requests: list[Hook] = _hooks(hooks, "on_request")
         self.on_responses: list[Hook] = _hooks(hooks, "on_response")
         self._verifiers: list[Hook] = _hooks(hooks, "on_tls_verify")
-        # Whether somebody may look into an answer's body, so that it should come uncompressed.
+        # Whether a hook may read response bodies; upstream is then asked not to compress them.
         self.reads_answers = bool(self.on_responses) or (script is not None and script.reads_bodies)
         if script is not None:
             self.on_requests += [("policy_script: on_request", script.on_request)] * script.has("on_request")
@@ -70,23 +70,23 @@ class HookRunner:
         return bool(self.on_requests or self.on_responses or self._verifiers)
 
     def host_allowed(self, host: str) -> Decision | None:
-        """The script's answer; None when it has no such function."""
+        """What the script's `is_host_allowed` returns; None when it defines no such function."""
         return self._script.host_allowed(host) if self._script is not None else None
 
     async def request(self, request: Request) -> Request:
-        """`request` as every hook wants it. Raises Denied."""
+        """`request` after every hook has changed it. Raises Denied."""
         for name, hook in self.on_requests:
             request = await self._message(name, hook, Request, request)
         return request
 
     async def response(self, response: Response, request: Request) -> Response:
-        """`response` as every hook wants it. Raises Denied."""
+        """`response` after every hook has changed it. Raises Denied."""
         for name, hook in self.on_responses:
             response = await self._message(name, hook, Response, response, request)
         return response
 
     async def tls_verify(self, host: str, chain: list[bytes]) -> None:
-        """Asks about upstream's certificates. Raises Denied."""
+        """Asks the hooks about upstream's certificates. Raises Denied."""
         if not self._verifiers:
             return
         from cryptography import x509
@@ -94,14 +94,21 @@ class HookRunner:
         certificates = [x509.load_der_x509_certificate(one) for one in chain]
         for name, hook in self._verifiers:
             if await self._run(name, hook, host, certificates) is False:
-                raise Denied(f"hook: {name}", f"the hook {name} does not accept the certificates of {host}")
+                raise Denied(
+                    f"hook: {name}", "the hook {name} does not accept the certificates of {host}", name=name, host=host
+                )
 
     async def _message(self, name: str, hook: Callable[..., object], kind: type[M], *messages: Any) -> M:
         answer = await self._run(name, hook, *messages)
         if answer is None:
-            raise Denied(f"hook: {name}", f"blocked by {name}")
+            raise Denied(f"hook: {name}", "blocked by {name}", name=name)
         if not isinstance(answer, kind):
-            raise Denied(f"hook: {name}", f"{name} returned {type(answer).__name__} instead of the message or None")
+            raise Denied(
+                f"hook: {name}",
+                "{name} returned {kind} instead of the message or None",
+                name=name,
+                kind=type(answer).__name__,
+            )
         return answer
 
     async def _run(self, name: str, hook: Callable[..., object], *arguments: Any) -> object:
@@ -117,19 +124,23 @@ class HookRunner:
                 if iscoroutinefunction(hook):
                     return await hook(*arguments)
                 return await self._in_thread(hook, *arguments)
-        except Denied as problem:  # the script's, or a body too large to be looked at whole
-            raise Denied(f"hook: {name}", f"{name}: {problem.reason}") from None
+        except Denied as problem:  # from the script, or because a body is too large to buffer
+            raise Denied(f"hook: {name}", "{name}: {reason}", name=name, reason=problem.reason) from None
         except Blocked as problem:
-            raise Denied(f"hook: {name}", str(problem) or f"blocked by {name}") from None
+            raise Denied(f"hook: {name}", str(problem) or Message("blocked by {name}", name=name)) from None
         except TimeoutError:
-            raise Denied(f"hook: {name}", f"{name} did not answer within {TIMEOUT:g} s") from None
+            raise Denied(
+                f"hook: {name}", "{name} did not answer within {timeout:g} s", name=name, timeout=TIMEOUT
+            ) from None
         except Exception as problem:  # whatever a hook raises refuses the request
-            # The type only: a message may hold what the hook was looking at.
-            raise Denied(f"hook: {name}", f"{name} failed: {type(problem).__name__}") from problem
+            # Only the type: the message may contain what the hook was reading.
+            raise Denied(
+                f"hook: {name}", "{name} failed: {error}", name=name, error=type(problem).__name__
+            ) from problem
 
     async def _in_thread(self, hook: Callable[..., object], *arguments: Any) -> object:
-        """Out of the loop's way, at most WORKERS at a time. A hook that hangs keeps its place until it ends: its
-        request has long been refused, and when all places are taken so are the others."""
+        """Runs `hook` in a thread, at most WORKERS at a time. A hook that hangs keeps its place after its request was
+        refused; once all places are taken, other requests are refused as well."""
         import asyncio
 
         from sandbox.network.threads import in_thread
@@ -146,7 +157,7 @@ class HookRunner:
                 try:
                     loop.call_soon_threadsafe(places.release)
                 except RuntimeError:
-                    pass  # the gate has ended meanwhile
+                    pass  # the gate has closed
 
         return await in_thread(run)
 

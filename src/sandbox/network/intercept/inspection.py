@@ -1,6 +1,6 @@
-"""One connection that is looked into, from the tenant's first byte to the end.
+"""One intercepted connection, from the tenant's first byte to its end.
 
-Apart from `intercept.py`, which a sandbox needs when it starts: what is imported here is needed when somebody connects.
+Separate from `interception.py`, which a sandbox with secrets loads at its start: this is loaded when a tenant connects.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING
 
-from sandbox.errors import Denied
+from sandbox.errors import Denied, Message
 from sandbox.network.http.http1_tenant import Http1Tenant
 from sandbox.network.http.http2_tenant import Http2Tenant
 from sandbox.network.intercept.exchange import Exchange
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from sandbox.network.stream import ByteStream
 
 LEAVE = 5.0
-UNTRUSTED = "; perhaps it does not trust the sandbox's authority"
+UNTRUSTED = Message("it may not trust the sandbox's certificate authority")
 PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
 class Inspection:
-    """Serves connections with what `parts` says at the time."""
+    """Serves intercepted connections. `parts` may change between requests."""
 
     def __init__(self, parts: Parts, ca_certificates: list[str]) -> None:
         self._parts = parts
@@ -39,7 +39,7 @@ class Inspection:
         self._trust.warm()
 
     async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
-        """Ends TLS here. Upstream is asked first, so that the tenant is offered what upstream speaks."""
+        """Terminates TLS. Connects to upstream first, so that the tenant is offered the protocol upstream chose."""
         stream = await Stream.of(client)
         upstreams = Upstreams(context, self._trust, self._parts.hooks)
         try:
@@ -52,13 +52,15 @@ class Inspection:
             _end_with(stream, upstreams)
             await self._serve(tls, protocol, "https", destination, context, upstreams)
         except ssl.SSLError as problem:
-            raise Denied("tls", f"the TLS handshake failed ({problem.reason or problem})" + UNTRUSTED) from None
+            raise Denied(
+                "tls", "the TLS handshake failed ({problem}); {hint}", problem=problem.reason or problem, hint=UNTRUSTED
+            ) from None
         finally:
             upstreams.close()
             stream.close()
 
     async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
-        """The same for plain HTTP, on any port; HTTP/2 when the tenant begins with its preface."""
+        """Serves plain HTTP, on any port; HTTP/2 when the tenant begins with its preface."""
         stream = await Stream.of(client)
         upstreams = Upstreams(context, self._trust, self._parts.hooks)
         try:
@@ -86,11 +88,13 @@ class Inspection:
             upstreams.when_gone = tenant.upstream_gone
             await tenant.serve()
         except TimeoutError:
-            pass  # the tenant took too long; what it asked for has been reported
+            pass  # the tenant was too slow; its requests have been reported
         except ConnectionError:
-            # It left. When it never asked for anything, that is news; what it asked for has been reported.
+            # The tenant left. Its requests have been reported; when there was none, that is worth reporting.
             if scheme == "https" and not handle.asked:
-                raise Denied("tls", "the tenant ended the connection after the TLS handshake" + UNTRUSTED) from None
+                raise Denied(
+                    "tls", "the tenant ended the connection after the TLS handshake; {hint}", hint=UNTRUSTED
+                ) from None
         finally:
             stream.close()
 
@@ -99,12 +103,12 @@ async def _handshake(tls: TlsStream) -> None:
     try:
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
             await tls.handshake()
-    except ConnectionError:  # which may have swallowed the alert that said why
-        raise Denied("tls", "the tenant ended the connection in the TLS handshake" + UNTRUSTED) from None
+    except ConnectionError:  # a reset may have discarded the alert that says why
+        raise Denied("tls", "the tenant ended the connection in the TLS handshake; {hint}", hint=UNTRUSTED) from None
 
 
 def _end_with(tenant: Stream, upstreams: Upstreams) -> None:
-    """A tenant that has left must not keep upstream working on what it asked for. It may only have ended its own
-    direction (a pipe into a raw client does), so an answer that is on its way gets a moment."""
+    """Closes upstream after the tenant has left, so that it does not go on working. The tenant may only have closed its
+    own direction (as a pipe into a raw client does), so a response on its way gets LEAVE seconds."""
     loop = asyncio.get_running_loop()
     tenant.when_ended = lambda: loop.call_later(LEAVE, upstreams.close)

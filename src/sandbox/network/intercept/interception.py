@@ -1,8 +1,8 @@
-"""What looking into a sandbox's connections needs: decided when it starts, kept in memory, gone with it.
+"""What a sandbox needs to intercept connections: its authority, its secrets and its hooks.
 
-One `Interception` per sandbox: its authority, its secrets, its hooks. Light to import, because a sandbox with a secret
-needs its authority before anything connects; the connections themselves are in `inspection.py`, what happens to a
-request in `exchange.py`, and what the gate expects of all this in `destination.py`.
+There is one `Interception` for each sandbox that needs one. It is light to import, because a sandbox with a secret
+loads it when it starts. `inspection.py` handles connections, `exchange.py` handles requests, and `destination.py`
+declares what the gate uses of this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Interception:
-    """See the module. Raises ConfigError when a secret has no value or the policy script cannot be loaded."""
+    """Raises ConfigError when a secret has no value or the policy script cannot be loaded."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class Interception:
         scripted = (network.policy_script, network.policy_secrets) != (old.policy_script, old.policy_secrets)
         hooks = HookRunner(self._given_hooks, _script(network, self._log)) if scripted else self.hooks
         self.secrets.update(network.secrets)
-        self.hooks = hooks  # what runs in the old ones ends there
+        self.hooks = hooks  # running requests keep the old ones
         if network.ca_certificates != old.ca_certificates:
             self._inspection = None
         self._network = network
 
     def wants(self, host: str) -> bool:
-        """Whether connections to `host` must be looked into. A secret anywhere is a reason everywhere: a
-        placeholder on its way to the wrong host can only be stopped where it can be seen."""
+        """Whether connections to `host` must be intercepted. With any secret all hosts are: a placeholder on its way to
+        the wrong host can only be stopped where it can be seen."""
         return bool(self.secrets) or bool(self.hooks)
 
     def host_allowed(self, host: str) -> Decision | None:
@@ -68,12 +68,12 @@ class Interception:
         return self.hooks.host_allowed(host)
 
     def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
-        """Raises Denied when a request head that the gate itself reads (CONNECT) holds a placeholder."""
+        """Raises Denied when a request head that the gate itself reads (CONNECT) contains a placeholder."""
         self.secrets.refuse_in(head, destination.host, destination.port)
 
     @property
     def authority(self) -> Authority:
-        """The one that tenants trust; without such, one of its own. Made when first asked for."""
+        """The authority that tenants trust, or one of its own when it was given none. Created on first use."""
         if self._authority is None and self._trusted_authority is not None:
             self._authority = self._trusted_authority()
         elif self._authority is None:
@@ -102,7 +102,7 @@ class Interception:
         return self._inspection
 
     def close(self) -> None:
-        """Nothing of it outlives the gate's loop: connections end with that, and no hook's thread is waited for."""
+        """Does nothing: connections end with the gate's loop, and threads of hooks are not waited for."""
 
 
 def _script(network: Network, log: Callable[[str], None]) -> Script | None:

@@ -1,7 +1,7 @@
-"""A refused connection's last word, said in HTTP: inside TLS by the sandbox's own authority, over HTTP/2 as well.
+"""Refusing a connection over HTTP: inside TLS with a certificate of the sandbox's authority, and over HTTP/2.
 
-A look-up that fails, a reset or a TLS alert makes clients try again, for a minute and more, and then say nothing of the
-reason. A 403 ends it at once and is printed.
+After a failed look-up, a reset or a TLS alert, clients retry for a minute or more and never show the reason. A 403 ends
+this at once, and clients print it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sandbox.network.tls.ca import Authority
     from sandbox.network.tls.client_hello import ClientHello
 
-_PATIENCE = 10.0  # for a handshake and a request to nowhere
+_PATIENCE = 10.0  # seconds for a handshake and a request
 
 
 def speaks_http(hello: ClientHello) -> bool:
@@ -49,13 +49,13 @@ async def answer_tls(
             await tls.handshake()
             await _answer(tls, protocol, "https", host, answer)
     except (TimeoutError, ssl.SSLError):
-        pass  # it does not trust us, or has nothing to ask
+        pass  # it does not trust the authority, or sends no request
     finally:
         stream.close()
 
 
 async def answer_http2(client: socket.socket, host: str, answer: Callable[[], Response]) -> None:
-    """The same for HTTP/2 without TLS."""
+    """Answers HTTP/2 without TLS."""
     stream = await Stream.of(client)
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -83,7 +83,7 @@ async def _answer(stream: ByteStream, protocol: str, scheme: str, host: str, ans
 
 
 def _name(server_name: str | None, host: str) -> str:
-    """Whom the leaf is for: whom the tenant says it wants, even when that is another than it connected to."""
+    """The name for the certificate: the one the tenant asked for, even if that differs from the destination."""
     try:
         return canonical_host(server_name) if server_name is not None else host
     except InvalidHost:

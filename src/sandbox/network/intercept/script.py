@@ -4,9 +4,9 @@
     def on_response(resp, req):
     def is_host_allowed(host):           # or is_allowed(host)
 
-`req` and `resp` are structs: method, url, scheme, host, port, path, query, headers, body; status, headers,
-body, size. Starlark values cannot be assigned to from within except for dicts, so `headers` is changed in
-place and everything else by returning `changed(req, path="/other")`. `secrets` holds `policy_secrets`.
+`req` has the fields method, url, scheme, host, port, path, query, headers, body and size; `resp` has status, headers,
+body and size. Starlark can change dicts in place, but no other fields: a script changes `headers` directly, and
+anything else by returning `changed(req, path="/other")`. `secrets` holds `policy_secrets`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from sandbox.network.http.message import Request, Response
 
 SECONDS = 1.0
-STEPS = 20_000_000  # turns of a loop; starlark asks every thousand
+STEPS = 20_000_000  # loop iterations; starlark calls back every thousand
 DEPTH = 100
 MAX_PRINTED = 8 * 1024
 
-# Behind the script, so that its line numbers stay true.
+# Appended to the script, so that its line numbers do not change.
 _EPILOGUE = """
 
 def changed(message, **fields):
@@ -49,7 +49,7 @@ _EXTENSIONS = ("StructType", "Json", "Map", "Filter")
 
 
 class Script:
-    """A script, loaded. Raises ConfigError when it cannot be."""
+    """A loaded script. Raises ConfigError when it cannot be loaded."""
 
     def __init__(self, source: str, secrets: Mapping[str, str], log: Callable[[str], None]) -> None:
         self._log = log
@@ -67,14 +67,14 @@ class Script:
             starlark.eval_with(_bounds(), module, program, starlark.Globals.extended_by(extensions))
             self._module = module.freeze()
         except Exception as problem:  # noqa: BLE001 - parse errors, run-time errors, our own bounds
-            raise ConfigError(f"cannot be loaded: {problem}", path="network.policy_script") from None
+            raise ConfigError("cannot be loaded: {problem}", problem=problem, path="network.policy_script") from None
 
     def has(self, function: str) -> bool:
         """Whether the script defines `function`."""
         return function in self._defined
 
     def host_allowed(self, host: str) -> Decision | None:
-        """What the script says about `host`; None when it says nothing about hosts. An error refuses."""
+        """Whether the script allows `host`; None when it defines no such function. An error refuses."""
         if self._host_function is None:
             return None
         rule = f"network.policy_script: {self._host_function}"
@@ -82,7 +82,12 @@ class Script:
             allowed = self._call(self._host_function, host) is True
         except Denied as problem:
             return Decision(False, rule, problem.reason)
-        return Decision(allowed, rule, f"the policy script {'allows' if allowed else 'does not allow'} {host}")
+        return Decision(
+            allowed,
+            rule,
+            "the policy script allows {host}" if allowed else "the policy script does not allow {host}",
+            host=host,
+        )
 
     def on_request(self, request: Request) -> Request | None:
         """Runs the script's function on `request`. Called in a worker thread, as hooks are."""
@@ -99,7 +104,7 @@ class Script:
         return request
 
     def on_response(self, response: Response, request: Request) -> Response | None:
-        """The same for an answer."""
+        """The same for a response."""
         before = _response_fields(response, self.reads_bodies)
         after = self._call("gate_call_response", before, _request_fields(request, False))
         if after is None:
@@ -112,7 +117,9 @@ class Script:
         try:
             return self._module.call_with(_bounds(), function, *arguments).value
         except Exception as problem:  # noqa: BLE001 - whatever goes wrong in a script refuses
-            raise Denied("network.policy_script", f"the policy script failed: {_short(problem)}") from None
+            raise Denied(
+                "network.policy_script", "the policy script failed: {problem}", problem=_short(problem)
+            ) from None
         except BaseException as problem:
             if type(problem).__name__ != "PanicException":  # the interpreter's own; not an Exception
                 raise
@@ -156,7 +163,7 @@ def _common(message: Request | Response, with_body: bool) -> dict[str, Any]:
 
 
 def _shown(headers: Headers) -> dict[str, str]:
-    """As Go's and most scripts' authors expect: one spelling of each name, several values joined."""
+    """Headers as a dict: names in title case, several values of one name joined by commas."""
     shown: dict[str, str] = {}
     for name, value in headers.pairs:
         key, text = name.decode("latin-1").title(), value.decode("latin-1")
@@ -165,7 +172,7 @@ def _shown(headers: Headers) -> dict[str, str]:
 
 
 def _apply(message: Request | Response, before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Puts what the script changed into `message`; fields it did not touch keep their order and number."""
+    """Applies the script's changes to `message`. Fields that it did not touch keep their order and number."""
     old, new = before["headers"], after["headers"]
     for name in old:
         if name not in new:

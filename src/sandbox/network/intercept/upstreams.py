@@ -1,6 +1,6 @@
-"""The other side of the gate: connections to the hosts a tenant talks to, dialled, verified, used again.
+"""Connections to the hosts that a tenant talks to: dialled, verified and reused.
 
-One `Upstreams` belongs to one tenant connection, so that two tenants' requests never share a connection.
+Each tenant connection has its own `Upstreams`, so two tenants' requests never share a connection.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ HANDSHAKE_TIMEOUT = 30.0
 
 
 class Trust:
-    """Whom we believe upstream: the system's authorities and the configured ones.
+    """The authorities that upstream certificates are verified against: the system's and the configured ones.
 
-    Reading the system's store takes 20 ms and more, so it is done once for each offer of protocols, in a
-    thread, and `warm` does it before anybody waits.
+    Reading the system's store takes 20 ms or more, so it happens once for each offer of protocols, in a thread. `warm`
+    does it before anyone waits for it.
     """
 
     def __init__(self, ca_certificates: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class Trust:
     def warm(self) -> None:
         """Prepares the two usual offers in the background."""
         offers: list[tuple[str, ...]] = [(HTTP2, HTTP1), (HTTP1,)]
-        # No daemon: a process that ends while OpenSSL reads certificates must wait for it, or it crashes.
+        # Not a daemon: a process that exits while OpenSSL reads certificates crashes unless it waits.
         threading.Thread(target=self._prepare, args=(offers,), name="gate-trust").start()
 
     def _prepare(self, offers: list[tuple[str, ...]]) -> None:
@@ -56,11 +56,10 @@ class Trust:
             for one in offers:
                 self._context(one)
         except ConfigError:
-            pass  # whoever connects is told
+            pass  # raised again for the first connection
 
     async def context(self, protocols: tuple[str, ...]) -> ssl.SSLContext:
-        """A client context that offers `protocols`. Raises ConfigError for a certificate file that is
-        none."""
+        """A client context that offers `protocols`. Raises ConfigError for an invalid certificate file."""
         known = self._contexts.get(protocols)
         return known if known is not None else await asyncio.to_thread(self._context, protocols)
 
@@ -75,7 +74,10 @@ class Trust:
                     context.load_verify_locations(file)
                 except (OSError, ssl.SSLError) as problem:
                     raise ConfigError(
-                        f"cannot read certificates from {file!r}: {problem}", path="network.ca_certificates"
+                        "cannot read certificates from {name!r}: {problem}",
+                        name=file,
+                        problem=problem,
+                        path="network.ca_certificates",
                     ) from None
             if protocols:
                 context.set_alpn_protocols(list(protocols))
@@ -96,8 +98,8 @@ class Upstreams:
         self.when_gone: Callable[[], None] | None = None  # called when the last connection has ended
 
     async def agree(self, destination: Destination, offer: tuple[str, ...]) -> str:
-        """Connects to `destination` and returns the protocol it chose from `offer`. A failure is kept for the
-        first request to tell: only an HTTP answer can say in words what went wrong."""
+        """Connects to `destination` and returns the protocol it chose from `offer`. A failure is kept for the first
+        request: only an HTTP response can say what went wrong."""
         self._offer = offer
         place = ("https", destination.host, destination.port)
         try:
@@ -109,11 +111,11 @@ class Upstreams:
         return HTTP2 if isinstance(upstream, Http2Upstream) else HTTP1
 
     def plain(self, protocol: str) -> None:
-        """The tenant speaks `protocol` without TLS; so will we."""
+        """Uses `protocol` without TLS, as the tenant does."""
         self._offer = (protocol,)
 
     async def send(self, request: Request) -> Response:
-        """Sends `request` where it says. Raises Denied or UpstreamError."""
+        """Sends `request` to its host. Raises Denied or UpstreamError."""
         place = (request.scheme, request.host, request.port)
         if place in self._failed:
             raise self._failed[place]
@@ -122,14 +124,14 @@ class Upstreams:
         try:
             return await upstream.send(request)
         except UpstreamError as problem:
-            # It may have closed an idle connection just as we wrote: nothing came, so nothing was done.
+            # It may have closed an idle connection just as we wrote. No response came, so nothing was done.
             repeatable = isinstance(request.stream, Whole) or request.stream is EMPTY
             if not (used and problem.nothing_came and repeatable and request.method in ("GET", "HEAD", "OPTIONS")):
                 raise
         return await (await self._connected(place)).send(request)
 
     async def _connected(self, place: Endpoint) -> Upstream:
-        """One that can take a request: several only when streams come side by side and upstream cannot take them so."""
+        """A connection that can take a request. There are several only if the tenant multiplexes and not upstream."""
         usable = self._usable(place)
         if usable is None:
             async with self._opening:
@@ -190,8 +192,8 @@ class Upstreams:
         return upstream
 
     def _one_ended(self) -> None:
-        """Upstream closed a connection. Tenants that hold theirs for the next request are to know when it was the last:
-        a program that waits for that end (as node does) would wait in vain."""
+        """Upstream closed a connection. When it was the last, an idle tenant connection is closed too: a program that
+        waits for that (as node does) would wait forever."""
         if not self._closed and self.when_gone is not None:
             asyncio.get_running_loop().call_soon(self._tell_gone)
 
@@ -201,7 +203,7 @@ class Upstreams:
             self.when_gone()
 
     def close(self) -> None:
-        """Ends them all; no more will be opened."""
+        """Closes all connections. No more are opened."""
         self._closed = True
         for known in self._open.values():
             for one in known:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Guarded(Body):
-    """A body that never gives a forbidden word away: it raises Denied instead.
+    """A body that raises Denied instead of passing on a forbidden word.
 
-    `inspect` reads ahead before anything is sent, so that a refusal is whole: to the end of the body, or to
-    `READ_AHEAD` bytes (less when the sandbox's allowance is spent), or, when the length is not declared, until the
-    sender pauses for `PATIENCE` seconds (it may be waiting for an answer). What comes later is looked at before it
-    is passed on: the connection is cut before the word has left.
+    `inspect` reads ahead before anything is sent, so that nothing of a refused request leaves: to the end of the body,
+    or to `READ_AHEAD` bytes (less when the sandbox's allowance is spent), or, when the length is not declared, until
+    the sender pauses for `PATIENCE` seconds (it may be waiting for a response). Later bytes are inspected before they
+    are passed on: the connection is cut before the word has left.
     """
 
     READ_AHEAD = 2**20
@@ -48,7 +48,7 @@ class Guarded(Body):
         self.length = source.length
 
     async def inspect(self) -> None:
-        """Reads ahead. Raises Denied, also for a body that is not the compression it says."""
+        """Reads ahead. Raises Denied, also for a body that is not compressed as it claims."""
         import asyncio  # not above: this module is loaded when a sandbox with secrets starts
 
         declared = self.length is not None

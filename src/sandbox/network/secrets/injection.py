@@ -1,8 +1,8 @@
-"""Credentials the tenant never sees: it holds a placeholder, and the value is put in on the way out.
+"""Credentials that the tenant never sees: it has a placeholder, and the gate inserts the value on the way out.
 
-A value goes only to a host its secret names, only over TLS that has been verified, only in the places it is
-meant for. A placeholder on its way to anybody else stops the request. Every answer is searched for every value that
-the sandbox was ever given, and what is found is turned back.
+A value goes only to a host that its secret names, only over verified TLS, and only into the places it is meant for. A
+placeholder on its way to any other host stops the request. Every response is searched for every value that the sandbox
+was ever given, and each is replaced by its placeholder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import binascii
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from sandbox.errors import ConfigError, Denied
+from sandbox.errors import ConfigError, Denied, Message
 from sandbox.network.http.body import EMPTY
 from sandbox.network.http.compression import READABLE, content_encodings, decoded, decompressor
 from sandbox.network.secrets.fill_body import filled, written_in_message
@@ -54,31 +54,30 @@ class Credential:
 
 
 class Known:
-    """What is known of one host and port."""
+    """What the secrets say about one host and port."""
 
     __slots__ = ("usable", "forbidden", "confided")
 
     def __init__(self, usable: list[Credential], forbidden: list[bytes], confided: bool) -> None:
         self.usable = usable
-        self.forbidden = forbidden  # the placeholders that must not be sent there
+        self.forbidden = forbidden  # placeholders that must not be sent there
         self.confided = confided  # whether a secret is, or ever was, for this host
 
 
 class Secrets:
-    """All secrets of one sandbox, every placeholder it ever gave out and every value it was ever given."""
+    """All secrets of one sandbox, every placeholder it ever handed out and every value it was ever given."""
 
     def __init__(self, secrets: Mapping[str, Secret], placeholders: Mapping[str, str]) -> None:
         self._placeholders = dict(placeholders)
-        self._names: dict[bytes, str] = {}  # of every placeholder, also revoked ones
+        self._names: dict[bytes, str] = {}  # by placeholder, revoked ones included
         self.values = Values()
         self._credentials: list[Credential] = []
-        self._past: list[HostSet] = []  # whom secrets were ever for
+        self._past: list[HostSet] = []  # hosts that secrets were ever for
         self._by_host: dict[tuple[str, int], Known] = {}
         self.update(secrets)
 
     def update(self, secrets: Mapping[str, Secret]) -> None:
-        """New values, new hosts, secrets that are gone. Raises ConfigError and changes nothing when one is
-        unusable."""
+        """Replaces the secrets. Raises ConfigError and changes nothing when one is invalid."""
         values = resolve(secrets)
         credentials = [
             Credential(name, secret, values[name], self._placeholder(name, secret)) for name, secret in secrets.items()
@@ -126,19 +125,18 @@ class Secrets:
             yield one.hosts
 
     def scrub(self, text: str) -> str:
-        """`text` without any value: for addresses and reasons on their way into the record."""
+        """`text` without any value: for URLs and reasons in the record."""
         return self.values.scrubbed(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def refuse_in(self, data: bytes, host: str, port: int) -> None:
-        """Raises Denied when `data` (a request's head) holds a value, or a placeholder that must not go to `host`."""
+        """Raises Denied when `data`, a request's head, contains a value or a placeholder that must not go to `host`."""
         self._refuse_values(data)
         found = _word_in(data, self._known(host, port).forbidden)
         if found is not None:
             raise self._refusal(found, host)
 
     async def put_in(self, request: Request) -> None:
-        """Makes `request` fit to be sent: values for placeholders, or Denied. Nothing has been sent when it
-        returns."""
+        """Replaces placeholders in `request` by values. Raises Denied. Nothing has been sent when it returns."""
         if not self._names:
             return
         known = self._known(request.host, request.port)
@@ -157,7 +155,7 @@ class Secrets:
         await self._guard_body(request, known, usable)
 
     def _ask_for_readable(self, request: Request, known: Known) -> None:
-        """What comes back must be readable, and in one piece, so that values in it can be found."""
+        """Asks for a complete, uncompressed response, so that values in it can be found."""
         headers = request.headers
         if known.confided:
             headers.set("Accept-Encoding", "identity")
@@ -190,8 +188,8 @@ class Secrets:
                 await request.stream.inspect()
 
     def _looking(self) -> Callable[[bytes], None]:
-        """For a stream on its way out, piece by piece: raises Denied when a value has gone by. Nothing is held back
-        for that: whoever sends a part of a value must not learn from a delay that it is one."""
+        """A function that is called with each piece of an outgoing stream, and raises Denied when it has seen a value.
+        Nothing is held back for that: a delay would tell the sender that it sent part of a value."""
         before = b""
 
         def look(data: bytes) -> None:
@@ -203,8 +201,8 @@ class Secrets:
         return look
 
     def clean(self, response: Response, request: Request) -> None:
-        """Turns values in `response` back into placeholders, as it passes. Raises Denied for what cannot be looked
-        into, from a host that a secret is or was for."""
+        """Replaces values in `response` by placeholders, as it passes. Raises Denied for a response that cannot be
+        inspected, from a host that a secret is or was for."""
         if not self.values:
             return
         confided = self._known(request.host, request.port).confided
@@ -213,13 +211,15 @@ class Secrets:
             return
         if confided and response.status == 206:
             raise Denied(
-                RULE, f"{request.host} answered with partial content (206), which could split a secret's value in two"
+                RULE,
+                "{host} answered with partial content (206), which could split a secret's value in two",
+                host=request.host,
             )
         encodings = content_encodings(response.headers)
         if not confided and encodings and (len(encodings) > 1 or encodings[0] not in READABLE):
             return
         body = decoded(response.headers, response.stream)
-        # Others than the hosts of secrets have no reason to hold a value: what they promise of lengths is kept.
+        # Hosts without a secret have no reason to send a value, so their Content-Length is kept.
         kept = not confided and body.length is not None
         response.stream = scrubbed_body(
             body, self.values, response.headers, request, same_length=kept, readable=confided
@@ -233,7 +233,7 @@ class Secrets:
         return scrubbed_pairs(pairs, self.values) if self.values else pairs
 
     def message_guard(self, request: Request) -> MessageGuard:
-        """What the messages of a WebSocket, whose handshake `request` was, are looked into with."""
+        """The guard for the messages of a WebSocket that `request` opened."""
         known = self._known(request.host, request.port)
         usable = known.usable if request.scheme == "https" else []
         words = {one.placeholder: one.value for one in usable if "body" in one.places}
@@ -241,15 +241,19 @@ class Secrets:
 
     def _unwritable(self, word: bytes, why: str) -> Denied:
         name = self._names.get(word, "?")
-        return Denied(f"{RULE}.{name}", f"the secret {name} cannot be inserted: {why}")
+        return Denied(f"{RULE}.{name}", "the secret {name} cannot be inserted: {why}", name=name, why=why)
 
     def _refusal(self, word: bytes, host: str) -> Denied:
         name = self._names.get(word, "?")
         current = any(one.placeholder == word for one in self._credentials)
-        why = f"must not be sent to {host}" if current else "has been revoked"
+        if not current:
+            return Denied(f"{RULE}.{name}", "the secret {name} has been revoked", name=name)
         return Denied(
             f"{RULE}.{name}",
-            f"the secret {name} {why}" + (f"; to allow it, add {host!r} to {RULE}.{name}.hosts" if current else ""),
+            "the secret {name} must not be sent to {host}; to allow it, add {host!r} to {setting}.hosts",
+            name=name,
+            host=host,
+            setting=f"{RULE}.{name}",
         )
 
     def _refuse_values(self, data: bytes) -> None:
@@ -257,17 +261,19 @@ class Secrets:
         if found:
             name = found[0].name
             raise Denied(
-                f"{RULE}.{name}", f"the request contains the value of the secret {name}; send its placeholder instead"
+                f"{RULE}.{name}",
+                "the request contains the value of the secret {name}; send its placeholder instead",
+                name=name,
             )
 
     def _refuse_unencrypted(self, request: Request, usable: list[Credential]) -> None:
         for one in usable:
             if _word_in(_head(request), [one.placeholder]) is not None:
-                raise Denied(f"{RULE}.{one.name}", f"the secret {one.name} is sent over https only")
+                raise Denied(f"{RULE}.{one.name}", "the secret {name} is sent over https only", name=one.name)
 
 
 class MessageGuard:
-    """For each message of a WebSocket, a function from its pieces to what may be passed on."""
+    """Makes, for each message of a WebSocket, a function from its pieces to what may be passed on."""
 
     def __init__(self, secrets: Secrets, host: str, forbidden: list[bytes], words: Mapping[bytes, bytes]) -> None:
         self._secrets, self._host, self._forbidden = secrets, host, forbidden
@@ -276,7 +282,7 @@ class MessageGuard:
         self._unwritable = [word for word, value in written.items() if value is None]
 
     def outgoing(self) -> Callable[[bytes, bool], bytes]:
-        """For one message to upstream; it raises Denied."""
+        """For one message to upstream. The function raises Denied."""
         finder, change = Finder([*self._forbidden, *self._unwritable]), _replacement(self._fill)
         look = self._secrets._looking()
         held = b""
@@ -290,7 +296,7 @@ class MessageGuard:
             held += data
             ready = len(held) if last else max(0, len(held) - finder.pending())
             while 0 < ready < len(held) and held[ready] & 0xC0 == 0x80:
-                ready -= 1  # never within a letter: text is sent as text
+                ready -= 1  # never within a character: text is sent as text
             data, held = held[:ready], held[ready:]
             return change(data, last)
 
@@ -304,19 +310,19 @@ class MessageGuard:
         return lambda data, last: scrubber.feed(data) + (scrubber.flush() if last else b"")
 
     def refuse_in(self, payload: bytes) -> None:
-        """Raises Denied for what a control frame to upstream must not say. Nothing is put into one."""
+        """Raises Denied for what a control frame to upstream must not contain. No value is inserted into one."""
         self._secrets._refuse_values(payload)
         found = _word_in(payload, self._forbidden)
         if found is not None:
             raise self._refused(found)
 
     def scrubbed(self, payload: bytes) -> bytes:
-        """What a control frame to the tenant may say."""
+        """A control frame's payload to the tenant, without values."""
         return self._secrets.values.scrubbed(payload, same_length=True)
 
     def _refused(self, word: bytes) -> Denied:
         if word in self._unwritable:
-            return self._secrets._unwritable(word, "its value cannot go into a WebSocket message unescaped")
+            return self._secrets._unwritable(word, Message("its value cannot go into a WebSocket message unescaped"))
         return self._secrets._refusal(word, self._host)
 
 
@@ -334,17 +340,17 @@ def _head(request: Request) -> bytes:
 
 
 def _word_in(data: bytes, words: Iterable[bytes]) -> bytes | None:
-    """The first of `words` in `data`, also when escaped once or twice."""
+    """The first of `words` that is in `data`, plainly or escaped once or twice."""
     once = unescaped(data)
     views = {data, once, unescaped(once)}
     return next((word for word in words for view in views if word in view), None)
 
 
 def _filled(pair: Pair, one: Credential) -> Pair:
-    """A header field with the value in the placeholder's place; inside Basic credentials too."""
+    """A header field with the value in place of the placeholder, also inside Basic credentials."""
     name, value = pair
     if name.lower() == b"sec-websocket-key":
-        return pair  # every server of WebSockets answers with its hash: a way to try out guesses
+        return pair  # WebSocket servers answer with its hash, which would allow guessing
     scheme, plain = _basic(value)
     if one.placeholder in plain:
         return name, scheme + b" " + base64.b64encode(plain.replace(one.placeholder, one.value))
@@ -352,7 +358,7 @@ def _filled(pair: Pair, one: Credential) -> Pair:
 
 
 def _basic(value: bytes) -> tuple[bytes, bytes]:
-    """Scheme and decoded credentials of a `Basic` field; empty when it is none."""
+    """Scheme and decoded credentials of a `Basic` field; empty for any other."""
     scheme, _, encoded = value.strip().partition(b" ")
     if scheme.lower().decode("latin-1") not in SCHEMES_IN_BASE64:
         return b"", b""

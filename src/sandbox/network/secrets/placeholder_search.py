@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def beginning(data: bytes, words: Iterable[bytes]) -> int:
-    """How many bytes at the end of `data` could be the beginning of one of `words`."""
+    """How many bytes at the end of `data` could begin one of `words`."""
     longest = 0
     for word in words:
         # From the longest possible start on: the first that fits is the longest for this word.
@@ -33,14 +33,14 @@ def beginning(data: bytes, words: Iterable[bytes]) -> int:
 
 
 class Replacer:
-    """Puts values where placeholders stand in a stream of bytes, wherever the pieces are cut.
+    """Replaces placeholders by values in a stream of bytes, wherever the pieces are cut.
 
     What it holds back depends on what the tenant sent and on placeholders, both of which the tenant knows.
     """
 
     def __init__(self, words: Mapping[bytes, bytes]) -> None:
         self._words = dict(words)
-        # The longest first: a word that begins another must not hide it.
+        # Longest first: a word that is the beginning of another must not hide it.
         ordered = sorted(self._words, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(re.escape(word) for word in ordered))
         self._kept = b""  # the possible beginning of a word
@@ -49,7 +49,7 @@ class Replacer:
         """What can be passed on now."""
         data = self._kept + data
         out, end = [], 0
-        # Searching for each word is many times faster than the pattern, and mostly there is none.
+        # Searching for each word is many times faster than the pattern, and usually there is none.
         matches = self._pattern.finditer(data) if any(word in data for word in self._words) else ()
         for match in matches:
             out += [data[end : match.start()], self._words[match.group()]]
@@ -65,7 +65,7 @@ class Replacer:
         return rest
 
 
-# %41, \u0041 and \/ are how an address and JSON write what they do not want to write plainly.
+# Escapes in URLs and JSON: %41, \u0041 and \/.
 _ESCAPED = re.compile(rb"[%\\](?:(?<=%)([0-9A-Fa-f]{2})|(?<=\\)u00([0-9A-Fa-f]{2})|(?<=\\)([/\"\\]))")
 _PARTIAL_ESCAPE = re.compile(rb"(?:%[0-9A-Fa-f]?|\\(?:u(?:0(?:0[0-9A-Fa-f]?)?)?)?)\Z")
 
@@ -78,14 +78,14 @@ def unescaped(data: bytes) -> bytes:
 
 
 class Finder:
-    """Says when one of some words has passed, plainly or escaped, wherever the pieces are cut."""
+    """Finds words in a stream, plain or escaped, wherever the pieces are cut."""
 
     def __init__(self, words: Iterable[bytes]) -> None:
         self._words = tuple(words)
         self._plain_tail = self._escaped_tail = self._half = b""
 
     def feed(self, data: bytes) -> bytes | None:
-        """The word that has now been seen, if any."""
+        """The first word that is now complete, if any."""
         plain = self._plain_tail + data
         for word in self._words:
             if word in plain:
@@ -103,8 +103,8 @@ class Finder:
         return None
 
     def pending(self) -> int:
-        """How many bytes, at most, of what was fed last may belong to a word not yet complete. A likeness of
-        less than eight bytes is not counted: it tells nobody anything, and would stall streams by chance."""
+        """How many bytes at the end may belong to an incomplete word. A match of fewer than eight bytes does not count:
+        it gives nothing away, and would stall streams by chance."""
         longest = max(len(self._plain_tail), len(self._escaped_tail))
         return 6 * longest + len(self._half) if longest >= 8 else 0
 

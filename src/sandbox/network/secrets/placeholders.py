@@ -1,4 +1,4 @@
-"""What a tenant holds instead of a secret. Decided when the sandbox starts, so that its environment can name it."""
+"""What a tenant has instead of a secret's value. Chosen when the sandbox starts, for use in its environment."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
     from sandbox.config.model import Secret
 
-# Short enough to fit where keys go, long enough never to occur by chance: a placeholder is replaced wherever it
-# stands, and one that is seen on its way to the wrong host blocks the request.
+# Long enough never to occur by chance: a placeholder is replaced wherever it appears, and blocks a request to the wrong
+# host.
 _SHORTEST = 8
-# What stands for itself in addresses, forms, JSON, HTML and shells: nobody escapes it on the way.
+# Characters that URLs, forms, JSON, HTML and shells never escape.
 PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
-    """The placeholder of each secret: its own, or a random one. Raises ConfigError for one that cannot serve."""
+    """The placeholder of each secret: its own, or a random one. Raises ConfigError for an invalid one."""
     from os import urandom
 
     found: dict[str, str] = {}
@@ -28,12 +28,14 @@ def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
         check_placeholder(text, path)
         for other, taken in found.items():
             if text in taken or taken in text:
-                raise ConfigError(f"overlaps with the placeholder of {other!r}", path=path)
+                raise ConfigError("overlaps with the placeholder of {other!r}", other=other, path=path)
         found[name] = text
     return found
 
 
 def check_placeholder(text: str, path: str) -> None:
-    """Raises ConfigError for a placeholder that cannot serve."""
+    """Raises ConfigError for an invalid placeholder."""
     if len(text) < _SHORTEST or not PLAIN.issuperset(text):
-        raise ConfigError(f"must be at least {_SHORTEST} of the characters A-Z a-z 0-9 - . _ ~", path=path)
+        raise ConfigError(
+            "must be at least {shortest} of the characters A-Z a-z 0-9 - . _ ~", shortest=_SHORTEST, path=path
+        )

@@ -1,9 +1,11 @@
-"""Where secret values come from: the owner's configuration, environment, files or programs. Read on the host,
-once at the start and again when the configuration changes. Light to import."""
+"""Where secret values come from: the owner's configuration, environment, files or programs.
+
+They are read on the host, at the start and again when the configuration changes. Light to import.
+"""
 
 from __future__ import annotations
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,14 +14,13 @@ if TYPE_CHECKING:
     from sandbox.config.model import Secret
 
 MAX_VALUE = 16 * 1024
-SHORTEST = 8  # shorter ones turn up by chance, and would be replaced wherever they do
+SHORTEST = 8  # shorter ones occur by chance, and would be replaced everywhere
 COMMAND_TIMEOUT = 30
 PLACES = ("header", "query", "body")
 
 
 def resolve(secrets: Mapping[str, Secret]) -> dict[str, str]:
-    """The value of every secret. Raises ConfigError that says which one failed and why, never what it
-    holds."""
+    """The value of every secret. Raises ConfigError that says which one failed and why, never its value."""
     return {name: _value(secret, f"network.secrets.{name}") for name, secret in secrets.items()}
 
 
@@ -31,7 +32,7 @@ def _value(secret: Secret, path: str) -> str:
         raise ConfigError("does not say which hosts it may be sent to: add `hosts`", path=path)
     for place in secret.places:
         if place not in PLACES:
-            raise ConfigError(f"must be one of {', '.join(PLACES)}", path=f"{path}.in")
+            raise ConfigError("must be one of {places}", places=", ".join(PLACES), path=f"{path}.in")
     if secret.value is not None:
         value = secret.value
     elif secret.from_env is not None:
@@ -47,28 +48,29 @@ def _value(secret: Secret, path: str) -> str:
 
 
 def unusable(value: str) -> str | None:
-    """Why a value cannot be one, without saying what it holds; None when it can. Whatever passes here fits into a
-    header, and comes out of one as it went in."""
+    """Why a value is invalid, without showing it; None when it is valid. A valid value fits into a header, and is read
+    from one unchanged."""
     if not value:
-        return "is empty"
+        return Message("is empty")
     if len(value) > MAX_VALUE:
-        return f"is longer than {MAX_VALUE} characters"
+        return Message("is longer than {longest} characters", longest=MAX_VALUE)
     if not all(" " <= letter <= "~" for letter in value):
-        return "must be a single line of printable ASCII characters: it goes into a header"
+        return Message("must be a single line of printable ASCII characters, because it goes into a header")
     if value.strip() != value:
-        return "begins or ends with a space, which would be lost in a header"
+        return Message("begins or ends with a space, which would be lost in a header")
     if len(value) < SHORTEST:
-        return f"is too short, so it would match ordinary text: use at least {SHORTEST} characters"
+        return Message(
+            "is too short, so it would match ordinary text: use at least {shortest} characters", shortest=SHORTEST
+        )
     return None
 
 
 def _shown(name: str, *, path: bool = False) -> str:
-    """What somebody wrote where the name of a variable, file or program belongs; nothing, when it could be the value
-    itself."""
+    """The name of a variable, file or program as it was written; nothing when it could be the value itself."""
     from sandbox.config.variables import secret_value
 
     looks_right = name.startswith(("/", "~", "./", "../")) if path else name.isidentifier() and name.isupper()
-    return f" {name!r}" if looks_right and not secret_value(name) else ""
+    return f" {name!r}" if looks_right and not secret_value(name) else " …"
 
 
 def _from_env(name: str, path: str) -> str:
@@ -76,7 +78,7 @@ def _from_env(name: str, path: str) -> str:
 
     value = os.environ.get(name)
     if value is None:
-        raise ConfigError(f"the environment has no variable{_shown(name) or ' of that name'}", path=path)
+        raise ConfigError("the environment has no variable{name}", name=_shown(name), path=path)
     return value
 
 
@@ -88,7 +90,10 @@ def _from_file(name: str, path: str) -> str:
             data = file.read(MAX_VALUE + 2)
     except OSError as problem:
         raise ConfigError(
-            f"cannot read{_shown(name, path=True) or ' that file'}: {problem.strerror}", path=path
+            "cannot read{name}: {reason}",
+            name=_shown(name, path=True),
+            reason=problem.strerror,
+            path=path,
         ) from None
     return _text(data, path)
 
@@ -99,19 +104,21 @@ def _from_command(command: list[str], path: str) -> str:
     if not command:
         raise ConfigError("is an empty command", path=path)
     try:
-        # Its standard error goes to the owner's terminal: it may ask for a password there, and we never keep
-        # it.
+        # Its standard error is the owner's terminal: it may ask for a password there, and we never keep it.
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT, check=False
         )
     except OSError as problem:
         raise ConfigError(
-            f"cannot run{_shown(command[0], path=True) or ' that program'}: {problem.strerror}", path=path
+            "cannot run{name}: {reason}",
+            name=_shown(command[0], path=True),
+            reason=problem.strerror,
+            path=path,
         ) from None
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"the program did not finish in {COMMAND_TIMEOUT} s", path=path) from None
+        raise ConfigError("the program did not finish in {seconds} s", seconds=COMMAND_TIMEOUT, path=path) from None
     if done.returncode:
-        raise ConfigError(f"the program failed with status {done.returncode}", path=path)
+        raise ConfigError("the program failed with status {status}", status=done.returncode, path=path)
     return _text(done.stdout, path)
 
 

@@ -1,8 +1,7 @@
-"""A certificate authority for the gate: the one kept for all of a user's sandboxes (`authority.py`), or one in memory.
+"""A certificate authority for the gate: the stored one (`stored_authority.py`), or one in memory.
 
-One key for the authority and one for all leaves, which only this process ever holds: a leaf then costs one signature.
-Python can load a key only from a file name; `/dev/fd/N` of a pipe is one that never
-touches a disk.
+All leaf certificates of a process share a key that only this process has, so a leaf costs one signature. Python loads a
+key only from a file name; `/dev/fd/N` of a pipe is one that never touches a disk.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Authority:
     """Signs a leaf for any name it is asked for, and remembers the last `MAX_LEAVES` of them."""
 
     def __init__(self, sandbox_name: str = "", *, kept: tuple[bytes, bytes] | None = None) -> None:
-        """A new one, or the one whose key and certificate (PEM) were `kept`."""
+        """A new authority, or a stored one (`kept`: its key and certificate, PEM)."""
         self._key = ec.generate_private_key(ec.SECP256R1()) if kept is None else _private_key(kept[0])
         self._leaf_key = ec.generate_private_key(ec.SECP256R1())
         self._leaf_key_pem = self._leaf_key.private_bytes(
@@ -44,17 +43,17 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The authority's certificate, for those inside to trust."""
+        """The authority's certificate, which tenants trust."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     @classmethod
     def load(cls, directory: str) -> Authority:
-        """The one of a generation. Raises OSError."""
+        """The authority of a stored generation. Raises OSError."""
         with open(f"{directory}/key.pem", "rb") as key, open(f"{directory}/sandbox-ca.pem", "rb") as certificate:
             return cls(kept=(key.read(), certificate.read()))
 
     def key_pem(self) -> bytes:
-        """Its private key, for `authority.py` to keep."""
+        """Its private key, for `stored_authority.py`."""
         return self._key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -66,13 +65,13 @@ class Authority:
         if known is not None:
             self._contexts.move_to_end(wanted)
             return known
-        import ssl  # not above: the authority itself is needed long before the first handshake
+        import ssl  # not above: the authority is needed long before the first handshake
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([protocol])
-        # Nobody resumes: programs inside are short-lived. And a client that refuses us while tickets are on their way
-        # resets the connection, and with it the alert that says why.
+        # No session tickets: programs in a sandbox are short-lived. And a client that rejects the certificate while
+        # tickets are on their way resets the connection, which discards the alert that says why.
         context.num_tickets = 0
         with _readable(self._leaf(host) + self.pem) as chain, _readable(self._leaf_key_pem) as key:
             context.load_cert_chain(chain, key)
@@ -155,8 +154,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 @contextlib.contextmanager
 def _readable(data: bytes) -> Iterator[str]:
-    """A file name under which `data` can be read once, without a file: OpenSSL opens the pipe anew by its
-    number."""
+    """A file name from which `data` can be read once, without a file: OpenSSL opens the pipe by its number."""
     reading, writing = os.pipe()
     try:
         os.write(writing, data)  # a certificate chain is far below a pipe's capacity

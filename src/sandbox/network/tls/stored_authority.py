@@ -1,7 +1,7 @@
-"""The user's certificate authority for sandboxes, and what makes tenants trust it: made once, shown by mounts.
+"""The user's certificate authority for sandboxes, and the files that make tenants trust it: created once, then mounted.
 
-A refused https host can only be told of in words by whoever the client trusts, so every sandbox trusts the gate from
-its start. Making an authority and a bundle takes tenths of a second; so they are kept, for all sandboxes of a user:
+A refusal over https can only be shown by somebody whom the client trusts, so every sandbox trusts the gate from its
+start. Creating an authority and a bundle takes tenths of a second, so they are stored for all sandboxes of a user:
 
     ~/.sandbox/authority/for-<system> -> <generation>  what new sandboxes use where the system's certificates are these
     ~/.sandbox/authority/<generation>/key.pem         mode 600, never shown inside
@@ -9,10 +9,10 @@ its start. Making an authority and a bundle takes tenths of a second; so they ar
                                       stamp           the system's certificates this was made from
                                       trusted         what covers what, and the variables
 
-A generation never changes. When the system's certificates did, or it grows old, the next sandbox makes another; those
-that run keep theirs. A home that several machines or containers share has one for each kind of them. Only sandboxes
-trust this authority, and their traffic ends at the gate: its key opens nothing else. Light to import: a start that
-finds everything in order does a few `stat`s.
+A generation never changes. When the system's certificates change, or it is half a year old, the next sandbox creates
+another; running sandboxes keep theirs. A home that several systems share has one for each. Only sandboxes trust this
+authority, and their traffic ends at the gate, so its key opens nothing else. Light to import: usually a start does only
+a few `stat`s.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _VERSION = "1"
 
 
 class Generation:
-    """One authority with its files, as it was when the sandbox began."""
+    """One authority with its files, as it was when the sandbox started."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.covered: list[tuple[str, str]] = []  # a file of the system, and the name inside of what covers it
+        self.covered: list[tuple[str, str]] = []  # a system file, and the sandbox's path of what covers it
         self.environment: dict[str, str] = {}
         with open(f"{directory}/trusted", encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
@@ -49,12 +49,12 @@ class Generation:
                     self.environment[name] = value
 
     def files(self) -> list[tuple[str, str]]:
-        """What is shown inside: the host's file and its name there."""
+        """What is mounted: the host's file and its path in the sandbox."""
         return [(f"{self.directory}/{name}", f"/etc/{name}") for name in FILES]
 
 
 def current() -> Generation | None:
-    """The generation for a sandbox that begins now, made when there is none. None where none can be kept."""
+    """The generation for a new sandbox, created if needed. None where it cannot be stored."""
     where, stamp = authority_directory(), _stamp()
     try:
         directory = os.path.join(where, os.readlink(f"{where}/{_link(stamp)}"))
@@ -70,7 +70,7 @@ def current() -> Generation | None:
 
 
 def _link(stamp: str) -> str:
-    """The name of the link for systems like this one. Two that share it by chance take turns, no more."""
+    """The name of the link for this system. Two systems that share it by chance replace each other's generation."""
     return f"for-{int.from_bytes(stamp.encode('utf-8', 'surrogateescape'), 'big') % (2**61 - 1):x}"
 
 
@@ -93,8 +93,8 @@ def _young(directory: str) -> bool:
 
 
 def _made(where: str, stamp: str) -> str:
-    """A new generation, complete before anybody is led to it. Several may be made at once: each is whole, the last one
-    stays."""
+    """A new generation, complete before the link points to it. Several may be created at once: each is complete, and
+    the last one stays."""
     from sandbox.network.tls.ca import Authority
     from sandbox.network.tls.trust import trusted
 
@@ -125,11 +125,11 @@ def _write(path: str, content: bytes, mode: int) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())  # a machine that goes down must not leave half a generation that looks whole
+        os.fsync(file.fileno())  # a power failure must not leave an incomplete generation
 
 
 def _forget_old(where: str) -> None:
-    """What is about certificates that are no longer valid: nobody can be using them."""
+    """Removes generations whose certificates have expired."""
     import shutil
     import time
 

@@ -1,8 +1,8 @@
-"""What tenants need to trust the sandbox's own authority: files, the places they cover, and variables.
+"""What tenants need to trust the sandbox's authority: files, the system files they cover, and variables.
 
-There is no one place where programs look. Most read the system's bundle, so a bundle with our authority in it covers
-that; the others (Node, Python's requests and pip, the AWS tools, Deno, …) bring their own and are told by variables.
-Java reads a key store of its own. Needed only when connections are looked into.
+There is no single place where programs look. Most read the system's bundle, so a bundle with our authority covers it.
+The others (Node, Python's requests and pip, the AWS tools, Deno, …) bring their own, and variables point them to ours.
+Java reads a key store.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ EXTRA_VARIABLES = ("NODE_EXTRA_CA_CERTS", "DENO_CERT")  # these add to what the 
 
 
 class Trusted:
-    """How a place is furnished so that its tenants trust the authority."""
+    """What is added to a sandbox so that its tenants trust the authority."""
 
     def __init__(self) -> None:
         self.files: list[tuple[str, int, bytes]] = []  # path, mode, content
-        self.covered: list[tuple[str, str]] = []  # an existing file of the system, and the one to put over it
+        self.covered: list[tuple[str, str]] = []  # an existing system file, and the one that covers it
         self.environment: dict[str, str] = {}
 
     def mounts(self) -> list[Bind]:
@@ -53,7 +53,7 @@ def trusted(
     """For `authority` (PEM). `read` gives a file of the system that tenants will see, or None."""
     key_stores = KEY_STORES if read is not None else (*KEY_STORES, *_key_stores_of_their_own())
     read = read or _read
-    # A mount wants no link on its path, and several of these names are links to one file.
+    # A mount must not have a symbolic link on its path, and several of these names are links to one file.
     bundles = {os.path.realpath(path): content for path in BUNDLES if (content := read(path)) is not None}
     system = next(iter(bundles.values()), b"")
     certificates = _certificates(system + b"\n" + authority)
@@ -68,14 +68,14 @@ def trusted(
     result.covered = [*((path, bundle) for path in bundles), *((path, store) for path in stores)]
     result.environment = dict.fromkeys(BUNDLE_VARIABLES, bundle) | dict.fromkeys(EXTRA_VARIABLES, own)
     if not stores:
-        # Every java prints a line about this variable, so it is set only where there is no store to cover.
+        # Every java prints a line about this variable, so it is set only where there is no key store to cover.
         result.environment["JAVA_TOOL_OPTIONS"] = f"-Djavax.net.ssl.trustStore={store}"
     return result
 
 
 def key_store(certificates: Iterable[bytes], password: str = "changeit") -> bytes:
-    """A Java key store (JKS, which every Java reads) that trusts `certificates` (DER). The password, which is every
-    Java's own, protects nothing: there is nothing in it but public certificates."""
+    """A Java key store (JKS, which every Java reads) that trusts `certificates` (DER). The password is Java's
+    default and protects nothing: the store contains only public certificates."""
     listed = list(dict.fromkeys(certificates))
     created, kind = bytes(8), _text("X.509")
     parts = [b"\xfe\xed\xfe\xed", _number(2), _number(len(listed))]
@@ -100,12 +100,12 @@ def _certificates(pem: bytes) -> list[bytes]:
         try:
             found.append(base64.b64decode(block.partition(b"-----END CERTIFICATE-----")[0]))
         except ValueError:
-            continue  # a damaged one in the system's bundle is nobody's to trust, and no reason not to start
+            continue  # a damaged certificate in the system's bundle is not trusted, and does not stop a start
     return found
 
 
 def _key_stores_of_their_own() -> list[str]:
-    """Those of Javas that do not use the system's, where they really lie."""
+    """Key stores of Java installations that do not use the system's, as real paths."""
     try:
         javas = sorted(os.listdir(JAVAS))
     except OSError:

@@ -11,7 +11,7 @@ import ctypes
 import os
 from typing import TYPE_CHECKING
 
-from sandbox.errors import WallError
+from sandbox.errors import Message, WallError
 from sandbox.vfs.fuse.session import DEADLINE, Session
 from sandbox.vfs.fuse.structs import MAX_WRITE
 
@@ -37,13 +37,15 @@ def open_device(path: str = "/dev/fuse") -> int:
 def unavailable(path: str, problem: OSError) -> str:
     """Why there is no FUSE, and what to do: the same words wherever it is noticed."""
     if isinstance(problem, FileNotFoundError):
-        help_ = "load the fuse module (modprobe fuse), or give the container the device (--device /dev/fuse)"
+        remedy = Message("load the fuse module (modprobe fuse), or give the container the device (--device /dev/fuse)")
     else:
-        help_ = f"allow it: chmod 0666 {path}, as most distributions do, or a udev rule for a group you are in"
-    return (
-        f"a mount with hooks or a provider of your own needs {path}, which cannot be opened "
-        f"({problem.strerror}); {help_}. Mounts of type memory, real_fs, readonly and overlay without hooks do "
-        "not need it."
+        remedy = Message("allow it with `chmod 0666 {path}`, as most distributions do, or with a udev rule", path=path)
+    return Message(
+        "a mount with hooks or with a provider of your own needs {path}, which cannot be opened ({reason}); {remedy}. "
+        "Mounts of type memory, real_fs, readonly and overlay without hooks do not need it.",
+        path=path,
+        reason=problem.strerror,
+        remedy=remedy,
     )
 
 
