@@ -117,5 +117,5 @@ def test_a_lifetime_can_be_taken_away(open_sandbox: Any) -> None:
 
 def test_a_sandbox_without_an_overlay_keeps_no_changes(sb: Any) -> None:
     for use in (sb.changes, sb.apply, sb.discard):
-        with pytest.raises(NotFound, match="keeps no changes"):
+        with pytest.raises(NotFound, match="has no changes"):
             use()

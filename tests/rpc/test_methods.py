@@ -87,11 +87,17 @@ def start(raw: Raw, method: str, id: int | str, **params: Any) -> None:
 
 
 def until(raw: Raw, id: int | str, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The first answer of a request that is meant."""
+    """The first answer of a request that is meant. Those of other requests are kept for who asks for them."""
+    kept: list[dict[str, Any]] = raw.__dict__.setdefault("kept", [])
+    for at, answer in enumerate(kept):
+        if answer["id"] == id and ("error" in answer or found(answer["result"])):
+            return kept.pop(at)
     while True:
         answer = raw.receive()
         if answer["id"] == id and ("error" in answer or found(answer["result"])):
             return answer
+        if answer["id"] != id:
+            kept.append(answer)
 
 
 # -- what it is

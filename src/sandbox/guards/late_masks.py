@@ -12,7 +12,7 @@ Short runs never get here: the thread waits a moment before it does anything.
 from __future__ import annotations
 
 import os
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 
 from sandbox.guards.covers import Covers, Mask, inside_one
 from sandbox.guards.search import SOCKET, Search, is_socket
@@ -61,7 +61,8 @@ class LateMasks:
         if not self._closing.is_set():
             self._closing.set()
             os.write(self._wake[1], b".")
-            self._thread.join()
+            if self._thread is not current_thread():  # a forgotten sandbox is collected in any thread
+                self._thread.join()
             for fd in self._wake:
                 os.close(fd)
 

@@ -9,7 +9,7 @@ Allowed files never pass here. What appears later is covered by the vigil, plain
 from __future__ import annotations
 
 import os
-from threading import Thread
+from threading import Thread, current_thread
 
 from sandbox.errors import GuestError
 from sandbox.plan.operations import Cover, MakeReadOnly, Unmount
@@ -121,7 +121,8 @@ class Reports:
     def close(self) -> None:
         """Ends the place and returns when everything it said is on the record. Idempotent."""
         self._running.finish()
-        self._thread.join(5.0)  # longer only for one that hears nothing; its engine then kills it
+        if self._thread is not current_thread():  # a forgotten sandbox is collected in any thread
+            self._thread.join(5.0)  # longer only for one that hears nothing; its engine then kills it
 
     def _run(self) -> None:
         try:

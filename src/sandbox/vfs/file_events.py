@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import select
-from threading import Thread
+from threading import Thread, current_thread
 from typing import TYPE_CHECKING
 
 from sandbox import inotify
@@ -53,7 +53,8 @@ class FileEvents:
     def close(self) -> None:
         """Tells what has happened until now, then ends."""
         os.write(self._waker, b".")
-        self._thread.join()
+        if self._thread is not current_thread():  # a forgotten sandbox is collected in any thread
+            self._thread.join()
         self._inotify.close()
         for fd in (self._wake, self._waker, *self._trees.values()):
             os.close(fd)
