@@ -93,10 +93,10 @@ class Guard:
 
 def test_hooks_decide_about_files(open_sandbox: Any) -> None:
     guard = Guard()
-    sb = open_sandbox(vfs={"mounts": {"/mnt/work": {"type": "memory"}}}, hooks=guard)
-    assert "Permission denied" in sb.exec("echo x > /mnt/work/a.key").stderr
-    assert sb.exec("echo x > /mnt/work/a; mkdir /mnt/work/d").ok
-    assert guard.seen == ["/mnt/work/d"]
+    sb = open_sandbox(vfs={"mounts": {"/mnt/data": {"type": "memory"}}}, hooks=guard)
+    assert "Permission denied" in sb.exec("echo x > /mnt/data/a.key").stderr
+    assert sb.exec("echo x > /mnt/data/a; mkdir /mnt/data/d").ok
+    assert guard.seen == ["/mnt/data/d"]
 
 
 class Misspelt:
@@ -176,7 +176,7 @@ def _refuses_every_change(sb: Any, at: str) -> None:
 
 
 def test_reading_a_directory_of_a_provider_is_told_as_such(open_sandbox: Any) -> None:
-    sb = open_sandbox(vfs={"mounts": {"/mnt/work": {"type": "memory"}}}, hooks=Guard())
-    sb.mkdir("/mnt/work/d")
+    sb = open_sandbox(vfs={"mounts": {"/mnt/data": {"type": "memory"}}}, hooks=Guard())
+    sb.mkdir("/mnt/data/d")
     with pytest.raises(IsADirectoryError):
-        sb.read_file("/mnt/work/d")
+        sb.read_file("/mnt/data/d")
