@@ -60,7 +60,7 @@ class Bubblewrap(Engine):
             return [Finding(self.name, False, "not installed", MISSING)]
         from sandbox.engines.doctor import findings
 
-        return findings(self, bwrap)
+        return findings(self.name, bwrap, self.start)
 
 
 MISSING = Message(

@@ -9,23 +9,28 @@ from sandbox.errors import Message, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.engines.base import Engine
+    from collections.abc import Callable
+
+    from sandbox.engines.local import LocalStart
 
 _ISOLATION = Message("isolation")
 _BUILT, _BUILT_AS_ROOT = Message("a sandbox was built"), Message("a sandbox was built, as root")
 
 
-def findings(engine: Engine, launcher: str) -> list[Finding]:
-    """Tries everything that `engine` needs or can use. `launcher` is the program that builds its walls."""
+def findings(name: str, launcher: str, start: Callable[[], LocalStart]) -> list[Finding]:
+    """Tries everything that an engine needs or can use.
+
+    `launcher` is the program that builds its walls, and `start` its `start`.
+    """
     return [
-        Finding(engine.name, True, _version(launcher)),
-        *_build_one(engine),
+        Finding(name, True, _version(launcher)),
+        *_build_one(start),
         *_limits(),
         _fuse(),
     ]
 
 
-def _build_one(engine: Engine) -> list[Finding]:
+def _build_one(start: Callable[[], LocalStart]) -> list[Finding]:
     """Builds a real sandbox, and asks its guest what the kernel offered."""
     import tempfile
 
@@ -36,7 +41,7 @@ def _build_one(engine: Engine) -> list[Finding]:
     with tempfile.TemporaryDirectory() as empty:
         try:
             config = Config.read({"filesystem": {"root": empty}})
-            running = engine.start().build(layout(config, "doctor", {}).plan)
+            running = start().build(layout(config, "doctor", {}).plan)
         except EngineUnavailable as problem:
             return [Finding(_ISOLATION, False, message_of(problem))]  # it says what to do
         except SandboxError as problem:
