@@ -7,9 +7,9 @@ A page can put a comment before a block, which readers do not see. Each line is 
     skip: starts a graphical editor
     -->
 
-`setup` is a shell command, run in the project before the block. `config` is YAML, added to the user's configuration. `before` and `after` are lines of Python around the
-block. `as` says what a JSON or YAML block is. `status: any` is for commands that may fail. `skip` gives the
-reason why a block is not run.
+`setup` is a shell command, run in the project before the block. `config` is YAML, added to the user's configuration.
+`before` and `after` are lines of Python around the block. `as` says what a JSON block is. `status: any` is for commands
+that may fail. `skip` gives the reason why a block is not run.
 """
 
 from __future__ import annotations
