@@ -2,6 +2,8 @@
  * See protocol.md. The order below is the order of its life, and each step is in the file named after it. */
 #define _GNU_SOURCE
 #include "job.h"
+#include "machine.h"
+#include "share.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -173,6 +175,12 @@ int main(int argc, char **argv)
 {
 	int domain = 0;
 	socklen_t size = sizeof domain;
+	/* Two further lives of this program, as tenants of a room with a virtual machine in it. */
+	if (argc > 1 && !strcmp(argv[1], "--share"))
+		share(0, argv + 2);
+	if (argc > 2 && !strcmp(argv[1], "--launch"))
+		machine_launch(argv + 2);
+	bool machine = machine_boot();
 	/* Whatever the launcher left open is none of a tenant's business. */
 	if (syscall(SYS_close_range, CONTROL + 1, ~0u, 0))
 		return 1;
@@ -188,7 +196,9 @@ int main(int argc, char **argv)
 	limits_read(setup);
 	if (!place.framed)
 		offer_null();
-	if (place.walls)
+	if (machine)
+		machine_build(setup);
+	else if (place.walls)
 		build_walls(setup);
 	else
 		no_walls();

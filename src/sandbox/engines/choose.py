@@ -37,6 +37,10 @@ def choose(config: Config) -> Engine:
         from sandbox.engines.seatbelt import Seatbelt
 
         return Seatbelt()
+    if name == "qemu":
+        from sandbox.engines.qemu.engine import Qemu
+
+        return Qemu()
     raise EngineUnavailable("this release has no {name} engine; use bubblewrap (`engine: bubblewrap`)", name=name)
 
 

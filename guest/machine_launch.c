@@ -1,0 +1,54 @@
+/* Starts QEMU in the room. Its descriptors come over standard input, since a command has only three of its own; then it gets less
+ * than a tenant has: it may read its own program and the template, change no file, and share no memory that could lead to one. */
+#define _GNU_SOURCE
+#include "machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define FIRST 10 /* where the descriptors are, in the order in which they came */
+#define MOST 8
+
+static const struct permission of_qemu[] = {
+	{"/usr", READ}, {"/bin", READ}, {"/lib", READ}, {"/lib64", READ}, {"/lib32", READ}, {"/nix/store", READ},
+	{"/etc/ld.so.cache", READ}, {"/etc/resolv.conf", READ}, {"/dev/null", CHANGE}, {"/.machine", READ},
+	/* Opened for writing and mapped privately: QEMU cannot open it otherwise. The filter sees to it that nothing is written. */
+	{"/.machine/ram", CHANGE}, {NULL, LIST},
+};
+
+noreturn void machine_launch(char **argv)
+{
+	char byte;
+	union {
+		struct cmsghdr head;
+		char room[CMSG_SPACE(sizeof(int) * MOST)];
+	} control;
+	struct iovec part = {&byte, 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	if (recvmsg(0, &message, 0) != 1 || !CMSG_FIRSTHDR(&message) || CMSG_FIRSTHDR(&message)->cmsg_type != SCM_RIGHTS)
+		_exit(126);
+	size_t count = (CMSG_FIRSTHDR(&message)->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	int fds[MOST];
+	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), count * sizeof(int));
+	for (size_t i = 0; i < count; i++)
+		if (dup2(fds[i], FIRST + (int)i) < 0)
+			_exit(126);
+	int null = open("/dev/null", O_RDWR);
+	dup2(null, 0), dup2(null, 1);
+	/* A template is made by programs of ours alone, and is written; a clone belongs to a tenant. */
+	if (strcmp(argv[0], "--template")) {
+		if (!confine_files(of_qemu) || !confine_changes()) {
+			dprintf(2, "cannot confine QEMU: %s\n", strerror(errno));
+			_exit(126);
+		}
+	} else {
+		argv++;
+	}
+	execv(argv[0], argv);
+	dprintf(2, "%s: %s\n", argv[0], strerror(errno));
+	_exit(127);
+}

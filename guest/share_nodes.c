@@ -1,0 +1,270 @@
+/* What the machine's kernel knows of the shared files: a table of nodes, bounded, found by number or by file. */
+#define _GNU_SOURCE
+#include "share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NODES_MOST (1u << 20) /* 120 MB of the room's memory at the most */
+#define CHUNK 1024
+#define CHAINS (1u << 16)
+#define DEPTH_MOST 2048      /* directories above one another, of those not open */
+#define DIRECTORIES_MOST 4096 /* descriptors of directories kept open */
+
+static struct node *chunks[NODES_MOST / CHUNK];
+static size_t made;
+static struct node *unused;
+static struct node *chains[CHAINS];
+static struct node *root;
+static unsigned directories;
+static uint64_t clock_;
+
+static struct node **chain(dev_t device, ino_t inode)
+{
+	uint64_t hash = (inode ^ (device << 20)) * 0x9e3779b97f4a7c15ull;
+	return &chains[hash >> 48 & (CHAINS - 1)];
+}
+
+static struct node *new_node(void)
+{
+	if (!unused) {
+		if (made == NODES_MOST) {
+			errno = ENFILE;
+			return NULL;
+		}
+		struct node *chunk = calloc(CHUNK, sizeof *chunk);
+		if (!chunk)
+			return NULL;
+		chunks[made / CHUNK] = chunk;
+		for (size_t i = CHUNK; i--; unused = &chunk[i])
+			chunk[i] = (struct node){.next = unused, .number = made + i + 2, .open = -1, .directory = -1};
+		made += CHUNK;
+	}
+	struct node *node = unused;
+	unused = node->next;
+	*node = (struct node){.number = node->number, .open = -1, .directory = -1};
+	return node;
+}
+
+struct node *node_root(void)
+{
+	return root;
+}
+
+/* Numbers come from the machine, whose kernel may lie: one that names no node in use is none. */
+struct node *node_of(uint64_t id)
+{
+	if (id == FUSE_ROOT_ID)
+		return root;
+	if (id < 2 || id - 2 >= made)
+		return NULL;
+	struct node *node = &chunks[(id - 2) / CHUNK][(id - 2) % CHUNK];
+	return node->lookups ? node : NULL;
+}
+
+uint64_t node_id(const struct node *node)
+{
+	return node == root ? FUSE_ROOT_ID : node->number;
+}
+
+bool nodes_begin(void)
+{
+	struct stat st;
+	root = new_node();
+	if (!root || stat("/", &st))
+		return false;
+	root->lookups = 1;
+	root->device = st.st_dev, root->inode = st.st_ino;
+	root->directory = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return root->directory >= 0;
+}
+
+static void close_directory(struct node *node)
+{
+	if (node->directory < 0 || node == root)
+		return;
+	close(node->directory);
+	node->directory = -1;
+	directories--;
+}
+
+static void release(struct node *node)
+{
+	while (node && node != root && !node->lookups && !node->children && !node->handles) {
+		struct node *parent = node->parent, **at = chain(node->device, node->inode);
+		for (; *at && *at != node; at = &(*at)->next)
+			;
+		if (*at)
+			*at = node->next;
+		close_directory(node);
+		free(node->name);
+		*node = (struct node){.next = unused, .number = node->number, .open = -1, .directory = -1};
+		unused = node;
+		if (parent)
+			parent->children--;
+		node = parent;
+	}
+}
+
+/* Where a node is found from now on. A file with several names is found by the one that was used last. */
+static bool put(struct node *node, struct node *parent, const char *name)
+{
+	if (node->parent == parent && node->name && !strcmp(node->name, name))
+		return true;
+	char *copy = strdup(name);
+	if (!copy)
+		return false;
+	struct node *before = node->parent;
+	free(node->name);
+	node->name = copy;
+	node->parent = parent;
+	parent->children++;
+	if (before && --before->children == 0)
+		release(before);
+	return true;
+}
+
+static bool within(const struct node *node, const struct node *above)
+{
+	for (; node; node = node->parent)
+		if (node == above)
+			return true;
+	return false;
+}
+
+struct node *node_enter(struct node *parent, const char *name, const struct stat *st)
+{
+	struct node **at = chain(st->st_dev, st->st_ino), *node;
+	for (node = *at; node && !(node->device == st->st_dev && node->inode == st->st_ino); node = node->next)
+		;
+	/* A directory that is mounted a second time below itself would be its own parent. */
+	if (node && within(parent, node)) {
+		errno = ELOOP;
+		return NULL;
+	}
+	if (node == NULL) {
+		node = new_node();
+		if (!node)
+			return NULL;
+		node->device = st->st_dev, node->inode = st->st_ino;
+		node->fixed = parent->fixed;
+		node->next = *at;
+		*at = node;
+	}
+	node->lookups++;
+	if (!put(node, parent, name)) {
+		node_forget(node, 1);
+		return NULL;
+	}
+	return node;
+}
+
+void node_forget(struct node *node, uint64_t lookups)
+{
+	if (node == root)
+		return;
+	node->lookups -= lookups < node->lookups ? lookups : node->lookups;
+	release(node);
+}
+
+static struct node *child(struct node *parent, const char *name)
+{
+	struct stat st;
+	int fd = node_directory(parent);
+	if (fd < 0 || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW))
+		return NULL;
+	for (struct node *node = *chain(st.st_dev, st.st_ino); node; node = node->next)
+		if (node->device == st.st_dev && node->inode == st.st_ino)
+			return node;
+	return NULL;
+}
+
+void node_moved(struct node *parent, const char *name, struct node *new_parent, const char *new_name)
+{
+	struct node *moved = child(new_parent, new_name); /* it is there now */
+	if (moved && moved->parent == parent && moved->name && !strcmp(moved->name, name) && !within(new_parent, moved))
+		put(moved, new_parent, new_name);
+}
+
+static void make_room(void)
+{
+	/* All but the half used last. Rare, and cheaper than a list kept in order at each use. */
+	uint64_t before = clock_ - DIRECTORIES_MOST / 2;
+	for (size_t i = 0; i < made; i++) {
+		struct node *node = &chunks[i / CHUNK][i % CHUNK];
+		if (node->directory >= 0 && node->used < before)
+			close_directory(node);
+	}
+}
+
+static int open_directory(int parent, struct node *node)
+{
+	struct stat st;
+	if (node->closed) {
+		errno = EACCES;
+		return -1;
+	}
+	int fd = openat(parent, node->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	if (fstat(fd, &st) || st.st_dev != node->device || st.st_ino != node->inode) {
+		close(fd);
+		errno = ESTALE; /* another one by that name: the kernel looks again */
+		return -1;
+	}
+	directories++;
+	return node->directory = fd;
+}
+
+/* From the nearest directory above that is open downwards. */
+int node_directory(struct node *node)
+{
+	struct node *way[DEPTH_MOST];
+	size_t depth = 0;
+	if (directories >= DIRECTORIES_MOST)
+		make_room();
+	for (struct node *one = node; one && one->directory < 0; one = one->parent) {
+		if (depth == DEPTH_MOST || !one->name) {
+			errno = ESTALE;
+			return -1;
+		}
+		way[depth++] = one;
+	}
+	while (depth--) {
+		struct node *one = way[depth];
+		if (!one->parent || open_directory(one->parent->directory, one) < 0)
+			return -1;
+		one->used = ++clock_;
+	}
+	node->used = ++clock_;
+	return node->directory;
+}
+
+int node_place(struct node *node, const char **name)
+{
+	if (node == root || !node->parent) {
+		errno = ESTALE;
+		return -1;
+	}
+	*name = node->name;
+	return node_directory(node->parent);
+}
+
+void node_opened(struct node *node, int fd)
+{
+	node->handles++;
+	if (node->open < 0)
+		node->open = fd;
+}
+
+void node_closed(struct node *node, int fd)
+{
+	if (node->open == fd)
+		node->open = -1;
+	if (node->handles)
+		node->handles--;
+	release(node);
+}

@@ -1,0 +1,117 @@
+"""The kernel that machines run: Debian's or another distribution's stock one, as it is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from sandbox.errors import EngineUnavailable
+
+# What a machine needs, by the names of the modules. One that a kernel has built in has no file.
+MODULES = ("virtio_mmio", "virtio_console", "virtio_net", "fuse", "overlay")
+
+_SUFFIX = re.compile(r"\.ko(\.xz|\.gz|\.zst)?$")
+
+
+class Kernel:
+    """An installed kernel: its version, its image and its modules."""
+
+    def __init__(self, version: str, image: str, modules: str) -> None:
+        self.version = version
+        self.image = image
+        self._modules = modules
+
+    def files(self) -> list[str]:
+        """The modules that a machine needs, each after those that it depends on."""
+        depends = self._dependencies()
+        ordered: list[str] = []
+        for name in MODULES:
+            file = depends.by_name.get(name)
+            if file is not None:
+                _add(file, depends.needs, ordered)
+        return [os.path.join(self._modules, one) for one in ordered]
+
+    def _dependencies(self) -> _Dependencies:
+        try:
+            with open(os.path.join(self._modules, "modules.dep"), encoding="utf-8") as file:
+                return _Dependencies(file.read())
+        except OSError as problem:
+            raise EngineUnavailable(
+                "the kernel {version} has no list of its modules ({problem}); install its package again",
+                version=self.version,
+                problem=problem.strerror,
+            ) from None
+
+
+class _Dependencies:
+    """What `modules.dep` says: which file needs which others."""
+
+    def __init__(self, text: str) -> None:
+        self.needs: dict[str, list[str]] = {}
+        self.by_name: dict[str, str] = {}
+        for line in text.splitlines():
+            file, _, others = line.partition(":")
+            self.needs[file] = others.split()
+            self.by_name[_SUFFIX.sub("", os.path.basename(file)).replace("-", "_")] = file
+
+
+def _add(file: str, needs: dict[str, list[str]], ordered: list[str]) -> None:
+    if file in ordered:
+        return
+    for other in needs.get(file, ()):
+        _add(other, needs, ordered)
+    ordered.append(file)
+
+
+MISSING = (
+    "no Linux kernel for a virtual machine was found in /boot: `apt install linux-image-amd64` (the stock one, not "
+    "-cloud-); the file must be readable for you"
+)
+
+
+def find_kernel(boot: str = "/boot", modules: str = "/lib/modules") -> Kernel:
+    """The newest installed kernel whose image can be read and whose modules are there. Raises EngineUnavailable."""
+    found = []
+    for name in _entries(boot):
+        version = name.removeprefix("vmlinuz-")
+        image, directory = os.path.join(boot, name), os.path.join(modules, version)
+        if version != name and os.access(image, os.R_OK) and os.path.exists(os.path.join(directory, "modules.dep")):
+            found.append(Kernel(version, image, directory))
+    if not found:
+        raise EngineUnavailable(MISSING)
+    return max(found, key=lambda one: [int(part) for part in re.findall(r"\d+", one.version)])
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def read_module(path: str) -> bytes:
+    """A module's content, decompressed. Raises EngineUnavailable for a compression that Python does not have."""
+    with open(path, "rb") as file:
+        content = file.read()
+    if path.endswith(".xz"):
+        import lzma
+
+        return lzma.decompress(content)
+    if path.endswith(".gz"):
+        import gzip
+
+        return gzip.decompress(content)
+    if path.endswith(".zst"):
+        return _zstd(content, path)
+    return content
+
+
+def _zstd(content: bytes, path: str) -> bytes:
+    import subprocess
+
+    try:
+        return subprocess.run(["zstd", "-dcq"], input=content, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        raise EngineUnavailable(
+            "the kernel's module {path} is compressed with zstd, and `zstd` is missing", path=path
+        ) from None
