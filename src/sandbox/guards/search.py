@@ -17,7 +17,7 @@ from sandbox.config.paths import is_beneath
 from sandbox.config.patterns import Patterns, fold
 from sandbox.guards.covers import Covering, Covers, Mask, drop_covered
 from sandbox.guards.deep_walk import too_long, walk_deep
-from sandbox.policy.files import git_name, protected_patterns
+from sandbox.policy.files import git_name, protected_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Search(Covering):
         super().__init__(filesystem, walked, found, blocked_before)
         self.blocked = Patterns(filesystem.blocked_patterns)
         self.allowed = Patterns(filesystem.allowed_patterns)
-        self.protected = protected_patterns()
+        self.protected = protected_in(filesystem)
         self.needles = tuple({*self.blocked.needles, *self.protected.needles, "/.git/"})
         self.known: Mapping[int, object] = blocked_before.inodes if blocked_before is not None else {}
         self.deep: list[tuple[str, int]] = []  # directories whose content no path leads to, and where roots end in them

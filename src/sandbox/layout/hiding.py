@@ -104,6 +104,8 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
         from sandbox.guards.freezing import freeze_repositories
 
         freeze_repositories(found, made.views.roots, repositories, protected=dict(found.frozen))
+    if filesystem.allow_git_config:
+        found.frozen = {one: None for one in found.frozen if not one.endswith("/.git/config")}
     # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
     covers += (Bind(one, one, optional=True) for host in sorted(found.pinned) for one in inside(host))
     covers += (Bind(one, one, read_only=True, optional=True) for host in sorted(found.frozen) for one in inside(host))
@@ -112,7 +114,8 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
             # An overlay may have numbers of its own.
             inode = mask.inode if name == host and not filesystem.overlay else 0
             covers.append(Cover(name, mask.is_dir, rule=mask.rule, inode=inode))
-    places = [bind.target for bind in made.plan.binds if not inside(bind.target)]
+    # (Where everything is shown, what is denied elsewhere is covered already.)
+    places = [bind.target for bind in made.plan.binds if not inside(bind.target)] if not filesystem.show_host else []
     elsewhere = denied(filesystem, places, made.views.roots)
     covers += (Cover(mask.path, mask.is_dir, rule=mask.rule) for mask in elsewhere)
     made.masked = len(found.masks) + len(elsewhere)

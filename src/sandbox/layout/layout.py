@@ -55,6 +55,8 @@ def layout(
     `shown`: further directories of the host, where tenants will see them, and whether they can change them; the caller
     has them mounted. `hiding`: inside paths at which it has something else mounted. `system`: what stands at `/`.
     """
+    if config.filesystem.show_host:
+        return _whole_host(config, identity, environment, repositories)
     system = system or HostSystem()
     plan = Plan()
     made = Layout(plan)
@@ -82,6 +84,40 @@ def layout(
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
     plan.writable = [*places, "/dev", "/proc"]
     _environment(plan, home)
+    _ports(plan, config.network)
+    return made
+
+
+def _whole_host(
+    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None
+) -> Layout:
+    """The layout where everything can be read that is not denied."""
+    from sandbox.layout import whole_host
+
+    filesystem = config.filesystem
+    if filesystem.overlay or config.vfs.mounts or config.vfs.direct_mounts:
+        key = "filesystem.overlay" if filesystem.overlay else "vfs"
+        raise ConfigError("cannot be combined with filesystem.show_host", path=key)
+    plan = Plan()
+    made = Layout(plan)
+    plan.id = identity
+    plan.user, plan.uid, plan.gid = tenant(config.user)
+    plan.limits = config.limits
+    plan.directory = project_root(filesystem)
+    plan.scratch_size = filesystem.scratch_size
+    plan.environment = EnvFilter(config.environment).filter(environment)
+    home = os.path.realpath(os.path.expanduser("~"))
+    whole_host.WholeHost().show(plan, home)
+    writable = whole_host.show_writable(plan, filesystem, made.notices)
+    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config), authority_directory())]
+    refuse_our_own(writable, own)
+    whole_host.hide_of_host(plan, filesystem, own, writable)
+    made.views = Views([(one, one) for one in writable])
+    hide_and_freeze(made, config, own, repositories)
+    hide_proc(plan)
+    whole_host.host_sockets(plan, config.network)
+    plan.writable = ["/dev/shm", *writable, "/dev", "/proc"]
+    plan.environment.update(whole_host.environment(plan, home))
     _ports(plan, config.network)
     return made
 

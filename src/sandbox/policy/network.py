@@ -27,6 +27,8 @@ class NetworkPolicy:
     def __init__(self, network: Network) -> None:
         self._allowed = HostSet(network.allowed_hosts, "network.allowed_hosts", raw=True)
         self._denied = HostSet(network.denied_hosts, "network.denied_hosts")
+        self._reasons = network.denied_reasons
+        self.as_srt = network.refusals == "srt"
         self._http = HttpRules(network.http.allow, network.http.deny)
         self._secret_hosts = HostSet(
             (host for secret in network.secrets.values() for host in secret.hosts),
@@ -45,7 +47,7 @@ class NetworkPolicy:
             return self._local(host, None)
         denied = self._denied.names(host)
         if denied is not None and denied.port is None:
-            return _denied_by(denied.text, host)
+            return self._denied_by(denied.text, host)
         return self._listed(host, None)
 
     def connect(self, host: str, port: int) -> Decision:
@@ -55,13 +57,19 @@ class NetworkPolicy:
             return self._local(shown, port)
         denied = self._denied.denies(host, port)
         if denied is not None:
-            return _denied_by(denied.text, shown)
+            return self._denied_by(denied.text, shown)
         decision = self._listed(host, port)
         address = parse_address(host)
         if decision.allowed and address is not None:
             checked = self.addresses(host, port, [host])
             return decision if checked else checked
         return decision
+
+    def _denied_by(self, entry: str, shown: str) -> Decision:
+        rule, why = f"network.denied_hosts: {entry}", self._reasons.get(entry)
+        if why is None:
+            return Decision(False, rule, "{shown} is denied by network.denied_hosts", shown=shown)
+        return Decision(False, rule, "{shown} is denied: {why}", shown=shown, why=why)
 
     def _listed(self, host: str, port: int | None) -> Decision:
         allowed = self._allowed.names(host) if port is None else self._allowed.allows(host, port)
@@ -108,7 +116,7 @@ class NetworkPolicy:
                 return Decision(False, rule, "{host} resolved to an invalid address", host=host)
             denied = self._denied.denies(format_address(address), port)
             if denied is not None:
-                return _denied_by(denied.text, f"{host} ({format_address(address)})")
+                return self._denied_by(denied.text, f"{host} ({format_address(address)})")
             found = blocked_range(address)
             if found is not None and not self._excepted(address, port, found):
                 shown = format_address(address)
@@ -160,10 +168,6 @@ class NetworkPolicy:
         if self.intercepts_by_rule(host):
             return False
         return any(one.raw and one.port == port for one in self._allowed.matching(host))
-
-
-def _denied_by(entry: str, shown: str) -> Decision:
-    return Decision(False, f"network.denied_hosts: {entry}", "{shown} is denied by network.denied_hosts", shown=shown)
 
 
 def _joined(host: str, port: int | None) -> str:
