@@ -34,6 +34,12 @@ Run a command in a sandbox with network and filesystem restrictions.
 """
 _OUR_ERROR = 1
 _VALUES = {"-s": "--settings", "-c": "-c", "--settings": "--settings", "--control-fd": "--control-fd"}
+# What is found out only when the walls are built, in srt's spelling.
+_SPELLED = {
+    "filesystem.allow_read": "filesystem.allowRead",
+    "filesystem.allow_write": "filesystem.allowWrite",
+    "filesystem.root": "the current directory",
+}
 
 
 class Options:
@@ -97,6 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"srt: {shown(problem, keep=chr(10))}", file=sys.stderr)
         return problem.exit_code  # 127 or 126, as a shell's
     except SandboxError as problem:
+        if isinstance(problem, ConfigError) and problem.path in _SPELLED:
+            problem = ConfigError(problem.problem, path=_SPELLED[problem.path])
         print(f"Error: {shown(problem, keep=chr(10))}", file=sys.stderr)
         return _OUR_ERROR
     except KeyboardInterrupt:

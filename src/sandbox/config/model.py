@@ -48,7 +48,8 @@ class Filesystem(Section):
     read_only: bool = field(False, "The project can be read but not changed.")
     overlay: bool = field(False, "Changes to the project go to a separate layer, to be reviewed and applied.")
     show_host: bool = field(
-        False, "Everything of this machine that `deny_read` does not name can be read, and nothing that is not named"
+        False,
+        "Everything of this machine that `deny_read` does not name can be read, and nothing that is not named"
         " can be changed, as in srt. Unix sockets cannot be made, unless `network.unix_sockets` names one.",
     )
     allow_read: list[str] = field([], "Further paths that can be read.", example=["~/datasets"])
@@ -233,6 +234,9 @@ class Network(Section):
     )
     denied_hosts: list[str] = field([], "Hosts, written in the same way. Overrides `allowed_hosts`.")
     block_private_ips: bool = field(True, "Refuse names that resolve to private or link-local addresses.")
+    intranet: bool = field(
+        False, "Allowed names may resolve to private addresses, but not to loopback ones or to this machine's own."
+    )
     allow_localhost: bool = field(True, "The sandbox can use its own loopback.")
     localhost_ports: list[int] = field([], "Ports of the host's loopback that can be reached.", example=[5432])
     publish: list[str] = field([], "Sandbox ports to publish on the host.", example=["127.0.0.1:8080:80"])
@@ -245,7 +249,8 @@ class Network(Section):
         choices=("explained", "srt"),
     )
     unix_sockets: list[str] = field(
-        [], 'Unix sockets of the host that programs can connect to; "*" is every one in sight.',
+        [],
+        'Unix sockets of the host that programs can connect to; "*" is every one in sight.',
         example=["/run/docker.sock"],
     )
     allow_git: bool = field(True, "git over https and ssh (port 22) to the allowed hosts.")
@@ -329,7 +334,7 @@ class Config(Section):
     engine: str = field("auto", "What isolates the sandbox.", choices=ENGINES)
     user: str = field(
         "user",
-        "The user inside: an ordinary one (uid 1000 if you are root), root as far as the engine allows, or you (owner).",
+        "The user inside: an ordinary one (uid 1000 if you are root), root as far as the engine allows, or the owner.",
         choices=USERS,
     )
     image: str | None = field(None, "For container and microVM engines: the image.")

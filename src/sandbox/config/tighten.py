@@ -253,6 +253,7 @@ RULES: dict[str, Rule] = {
     "network.allowed_hosts": fewer(_host_covered),
     "network.denied_hosts": more,
     "network.block_private_ips": safe(True),
+    "network.intranet": safe(False),
     "network.allow_localhost": safe(False),
     "network.localhost_ports": fewer(_listed),
     "network.publish": fewer(_listed),

@@ -117,7 +117,9 @@ def hold(plan: Plan, files: list[str]) -> None:
     names = [path.removeprefix(top) for path in files if path.startswith(top) and "\n" not in path]
     if names and os.path.lexists(f"{plan.directory}/.git"):
         exactly = ("".join(f"\\{sign}" if sign in "\\*?[ " else sign for sign in name) for name in names)
-        plan.files.append((f"{plan.own_files}/gitignore", 0o644, ignored(plan.directory) + _lines([f"/{name}" for name in exactly])))
+        plan.files.append(
+            (f"{plan.own_files}/gitignore", 0o644, ignored(plan.directory) + _lines([f"/{name}" for name in exactly]))
+        )
         add_git_setting(plan.environment, "core.excludesFile", f"{plan.own_files}/gitignore")
 
 
@@ -125,7 +127,11 @@ def add_git_setting(environment: dict[str, str], key: str, value: str) -> None:
     """Adds a setting for git to those that the environment has."""
     said = environment.get("GIT_CONFIG_COUNT", "0")
     count = int(said) if said.isdecimal() else 0
-    environment |= {"GIT_CONFIG_COUNT": str(count + 1), f"GIT_CONFIG_KEY_{count}": key, f"GIT_CONFIG_VALUE_{count}": value}
+    environment |= {
+        "GIT_CONFIG_COUNT": str(count + 1),
+        f"GIT_CONFIG_KEY_{count}": key,
+        f"GIT_CONFIG_VALUE_{count}": value,
+    }
 
 
 def _shown() -> list[str]:

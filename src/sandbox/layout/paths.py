@@ -58,8 +58,8 @@ def project_root(filesystem: Filesystem) -> str:
 def expanded(root: str, entry: str, *, through_links: bool = False) -> list[str]:
     """The existing paths that an entry of a path list means: the path it spells, or, where it is a glob, each match.
 
-    What a glob finds through a link beneath its literal part counts only with `through_links`: tenants of an earlier run
-    may have put it there. `src/**` is `src`, and a glob that is also the name of something there is that, too.
+    What a glob finds through a link beneath its literal part counts only with `through_links`: tenants of an earlier
+    run may have put it there. `src/**` is `src`, and a glob that is also the name of something there is that, too.
     """
     path = os.path.normpath(os.path.join(root, os.path.expanduser(entry)))
     if path.endswith("/**"):
@@ -98,8 +98,15 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
         ("allow_read", filesystem.allow_read, False),
         ("allow_write", filesystem.allow_write, True),
     ):
-        for asked, path in _each(plan.directory, paths, key):
+        for path in _each(plan.directory, paths, key):
             real = os.path.realpath(path)
+            if real == "/":
+                raise ConfigError(
+                    "shows the whole machine; for that, use filesystem.show_host", path=f"filesystem.{key}"
+                )
+            if not writable and is_beneath(real, plan.directory):
+                shown.append(real)  # there already; a mount of its own would make it read-only
+                continue
             if (
                 (writable and real in NO_PROJECT)
                 or is_beneath(real, "/proc")
@@ -113,12 +120,12 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
     return shown
 
 
-def _each(root: str, entries: list[str], key: str) -> Iterator[tuple[str, str]]:
+def _each(root: str, entries: list[str], key: str) -> Iterator[str]:
     for asked in entries:
         found = expanded(root, asked)
         if not found and not any(sign in asked for sign in "*?["):
             raise ConfigError("{asked!r} does not exist", asked=asked, path=f"filesystem.{key}")
-        yield from ((asked, path) for path in found)
+        yield from found
 
 
 def refuse_our_own(sources: list[str], own: list[str]) -> None:

@@ -1,8 +1,9 @@
 """The whole of the host at `/`, read-only: what srt's users expect (`filesystem.show_host`).
 
-Each entry of the host's root is one recursive bind. What no process may see of it is covered: our own config, record and
-registry, other places where the kernel tells about the host's processes, and what `deny_read` names. The host's Unix
-sockets cannot be covered one by one, since any directory may get one at any time: tenants cannot make Unix sockets here.
+Each entry of the host's root is one recursive bind. What no process may see of it is covered: our own config, record
+and registry, other places where the kernel tells about the host's processes, and what `deny_read` names. The host's
+Unix sockets cannot be covered one by one, since any directory may get one at any time: tenants cannot make Unix sockets
+here.
 """
 
 from __future__ import annotations
@@ -137,6 +138,8 @@ def _denied(root: str, filesystem: Filesystem) -> list[str]:
     for entry in filesystem.deny_read:
         for path in expanded(root, entry, through_links=True):
             real = os.path.realpath(path)
+            if real == "/" and "/" in filesystem.allow_read:
+                continue
             if real == "/":
                 tops = (f"/{name}" for name in os.listdir("/") if f"/{name}" not in KERNEL)
                 found |= dict.fromkeys(one for one in tops if os.path.isdir(one) and not os.path.islink(one))
@@ -176,7 +179,10 @@ def _kernel_mounts() -> Iterator[str]:
 
 
 def _unescaped(path: str) -> str:
-    return path if "\\" not in path else os.fsdecode(path.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1"))
+    if "\\" not in path:
+        return path
+    plain = path.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1")
+    return os.fsdecode(plain)
 
 
 def host_sockets(plan: Plan, network: Network) -> None:
@@ -194,6 +200,8 @@ def host_sockets(plan: Plan, network: Network) -> None:
 
 def environment(plan: Plan, home: str) -> dict[str, str]:
     """What differs inside. A directory for temporary files is srt's where it can be written, else the sandbox's own."""
-    temporary = next((one for one in (TMPDIR, "/tmp") if any(is_beneath(one, top) for top in plan.writable)), "/dev/shm")
+    temporary = next(
+        (one for one in (TMPDIR, "/tmp") if any(is_beneath(one, top) for top in plan.writable)), "/dev/shm"
+    )
     names = ("TMPDIR", *(name for name in ("TMP", "TEMP") if name in plan.environment))
     return {**dict.fromkeys(names, temporary), "HOME": home, "SANDBOX_RUNTIME": "1", "SANDBOX": plan.id}

@@ -170,10 +170,18 @@ class FileGuard:
 @cache
 def protected_patterns(show_host: bool = False, git_config: bool = False) -> Patterns:
     """What may never be written, at any depth. Made once, because it never changes."""
-    names = [name for name in PROTECTED if not (git_config and name == ".git/config")]
-    if show_host:
-        names = [name for name in names if name != ".claude/"] + list(CLAUDE)
+    names = _protected(show_host, git_config)
     return Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in names])
+
+
+def _protected(show_host: bool, git_config: bool) -> list[str]:
+    names = [name for name in PROTECTED if not (git_config and name == ".git/config")]
+    return [name for name in names if name != ".claude/"] + list(CLAUDE) if show_host else names
+
+
+def protected_names(filesystem: Filesystem) -> list[str]:
+    """The names behind `protected_in`."""
+    return _protected(filesystem.show_host, filesystem.allow_git_config)
 
 
 def protected_in(filesystem: Filesystem) -> Patterns:

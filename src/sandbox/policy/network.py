@@ -38,6 +38,7 @@ class NetworkPolicy:
         # The sandbox always has its own loopback; this setting is about the host's.
         self._localhost_ports = frozenset(network.localhost_ports if network.allow_localhost else ())
         self._block_private = network.block_private_ips
+        self.intranet = network.intranet
         self._git = network.allow_git
         self._everything = network.intercept
 
@@ -135,10 +136,25 @@ class NetworkPolicy:
                 )
         return Decision(True, rule, "{host} resolves to public or explicitly allowed addresses", host=host)
 
+    def own_address(self, host: str, port: int, address: str) -> Decision:
+        """Whether `host` may be dialled although it resolved to an address of this machine."""
+        if any(one.port in (None, port) for one in self._allowed.matching(address)):
+            return Decision(True, "network.allowed_hosts", "{host} is allowed by its address", host=host)
+        return Decision(
+            False,
+            "network.intranet",
+            "{host} resolves to {address}, which is this machine's own; to allow it, add {address!r} to "
+            "network.allowed_hosts",
+            host=host,
+            address=address,
+        )
+
     def _excepted(self, address: Address, port: int, found: Range) -> bool:
         """Only an entry within the blocked range is an exception: `0.0.0.0/0` does not allow 10.0.0.1."""
         if found.always or not self._block_private:
             return not found.always
+        if self.intranet and found.intranet:
+            return True
         return any(
             one.port in (None, port) and one.network is not None and one.network[2] >= found.prefix
             for one in self._allowed.matching(format_address(address))

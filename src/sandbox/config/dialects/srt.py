@@ -228,7 +228,7 @@ def _open(ours: dict[str, Any]) -> None:
     filesystem["allow_write"] = [*filesystem.get("allow_write", []), *ALWAYS_WRITABLE]
     environment = ours.setdefault("environment", {})
     environment |= {"filter_secrets": False, "allow": ["*"]}
-    ours["network"]["refusals"] = "srt"
+    ours["network"] |= {"refusals": "srt", "intranet": True}
 
 
 def _closed(filesystem: dict[str, Any]) -> None:
@@ -253,4 +253,3 @@ def _exclude(network: dict[str, Any]) -> None:
 
 def _covers(pattern: str, name: str) -> bool:
     return pattern in ("*", name) or (pattern.startswith("*.") and name.removeprefix("*").endswith(pattern[1:]))
-
