@@ -177,7 +177,7 @@ class Sandbox(Commands, Files, ChangeMethods):
 
     def _tell_notices(self) -> None:
         """What is hidden, and what of a limit cannot be held here."""
-        self.notices = [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
+        self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
         for notice in self.notices:
             self.record.write("policy_decision", notice, severity="warn")
 
@@ -195,7 +195,7 @@ class Sandbox(Commands, Files, ChangeMethods):
         if self.config.vfs.file_events:
             self._report_changes()
         if self._can.namespace:
-            self._guard.watch()
+            self._guard.watch(self.notices.append)
             self._endings.append(self._guard.stop_watching)
 
     def _own_directories(self) -> Mounts:

@@ -20,7 +20,7 @@ from sandbox.policy.files import protected_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config
@@ -78,12 +78,12 @@ class HostGuard:
 
             settle(search, self._cover, missed)
 
-    def watch(self) -> None:
-        """Covers what appears from now on."""
+    def watch(self, notice: Callable[[str], object]) -> None:
+        """Covers what appears from now on. `notice` hears what a person should know, if that is not possible."""
         if self._search is not None and self._search.looker is not None:
             told = partial(access.covered, self._record)
             writable = self._repositories[0] if self._repositories else None
-            self._late_masks = LateMasks(self._pid, self._search.looker, told, writable)
+            self._late_masks = LateMasks(self._pid, self._search.looker, told, notice, writable)
 
     def hide_secrets(self, config: Config) -> None:
         """A file that a secret is read from is nobody's inside, from now on. Raises WallError."""

@@ -3,7 +3,7 @@ secrets in the home directory.
 
 A tripwire is a mask that the guest answers for (`guest/tripwire.c`) from the first command on, so it needs a FUSE
 device that this user may open; without one every cover is a plain mask, and an attempt is refused without being seen.
-Allowed files never pass here. What appears later is covered by the vigil, plainly.
+Allowed files never pass here. What appears later is covered by `late_masks.py`, without a report.
 """
 
 from __future__ import annotations
