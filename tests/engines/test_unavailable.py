@@ -13,7 +13,7 @@ import pytest
 from sandbox import EngineUnavailable, Sandbox, WallError
 from sandbox.engines import bubblewrap, doctor
 from sandbox.guest import frames
-from sandbox.guest.client import Guest
+from sandbox.guest.guest import Guest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
