@@ -99,7 +99,8 @@ class Session:
         self._await_others(grace)
         self.current.close()
         for other in self.calls():
-            other.credit.close()  # one that waits for credit has nothing to wait for any more
+            other.credit.close()  # one that waits for credit or input has nothing to wait for any more
+            other.inputs.close()
         self._await_others(_LAST_ANSWERS)
         call.reply({})
         with self._idle:
