@@ -66,7 +66,8 @@ def test_a_value_that_the_template_does_not_show_stays_on_the_server() -> None:
 def test_a_client_shows_an_error_in_its_own_language() -> None:
     chinese = Translator()
     chinese.use("zh-TW")
-    problem = errors.ConfigError("cannot be read: {reason}", reason=Message("is larger than {largest} bytes", largest=9))
+    inner = Message("is larger than {largest} bytes", largest=9)
+    problem = errors.ConfigError("cannot be read: {reason}", reason=inner)
     assert chinese.text(over_the_wire(problem)) == "無法讀取：大於 9 位元組"
     fault = over_the_wire(Fault(-32011, "no request {id!r} is running", id=7))
     assert isinstance(fault, RpcError)

@@ -133,7 +133,9 @@ class Session:
         method = METHODS.get(message.method)
         if method is None:
             known = ", ".join(METHODS)
-            refusal = Fault(errors.NO_SUCH_METHOD, "no method {name!r}; there are {known}", name=message.method, known=known)
+            refusal = Fault(
+                errors.NO_SUCH_METHOD, "no method {name!r}; there are {known}", name=message.method, known=known
+            )
             self._answer(message, refusal)
             return
         try:

@@ -28,8 +28,8 @@ class Shown(str):
         shown._repr = repr
         return shown
 
-    def __getnewargs__(self) -> tuple[str, str]:
-        return str(self), self._repr
+    def __reduce__(self) -> tuple[type[Shown], tuple[str, str]]:  # copied and pickled with both
+        return Shown, (str(self), self._repr)
 
     def __repr__(self) -> str:
         return self._repr
