@@ -11,7 +11,7 @@ from threading import Event, Lock, current_thread, get_ident, main_thread
 
 from sandbox.audit import access
 from sandbox.audit.record import Record
-from sandbox.changes import OverlayChanges
+from sandbox.change_methods import ChangeMethods
 from sandbox.commands import Commands
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0  # seconds that a thread waits for another one's close()
 
 
-class Sandbox(Commands, Files, OverlayChanges):
+class Sandbox(Commands, Files, ChangeMethods):
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process.
 
     `id` is its name in the registry, `engine` what builds its walls, `config` its configuration, `record` its audit

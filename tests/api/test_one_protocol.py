@@ -9,8 +9,8 @@ import pytest
 
 from sandbox import AsyncProcess, AsyncSandbox, Client, Process, Sandbox
 from sandbox.guest.process import Process as LocalProcess
-from sandbox.kept import KeptProcess
 from sandbox.rpc.remote import RemoteProcess
+from sandbox.shared_process import SharedProcessView
 
 #: The protocol; what a class has beside it is its own (`ITS_OWN`).
 METHODS = [
@@ -55,7 +55,7 @@ def test_its_parameters_and_result_are_the_same(name: str) -> None:
     assert inspect.signature(waited).return_annotation == asynchronous.get(result, result)
 
 
-@pytest.mark.parametrize("kind", [LocalProcess, KeptProcess, RemoteProcess, AsyncProcess])
+@pytest.mark.parametrize("kind", [LocalProcess, SharedProcessView, RemoteProcess, AsyncProcess])
 @pytest.mark.parametrize("name", PROCESS)
 def test_a_process_is_the_same_everywhere(kind: type, name: str) -> None:
     wanted = parameters(getattr(Process, name))

@@ -264,6 +264,7 @@ RULES: dict[str, Rule] = {
     "network.intercept": safe(True),
     "network.ca_certificates": user_only,
     "network.upstream_proxy": user_only,
+    "credentials": user_only,
     "limits.memory": least,
     "limits.cpus": least,
     "limits.pids": least,

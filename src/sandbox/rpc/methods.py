@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sandbox.sandbox import Sandbox
     from sandbox.vfs.changes import Change
-    from sandbox.vfs.states import State
+    from sandbox.vfs.file_state import State
 
 Result = dict[str, Any]
 

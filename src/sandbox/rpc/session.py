@@ -1,8 +1,8 @@
 """One connection: requests in, answers and events out.
 
-Every request has a thread of its own and begins when the requests before it have taken effect (see `turns`). Requests
-that only pass something on to a running one (`input`, `more`, `cancel`) are handled by the reading thread itself, in
-the order in which they were sent.
+Every request has a thread of its own and begins when the requests before it have taken effect (`request_order.py`).
+Requests that only pass something on to a running one (`input`, `more`, `cancel`) are handled by the reading thread
+itself, in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from msgspec import UNSET, UnsetType
 from sandbox.rpc import errors
 from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
 from sandbox.rpc.call import Call
+from sandbox.rpc.current_sandbox import CurrentSandbox
 from sandbox.rpc.errors import Fault
-from sandbox.rpc.events import EventQueue
+from sandbox.rpc.event_queue import EventQueue
 from sandbox.rpc.lines import LINE_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.rpc.messages import Id, Message, read_message
+from sandbox.rpc.method_table import METHODS, RpcMethod
+from sandbox.rpc.request_order import RequestOrder
 from sandbox.rpc.reverse_calls import ReverseCalls
-from sandbox.rpc.slot import Slot
-from sandbox.rpc.table import METHODS, Served
-from sandbox.rpc.turns import Turns
 
 _GRACE = 5.0  # seconds
 _LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was closed
@@ -34,9 +34,9 @@ _LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was
 class Session:
     """Serves one connection until it ends."""
 
-    def __init__(self, source: int, sink: int, slot: Slot, *, limit: int = LINE_LIMIT) -> None:
-        self.slot: Slot = slot
-        self.budget = Budget(BYTES, slot.budget)
+    def __init__(self, source: int, sink: int, current: CurrentSandbox, *, limit: int = LINE_LIMIT) -> None:
+        self.current: CurrentSandbox = current
+        self.budget = Budget(BYTES, current.budget)
         self.writer = Writer(sink)
         self.events = EventQueue(self.writer)
         self.hooks = ReverseCalls(self.writer)
@@ -45,7 +45,7 @@ class Session:
         self._calls: dict[Id, Call] = {}
         self._running = 0
         self._idle = Condition()
-        self._turns = Turns()
+        self._order = RequestOrder()
         self._closing: Call | None = None  # the `close` that is under way
         self._closed = False
         self._wakes, self._waking = os.pipe2(os.O_CLOEXEC)
@@ -97,7 +97,7 @@ class Session:
         Meanwhile only messages that a running request needs are accepted (`input`, `signal`, a hook's answer).
         """
         self._await_others(grace)
-        self.slot.close()
+        self.current.close()
         for other in self.calls():
             other.credit.close()  # one that waits for credit has nothing to wait for any more
         self._await_others(_LAST_ANSWERS)
@@ -147,33 +147,33 @@ class Session:
             self._answer(message, refused)
             return
         if message.method == "create":
-            self.slot.expect()
+            self.current.expect()
         if method.inline:
             self._work(method, call, asked, held)
         else:
             self._start(method, call, asked, held)
 
-    def _start(self, method: Served, call: Call, asked: Any, held: Hold) -> None:
+    def _start(self, method: RpcMethod, call: Call, asked: Any, held: Hold) -> None:
         try:
             Thread(target=self._work, args=(method, call, asked, held), daemon=True).start()
         except RuntimeError:  # no thread can be started
             held.release()
             self._ended(call, Fault(errors.BUSY, "no further request can be run at the moment"))
 
-    def _admitted(self, message: Message, method: Served) -> Call:
+    def _admitted(self, message: Message, method: RpcMethod) -> Call:
         assert not isinstance(message.method, UnsetType)
         # A hook of the client may itself use the sandbox: it must not wait for the request that waits for the hook.
-        at_once = method.unordered or self.hooks.waiting
-        turn = self._turns.at_once() if at_once else self._turns.behind_all()
+        unordered = method.unordered or self.hooks.waiting
+        turn = self._order.unordered() if unordered else self._order.next_turn()
         call = Call(self.writer, message.id, message.method, turn, self._free)
         try:
             self._register(call, message, method)
         except Fault:
-            turn.over()
+            turn.done()
             raise
         return call
 
-    def _register(self, call: Call, message: Message, method: Served) -> None:
+    def _register(self, call: Call, message: Message, method: RpcMethod) -> None:
         with self._idle:
             if self._closing is not None and message.method not in ("input", "more", "signal", "cancel", "resize"):
                 raise Fault(errors.CLOSED, "the sandbox is being closed")
@@ -187,25 +187,25 @@ class Session:
             if message.method == "close":
                 self._closing = call
 
-    def _work(self, method: Served, call: Call, asked: Any, held: Hold) -> None:
+    def _work(self, method: RpcMethod, call: Call, asked: Any, held: Hold) -> None:
         problem: BaseException | None = None
         try:
             with held:
                 call.turn.wait()
                 answered = method.run(self, call, asked)
                 if answered is not None:
-                    call.turn.over()
+                    call.turn.done()
                     call.reply(answered)
         except BaseException as raised:  # noqa: BLE001 - whatever it was, the client is told, and the server goes on
-            problem = self.slot.explained(raised)
+            problem = self.current.explained(raised)
         self._ended(call, problem)
 
     def _ended(self, call: Call, problem: BaseException | None) -> None:
-        call.turn.over()
+        call.turn.done()
         if problem is not None:
             call.fail(problem)
         if call.method == "create":
-            self.slot.settled()
+            self.current.settled()
         call.done()
         with self._idle:
             self._running -= 1

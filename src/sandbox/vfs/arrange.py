@@ -17,7 +17,7 @@ import os
 
 from sandbox.config.model import Mount
 from sandbox.errors import ConfigError
-from sandbox.plan.operations import Fuse, MakeReadOnly, Overlay, Resize, Unmount
+from sandbox.plan.mount_operations import Fuse, MakeReadOnly, Overlay, Resize, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.config.model import Vfs
-    from sandbox.plan.operations import Operation
+    from sandbox.plan.mount_operations import Operation
     from sandbox.vfs.provider import Guard, Provider
 
     Emit = Callable[[str, str, int], None]

@@ -21,7 +21,7 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.beneath import opened, parent_of
+from sandbox.vfs.open_beneath import opened, parent_of
 from sandbox.vfs.stage import Mark, MovedOn, exchange, mark_of, put_new
 
 if TYPE_CHECKING:

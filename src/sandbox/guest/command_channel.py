@@ -1,4 +1,4 @@
-"""What is said between the host and the guest about one command, on the command's own line."""
+"""What is said between the host and the guest about one command, on the command's own channel."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Line:
-    """The line of one command: what the guest says on it, and what the host asks."""
+class CommandChannel:
+    """The channel of one command: what the guest says on it, and what the host asks."""
 
-    def __init__(self, line: _socket.socket, name: str) -> None:
-        self._line = line
+    def __init__(self, channel: _socket.socket, name: str) -> None:
+        self._channel = channel
         self.name = name
         self.stopped: Callable[[], object] | None = None  # called when Ctrl-Z stopped it; it is to be continued
         self.pid: int | None = None
@@ -55,23 +55,23 @@ class Line:
 
     def fileno(self) -> int:
         """A descriptor that is readable when there is news of the command, for `advance`."""
-        return self._line.fileno()
+        return self._channel.fileno()
 
     def advance(self) -> None:
         """Waits for the next news of the command, and takes it in: that it runs, was stopped, has ended.
 
         Raises CommandError when it could not be started, GuestError or SandboxClosed.
         """
-        message, fds = frames.receive(self._line)
+        message, fds = frames.receive(self._channel)
         kind = message["t"]
         if kind == "started":
-            self.pid = whole(message, "pid")
+            self.pid = integer(message, "pid")
             if fds:
                 self.terminal = fds.pop()
         frames.close_all(fds)
         if kind == "started":
             if self._runs is not None:
-                self._runs(whole(message, "pid"))
+                self._runs(integer(message, "pid"))
         elif kind == "exit":
             self.result = _result(message)
             if self._judge is not None:
@@ -79,7 +79,7 @@ class Line:
         elif kind == "stopped":
             (self.stopped or self.resume)()
         elif kind == "failed":
-            problem = never_ran(self.name, message)
+            problem = start_error(self.name, message)
             raise problem if self._explain is None else self._explain(problem)
         else:
             raise GuestError("the guest said {kind!r} about a command", kind=kind)
@@ -104,7 +104,7 @@ class Line:
 
     def _tell(self, message: dict[str, object]) -> None:
         try:
-            frames.send(self._line, message)
+            frames.send(self._channel, message)
         except SandboxClosed:
             pass  # it ended first: what was asked no longer matters
 
@@ -112,17 +112,17 @@ class Line:
 _TIMED_OUT = Message("the command ran longer than its timeout")
 
 
-def whole(message: dict[str, object], key: str) -> int:
-    """A whole number that the guest must have sent."""
+def integer(message: dict[str, object], key: str) -> int:
+    """A integer number that the guest must have sent."""
     value = message.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise GuestError("the guest sent no number for {key!r}", key=key)
     return value
 
 
-def never_ran(name: str, message: dict[str, object]) -> CommandError:
+def start_error(name: str, message: dict[str, object]) -> CommandError:
     """The guest's `failed`, in words."""
-    number, step = whole(message, "errno"), message.get("step")
+    number, step = integer(message, "errno"), message.get("step")
     said = os.strerror(number)
     if step == "chdir":
         return CommandError("cannot enter the working directory inside the sandbox: {said}", said=said, exit_code=126)
@@ -134,15 +134,15 @@ def never_ran(name: str, message: dict[str, object]) -> CommandError:
 
 
 def _result(message: dict[str, object]) -> ExecResult:
-    signal = whole(message, "signal") if "signal" in message else None
+    signal = integer(message, "signal") if "signal" in message else None
     timed_out = message.get("timed_out") is True
     return ExecResult(
-        exit_code=whole(message, "code") if signal is None else 128 + signal,
+        exit_code=integer(message, "code") if signal is None else 128 + signal,
         signal=signal,
         timed_out=timed_out,
-        duration_ms=whole(message, "wall_us") // 1000,
-        user_ms=whole(message, "user_us") // 1000,
-        system_ms=whole(message, "sys_us") // 1000,
-        max_rss_kb=whole(message, "maxrss_kb"),
+        duration_ms=integer(message, "wall_us") // 1000,
+        user_ms=integer(message, "user_us") // 1000,
+        system_ms=integer(message, "sys_us") // 1000,
+        max_rss_kb=integer(message, "maxrss_kb"),
         note=_TIMED_OUT if timed_out else "",
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sandbox.guards.repositories import Repositories
 
 
-class Served:
+class ProviderRules:
     """What the walls would cover and freeze in `directory`, for whoever answers for its files. See vfs' `Guard`."""
 
     def __init__(self, config: Config, directory: str, repositories: Repositories) -> None:

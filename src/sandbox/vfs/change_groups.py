@@ -2,7 +2,7 @@
 
 The kernel's layer does not say what was renamed to what: only that a file came from some file of the host. So whatever
 may be two ends of one move is taken for one: files with the same bytes, with the same name, and, where that does not
-tell, every file that came from the host without a known source with every file that went away. Sets matter only when
+tell, every file that came from the host without a known source with every file that went away. Groups matter only when
 something in them is refused, and then too large a set loses nothing.
 """
 
@@ -12,8 +12,8 @@ import hashlib
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from sandbox.vfs.file_state import UNSEEN, State, below, open_regular
 from sandbox.vfs.provider import split
-from sandbox.vfs.states import UNSEEN, State, below, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox.vfs.changes import Change, Layer
 
 
-class Sets:
+class Groups:
     """Groups of numbers (indices of changes) that grow together."""
 
     def __init__(self, size: int) -> None:
@@ -37,23 +37,23 @@ class Sets:
         self._above[self.of(one)] = self.of(other)
 
 
-def related(layer: Layer, upper: int, project: int) -> Sets:
-    """The sets of `layer.changes`, by index; sets the `source` of changes whose source is known."""
+def group_changes(layer: Layer, upper: int, project: int) -> Groups:
+    """The groups of `layer.changes`, by index; sets the `source` of changes whose source is known."""
     found = layer.changes
-    sets = Sets(len(found))
+    groups = Groups(len(found))
     by_path: dict[str, int] = {}
     for index, change in enumerate(found):
         if change.path in by_path:  # one thing in another's place
-            sets.join(index, by_path[change.path])
+            groups.join(index, by_path[change.path])
         by_path[change.path] = index
     for names in layer.links.values():
         changed = [by_path[name] for name in names if name in by_path]
         for index in changed[1:]:
-            sets.join(index, changed[0])
+            groups.join(index, changed[0])
     gone = list(_gone(found, project))
     if gone:
-        _pair(found, gone, sets, upper, project)
-    return sets
+        _pair(found, gone, groups, upper, project)
+    return groups
 
 
 def _gone(found: list[Change], project: int) -> Iterator[tuple[int, str, State]]:
@@ -70,7 +70,7 @@ def _gone(found: list[Change], project: int) -> Iterator[tuple[int, str, State]]
             yield index, change.path, before
 
 
-def _pair(found: list[Change], gone: list[tuple[int, str, State]], sets: Sets, upper: int, project: int) -> None:
+def _pair(found: list[Change], gone: list[tuple[int, str, State]], groups: Groups, upper: int, project: int) -> None:
     new = [index for index, change in enumerate(found) if change.kind in ("added", "modified") and _is_file(change)]
     sizes: defaultdict[int, list[int]] = defaultdict(list)
     names: defaultdict[str, list[int]] = defaultdict(list)
@@ -87,24 +87,24 @@ def _pair(found: list[Change], gone: list[tuple[int, str, State]], sets: Sets, u
         for index in sizes[held.size] if held.size else ():
             change = found[index]
             if change.path != path and _same(change, path, held, upper, project, digests):
-                sets.join(index, cause)
+                groups.join(index, cause)
                 explained.add(index)
                 change.source = change.source or path
                 paired = True
         if not paired and found[cause].kind == "deleted":
             unpaired.append(cause)
-            _join_all(sets, cause, names[split("/" + path)[1]])
+            _join_all(groups, cause, names[split("/" + path)[1]])
     orphans = [
         index for index in new if found[index].from_host and index not in explained and _unexplained(found[index])
     ]
     orphans += [index for index, change in enumerate(found) if change.impossible and change.from_host]
     if orphans and unpaired:
-        _join_all(sets, orphans[0], [*orphans, *unpaired])
+        _join_all(groups, orphans[0], [*orphans, *unpaired])
 
 
-def _join_all(sets: Sets, one: int, others: Iterable[int]) -> None:
+def _join_all(groups: Groups, one: int, others: Iterable[int]) -> None:
     for other in others:
-        sets.join(one, other)
+        groups.join(one, other)
 
 
 def _is_file(change: Change) -> bool:

@@ -8,7 +8,7 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.beneath import open_beneath, opened, reopen
+from sandbox.vfs.open_beneath import open_beneath, opened, reopen
 from sandbox.vfs.provider import join
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sandbox.vfs.workspace import Applied, Workspace
 
 
-class OverlayChanges:
+class ChangeMethods:
     """What `Sandbox` can do with changes. It is made by `Sandbox` alone, which furnishes what is declared here."""
 
     id: str

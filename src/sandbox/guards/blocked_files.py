@@ -17,7 +17,7 @@ import os
 from struct import Struct, error
 
 from sandbox.errors import SandboxError
-from sandbox.guards.identity import born
+from sandbox.guards.birth_time import born
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Entry:
         return (self.inode, self.born or -self.device)
 
 
-class Remembered:
+class BlockedFiles:
     """The entries of one user. Reading takes no lock: the file is only ever replaced as a whole."""
 
     def __init__(self, home: str) -> None:

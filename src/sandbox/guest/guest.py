@@ -9,7 +9,7 @@ from threading import Lock
 from sandbox import sockets as socket
 from sandbox.errors import GuestError, Message, SandboxClosed, WallError
 from sandbox.guest import frames
-from sandbox.guest.line import whole
+from sandbox.guest.command_channel import integer
 from sandbox.guest.process import Process
 
 TYPE_CHECKING = False
@@ -144,7 +144,7 @@ class Guest:
         frames.close_all(fds)
         if message["t"] != "failed":
             raise GuestError("the guest answered {message!r}", message=message["t"])
-        number = whole(message, "errno")
+        number = integer(message, "errno")
         raise OSError(number, os.strerror(number), subject)
 
     def _say(self, message: dict[str, object], fds: Sequence[int]) -> None:
@@ -161,7 +161,7 @@ class Guest:
 
 
 def _failed(message: dict[str, Any]) -> str:
-    number, step = whole(message, "errno"), message.get("step")
+    number, step = integer(message, "errno"), message.get("step")
     detail = message.get("detail")
     where = f" ({detail.decode(errors='replace') if isinstance(detail, bytes) else detail})" if detail else ""
     if number == errno.ENOSYS:

@@ -10,8 +10,8 @@ from sandbox.vfs.provider import split
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sandbox.vfs.change_groups import Groups
     from sandbox.vfs.changes import Change
-    from sandbox.vfs.related import Sets
 
 
 class Choice:
@@ -29,12 +29,12 @@ class Choice:
         """Whether that path was asked for."""
         return self._named is None or any(at_or_below(path, name) for name in self._named)
 
-    def choose(self, changes: Sequence[Change], sets: Sets) -> None:
+    def choose(self, changes: Sequence[Change], groups: Groups) -> None:
         """Fills `chosen` and `refused`. What lies below something refused is neither."""
         asked = [index for index, change in enumerate(changes) if self.covers(change.path)]
         members: defaultdict[int, list[int]] = defaultdict(list)
         for index in range(len(changes)):
-            members[sets.of(index)].append(index)
+            members[groups.of(index)].append(index)
         self.refused = {index: why for index in asked if (why := self._refusal(changes[index]))}
         self._keep_what_is_replaced_elsewhere(changes, asked, members)
         out = self._out(changes, asked)

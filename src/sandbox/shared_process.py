@@ -18,7 +18,7 @@ REMEMBERED = 64 * 1024  # bytes of output that somebody who joins sees at once
 BEHIND = 2**20  # bytes that a slow reader may be behind before the command waits for it
 
 
-class Kept:
+class SharedProcess:
     """One kept command. A thread reads its output, remembers the end of it, and passes it on to whoever has joined.
 
     While nobody has joined, the command runs on and only the last of its output is remembered.
@@ -31,17 +31,17 @@ class Kept:
         self.changed = Condition()
         self._recent: deque[Chunk] = deque()
         self._recent_size = 0
-        self._views: list[KeptProcess] = []
-        Thread(target=self._read, name="sandbox-kept", daemon=True).start()
+        self._views: list[SharedProcessView] = []
+        Thread(target=self._read, name="sandbox-shared", daemon=True).start()
 
-    def join(self, joined: bool = True) -> KeptProcess:
+    def join(self, joined: bool = True) -> SharedProcessView:
         """A view that begins with what was printed lately."""
         with self.changed:
-            view = KeptProcess(self, self._recent, joined)
+            view = SharedProcessView(self, self._recent, joined)
             self._views.append(view)
             return view
 
-    def leave(self, view: KeptProcess) -> None:
+    def leave(self, view: SharedProcessView) -> None:
         """Forgets a view; the command runs on."""
         with self.changed:
             self._views = [one for one in self._views if one is not view]
@@ -74,16 +74,16 @@ class Kept:
             self._recent_size -= len(self._recent.popleft().data)
 
 
-class KeptProcess(ProcessView):
+class SharedProcessView(ProcessView):
     """A kept command, as one of those who joined it sees it. Closing it leaves the command running."""
 
-    def __init__(self, kept: Kept, recent: deque[Chunk], joined: bool) -> None:
-        super().__init__(kept.process.tty)
+    def __init__(self, shared: SharedProcess, recent: deque[Chunk], joined: bool) -> None:
+        super().__init__(shared.process.tty)
         self.joined = joined  # whether it ran already when this view was made
-        assert kept.process.pid is not None
-        self.pid = kept.process.pid
+        assert shared.process.pid is not None
+        self.pid = shared.process.pid
         self.behind = 0
-        self._kept = kept
+        self._shared = shared
         self._closed = False
         self._arrived: deque[Chunk] = deque()
         for chunk in recent:
@@ -95,26 +95,26 @@ class KeptProcess(ProcessView):
         self.behind += len(chunk.data)
 
     def _taken(self, size: int) -> None:
-        with self._kept.changed:
+        with self._shared.changed:
             self.behind -= size
-            self._kept.changed.notify_all()
+            self._shared.changed.notify_all()
 
     def _receive(self, timeout: float | None, stream: str | None = None) -> Chunk | None:
         until = None if timeout is None else time.monotonic() + timeout
-        kept = self._kept
-        with kept.changed:
-            while not self._arrived and not kept.ended and not self._closed:
+        shared = self._shared
+        with shared.changed:
+            while not self._arrived and not shared.ended and not self._closed:
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError("the command still runs")
-                kept.changed.wait(left)
+                shared.changed.wait(left)
             if self._closed:
                 raise SandboxClosed("this view of the command is closed")
             if self._arrived:
                 return self._arrived.popleft()
-            if kept.failed is not None:
-                raise kept.failed
-            self.result = kept.process.result
+            if shared.failed is not None:
+                raise shared.failed
+            self.result = shared.process.result
             return None
 
     def write(self, data: bytes) -> None:
@@ -127,26 +127,26 @@ class KeptProcess(ProcessView):
 
     def signal(self, number: int) -> None:
         """Sends a signal to the command's process group; nothing happens when it has ended."""
-        if not self._kept.ended:
-            self._kept.process.signal(number)
+        if not self._shared.ended:
+            self._shared.process.signal(number)
 
     def kill(self) -> None:
         """Kills every process of the command."""
-        if not self._kept.ended:
-            self._kept.process.kill()
+        if not self._shared.ended:
+            self._shared.process.kill()
 
     def resize(self, rows: int, columns: int) -> None:
         """Tells the command's terminal its new size."""
-        if not self._kept.ended:
-            self._kept.process.resize(rows, columns)
+        if not self._shared.ended:
+            self._shared.process.resize(rows, columns)
 
     def close(self) -> None:
         """Leaves; the command runs on. Whoever waits here hears SandboxClosed."""
-        with self._kept.changed:
+        with self._shared.changed:
             self._closed = True
-        self._kept.leave(self)
+        self._shared.leave(self)
 
     def _living(self) -> Process:
-        if self._kept.ended:
+        if self._shared.ended:
             raise BrokenPipeError("the command has ended")
-        return self._kept.process
+        return self._shared.process

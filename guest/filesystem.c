@@ -232,7 +232,7 @@ static void each(struct cbor setup, const char *key, void (*do_one)(struct cbor)
 		do_one(item);
 }
 
-void furnish(struct cbor setup)
+void build_filesystem(struct cbor setup)
 {
 	umask(0);
 	each(setup, "dirs", make_dir);

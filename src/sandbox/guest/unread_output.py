@@ -8,7 +8,7 @@ from threading import Lock
 from sandbox.result import CUT
 
 
-class Kept:
+class UnreadOutput:
     """One stream's output, up to a limit; what is over it is counted, not kept, and marked.
 
     Whoever reads the stream holds `lock`, so that two threads do not take pieces out of order.

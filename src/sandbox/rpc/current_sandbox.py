@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.service import Sandboxes
 
 
-class Slot:
+class CurrentSandbox:
     """A sandbox that `create` will make, or that exists already (a connection to its socket)."""
 
     def __init__(self, sandbox: Sandbox | None = None, sandboxes: Sandboxes | None = None) -> None:

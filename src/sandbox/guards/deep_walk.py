@@ -22,7 +22,7 @@ def too_long(path: str) -> bool:
     return len(path) > STEP and len(os.fsencode(path)) > 3 * STEP
 
 
-def listings(start: str) -> Iterator[tuple[str, list[tuple[str, int, bool]]]]:
+def walk_deep(start: str) -> Iterator[tuple[str, list[tuple[str, int, bool]]]]:
     """Every directory below `start`, itself included: its path from there, and name, inode number and whether it is a
     directory of all that is in it. Raises OSError, ELOOP for what is deeper than anybody needs."""
     bases = [os.open(start, _FLAGS)]

@@ -20,7 +20,7 @@ import time
 
 from sandbox.errors import GuestError, SandboxClosed
 from sandbox.guest import frames
-from sandbox.guest.portable_files import OPERATIONS
+from sandbox.guest.python_guest_files import OPERATIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

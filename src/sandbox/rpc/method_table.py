@@ -24,7 +24,7 @@ Answer = dict[str, Any] | None  # None: the method has answered already, or will
 Run = Callable[["Session", Call, Any], Answer]
 
 
-class Served:
+class RpcMethod:
     """How a method's parameters are read, and what it does.
 
     `inline`: runs in the thread that reads requests, so it must not block. `unordered`: does not wait for the requests
@@ -53,7 +53,7 @@ class Served:
 def _create(session: Session, call: Call, config: dict[str, Any]) -> Answer:
     asked = config.pop("hooks", None)
     hooks = remote_hooks(asked, session.hooks.hook) if asked is not None else None
-    sandbox = session.slot.create(config, hooks)
+    sandbox = session.current.create(config, hooks)
     sandbox.on_event(session.events.put)
     return methods.info(sandbox, m.Nothing())
 
@@ -110,17 +110,17 @@ def _number(named: int | str) -> int:
 # -- the sandbox
 
 
-def _plain(method: methods.Method) -> Served:
+def _plain(method: methods.Method) -> RpcMethod:
     """A method with one answer."""
 
     def run(session: Session, call: Call, asked: Any) -> Answer:
-        result = method.run(session.slot.sandbox(), asked)
+        result = method.run(session.current.sandbox(), asked)
         if isinstance(result, methods.FileContent):
             with result:
                 return _send_content(session, call, result)
         return result
 
-    return Served(method.params, run)
+    return RpcMethod(method.params, run)
 
 
 def _send_content(session: Session, call: Call, content: methods.FileContent) -> Answer:
@@ -133,29 +133,29 @@ def _send_content(session: Session, call: Call, content: methods.FileContent) ->
         )
     with session.budget.hold(content.length):
         data = content.read()
-        call.turn.over()  # a client that reads slowly holds up no other request
+        call.turn.done()  # a client that reads slowly holds up no other request
         call.reply_content(data, {"size": content.size})
     return None
 
 
-def _stream(params: Any, run: Callable[[Call, Sandbox, Any], dict[str, Any]]) -> Served:
+def _stream(params: Any, run: Callable[[Call, Sandbox, Any], dict[str, Any]]) -> RpcMethod:
     """A method with several answers."""
-    return Served(params, lambda session, call, asked: run(call, session.slot.sandbox(), asked))
+    return RpcMethod(params, lambda session, call, asked: run(call, session.current.sandbox(), asked))
 
 
-METHODS: dict[str, Served] = {
-    "create": Served(m.Anything, _create),
+METHODS: dict[str, RpcMethod] = {
+    "create": RpcMethod(m.Anything, _create),
     "exec": _stream(m.Exec, commands.exec),
     "exec_stream": _stream(m.ExecStream, commands.exec_stream),
     "exec_pipe": _stream(m.ExecPipe, commands.exec_pipe),
     "exec_tty": _stream(m.ExecTty, commands.exec_tty),
     "connect": _stream(m.Connect, commands.connect),
     "dial": _stream(m.Dial, commands.dial),
-    "input": Served(m.Input, _input, inline=True),
-    "more": Served(m.More, _more, inline=True),
-    "resize": Served(m.Resize, _resize),
-    "signal": Served(m.Signal, _signal),
-    "cancel": Served(m.Cancel, _cancel, inline=True),
+    "input": RpcMethod(m.Input, _input, inline=True),
+    "more": RpcMethod(m.More, _more, inline=True),
+    "resize": RpcMethod(m.Resize, _resize),
+    "signal": RpcMethod(m.Signal, _signal),
+    "cancel": RpcMethod(m.Cancel, _cancel, inline=True),
     **{name: _plain(method) for name, method in methods.METHODS.items()},
-    "close": Served(m.Close, _close, unordered=True),
+    "close": RpcMethod(m.Close, _close, unordered=True),
 }

@@ -13,28 +13,28 @@ from threading import Event, Lock
 class Turn:
     """One request's place in the queue."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, order: RequestOrder) -> None:
         self.come = Event()
         self.passed = False
-        self._turns = turns
+        self._order = order
 
     def wait(self) -> None:
         """Waits until every request before this one has taken effect."""
         self.come.wait()
 
-    def over(self) -> None:
+    def done(self) -> None:
         """The request has taken effect, or never will: the next one may begin. Idempotent."""
-        self._turns.over(self)
+        self._order.done(self)
 
 
-class Turns:
-    """The queue. Each turn wakes only the next one, so waiting turns cost nothing."""
+class RequestOrder:
+    """The queue. Each turn wakes only the next one, so waiting order cost nothing."""
 
     def __init__(self) -> None:
         self._queue: deque[Turn] = deque()
         self._lock = Lock()
 
-    def behind_all(self) -> Turn:
+    def next_turn(self) -> Turn:
         """Returns a turn after all those given out before."""
         turn = Turn(self)
         with self._lock:
@@ -43,14 +43,14 @@ class Turns:
                 turn.come.set()
         return turn
 
-    def at_once(self) -> Turn:
+    def unordered(self) -> Turn:
         """Returns a turn that waits for no other, and that no other waits for."""
         turn = Turn(self)
         turn.passed = True
         turn.come.set()
         return turn
 
-    def over(self, turn: Turn) -> None:
+    def done(self, turn: Turn) -> None:
         with self._lock:
             turn.passed = True
             while self._queue and self._queue[0].passed:
