@@ -47,6 +47,10 @@ class Filesystem(Section):
     root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")
     read_only: bool = field(False, "The project can be read but not changed.")
     overlay: bool = field(False, "Changes to the project go to a separate layer, to be reviewed and applied.")
+    branch: str | None = field(
+        None,
+        "The project is a git repository: work on this branch in an overlay, and bring the commits to it afterwards.",
+    )
     allow_read: list[str] = field([], "Further paths that can be read.", example=["~/datasets"])
     allow_write: list[str] = field([], "Further paths that can be read and changed.")
     deny_read: list[str] = field([], "Paths that cannot be read; a narrower `allow_read` wins.")

@@ -236,6 +236,7 @@ RULES: dict[str, Rule] = {
     "filesystem.root": _narrower_root,
     "filesystem.read_only": safe(True),
     "filesystem.overlay": safe(True),
+    "filesystem.branch": user_only,
     "filesystem.allow_read": fewer(_readable_path_covered),
     "filesystem.allow_write": fewer(_path_covered),
     "filesystem.deny_read": more,
