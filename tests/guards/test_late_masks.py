@@ -208,7 +208,7 @@ def test_the_sandboxes_of_a_process_share_one_inotify_queue_and_each_covers_what
 
 def without_queues(command: list[str]) -> list[str]:
     """The command where its user has no inotify queue at all: a user namespace has a number of its own."""
-    none = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\""
+    none = 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$@"'
     return ["unshare", "--user", "--map-root-user", "sh", "-c", none, "sh", *command]
 
 

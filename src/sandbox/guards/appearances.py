@@ -89,7 +89,7 @@ class _Shared:
 class _Queue:
     """The kernel's queue and the thread that reads it."""
 
-    def __init__(self, lock: RLock) -> None:  # type: ignore[valid-type]  # typeshed has it as a function
+    def __init__(self, lock: RLock) -> None:
         self.members: set[Appearances] = set()
         self._lock = lock
         # Number of a watch -> who wants it: the directory's path, and whether writing counts.

@@ -41,8 +41,8 @@ NO_QUEUE = Message(
     "(raise fs.inotify.max_user_instances)"
 )
 NO_WATCH = Message(
-    "blocked files that appear while the sandbox runs are hidden only in some directories: all your inotify watches are "
-    "in use (raise fs.inotify.max_user_watches)"
+    "blocked files that appear while the sandbox runs are hidden only in some directories: all your inotify watches "
+    "are in use (raise fs.inotify.max_user_watches)"
 )
 
 
