@@ -13,7 +13,7 @@ import _signal as signal  # without the enumerations of `signal`, which take tim
 import os
 import stat
 
-from sandbox.cli.relay import StdioRelay
+from sandbox.cli.relay import StdioRelay, asking
 from sandbox.errors import SandboxClosed
 from sandbox.service import why_closed
 
@@ -65,10 +65,11 @@ def _run(sandbox: Sandbox, command: Sequence[str], started: Callable[[], object]
             os.close(fd)
 
 
-def in_background() -> bool:
-    """Whether our input is a terminal that we are in the background of (`… &`, `timeout …`): using it would stop us."""
+def in_background(fd: int = 0) -> bool:
+    """Whether our input (or `fd`) is a terminal that we are in the background of (`… &`, `timeout …`): using it would
+    stop us."""
     try:
-        return os.tcgetpgrp(0) != os.getpgrp()
+        return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
         return False  # no terminal, or not one that stops anybody
 
@@ -99,7 +100,7 @@ def _copied(
             if source is not None:
                 relay.show(source, target)
         with Forwarding(process):
-            return relay.run()
+            return asking(sandbox, relay, process)
 
 
 class Forwarding:

@@ -20,7 +20,7 @@ from sandbox.guards.sockets import sockets_of_the_host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.scan import Scanner
@@ -42,7 +42,10 @@ class LateMasks:
         looker: Scanner,
         tell: Callable[[str, str, str], object],
         repositories: Repositories | None = None,
+        lifted: Collection[str] = (),
     ) -> None:
+        """`lifted`: paths inside whose cover the owner had taken off."""
+        self._lifted = lifted
         self._pid = pid
         self._looker = looker
         self._views = looker.views
@@ -188,7 +191,7 @@ class LateMasks:
     ) -> None:
         from sandbox.guards.mount_in_namespace import cover
 
-        inside = {shown: path for path in paths for shown in self._views.inside(path)}
+        inside = {shown: path for path in paths for shown in self._views.inside(path) if shown not in self._lifted}
         for shown, problem in cover(namespace, sorted(inside)):
             path = inside[shown]
             if problem is None and not quietly:

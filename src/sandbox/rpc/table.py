@@ -63,6 +63,13 @@ def _close(session: Session, call: Call, asked: m.Close) -> Answer:
     return None
 
 
+def _asks(session: Session, call: Call, asked: m.Asks) -> Answer:
+    sandbox = session.slot.sandbox()
+    if asked.watch:
+        session.watch(sandbox)
+    return {"asks": [dict(one) for one in sandbox.asks()]}
+
+
 # -- other requests
 
 
@@ -157,5 +164,6 @@ METHODS: dict[str, Served] = {
     "signal": Served(m.Signal, _signal),
     "cancel": Served(m.Cancel, _cancel, inline=True),
     **{name: _plain(method) for name, method in methods.METHODS.items()},
+    "asks": Served(m.Asks, _asks),
     "close": Served(m.Close, _close, unordered=True),
 }
