@@ -288,6 +288,10 @@ class AsyncSandbox:
         """Renames inside, replacing a file that is at `new`. Raises OSError."""
         await self._threads.run(lambda: self.sync.rename(old, new))
 
+    async def chmod(self, path: Path, mode: int) -> None:
+        """Changes the permissions of a file or directory inside; a link is followed. Raises OSError."""
+        await self._threads.run(lambda: self.sync.chmod(path, mode))
+
     async def symlink(self, target: Path, path: Path) -> None:
         """Makes `path` inside a symbolic link to `target`, which is kept as it is given. Raises OSError."""
         await self._threads.run(lambda: self.sync.symlink(target, path))

@@ -11,7 +11,7 @@ from threading import Event, Lock, current_thread, get_ident, main_thread
 
 from sandbox.audit import access
 from sandbox.audit.record import Record
-from sandbox.changes import OverlayChanges
+from sandbox.change_methods import ChangeMethods
 from sandbox.commands import Commands
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from sandbox.asks.asking import Asking
     from sandbox.asks.table import Asks
+    from sandbox.branches.in_use import InUse
+    from sandbox.branches.target import Target
     from sandbox.client import Client
     from sandbox.events import Handler
     from sandbox.guards.file_asks import FileAsks
@@ -52,12 +54,14 @@ if TYPE_CHECKING:
 PATIENCE = 10.0  # seconds that a thread waits for another one's close()
 
 
-class Sandbox(Commands, Files, OverlayChanges):
+class Sandbox(Commands, Files, ChangeMethods):
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process.
 
     `id` is its name in the registry, `engine` what builds its walls, `config` its configuration, `record` its audit
     log. `notices` are lines that a person should know about it.
     """
+
+    _kept_layer: str | None = None  # an ended sandbox's overlay, to look into it once more: see `bring.py`
 
     def __init__(
         self,
@@ -83,6 +87,8 @@ class Sandbox(Commands, Files, OverlayChanges):
         self._hooks = hooks
         self._command = command
         self._resolve = resolve
+        self._branch: Target | None = None
+        self._branch_in_use: InUse | None = None  # until the commits are there, which is after `close`
         self._events = Events()
         self._processes = Processes()
         self._lifetime = Lifetime(self._processes.__bool__, partial(end_in_time, ref(self)))
@@ -135,6 +141,8 @@ class Sandbox(Commands, Files, OverlayChanges):
         if self._can.namespace and self._running.pid is not None and self._layout.search is not None:
             self._guard.check(self._running.pid, self._layout.views, self._layout.search, self._running.missed)
         self._serve()
+        if self._branch is not None and self._kept_layer is None:
+            self._check_out(self._branch)
         # The door last: whoever comes through it finds everything there.
         self._endings.append(partial(withdraw, self._questions))
         listener = Wiring.listen(self._register().beside("socket"), self)
@@ -146,6 +154,8 @@ class Sandbox(Commands, Files, OverlayChanges):
         """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
         filesystem, can = self.config.filesystem, self._can
         self._endings.append(self._guard.finish)
+        if filesystem.branch is not None:
+            self._find_branch(filesystem.branch)
         reserved: list[str] = []
         if can.own_root and not (filesystem.read_only or filesystem.overlay):
             reserved = self._guard.reserve(project_root(filesystem))
@@ -163,7 +173,8 @@ class Sandbox(Commands, Files, OverlayChanges):
         self._plan.proxy_token = os.urandom(16).hex() if can.gate == "proxy" else None
         self._register()
         if self._mounts is not None:
-            self._mounts.furnish(self._plan, self._layer())
+            layer = self._layer()
+            self._mounts.furnish(self._plan, layer, self._outside_repository(layer))
             self._register().note("mounts.json", self._mounts.ways)
         self._gate_thread = self._gate()
         if self.config.network.publish:
@@ -237,9 +248,42 @@ class Sandbox(Commands, Files, OverlayChanges):
         """The directory that keeps an overlay project's changes."""
         if not self.config.filesystem.overlay:
             return None
+        if self._kept_layer is not None:
+            return self._kept_layer
         from sandbox.vfs.workspace import Workspace
 
         return Workspace.begin(home(), self.id, self._plan.directory).directory
+
+    # -- a branch of its own: docs/branches.md
+
+    def _find_branch(self, name: str) -> None:
+        from sandbox.branches.target import Target
+
+        if self._kept_layer is not None:
+            self._branch = Target.load(self._kept_layer)
+            return
+        from sandbox.branches.in_use import InUse
+
+        self._branch = Target.find(project_root(self.config.filesystem), name)
+        self._branch_in_use = InUse(home(), self._branch)
+
+    def _outside_repository(self, layer: str | None) -> tuple[str, str] | None:
+        """The repository's directory outside the project, which needs a layer of its own, and where that is kept."""
+        if self._branch is None or layer is None:
+            return None
+        if self._kept_layer is None:
+            self._branch.save(layer)
+        if self._branch.inside_project:
+            return None
+        state = os.path.join(layer, "git")
+        os.makedirs(state, 0o700, exist_ok=True)
+        return self._branch.common, state
+
+    def _check_out(self, branch: Target) -> None:
+        from sandbox.branches.inside import Inside
+
+        top = f"{self._plan.directory.rstrip('/')}/"
+        Inside(self, branch).check_out(path[len(top) :] for path in self._plan.rules() if path.startswith(top))
 
     def _gate(self) -> GateThread:
         """What will answer every connection, with the secrets' placeholders where tenants look for them."""

@@ -57,7 +57,7 @@ class Refusals:
 
 def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     """Prints the summary, once the sandbox has ended. Returns the exit status."""
-    if sandbox.config.filesystem.overlay:
+    if sandbox.config.filesystem.overlay and sandbox.config.filesystem.branch is None:
         _tell_changes(sandbox)
     tell_undone(sandbox._undone)
     for path in sandbox._made:

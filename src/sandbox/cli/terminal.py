@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SILENCE = 0.02  # seconds: a terminal passes on what was written to it a moment later
 
 
-def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
+def with_terminal(sandbox: Sandbox, command: Sequence[str], directory: str | None = None) -> ExecResult:
     """Runs the command with a real terminal. Restores the user's own, whatever happens."""
     if sandbox.config.network.ask or sandbox.config.filesystem.ask:
         words = _(
@@ -33,7 +33,7 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
         print(words, file=sys.stderr)
     size = os.get_terminal_size(1)
     variables = {"TERM": os.environ.get("TERM", "xterm-256color")}
-    with sandbox._spawn(command, env=variables, pty=(size.lines, size.columns)) as process:
+    with sandbox._spawn(command, directory, env=variables, pty=(size.lines, size.columns)) as process:
         before = termios.tcgetattr(0)
         wakes, waking = os.pipe()
         os.set_blocking(waking, False)

@@ -47,6 +47,10 @@ class Filesystem(Section):
     root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")
     read_only: bool = field(False, "The project can be read but not changed.")
     overlay: bool = field(False, "Changes to the project go to a separate layer, to be reviewed and applied.")
+    branch: str | None = field(
+        None,
+        "The project is a git repository: work on this branch in an overlay, and bring the commits to it afterwards.",
+    )
     allow_read: list[str] = field([], "Further paths that can be read.", example=["~/datasets"])
     allow_write: list[str] = field([], "Further paths that can be read and changed.")
     deny_read: list[str] = field([], "Paths that cannot be read; a narrower `allow_read` wins.")
@@ -118,15 +122,26 @@ class Limits(Section):
 
 
 class Secret(Section):
-    """A credential that the gate puts into requests: one of `value`, `from_env`, `from_file`, `from_command`."""
+    """A credential that the gate puts into requests, from one of `value`, `from_env`, `from_file`, `from_command`,
+    `from_keyring`."""
 
-    value: str | None = field(None, "The secret itself. Prefer one of the other three.", secret=True)
+    value: str | None = field(None, "The secret itself. Prefer one of the other sources.", secret=True)
     from_env: str | None = field(None, "A variable of your environment that contains it.")
-    from_file: str | None = field(None, "A file that contains it.")
-    from_command: list[str] | None = field(None, "A program that prints it.")
+    from_file: str | None = field(None, "A file that contains it; read again when it changes.")
+    from_command: list[str] | None = field(None, "A program of the host that prints it.")
+    from_keyring: list[str] | None = field(
+        None, "Service and user name in the system's keyring (needs `keyring`).", example=["api.openai.com", "me"]
+    )
+    json_field: str | None = field(
+        None, "With from_file or from_command: where it is in their JSON.", key="field", example="token.access"
+    )
+    ttl: float | None = field(
+        None, "With from_command: how long what it prints is good for.", parse=units.seconds, example="50m"
+    )
+    expires: str | None = field(None, "With from_command: where in its JSON the end of its life is.")
     hosts: list[str] = field([], "Hosts it may be sent to.", example=["api.openai.com"])
     places: list[str] = field(["header"], "Where it may be put: header, query, body.", key="in")
-    placeholder: str | None = field(None, "What the tenant gets instead; random by default.")
+    placeholder: str | None = field(None, "What the tenant gets instead; made up by default, the same in every run.")
 
     @classmethod
     def read(cls, data: "Mapping[str, object]", path: str = "") -> "Self":
@@ -141,6 +156,63 @@ class Secret(Section):
         if isinstance(data, dict) and not cls.fields.keys() >= data.keys():
             raise ConfigError("unknown key; known keys: {fields}", fields=", ".join(cls.fields), path=path)
         return super().read(data, path)
+
+
+class CredentialField(Section):
+    """A token in a credential file, and where it may go."""
+
+    hosts: list[str] = field(
+        [], "Hosts it may be sent to; `{host}` is the host that a `*` of its path stands for.", example=["{host}"]
+    )
+    kind: str = field(
+        "key",
+        "What it is. A `refresh` token goes into requests to the token endpoint alone.",
+        choices=("access", "refresh", "id", "key", "password"),
+    )
+    places: list[str] = field(["header"], "Where it may be put: header, query, body.", key="in")
+
+
+class Refresh(Section):
+    """The token endpoint (OAuth): its answers' tokens stay on the host."""
+
+    hosts: list[str] = field([], "Its hosts.", example=["auth.openai.com"])
+    paths: list[str] = field([], "Its paths, exactly.", example=["/oauth/token"])
+    expires: str | None = field(None, "The field of the file that says when the access token ends.")
+    expires_as: str = field(
+        "ms", "How it says so: milliseconds or seconds since 1970, or ISO 8601.", choices=("ms", "s", "iso")
+    )
+    refreshed: str | None = field(None, "The field of the file that says when tokens last came (ISO 8601).")
+    scope: str | None = field(None, "The field of the file with the token's scopes, a list.")
+    keep: list[str] = field(
+        [],
+        "Strings of an answer that tenants see, besides those that OAuth defines.",
+        example=["account.*"],
+    )
+
+
+class Credential(Section):
+    """A credential file of yours: inside is the same file, with placeholders where the tokens are."""
+
+    use: str | None = field(None, "A ready-made entry that this one changes; its own name when `file` is not given.")
+    file: str | None = field(None, "Your file on the host.", example="~/.claude/.credentials.json")
+    at: str | None = field(None, "Where it is inside; by default the same place.")
+    format: str = field("json", "How it is written.", choices=("json", "yaml", "toml", "ini", "netrc", "env"))
+    tokens: dict[str, CredentialField] = field(
+        {},
+        "Its tokens by path: keys with dots between (`\\.` in a key); `*` stands for any part of a key.",
+        key="fields",
+    )
+    keep: list[str] = field(
+        [], "Paths of strings that tenants see. Every other string is a placeholder that goes nowhere."
+    )
+    refresh: Refresh = field(Refresh, "Where its tokens are renewed.")
+    variables: dict[str, Secret] = field(
+        {}, "Secrets by the variable that tenants have them in; without a source, from your variable of that name."
+    )
+    git: list[str] = field([], "Hosts that git inside gets the first token of `variables` or `fields` for.")
+    save_login: bool = field(
+        False, "A login made inside is written to your `file`. Otherwise it is kept for sandboxes alone."
+    )
 
 
 class HttpRules(Section):
@@ -254,6 +326,7 @@ class Config(Section):
     filesystem: Filesystem = field(Filesystem, "Files.")
     environment: Environment = field(Environment, "Variables.")
     network: Network = field(Network, "Hosts and secrets.")
+    credentials: dict[str, Credential] = field({}, "Credential files and logins by name.")
     limits: Limits = field(Limits, "Resources.")
     tools: Tools = field(Tools, "An agent's tools.")
     agents: Agents = field(Agents, "How to run agents.")

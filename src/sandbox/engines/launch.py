@@ -9,7 +9,7 @@ from _signal import SIGKILL, SIGPIPE, SIGXFSZ  # without `signal`, whose enumera
 
 from sandbox import sockets as socket
 from sandbox.guest import frames
-from sandbox.guest.client import Guest
+from sandbox.guest.guest import Guest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config
+    from sandbox.guards.provider_rules import ProviderRules
     from sandbox.guards.search import Search
-    from sandbox.guards.served import Served
     from sandbox.guards.views import Views
 
 MOST = 1000  # of what was undone, kept to be shown
@@ -38,7 +38,7 @@ class HostGuard:
         self._record = record
         self._reserved: ReservedDirs | None = None
         self._repositories: list[Repositories] = []
-        self._served: list[Served] = []
+        self._served: list[ProviderRules] = []
         self._pid = 0
         self._views: Views | None = None
         self._search: Search | None = None
@@ -60,12 +60,12 @@ class HostGuard:
         self._repositories.append(repositories)
         return repositories
 
-    def serve(self, config: Config, directory: str) -> Served:
+    def serve(self, config: Config, directory: str) -> ProviderRules:
         """The rules for a directory of the host that is served from here, not mounted."""
-        from sandbox.guards.served import Served
+        from sandbox.guards.provider_rules import ProviderRules
 
         repositories = Repositories(home(), [os.path.realpath(directory)], partial(_undone, self._record, self.undone))
-        served = Served(config, directory, repositories)
+        served = ProviderRules(config, directory, repositories)
         self._served.append(served)
         return served
 

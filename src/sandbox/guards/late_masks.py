@@ -15,8 +15,8 @@ import os
 from threading import Event, Thread, current_thread
 
 from sandbox.guards.covers import Covers, Mask, inside_one
+from sandbox.guards.host_sockets import sockets_of_the_host
 from sandbox.guards.search import SOCKET, Search, is_socket
-from sandbox.guards.sockets import sockets_of_the_host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ class LateMasks:
         if self._repositories is not None:
             self._repositories.appeared(search.found.heads, search.found.git_files)
         search.cover_links()
-        if search.remembered is not None:
-            search.remembered.save()
+        if search.blocked_before is not None:
+            search.blocked_before.save()
         return search.found.masks
 
     def _look_at_git(self, watches: Watches, path: str) -> None:

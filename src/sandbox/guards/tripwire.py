@@ -12,7 +12,7 @@ import os
 from threading import Thread, current_thread
 
 from sandbox.errors import ConfigError, GuestError
-from sandbox.plan.operations import Cover, MakeReadOnly, Unmount
+from sandbox.plan.mount_operations import Cover, MakeReadOnly, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sandbox.audit.access import Touches
     from sandbox.guards.file_asks import FileAsks
-    from sandbox.plan.operations import Operation
+    from sandbox.plan.mount_operations import Operation
     from sandbox.plan.plan import Plan
 
     class Reporting(Protocol):

@@ -6,7 +6,7 @@ import threading
 
 from sandbox import sockets as socket
 from sandbox.errors import ConfigError
-from sandbox.plan.operations import Bind
+from sandbox.plan.mount_operations import Bind
 from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sandbox.network.gate.publish import Published
     from sandbox.network.tls.ca import Authority
     from sandbox.network.tls.stored_authority import Generation
-    from sandbox.plan.operations import Operation
+    from sandbox.plan.mount_operations import Operation
     from sandbox.policy.network import NetworkPolicy
 
     class Furnished(Protocol):

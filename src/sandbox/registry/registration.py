@@ -1,7 +1,7 @@
 """The registry entry of a running sandbox, as its owner keeps it.
 
     ~/.sandbox/vms/vm-a1b2c3d4/
-        pid           the owner's pid; on the second line when it was started (registry/process.py)
+        pid           the owner's pid; on the second line when it was started (registry/process_identity.py)
         config.json   the configuration, without secrets; its first line is what `sandbox list` shows
         status        running, stopped or crashed
         created_at    Unix timestamp
@@ -18,7 +18,7 @@ import os
 
 from sandbox.errors import SandboxError
 from sandbox.registry.json_text import encode
-from sandbox.registry.process import identity
+from sandbox.registry.process_identity import identity
 from sandbox.registry.status import RUNNING, STOPPED, overwrite_status
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ import os
 
 from sandbox.errors import NotFound
 from sandbox.registry.json_text import decode
-from sandbox.registry.process import Boot, identity
+from sandbox.registry.process_identity import Boot, identity
 from sandbox.registry.status import CRASHED, RUNNING, STOPPED, mark
 
 TYPE_CHECKING = False

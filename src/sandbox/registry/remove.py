@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import SandboxError
-from sandbox.registry.process import identity
+from sandbox.registry.process_identity import identity
 from sandbox.registry.registry import Entry, entries
 from sandbox.registry.status import STOPPED, mark
 

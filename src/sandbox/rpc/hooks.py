@@ -72,17 +72,17 @@ class _Message(Protocol):
 
 
 def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
-    """An object with the hooks that the client says it has. Raises Fault for a name that is no hook's."""
+    """An object with the hooks that the client says it has. Raises ConfigError for a name that is no hook's, Fault."""
     if not isinstance(asked, dict):
-        raise Fault(errors.INVALID_PARAMS, f"hooks must be an object, not {type(asked).__name__}")
+        raise Fault(errors.INVALID_PARAMS, "hooks must be an object, not {kind}", kind=type(asked).__name__)
     hooks = SimpleNamespace()
     for name, value in asked.items():
         if name not in HOOKS:
-            raise Fault(errors.INVALID_PARAMS, str(unknown_hook(name)))
+            raise unknown_hook(name)
         try:
             options = msgspec.convert(value, _Options)
         except msgspec.ValidationError as problem:
-            raise Fault(errors.INVALID_PARAMS, f"hooks.{name}: {problem}") from None
+            raise Fault(errors.INVALID_PARAMS, "hooks.{name}: {problem}", name=name, problem=problem) from None
         hook = _HTTP[name](ask, options.body) if name in _HTTP else _file_hook(ask, name)
         hook.__qualname__ = name  # what a refusal names
         setattr(hooks, name, hook)

@@ -158,6 +158,11 @@ class Mkdir(Struct, forbid_unknown_fields=True):
     parents: bool = True
 
 
+class Chmod(Struct, forbid_unknown_fields=True):
+    path: Path
+    mode: Annotated[int, Meta(ge=0, le=0o777)]
+
+
 class Symlink(Struct, forbid_unknown_fields=True):
     """`symlink`: makes `path` a link to `target`, which is kept as it is."""
 

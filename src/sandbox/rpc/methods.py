@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sandbox.sandbox import Sandbox
     from sandbox.vfs.changes import Change
-    from sandbox.vfs.states import State
+    from sandbox.vfs.file_state import State
 
 Result = dict[str, Any]
 
@@ -185,6 +185,11 @@ def rename(sandbox: Sandbox, asked: m.Rename) -> Result:
     return {}
 
 
+def chmod(sandbox: Sandbox, asked: m.Chmod) -> Result:
+    sandbox.chmod(asked.path, asked.mode)
+    return {}
+
+
 def symlink(sandbox: Sandbox, asked: m.Symlink) -> Result:
     sandbox.symlink(asked.target, asked.path)
     return {}
@@ -257,6 +262,7 @@ METHODS = {
     "mkdir": Method(m.Mkdir, mkdir),
     "remove": Method(m.Remove, remove),
     "rename": Method(m.Rename, rename),
+    "chmod": Method(m.Chmod, chmod),
     "symlink": Method(m.Symlink, symlink),
     "read_link": Method(m.OnePath, read_link),
     "changes": Method(m.Nothing, changes),

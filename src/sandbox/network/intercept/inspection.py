@@ -16,7 +16,7 @@ from sandbox.network.intercept.exchange import Exchange
 from sandbox.network.intercept.upstreams import HANDSHAKE_TIMEOUT, HTTP1, HTTP2, Trust, Upstreams
 from sandbox.network.stream import Stream
 from sandbox.network.tls.client_hello import read_client_hello
-from sandbox.network.tls.connection import TlsStream
+from sandbox.network.tls.tls_stream import TlsStream
 
 if TYPE_CHECKING:
     import socket

@@ -16,7 +16,7 @@ from sandbox.network.http.body import EMPTY, Whole
 from sandbox.network.http.http1_upstream import Http1Upstream, UpstreamError
 from sandbox.network.http.http2_upstream import Http2Upstream
 from sandbox.network.stream import Stream
-from sandbox.network.tls.connection import TlsStream
+from sandbox.network.tls.tls_stream import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
