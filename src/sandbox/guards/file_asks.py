@@ -96,9 +96,9 @@ class FileAsks:
             self._lifted.discard(path)
             namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                for _, problem in cover(namespace, [path]):
-                    if problem:
-                        self._tell(f"it could not be covered again: {problem}", path, "ask")
+                for _, why in cover(namespace, [path]):
+                    if why:
+                        self._tell(f"it could not be covered again: {why}", path, "ask")
             finally:
                 os.close(namespace)
 

@@ -89,7 +89,7 @@ def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
     return hooks
 
 
-def _asked(ask: Ask, kind: type[A], name: str, **params: Any) -> A:
+def _asked(ask: Ask, kind: type[A], name: str, /, **params: Any) -> A:
     """The client's answer. Raises Denied when it refuses, fails, or the answer is not valid."""
     try:
         answer = msgspec.convert(ask({"name": name, **params}), kind)
