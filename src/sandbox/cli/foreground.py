@@ -13,7 +13,9 @@ import _signal as signal  # without the enumerations of `signal`, which take tim
 import os
 import stat
 
-from sandbox.cli.relay import StdioRelay, asking
+from sandbox.cli.asked_relay import asking
+from sandbox.cli.background import in_background
+from sandbox.cli.relay import StdioRelay
 from sandbox.errors import SandboxClosed
 from sandbox.service import why_closed
 
@@ -72,15 +74,6 @@ def _run(
     finally:
         for fd in (ours, theirs) if one else ():
             os.close(fd)
-
-
-def in_background(fd: int = 0) -> bool:
-    """Whether our input (or `fd`) is a terminal that we are in the background of (`… &`, `timeout …`): using it would
-    stop us."""
-    try:
-        return os.tcgetpgrp(fd) != os.getpgrp()
-    except OSError:
-        return False  # no terminal, or not one that stops anybody
 
 
 def _nameless(pipe: int) -> bool:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from sandbox.guest.process import Process
     from sandbox.result import ExecResult
-    from sandbox.sandbox import Sandbox
 
 PIECE = 2**16
 
@@ -133,16 +132,3 @@ class StdioRelay:
         self._input = None
         if target == self._process.stdin:
             self._process.close_stdin()
-
-
-def asking(sandbox: Sandbox, relay: StdioRelay, process: Process) -> ExecResult:
-    """Runs the relay; questions to the owner are asked on the terminal meanwhile, if the sandbox asks any."""
-    if not (sandbox.config.network.ask or sandbox.config.filesystem.ask):
-        return relay.run()
-    from sandbox.cli.ask_terminal import on_terminal
-
-    end = on_terminal(sandbox, relay, process)
-    try:
-        return relay.run()
-    finally:
-        end()

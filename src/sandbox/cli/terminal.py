@@ -8,7 +8,8 @@ import sys
 import termios
 import tty
 
-from sandbox.cli.relay import PIECE, StdioRelay, asking
+from sandbox.cli.asked_relay import asking
+from sandbox.cli.relay import PIECE, StdioRelay
 from sandbox.i18n import _
 
 TYPE_CHECKING = False
