@@ -40,6 +40,7 @@ OPTIONS = (
     Option("--ro", "make another path readable", value="PATH", many=True),
     Option("--rw", "make another path writable", value="PATH", many=True),
     Option("--allow-host", "allow connections to this host", value="HOST", many=True),
+    Option("--ask", "ask before a connection to a host that is not listed"),
     Option("--publish", "publish a sandbox port on the host", value="[HOST:]PORT", many=True),
     Option("--localhost", "make a port of the host's loopback reachable", value="PORT", number=True, many=True),
     Option("--detach", "run in the background and print the sandbox's id", short="-d", default=False),
@@ -199,6 +200,7 @@ def flags(arguments: Namespace | Arguments) -> dict[str, object]:
         "network": _said(
             {
                 "allowed_hosts": arguments.allow_host or None,
+                "ask": arguments.ask,
                 "publish": arguments.publish or None,
                 "localhost_ports": arguments.localhost or None,
             }

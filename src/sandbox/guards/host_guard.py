@@ -43,6 +43,7 @@ class HostGuard:
         self._views: Views | None = None
         self._search: Search | None = None
         self._late_masks: LateMasks | None = None
+        self.lifted: set[str] = set()  # paths inside whose cover the owner had taken off
         self.undone: list[tuple[str, str]] = []  # what git of the host would have run, and where it is now ("": still)
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
 
@@ -83,7 +84,7 @@ class HostGuard:
         if self._search is not None and self._search.looker is not None:
             told = partial(access.covered, self._record)
             writable = self._repositories[0] if self._repositories else None
-            self._late_masks = LateMasks(self._pid, self._search.looker, told, notice, writable)
+            self._late_masks = LateMasks(self._pid, self._search.looker, told, notice, writable, self.lifted)
 
     def hide_secrets(self, config: Config) -> None:
         """A file that a secret is read from is nobody's inside, from now on. Raises WallError."""

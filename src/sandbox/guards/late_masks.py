@@ -24,7 +24,7 @@ from sandbox.readiness import Later
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from sandbox.guards.appearances import Appearances, Appeared
     from sandbox.guards.repositories import Repositories
@@ -58,7 +58,10 @@ class LateMasks:
         tell: Callable[[str, str, str], object],
         notice: Callable[[str], object],
         repositories: Repositories | None = None,
+        lifted: Collection[str] = (),
     ) -> None:
+        """`lifted`: paths inside whose cover the owner had taken off."""
+        self._lifted = lifted
         self._pid = pid
         self._looker = looker
         self._views = looker.views
@@ -124,8 +127,8 @@ class LateMasks:
                 self._look_at(appeared)
         except Exception as problem:  # noqa: BLE001 - never silently: the person and whoever reads the record learn of it
             full = isinstance(problem, OSError) and problem.errno == EMFILE and self._appearances is None
-            template = "blocked files that appear while the sandbox runs are not hidden: {problem}"
-            self._unwatched(NO_QUEUE if full else Message(template, problem=problem), self._roots[0])
+            why = Message("blocked files that appear while the sandbox runs are not hidden: {problem}", problem=problem)
+            self._unwatched(NO_QUEUE if full else why, self._roots[0])
             self.watching.set()
 
     def _next(self) -> list[Appeared] | None:
@@ -247,7 +250,7 @@ class LateMasks:
     def _cover(self, paths: set[str], *, quietly: bool = False, rules: dict[str, Mask] | None = None) -> None:
         from sandbox.guards.mount_in_namespace import cover
 
-        inside = {shown: path for path in paths for shown in self._views.inside(path)}
+        inside = {shown: path for path in paths for shown in self._views.inside(path) if shown not in self._lifted}
         for shown, problem in cover(self._namespace, sorted(inside)):
             path = inside[shown]
             if problem is None and not quietly:

@@ -68,6 +68,12 @@ def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
     return {}
 
 
+def answer(sandbox: Sandbox, asked: m.Answer) -> Result:
+    """Answers a question to the owner."""
+    sandbox._answer(asked.ask, asked.answer, f"control socket ({asked.by})" if asked.by else "control socket")
+    return {}
+
+
 # -- files
 
 
@@ -248,6 +254,7 @@ METHODS = {
     "processes": Method(m.Nothing, processes),
     "extend": Method(m.Extend, extend),
     "update_network": Method(m.Anything, update_network),
+    "answer": Method(m.Answer, answer),
     "read_file": Method(m.ReadFile, read_file),
     "write_file": Method(m.WriteFile, write_file),
     "list_files": Method(m.OnePath, list_files),
