@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from socket import socket as StandardSocket
     from typing import Protocol
 
+    from sandbox.asks.table import Asks
     from sandbox.config.model import Network
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
@@ -47,6 +48,11 @@ def _at(plan: Furnished, text: str) -> str:
     return text.replace("/etc/sandbox-", f"{plan.own_files}/sandbox-")
 
 
+def nobody_asked() -> Asks:
+    """For a gate without a sandbox around it."""
+    raise ConfigError("nobody can be asked here", path="network.ask")
+
+
 class GateThread:
     """Owns the listening sockets that the guest handed over, and everything the gate needs.
 
@@ -69,6 +75,7 @@ class GateThread:
         resolve: Callable[[str, int], Sequence[str]] | None = None,
         placeholders: Mapping[str, str] | None = None,
         proxy_token: str | None = None,
+        asks: Callable[[], Asks] = nobody_asked,
     ) -> None:
         self.sockets: Mapping[str, _socket.socket] = sockets
         self.listening: dict[str, StandardSocket] = {}  # the same, once the gate runs
@@ -80,6 +87,8 @@ class GateThread:
         self.resolve = resolve
         self.placeholders = dict(placeholders or {})
         self.proxy_token = proxy_token
+        self.asks = asks
+        self.pid: int | None = None  # of a process that all tenants descend from, where that is on this machine
         self.network = network
         self._policy: NetworkPolicy | None = None
         self._interception: Interception | None = None
