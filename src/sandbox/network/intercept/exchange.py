@@ -95,12 +95,7 @@ class Exchange:
             report.body = request.stream = Counted(request.stream)
         request = await self._hooked(request)
         asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
-        await self._fitted(request, report.body)
-        try:
-            response = await self._upstreams.send(request)
-        except BaseException:
-            request.stream.close()  # it may still be reading ahead
-            raise
+        response = await self._tokens(request) or await self._sent(request, report.body)
         if response.switched is not None:
             return self._upgraded(request, response, report)
         response.allowance = request.allowance
@@ -112,6 +107,26 @@ class Exchange:
             response.stream.close()  # upstream is still sending it
             raise
         return report.following(response)
+
+    async def _sent(self, request: Request, body: Body) -> Response:
+        """The answer of the host that `request` is for."""
+        await self._fitted(request, body)
+        try:
+            return await self._upstreams.send(request)
+        except BaseException:
+            request.stream.close()  # it may still be reading ahead
+            raise
+
+    async def _tokens(self, request: Request) -> Response | None:
+        """The answer of a token endpoint, without its tokens; None when `request` is for none."""
+        logins = self._secrets.logins
+        login = logins.endpoint(request) if logins is not None else None
+        if login is None:
+            return None
+        from sandbox.network.credentials.endpoint import TokenExchange
+
+        # A connection of its own: the tenant's ends with the tenant, and the answer must be read all the same.
+        return await TokenExchange(login, self._secrets, self._upstreams.apart()).handled(request)
 
     async def _hooked(self, request: Request) -> Request:
         """`request` after the hooks, judged again when they changed where it goes."""
