@@ -59,7 +59,7 @@ class TokenExchange:
         """The answer, with placeholders. Raises Denied, OSError, BadMessage."""
         if "Upgrade" in request.headers:
             raise Denied(RULE, "a token endpoint has no WebSocket")
-        body = await _read(decoded(request.headers, request.stream), MOST_REQUEST, "request")
+        body = await _read(decoded(request.headers, request.stream), MOST_REQUEST)
         asked = TokenRequest(request.headers.media_type, body)
         self._login.load()
         self._secrets.follow_logins()
@@ -89,7 +89,7 @@ class TokenExchange:
             async with asyncio.timeout(PATIENCE):
                 sent = await self._prepared(request, asked, token)
                 response = await self._upstreams.send(request)
-                answer = await _read(decoded(response.headers, response.stream), MOST, "answer")
+                answer = await _read(decoded(response.headers, response.stream), MOST)
             return self._taken(request, response, answer, asked, sent)
         finally:
             self._upstreams.close()
@@ -118,7 +118,7 @@ class TokenExchange:
             return None
         if token.value is None:
             raise Denied(token.setting, "the secret {name} has no value: {why}", name=token.name, why=token.why or "?")
-        body = await _read(request.stream, MOST_REQUEST, "request")
+        body = await _read(request.stream, MOST_REQUEST)
         filled = asked.with_value(body, given, token.value)
         if filled is None:
             raise Denied(token.setting, "the secret {name} goes to its token endpoint alone", name=token.name)
@@ -181,14 +181,14 @@ class TokenExchange:
         return placeholder
 
 
-async def _read(body: Body, most: int, what: str) -> bytes:
+async def _read(body: Body, most: int) -> bytes:
     """All of `body`. Raises Denied when it is larger than `most`."""
     data = bytearray()
     while piece := await body.read():
         data += piece
         if len(data) > most:
             body.close()
-            raise Denied(RULE, "the {what} of a token endpoint is larger than {most} bytes", what=what, most=most)
+            raise Denied(RULE, "a message to or from a token endpoint is larger than {most} bytes", most=most)
     return bytes(data)
 
 
