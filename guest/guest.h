@@ -41,7 +41,7 @@ extern struct channel host;
 /* Set-up: a step that does not succeed ends the guest. There is no weaker place. */
 noreturn void fail(const char *step, const char *path);
 
-void furnish(struct cbor setup);               /* furnish.c */
+void build_filesystem(struct cbor setup);               /* filesystem.c */
 bool mount_mask(struct cbor op, int target, const char *path, bool directory); /* mask.c */
 void drop_covers(void);
 bool mount_overlay(struct cbor op, int target);      /* overlay.c */

@@ -113,7 +113,7 @@ static void build_walls(struct cbor setup)
 	if (getpid() != 1)
 		errno = EPERM, fail("namespaces", NULL);
 	protect_devices();
-	furnish(setup);
+	build_filesystem(setup);
 	network(setup);
 	protect_proc();
 	place.proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

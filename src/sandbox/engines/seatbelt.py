@@ -1,4 +1,4 @@
-"""macOS: `sandbox-exec` with a profile around a guest in Python (`guest/portable.py`), and the gate on the loopback.
+"""macOS: `sandbox-exec` with a profile around a guest in Python (`guest/python_guest.py`); the gate is on the loopback.
 
 Tenants see the machine's own paths, processes and loopback; the profile says which of them they may touch. The guest is
 inside the profile, so what it does for the owner (commands, file operations) has a tenant's rights and no more.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-GUEST = "import sys; sys.path.insert(0, {!r}); from sandbox.guest.portable import main; main()"
+GUEST = "import sys; sys.path.insert(0, {!r}); from sandbox.guest.python_guest import main; main()"
 
 
 class Seatbelt(Engine):

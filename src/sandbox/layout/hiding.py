@@ -11,7 +11,7 @@ from sandbox.errors import Message
 from sandbox.guards import dot_entries
 from sandbox.guards.scan import Scanner, secret_files
 from sandbox.guards.search import denied
-from sandbox.plan.operations import Bind, Cover, Tmpfs, Unmount
+from sandbox.plan.mount_operations import Bind, Cover, Tmpfs, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

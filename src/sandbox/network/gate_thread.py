@@ -6,7 +6,7 @@ import threading
 
 from sandbox import sockets as socket
 from sandbox.errors import ConfigError
-from sandbox.plan.operations import Bind
+from sandbox.plan.mount_operations import Bind
 from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from socket import socket as StandardSocket
     from typing import Protocol
 
+    from sandbox.asks.table import Asks
     from sandbox.config.model import Network
     from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
     from sandbox.network.tls.ca import Authority
     from sandbox.network.tls.stored_authority import Generation
-    from sandbox.plan.operations import Operation
+    from sandbox.plan.mount_operations import Operation
     from sandbox.policy.network import NetworkPolicy
 
     class Furnished(Protocol):
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 _OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
 
 HOOKS = ("on_request", "on_response", "on_tls_verify")
+
+
+def nobody_asked() -> Asks:
+    """For a gate without a sandbox around it."""
+    raise ConfigError("nobody can be asked here", path="network.ask")
 
 
 class GateThread:
@@ -65,6 +71,7 @@ class GateThread:
         placeholders: Mapping[str, str] | None = None,
         proxy_token: str | None = None,
         logins: Logins | None = None,
+        asks: Callable[[], Asks] = nobody_asked,
     ) -> None:
         self.sockets: Mapping[str, _socket.socket] = sockets
         self.listening: dict[str, StandardSocket] = {}  # the same, once the gate runs
@@ -77,6 +84,8 @@ class GateThread:
         self.placeholders = dict(placeholders or {})
         self.proxy_token = proxy_token
         self.logins = logins
+        self.asks = asks
+        self.pid: int | None = None  # of a process that all tenants descend from, where that is on this machine
         self.network = network
         self._policy: NetworkPolicy | None = None
         self._interception: Interception | None = None

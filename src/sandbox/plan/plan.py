@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from sandbox.config.model import Limits
-from sandbox.plan.operations import Bind, Cover, Link, MakeReadOnly, Operation, Resize, Tmpfs, Unmount
+from sandbox.plan.mount_operations import Bind, Cover, Link, MakeReadOnly, Operation, Resize, Tmpfs, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from socket import socket as StandardSocket
 
-    from sandbox.rpc.slot import Slot
+    from sandbox.rpc.current_sandbox import CurrentSandbox
     from sandbox.sandbox import Sandbox
 
 _CONNECTIONS = 64
@@ -32,7 +32,7 @@ class Listener:
 
     def __init__(self, path: str, sandbox: Sandbox) -> None:
         self._sandbox = ref(sandbox)  # a listener does not keep its sandbox alive
-        self._slot: Slot | None = None
+        self._current: CurrentSandbox | None = None
         self._connections: set[StandardSocket] = set()
         self._changed = Condition()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -92,13 +92,13 @@ class Listener:
             del sandbox
 
     def _serve(self, connection: StandardSocket, sandbox: Sandbox) -> None:
+        from sandbox.rpc.current_sandbox import CurrentSandbox
         from sandbox.rpc.session import Session
-        from sandbox.rpc.slot import Slot
 
         with self._changed:
-            if self._slot is None:  # shared: all connections together have one budget
-                self._slot = Slot(sandbox)
-        session = Session(connection.fileno(), connection.fileno(), self._slot)
+            if self._current is None:  # shared: all connections together have one budget
+                self._current = CurrentSandbox(sandbox)
+        session = Session(connection.fileno(), connection.fileno(), self._current)
         unsubscribe = sandbox.on_event(session.events.put)
         try:
             session.run()
@@ -113,7 +113,7 @@ class Listener:
             with self._changed:
                 self._connections.discard(connection)
                 if not self._connections:
-                    self._slot = None  # it holds the sandbox
+                    self._current = None  # it holds the sandbox
                 self._changed.notify_all()
 
 

@@ -11,7 +11,7 @@ from threading import Thread, current_thread
 from typing import TYPE_CHECKING
 
 from sandbox import inotify
-from sandbox.vfs.beneath import opened
+from sandbox.vfs.open_beneath import opened
 from sandbox.vfs.provider import join
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from sandbox.network.http.body import EMPTY, Whole
 from sandbox.network.http.http1_upstream import Http1Upstream, UpstreamError
 from sandbox.network.http.http2_upstream import Http2Upstream
 from sandbox.network.stream import Stream
-from sandbox.network.tls.connection import TlsStream
+from sandbox.network.tls.tls_stream import TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,6 +109,12 @@ class Upstreams:
             self._failed[place] = problem
             return HTTP2 if offer == (HTTP2,) else HTTP1
         return HTTP2 if isinstance(upstream, Http2Upstream) else HTTP1
+
+    def later(self, offer: tuple[str, ...]) -> str:
+        """Connects when the first request is sent. Returns the protocol to speak until then, the older one of `offer`:
+        it has a line for a refusal, and every server has it."""
+        self._offer = (HTTP1 if HTTP1 in offer else HTTP2,)
+        return self._offer[0]
 
     def plain(self, protocol: str) -> None:
         """Uses `protocol` without TLS, as the tenant does."""
