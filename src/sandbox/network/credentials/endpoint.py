@@ -24,11 +24,11 @@ from sandbox.network.http.headers import Headers
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from sandbox.network.credentials.field_paths import Keys
     from sandbox.network.credentials.login import Login
     from sandbox.network.credentials.token import Token
     from sandbox.network.http.body import Body
     from sandbox.network.http.message import Request, Response
+    from sandbox.network.secrets.field_paths import Keys
     from sandbox.network.secrets.injection import Secrets
 
     class Upstreams(Protocol):

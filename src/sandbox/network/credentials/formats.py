@@ -13,7 +13,7 @@ from sandbox.network.credentials import text_formats
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sandbox.network.credentials.field_paths import Keys
+    from sandbox.network.secrets.field_paths import Keys
 
 MOST = 1024 * 1024  # bytes of a credential file
 

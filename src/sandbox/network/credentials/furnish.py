@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError
-from sandbox.plan.operations import Bind
+from sandbox.plan.mount_operations import Bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,18 +16,19 @@ from sandbox.config.variables import secret_value, secret_word
 from sandbox.errors import ConfigError
 from sandbox.network.credentials import keeping
 from sandbox.network.credentials.expiry import end_of, written_end
-from sandbox.network.credentials.field_paths import has_wildcard, host_in, keys_of, matches, written
 from sandbox.network.credentials.formats import MOST, Unreadable, changed, leaves
 from sandbox.network.credentials.shapes import looks_like_token, shaped
 from sandbox.network.credentials.token import Token
+from sandbox.network.secrets.field_paths import has_wildcard, host_in, keys_of, matches, written
+from sandbox.network.secrets.stored_key import directory
 from sandbox.policy.hosts import HostSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from sandbox.config.model import Credential, CredentialField
-    from sandbox.network.credentials.field_paths import Keys
     from sandbox.network.credentials.formats import Leaf
+    from sandbox.network.secrets.field_paths import Keys
 
 _WITH_PASSWORD = re.compile(r"([a-z][a-z0-9+.-]*://[^/\s:@]*:)([^/\s@]+)@([^/\s?#]+)", re.IGNORECASE)
 _SIGNIFICANT = 20  # characters; a shorter string of unknown meaning is hidden, but not looked for in traffic
@@ -61,7 +62,7 @@ class Login:
     @property
     def store(self) -> str:
         """Where a login made inside is kept."""
-        return os.path.join(keeping.directory(), f"{self.name}.{self.entry.format}")
+        return os.path.join(directory(), f"{self.name}.{self.entry.format}")
 
     def source(self) -> str | None:
         """The file that tokens come from: that of a login made inside, else the person's own."""

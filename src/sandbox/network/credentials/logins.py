@@ -7,12 +7,12 @@ import shutil
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError
-from sandbox.network.credentials.keeping import placeholder_key
 from sandbox.network.credentials.login import Login
 from sandbox.network.credentials.shapes import shaped
 from sandbox.network.credentials.token_request import same_path
 from sandbox.network.http.http1_rules import readings
 from sandbox.network.secrets.held import Credential, HeldToken
+from sandbox.network.secrets.stored_key import placeholder_key
 from sandbox.policy.hosts import HostSet
 
 if TYPE_CHECKING:

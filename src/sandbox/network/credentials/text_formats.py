@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sandbox.network.credentials.field_paths import Keys
+    from sandbox.network.secrets.field_paths import Keys
 
 
 class Span(NamedTuple):

@@ -13,13 +13,13 @@ from urllib.parse import parse_qsl, urlencode
 
 from sandbox.config.variables import secret_value, secret_word
 from sandbox.errors import Denied
-from sandbox.network.credentials.field_paths import matches
 from sandbox.network.credentials.shapes import looks_like_token
+from sandbox.network.secrets.field_paths import matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sandbox.network.credentials.field_paths import Keys
+    from sandbox.network.secrets.field_paths import Keys
 
     StandIn = Callable[[Keys, str], str]
 

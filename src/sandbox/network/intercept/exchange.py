@@ -187,12 +187,13 @@ class Exchange:
 
     def _upgraded(self, request: Request, response: Response, report: Report) -> Response:
         from sandbox.network.http.websocket import FrameRelay, refuse_other_upgrade
+        from sandbox.network.secrets.message_guard import message_guard
 
         assert response.switched is not None
         upstream, ahead = response.switched
         refuse_other_upgrade(request, response)
         self._secrets.clean(response, request)
-        guard = self._secrets.message_guard(request)
+        guard = message_guard(self._secrets, request)
 
         async def upgraded(tenant: ByteStream, read_ahead: bytes) -> None:
             relay = FrameRelay(tenant, upstream, guard)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import ConfigError
-from sandbox.network.secrets.sources import Missing, check, read
+from sandbox.network.secrets.missing import Missing
+from sandbox.network.secrets.sources import check, read
 from sandbox.policy.hosts import HostSet
 
 if TYPE_CHECKING:

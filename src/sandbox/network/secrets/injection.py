@@ -18,7 +18,7 @@ from sandbox.network.http.compression import READABLE, content_encodings, decode
 from sandbox.network.secrets.fill_body import filled
 from sandbox.network.secrets.guarded_body import Guarded
 from sandbox.network.secrets.held import RULE, Credential
-from sandbox.network.secrets.placeholder_search import unescaped
+from sandbox.network.secrets.placeholder_search import word_in
 from sandbox.network.secrets.placeholders import check_placeholder
 from sandbox.network.secrets.scrubbing import scrubbed_body, scrubbed_pairs
 from sandbox.network.secrets.spellings import Values
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from sandbox.network.http.headers import Pair
     from sandbox.network.http.message import Request, Response
     from sandbox.network.secrets.held import Held
-    from sandbox.network.secrets.message_guard import MessageGuard
     from sandbox.policy.hosts import HostSet
 
     T = TypeVar("T")
@@ -316,14 +315,11 @@ class Secrets:
         """Header fields without values."""
         return scrubbed_pairs(pairs, self.values) if self.values else pairs
 
-    def message_guard(self, request: Request) -> MessageGuard:
-        """The guard for the messages of a WebSocket that `request` opened."""
+    def words_for(self, request: Request) -> tuple[list[bytes], dict[bytes, bytes]]:
+        """What the messages of a WebSocket that `request` opened must not contain, and what is replaced in them."""
         known = self._known(request.host, request.port)
         usable = [one for one in known.usable if "body" in one.places] if request.scheme == "https" else []
-        words = {one.placeholder: value for one in usable if (value := self._learn(one)) is not None}
-        from sandbox.network.secrets.message_guard import MessageGuard
-
-        return MessageGuard(self, request.host, known.forbidden, words)
+        return known.forbidden, {one.placeholder: value for one in usable if (value := self._learn(one)) is not None}
 
     def unwritable(self, word: bytes, why: str) -> Denied:
         """The refusal of a request into which a value cannot be written."""
@@ -376,13 +372,6 @@ def _head(request: Request) -> bytes:
     fields = [name + b": " + value for name, value in request.headers.pairs]
     decoded_fields = [plain for _, value in request.headers.pairs if (plain := _basic(value)[1])]
     return b"\n".join([request.target.encode("latin-1"), *fields, *decoded_fields])
-
-
-def word_in(data: bytes, words: Iterable[bytes]) -> bytes | None:
-    """The first of `words` that is in `data`, plainly or escaped once or twice."""
-    once = unescaped(data)
-    views = {data, once, unescaped(once)}
-    return next((word for word in words for view in views if word in view), None)
 
 
 def _filled(pair: Pair, placeholder: bytes, secret: bytes) -> Pair:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sandbox.network.credentials.expiry import moment
-from sandbox.network.credentials.field_paths import keys_of
-from sandbox.network.secrets.sources import Missing
+from sandbox.network.secrets.field_paths import keys_of
+from sandbox.network.secrets.missing import Missing
+from sandbox.network.secrets.moments import moment
 
 if TYPE_CHECKING:
     from sandbox.config.model import Secret

@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import Message
 from sandbox.network.secrets.fill_body import written_in_message
-from sandbox.network.secrets.injection import word_in
-from sandbox.network.secrets.placeholder_search import Finder, Replacer
+from sandbox.network.secrets.placeholder_search import Finder, Replacer, word_in
 from sandbox.network.secrets.scrubbing import Scrubber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sandbox.errors import Denied
+    from sandbox.network.http.message import Request
     from sandbox.network.secrets.injection import Secrets
+
+
+def message_guard(secrets: Secrets, request: Request) -> MessageGuard:
+    """The guard for the messages of a WebSocket that `request` opened."""
+    return MessageGuard(secrets, request.host, *secrets.words_for(request))
 
 
 class MessageGuard:

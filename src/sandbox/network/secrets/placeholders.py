@@ -36,7 +36,7 @@ def _digest(name: str) -> str:
     """Programs remember a key that they have been allowed to use, so it must not be another in each run."""
     import hmac
 
-    from sandbox.network.credentials.keeping import placeholder_key
+    from sandbox.network.secrets.stored_key import placeholder_key
 
     return hmac.digest(placeholder_key(), f"secret\0{name}".encode(), "sha256")[:16].hex()
 

@@ -7,6 +7,7 @@ program's output before its life ends. Never with input from a tenant. Light to 
 from __future__ import annotations
 
 from sandbox.errors import ConfigError, Message
+from sandbox.network.secrets.missing import Missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ SHORTEST = 8  # shorter ones occur by chance, and would be replaced everywhere
 COMMAND_TIMEOUT = 30
 PLACES = ("header", "query", "body")
 SOURCES = ("value", "from_env", "from_file", "from_command", "from_keyring")
-
-
-class Missing(ConfigError):
-    """A source has no value now. Only a request that needs it fails, so that a run without it works."""
 
 
 def resolve(secrets: Mapping[str, Secret]) -> dict[str, str]:
