@@ -131,7 +131,7 @@ class Sandbox(Commands, Files, ChangeMethods):
             self._guard.check(self._running.pid, self._layout.views, self._layout.search, self._running.missed)
         self._serve()
         # The door last: whoever comes through it finds everything there.
-        listener = Wiring.listen(self._register().beside("socket"), self)
+        listener = Wiring.listen(self._register().socket, self)
         self._endings.append(listener.close)
         self._drain = listener.drain
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)

@@ -52,7 +52,7 @@ class LateMasks:
         self._repositories = repositories
         self._closing = Event()
         self.watching = Event()  # set when everything is watched
-        self._wake = os.pipe2(os.O_CLOEXEC)
+        self._wake = os.pipe()
         self._thread = Thread(target=self._run, name="sandbox-vigil", daemon=True)
         self._thread.start()
 

@@ -48,7 +48,7 @@ class Session:
         self._order = RequestOrder()
         self._closing: Call | None = None  # the `close` that is under way
         self._closed = False
-        self._wakes, self._waking = os.pipe2(os.O_CLOEXEC)
+        self._wakes, self._waking = os.pipe()
 
     def run(self) -> None:
         """Serves until the other side closes its end, or `close` was requested and answered.
