@@ -37,6 +37,7 @@ TAKES: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "NotFound": ((0,), ()),
     "GuestError": ((0,), ()),
     "UsageError": ((0,), ()),
+    "Fault": ((1,), ("data",)),
     "Decision": ((2,), ()),
     "Finding": ((0, 2, 3), ("needed",)),
     "Option": ((1,), ("value", "short", "number", "many", "default")),

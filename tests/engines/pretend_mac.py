@@ -60,7 +60,7 @@ def become_a_mac() -> None:
             if hasattr(module, name):
                 delattr(module, name)
     sys.platform = "darwin"
-    sys.meta_path.insert(0, Refuse())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Refuse())
     sys.addaudithook(watch)
 
 
@@ -70,14 +70,14 @@ def main() -> None:
     import subprocess  # noqa: F401
     import tempfile  # noqa: F401
 
-    selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc]  # it was chosen when it was loaded
+    selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]  # it was chosen when it was loaded
     script, sys.argv = sys.stdin.read(), sys.argv[1:]
     become_a_mac()
     from sandbox.engines import seatbelt_profile
     from sandbox.rpc import listen
 
     seatbelt_profile.SANDBOX_EXEC = sys.argv[0]
-    listen.peer_user = lambda connection: os.geteuid()  # type: ignore[assignment]
+    listen.peer_user = lambda connection: os.geteuid()  # type: ignore[assignment, misc]
     exec(compile(script, "<script>", "exec"), {"__name__": "script"})
 
 

@@ -47,6 +47,10 @@ class Filesystem(Section):
     root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")
     read_only: bool = field(False, "The project can be read but not changed.")
     overlay: bool = field(False, "Changes to the project go to a separate layer, to be reviewed and applied.")
+    branch: str | None = field(
+        None,
+        "The project is a git repository: work on this branch in an overlay, and bring the commits to it afterwards.",
+    )
     allow_read: list[str] = field([], "Further paths that can be read.", example=["~/datasets"])
     allow_write: list[str] = field([], "Further paths that can be read and changed.")
     deny_read: list[str] = field([], "Paths that cannot be read; a narrower `allow_read` wins.")
@@ -68,6 +72,7 @@ class Filesystem(Section):
     scratch_size: int = field(
         2**30, "Maximum size of each of the sandbox's own /tmp, /run, /dev/shm and home.", parse=units.size
     )
+    ask: bool = field(False, "Ask you when a blocked file is touched; if you allow it, the next attempt succeeds.")
 
 
 class Environment(Section):
@@ -238,6 +243,10 @@ class Network(Section):
     ca_certificates: list[str] = field([], "Further certificate files trusted for upstream hosts.")
     upstream_proxy: str | None = field(
         None, "An HTTP proxy that every outgoing connection goes through.", shown=without_password
+    )
+    ask: bool = field(False, "A connection to a host that is not listed waits while you are asked.")
+    ask_timeout: float = field(
+        30.0, "How long such a connection waits for an answer; then it is refused.", parse=units.seconds, example="1m"
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LINUX = sys.platform == "linux"
 CONTROL = 3  # where the guest finds its end of the line
+SOME = 64  # descriptors: more than a few sandboxes have, so there may be many of them one day
 MANY = 256  # descriptors, from which on their number costs a start more than `spawn.posix_spawn` does
 _SAID = 8192  # most bytes of a failed launcher's words that are kept
 
@@ -42,7 +43,7 @@ class Launch:
         ]
         try:
             # A fresh process group keeps the terminal's Ctrl-C away from the walls: the owner decides what it means.
-            self.pid = _spawner(theirs.fileno())(
+            self.pid = _spawner(theirs.fileno(), len(actions) - 1)(
                 argv[0], argv, {}, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_defaults()
             )
         except BaseException:
@@ -121,9 +122,15 @@ def _reap_by_asking(pid: int, patience: float) -> None:
         pass  # somebody else's SIGCHLD handler was quicker
 
 
-def _spawner(lowest: int) -> Callable[..., int]:
-    """What starts a program. `lowest` is the lowest descriptor that was free: it grows with those that are open."""
-    if lowest < MANY or not LINUX:
+def _spawner(lowest: int, passed: int) -> Callable[..., int]:
+    """What starts a program that is passed so many descriptors. `lowest` is the lowest that was free: it grows with
+    those that are open."""
+    if lowest < SOME or not LINUX:
+        return os.posix_spawn
+    if lowest < MANY:
+        from sandbox.engines.spawn import reserve
+
+        reserve(passed)
         return os.posix_spawn
     from sandbox.engines.spawn import posix_spawn
 

@@ -86,10 +86,20 @@ class Registration:
             pass  # somebody removed the entry by hand
         finally:
             os.close(directory)
-        if self.id.endswith("0"):  # one run in sixteen deletes old entries
-            from sandbox.registry.remove import trim
+        if self.id.endswith("0"):  # one end in sixteen deletes old entries
+            _trim(self.home)
 
-            trim(self.home, _KEPT)
+
+def _trim(home: str) -> None:
+    """The more entries there are, the more rarely: an end pays for a few of them, however many sandboxes live."""
+    try:
+        many = len(os.listdir(f"{home}/vms"))
+    except OSError:
+        return
+    if many > _KEPT and int.from_bytes(os.urandom(2), "big") * many < 2**16 * 2 * _KEPT:
+        from sandbox.registry.remove import trim
+
+        trim(home, _KEPT)
 
 
 def _make(home: str, path: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None) -> int:

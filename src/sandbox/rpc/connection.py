@@ -49,10 +49,12 @@ class _Large(msgspec.Struct):
     result: Content
 
 
-class _Data(msgspec.Struct):
-    """An answer of `dial`."""
+class Received(msgspec.Struct):
+    """An answer of `dial`: data, the end of the data (`eof`), or the end of the connection (`end`)."""
 
-    data: bytes | None = None
+    data: bytes = b""
+    eof: bool = False
+    end: bool = False
 
 
 _LARGE = 2**16
@@ -245,9 +247,9 @@ class Stream:
         answer: dict[str, Any] = msgspec.json.decode(self.next_raw())
         return answer
 
-    def next_data(self) -> bytes | None:
-        """The `data` of the next answer, which is base64; None when it has none, which is then the last."""
-        return msgspec.json.decode(self.next_raw(), type=_Data).data
+    def next_received(self) -> Received:
+        """The next answer of a `dial`."""
+        return msgspec.json.decode(self.next_raw(), type=Received)
 
     def next_raw(self, timeout: float | None = None) -> msgspec.Raw:
         """The next answer, read by whoever knows what it is. Raises what an error stands for, and TimeoutError."""
