@@ -153,7 +153,7 @@ class Sandbox(Commands, Files, ChangeMethods):
             self._check_out(self._branch)
         # The door last: whoever comes through it finds everything there.
         self._endings.append(partial(withdraw, self._questions))
-        listener = Wiring.listen(self._register().beside("socket"), self)
+        listener = Wiring.listen(self._register().socket, self)
         self._endings.append(listener.close)
         self._drain = listener.drain
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
