@@ -94,7 +94,7 @@ class _Queue:
         self._lock = lock
         # Number of a watch -> who wants it: the directory's path, and whether writing counts.
         self._places: dict[int, dict[Appearances, tuple[str, bool]]] = {}
-        self._woken, self._wake = os.pipe2(os.O_CLOEXEC)
+        self._woken, self._wake = os.pipe()
         try:
             self.inotify = Inotify()
         except OSError:

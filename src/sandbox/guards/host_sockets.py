@@ -43,7 +43,10 @@ def _listed() -> set[int]:
 
 def _attributes() -> list[tuple[int, bytes]]:
     import socket
+    import sys
 
+    if sys.platform != "linux":
+        raise OSError("only Linux lists sockets")
     found: list[tuple[int, bytes]] = []
     request = _REQUEST.pack(_AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_NAME | _SHOW_VFS, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
