@@ -96,6 +96,16 @@ class HostGuard:
             if problem:
                 raise WallError("{path!r} is blocked but could not be hidden: {problem}", path=path, problem=problem)
 
+    def cover_new(self, path: str) -> None:
+        """Hides a file of the host, which is about to hold a secret and take a blocked one's name. Raises OSError.
+
+        Without walls around it, or where tenants do not see it, there is nothing to do."""
+        if self._views is None or not self._views.inside(path):
+            return
+        for _, problem in self._cover([path]):
+            if problem:
+                raise OSError(problem)
+
     def _cover(self, paths: Iterable[str]) -> list[tuple[str, str | None]]:
         from sandbox.guards.mount_in_namespace import cover
 

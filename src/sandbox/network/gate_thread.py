@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from sandbox.asks.table import Asks
     from sandbox.config.model import Network
+    from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
     from sandbox.network.tls.ca import Authority
@@ -69,6 +70,7 @@ class GateThread:
         resolve: Callable[[str, int], Sequence[str]] | None = None,
         placeholders: Mapping[str, str] | None = None,
         proxy_token: str | None = None,
+        logins: Logins | None = None,
         asks: Callable[[], Asks] = nobody_asked,
     ) -> None:
         self.sockets: Mapping[str, _socket.socket] = sockets
@@ -81,6 +83,7 @@ class GateThread:
         self.resolve = resolve
         self.placeholders = dict(placeholders or {})
         self.proxy_token = proxy_token
+        self.logins = logins
         self.asks = asks
         self.pid: int | None = None  # of a process that all tenants descend from, where that is on this machine
         self.network = network
@@ -88,7 +91,9 @@ class GateThread:
         self._interception: Interception | None = None
         self._generation: Generation | None = None
         self._authority: Authority | None = None
-        self.had_secrets = bool(network.secrets)  # stays true: a placeholder that was handed out stays blocked
+        self.had_secrets = (
+            bool(network.secrets) or logins is not None
+        )  # stays true: a placeholder that was handed out stays blocked
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -230,9 +235,25 @@ class GateThread:
                 from sandbox.network.intercept.interception import Interception
 
                 self._interception = Interception(
-                    self.network, self.placeholders, self.hooks, log=self._said, authority=self.authority
+                    self.network,
+                    self.placeholders,
+                    self.hooks,
+                    log=self._said,
+                    authority=self.authority,
+                    logins=self.logins,
+                    complain=self._complained,
                 )
             return self._interception
+
+    async def finish(self) -> None:
+        """In the gate's thread, when every connection has ended."""
+        if self._interception is not None:
+            await self._interception.finish()
+
+    def _complained(self, setting: str, error: str) -> None:
+        """New tokens could not be written to the person's file."""
+        said = f"{setting}: renewed tokens could not be written ({error}); they are good for this sandbox alone"
+        self.record("policy_decision", said, severity="warn")
 
     def _said(self, line: str) -> None:
         """Emits what a policy script prints."""

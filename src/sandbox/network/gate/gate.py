@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 
         def wants_interception(self, host: str) -> bool: ...
 
+        async def finish(self) -> None: ...
+
 
 _FIRST_BYTES = 30.0  # seconds that a slow sender has for a ClientHello or a request line
 
@@ -111,6 +113,7 @@ class Gate:
         self._loop.add_reader(stop, over.set)
         await over.wait()
         await self._acceptor.close()
+        await self._setup.finish()
 
     def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._reporter.broke(context.get("exception") or RuntimeError(str(context.get("message"))))
