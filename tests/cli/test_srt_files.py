@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -138,7 +139,7 @@ def test_a_socket_that_was_named_connects_and_no_other(project: Path) -> None:
             sock.bind(str(path))
             sock.listen()
 
-        def reached(path: Path, network: dict[str, object], *words: str) -> bool:
+        def reached(path: Path, network: Mapping[str, object], *words: str) -> bool:
             done = srt(project, *words, "python3", "-c", connect, str(path), settings={"network": network})
             return done.returncode == 0
 
