@@ -106,9 +106,9 @@ def arrange(
     return result
 
 
-def overlay_project(result: Arrangement, root: str, state: str) -> None:
+def overlay_project(result: Arrangement, root: str, state: str, name: str = "project") -> None:
     """The project at `root` (already bound read-only there) as a layer over itself; changes are kept in `state`."""
-    lower, upper = f"{STAGING}-project", f"{STAGING}-changes"
+    lower, upper = f"{STAGING}-{name}", f"{STAGING}-{name}-changes"
     result.binds += [(root, lower, False), (state, upper, True)]
     _kernel_overlay(result, root, lower, upper)
     result.ways[root] = "overlayfs"

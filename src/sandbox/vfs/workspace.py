@@ -235,6 +235,9 @@ class Workspace:
         layer.changes = [
             change for change in layer.changes if change.kind != "deleted" or not is_object(self.root, change.path)
         ]
+        if os.path.exists(os.path.join(self.directory, "branch.json")):
+            # Commits are brought over by objects and ref (docs/branches.md): HEAD and index inside are not the host's.
+            layer.changes = [change for change in layer.changes if not at_or_below(change.path, ".git")]
         would_run = risky(os.path.join(self.directory, "upper"), self.root, [change.path for change in layer.changes])
         for change in layer.changes:
             if change.risk is None and change.path in would_run:
