@@ -265,6 +265,7 @@ RULES: dict[str, Rule] = {
     "network.ca_certificates": user_only,
     "network.upstream_proxy": user_only,
     "credentials": user_only,
+    "caches": fewer(_listed),
     "limits.memory": least,
     "limits.cpus": least,
     "limits.pids": least,

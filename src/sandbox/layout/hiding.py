@@ -113,6 +113,7 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
             inode = mask.inode if name == host and not filesystem.overlay else 0
             covers.append(Cover(name, mask.is_dir, rule=mask.rule, inode=inode))
     places = [bind.target for bind in made.plan.binds if not inside(bind.target)]
+    places += (path for _, path in made.caches)
     elsewhere = denied(filesystem, places, made.views.roots)
     covers += (Cover(mask.path, mask.is_dir, rule=mask.rule) for mask in elsewhere)
     made.masked = len(found.masks) + len(elsewhere)
