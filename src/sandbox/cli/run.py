@@ -8,7 +8,7 @@ import sys
 from sandbox.cli import options
 from sandbox.cli.options import Option, add_to
 from sandbox.cli.output import shown
-from sandbox.cli.run_summary import Refusals, status, tell
+from sandbox.cli.run_summary import Refusals, status, tell, tell_notices
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
 
@@ -179,12 +179,6 @@ def configuration(arguments: Namespace | Arguments) -> Resolved:
 def tell_ignored(ignored: Widening) -> None:
     """Prints a project's setting that was ignored."""
     print(f"sandbox: {shown(_.text(ignored.message))}", file=sys.stderr)
-
-
-def tell_notices(sandbox: Sandbox) -> None:
-    """Prints what the user should know before the command runs: what is hidden, which limits are weaker here."""
-    for notice in sandbox.notices:
-        print(f"sandbox: {_.text(notice)}", file=sys.stderr)
 
 
 def flags(arguments: Namespace | Arguments) -> dict[str, object]:
