@@ -124,7 +124,7 @@ def test_always_is_in_the_users_config_and_holds_in_the_next_sandbox(
     assert "GET /" in room.run(f"curl -sS http://good.test:{origin.port}/").stdout
 
 
-def test_many_connections_share_one_question(asking: Asking, origin: Origin) -> None:
+def test_many_connections_share_one_question(asking: Asking, origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Owner):
         def on_ask(self, ask: Ask) -> str | None:
             self.asked.append(ask)
@@ -146,7 +146,7 @@ def test_many_connections_share_one_question(asking: Asking, origin: Origin) -> 
             all_wait.set()
         return waits
 
-    asks.ask = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(asks, "ask", counted)
     url = f"http://good.test:{origin.port}/"
     result = room.run(f"for i in 1 2 3 4 5; do curl -sS {url} & done; wait")
     assert result.stdout.count("GET / for good.test") == 5
@@ -165,7 +165,7 @@ def test_a_program_that_gave_up_is_let_through_when_it_tries_again(asking: Askin
 
     owner = Late()
     room = asking(owner)
-    room.sandbox.on_event(lambda one: answered.set() if "ask" in one and one["ask"]["state"] == "allowed" else None)
+    room.sandbox.on_event(lambda one: answered.set() if "'state': 'allowed'" in str(one) else None)
     # As pip does: a limit of its own, then another attempt.
     first = room.sandbox.spawn(f"curl -sS -m 1 http://good.test:{origin.port}/x")
     assert asked.wait(20) and first.wait().exit_code == 28
