@@ -91,7 +91,7 @@ def test_a_field_of_a_json_file(tmp_path: Path) -> None:
 class FileKeyring(keyring.backend.KeyringBackend):
     """A keyring of the test's own."""
 
-    priority = 1  # type: ignore[assignment]
+    priority = 1
     stored: dict[tuple[str, str], str] = {}
 
     def get_password(self, service: str, username: str) -> str | None:
@@ -109,7 +109,7 @@ class FileKeyring(keyring.backend.KeyringBackend):
 @pytest.fixture
 def own_keyring() -> Iterator[None]:
     before = keyring.get_keyring()
-    keyring.set_keyring(FileKeyring())
+    keyring.set_keyring(FileKeyring())  # type: ignore[no-untyped-call]
     yield
     keyring.set_keyring(before)
 
