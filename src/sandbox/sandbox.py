@@ -148,7 +148,8 @@ class Sandbox(Commands, Files, OverlayChanges):
             shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
             trees = writable_trees(filesystem, shown)
             repositories = self._guard.trust(trees) if trees else None
-            self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding)
+            kept = self._kept() if self.config.state.keep else ()
+            self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding, kept=kept)
             ignore(self._layout.plan, reserved)
         else:
             self._layout = on_host(self.config, self.id, os.environ, directory)
@@ -208,6 +209,12 @@ class Sandbox(Commands, Files, OverlayChanges):
         )
         self._endings.append(mounts.close)
         return mounts
+
+    def _kept(self) -> list[tuple[str, str]]:
+        """The directories that the tenants' home keeps, on the host and inside."""
+        from sandbox.state.places import kept
+
+        return kept(self.config.state, project_root(self.config.filesystem))
 
     def _layer(self) -> str | None:
         """The directory that keeps an overlay project's changes."""

@@ -206,5 +206,6 @@ def project_onto_walls(config: Config, tools: ToolGuard) -> None:
         config.filesystem.allow_write = []
     if no_network:
         config.network.allowed_hosts = list(config.agents.hosts)
+        config.network.preset = "closed"
         config.network.localhost_ports = []
         config.network.http.allow = []

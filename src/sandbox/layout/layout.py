@@ -13,6 +13,7 @@ from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError
 from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
+from sandbox.layout.kept import keep
 from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc
 from sandbox.layout.paths import further_paths, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
@@ -49,11 +50,13 @@ def layout(
     shown: Sequence[tuple[str, str, bool]] = (),
     hiding: Sequence[str] = (),
     system: System | None = None,
+    kept: Sequence[tuple[str, str]] = (),
 ) -> Layout:
     """The layout of one sandbox. Raises ConfigError for a root or path that cannot be used.
 
     `shown`: further directories of the host, where tenants will see them, and whether they can change them; the caller
     has them mounted. `hiding`: inside paths at which it has something else mounted. `system`: what stands at `/`.
+    `kept`: directories of the sandbox's own and where in the home tenants see them; nothing in them is the host's.
     """
     system = system or HostSystem()
     plan = Plan()
@@ -79,8 +82,9 @@ def layout(
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
+    keep(made, kept, home, home in visible)
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
-    plan.writable = [*places, "/dev", "/proc"]
+    plan.writable = [*places, *(target for _, target in kept), "/dev", "/proc"]
     _environment(plan, home)
     _ports(plan, config.network)
     return made
@@ -100,7 +104,7 @@ def on_host(config: Config, identity: str, environment: Mapping[str, str], direc
     plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
     plan.environment = EnvFilter(config.environment).filter(environment)
     if directory is not None:
-        plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX=identity)
+        plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX_ID=identity)
     return Layout(plan)
 
 
@@ -117,6 +121,10 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
     if filesystem.toolchains:
         for one in system.programs(home, root):
             plan.show(one, one, False)
+    if filesystem.programs:
+        for one in system.installed(filesystem.programs, home, root):
+            if not any(bind.target == one for bind in plan.binds):
+                plan.show(one, one, False)
 
 
 def _repository(plan: Plan, home: str) -> list[str]:
@@ -152,7 +160,7 @@ def _environment(plan: Plan, home: str) -> None:
         TMPDIR="/tmp",
         USER=plan.user,
         LOGNAME=plan.user,
-        SANDBOX=plan.id,
+        SANDBOX_ID=plan.id,
     )
 
 

@@ -1,0 +1,52 @@
+"""A profile as a layer of the configuration, and as a command line."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.errors import SandboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from sandbox.profiles.profile import Profile
+
+
+def layer(name: str, profile: Profile, program: str | None, *, trust: bool) -> dict[str, Any]:
+    """What the profile asks for, without its hosts (`config.layers.resolve` adds those). `program` is its path."""
+    environment = {**profile.environment, **(profile.trust_environment if trust else {})}
+    home = os.path.realpath(os.path.expanduser("~"))
+    return {
+        "filesystem": {"programs": [program] if program else []},
+        "state": {"name": name, "keep": profile.keep, "per_project": profile.per_project},
+        "environment": {
+            "set": {key: value.replace("~/", f"{home}/") for key, value in environment.items()},
+            "allow": profile.pass_variables,
+        },
+        "network": {"preset": profile.network},
+        "credentials": profile.credentials,
+    }
+
+
+def command(profile: Profile, words: Sequence[str], *, trust: bool) -> list[str]:
+    """The command line: `words` when they begin with another program than the profile's, else that one with its flags.
+    Without any word, the profile's program alone."""
+    program, *rest = words or [profile.program]
+    if program != profile.program:
+        return list(words)
+    return [program, *profile.flags, *(profile.trust_flags if trust else ()), *rest]
+
+
+def find_program(profile: Profile, path: str) -> str:
+    """Where the person's own program is. Raises SandboxError, with how to install it, when it is nowhere."""
+    for directory in path.split(":"):
+        file = os.path.join(directory, profile.program)
+        if directory.startswith("/") and os.path.isfile(file) and os.access(file, os.X_OK):
+            return file
+    if profile.install:
+        raise SandboxError(
+            "{program} is not on your PATH; to install it: {how}", program=profile.program, how=profile.install
+        )
+    raise SandboxError("{program} is not on your PATH", program=profile.program)
