@@ -122,9 +122,17 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
         for one in system.programs(home, root):
             plan.show(one, one, False)
     if filesystem.programs:
-        for one in system.installed(filesystem.programs, home, root):
-            if not any(bind.target == one for bind in plan.binds):
-                plan.show(one, one, False)
+        _installed(plan, system.installed(filesystem.programs, home, root))
+
+
+def _installed(plan: Plan, roots: Sequence[str]) -> None:
+    """Shows directories at their real paths, with a link where they are called by another one."""
+    for path in roots:
+        real = os.path.realpath(path)
+        if not any(is_beneath(real, bind.target) for bind in plan.binds):
+            plan.show(real, real, False)
+        if real != path and not any(is_beneath(path, bind.target) for bind in plan.binds):
+            plan.links.append((path, real))
 
 
 def _repository(plan: Plan, home: str) -> list[str]:

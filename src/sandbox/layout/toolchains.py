@@ -130,6 +130,9 @@ def installation_of(program: str, home: str) -> Iterator[str]:
         for root in _installation(os.path.dirname(file), home):
             # A program that lies in the home itself, or above it, is shown alone: the directory is a person's.
             yield file if is_beneath(home, root) else root
+        base = _base_python(f"{os.path.dirname(os.path.dirname(file))}/pyvenv.cfg")
+        if base and _holds_python(os.path.dirname(base)):
+            yield os.path.dirname(base)
 
 
 def _node_modules(directory: str) -> str | None:

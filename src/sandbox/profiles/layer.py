@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import SandboxError
+from sandbox.profiles.keys import secrets_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,9 +15,13 @@ if TYPE_CHECKING:
     from sandbox.profiles.profile import Profile
 
 
-def layer(name: str, profile: Profile, program: str | None, *, trust: bool) -> dict[str, Any]:
-    """What the profile asks for, without its hosts (`config.layers.resolve` adds those). `program` is its path."""
+def layer(name: str, profile: Profile, program: str | None, *, trust: bool, own: str) -> dict[str, Any]:
+    """What the profile asks for, without its hosts (`config.layers.resolve` adds those). `program` is its path, `own`
+    the word that is the same in every run with it (`state.places.own_word`)."""
     environment = {**profile.environment, **(profile.trust_environment if trust else {})}
+    credentials = filled(profile.credentials, {"{own}": own})
+    secrets = secrets_of(credentials, os.environ)
+    environment.update({variable: f"${{{variable}}}" for variable in secrets})
     home = os.path.realpath(os.path.expanduser("~"))
     return {
         "filesystem": {"programs": [program] if program else []},
@@ -25,9 +30,21 @@ def layer(name: str, profile: Profile, program: str | None, *, trust: bool) -> d
             "set": {key: value.replace("~/", f"{home}/") for key, value in environment.items()},
             "allow": profile.pass_variables,
         },
-        "network": {"preset": profile.network},
-        "credentials": profile.credentials,
+        "network": {"preset": profile.network, "secrets": secrets},
+        "credentials": credentials,
     }
+
+
+def filled(value: Any, words: dict[str, str]) -> Any:
+    """Plain data with words put in, also in the keys of mappings."""
+    if isinstance(value, dict):
+        return {filled(key, words): filled(item, words) for key, item in value.items()}
+    if isinstance(value, list):
+        return [filled(item, words) for item in value]
+    if isinstance(value, str):
+        for word, text in words.items():
+            value = value.replace(word, text)
+    return value
 
 
 def command(profile: Profile, words: Sequence[str], *, trust: bool) -> list[str]:

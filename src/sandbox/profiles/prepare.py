@@ -72,7 +72,10 @@ def configured(
     """The configuration with the profile between the person's file and the project's. Raises ConfigError."""
     from sandbox.config.layers import ProfileLayer
 
-    asked = ProfileLayer(name, file_of(name), layer(name, profile, program, trust=trust), list(profile.hosts))
+    from sandbox.state.places import own_word
+
+    data = layer(name, profile, program, trust=trust, own=own_word(name))
+    asked = ProfileLayer(name, file_of(name), data, list(profile.hosts))
     return resolve(flags, project=project, config_file=config_file, profile=asked)
 
 
@@ -102,10 +105,11 @@ def furnish(prepared: Prepared) -> None:
     places.kept(config.state, project)
     seeded = f"{os.path.dirname(top)}/seeded"  # beside the home, where no tenant writes
     try:
-        if profile.seed and not os.path.exists(seeded):
+        first = not os.path.exists(seeded)
+        if profile.seed and (first or any(one.when for one in profile.seed.values())):
             from sandbox.profiles.seeding import seed
 
-            seed(profile, top, project)
+            seed(profile, top, {"{project}": project, "{own}": places.own_word(prepared.name)}, first=first)
             with open(seeded, "w", encoding="utf-8"):
                 pass
         if profile.instructions is not None:

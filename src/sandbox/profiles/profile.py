@@ -17,8 +17,11 @@ class Seed(Section):
 
     source: str | None = field(None, "Your own file, if it has another name.", key="from", parse=_home_path)
     only: list[str] = field([], "Of a JSON, TOML or YAML file only these settings; dots lead into mappings.")
+    when: dict[str, object] = field(
+        {}, "By a variable of yours: settings that are written while it is set and your own file does not have them."
+    )
     answers: dict[str, object] = field(
-        {}, "Settings that are written whatever yours are; `{project}` is the project's path.", key="set"
+        {}, "Settings that are written whatever yours are; `{project}` is the project's path, `{own}` a word that stays.", key="set"
     )
 
 

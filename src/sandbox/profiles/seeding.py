@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config.variables import secret_value, secret_word
+from sandbox.profiles.layer import filled
 from sandbox.state import writing
 
 TYPE_CHECKING = False
@@ -20,16 +21,18 @@ if TYPE_CHECKING:
 MOST_FILES = 500
 
 
-def seed(profile: Profile, top: str, project: str) -> None:
-    """Writes the files that are not there yet into the kept home `top`. What cannot be read or understood is left out:
+def seed(profile: Profile, top: str, words: dict[str, str], *, first: bool) -> None:
+    """Writes the files that are not there yet into the kept home `top`, with `words` put into their answers. What cannot be read or understood is left out:
     the program then begins as if it were new."""
     person = os.path.expanduser("~")
     for path, one in profile.seed.items():
+        if not (first or one.when):
+            continue  # what the agent has deleted since stays deleted
         source = os.path.join(person, one.source or path)
         if path.endswith("/"):
             _directory(source, top, path.rstrip("/"))
         elif not os.path.lexists(f"{top}/{path}"):
-            content = _content(source, path, one, project)
+            content = _content(source, path, one, words)
             if content is not None:
                 writing.write(top, path, content)
 
@@ -62,13 +65,20 @@ def _own_text(file: str) -> str | None:
     return text
 
 
-def _content(source: str, path: str, one: Seed, project: str) -> bytes | None:
+def _content(source: str, path: str, one: Seed, words: dict[str, str]) -> bytes | None:
     ending = path.rpartition(".")[2]
-    if ending not in ("json", "toml", "yaml", "yml") or not (one.only or one.answers):
+    if one.when and not (one.only or one.answers) and os.path.lexists(source):
+        return None  # the person's own says it
+    if ending not in ("json", "toml", "yaml", "yml") or not (one.only or one.answers or one.when):
         text = _own_text(source)
         return None if text is None else text.encode()
     settings = _chosen(_parsed(source, ending), one.only) if one.only else {}
-    merge(settings, _filled(one.answers, project))
+    for variable, more in one.when.items():
+        if os.environ.get(variable) and isinstance(more, dict):
+            below = filled(more, words)
+            merge(below, settings)
+            settings = below
+    merge(settings, filled(one.answers, words))
     return _text(settings, ending).encode() if settings else None
 
 
@@ -124,14 +134,6 @@ def merge(into: dict[str, Any], more: dict[str, Any]) -> None:
             merge(into[key], value)
         else:
             into[key] = value
-
-
-def _filled(value: Any, project: str) -> Any:
-    if isinstance(value, dict):
-        return {str(key).replace("{project}", project): _filled(item, project) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_filled(item, project) for item in value]
-    return value.replace("{project}", project) if isinstance(value, str) else value
 
 
 def _text(settings: dict[str, Any], ending: str) -> str:

@@ -53,6 +53,23 @@ def make(state: State, project: str) -> str:
     return f"{place}/home"
 
 
+def own_word(name: str) -> str:
+    """Twenty random letters and digits, the same in every run with the state `name`: programs remember the key that they
+    may use by its last characters, so its placeholder must not change."""
+    place = os.path.join(sandbox_home(), "state", name)
+    file = f"{place}/word"
+    try:
+        with open(file, encoding="ascii") as opened:
+            return opened.read(20)
+    except FileNotFoundError:
+        from sandbox.config.atomic_write import write_whole
+
+        word = os.urandom(10).hex()
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        write_whole(file, word)
+        return word
+
+
 def outermost(paths: list[str]) -> list[str]:
     """Without those that lie in another one: a tenant writes there, so no path of ours goes through it."""
     found: list[str] = []
