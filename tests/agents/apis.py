@@ -1,4 +1,4 @@
-"""What the models of the mock answer: first a call of a tool that writes a file, then, told of its result, a sentence."""
+"""What the models of the mock answer: first a call of a tool that writes a file, then, with its result, a sentence."""
 
 from __future__ import annotations
 
@@ -127,8 +127,16 @@ def chat(tool: str | None, arguments: dict[str, Any], said: str = SAID) -> Any:
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         if not asked.get("stream"):
             choice = {"index": 0, "message": delta, "finish_reason": reason}
-            return 200, JSON, json.dumps({**head, "object": "chat.completion", "choices": [choice], "usage": usage}).encode()
-        first = {**head, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+            return (
+                200,
+                JSON,
+                json.dumps({**head, "object": "chat.completion", "choices": [choice], "usage": usage}).encode(),
+            )
+        first = {
+            **head,
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+        }
         last = {
             **head,
             "object": "chat.completion.chunk",
@@ -151,10 +159,11 @@ def gemini(tool: str, arguments: dict[str, Any]) -> Any:
         done = any("functionResponse" in one for turn in asked.get("contents", []) for one in turn.get("parts", []))
         if "streamGenerateContent" in target and not done and asked.get("tools"):
             part = {"functionCall": {"name": tool, "args": arguments}}
-        elif asked.get("generationConfig", {}).get("responseJsonSchema") or asked.get("generationConfig", {}).get(
-            "responseMimeType"
-        ) == "application/json":
-            part = {"text": json.dumps({"reasoning": "", "next_speaker": "user", "model_choice": "flash", "complexity_reasoning": "", "complexity_score": 1})}
+        elif (
+            asked.get("generationConfig", {}).get("responseJsonSchema")
+            or asked.get("generationConfig", {}).get("responseMimeType") == "application/json"
+        ):
+            part = {"text": json.dumps({"reasoning": "", "complexity_reasoning": "", "complexity_score": 1})}
         whole = {
             "candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
             "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},

@@ -27,7 +27,6 @@ class Agent:
     words: tuple[str, ...] = ()
     asks: str = ""  # what it asks before it writes the file
     yes: str = "\r"
-    again: str = "again to exit"  # after Ctrl-C; empty when the first one ends it
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)  # of the person's home
 
@@ -63,7 +62,6 @@ AGENTS = [
         host="api.openai.com",
         answer=lambda file: apis.responses("exec_command", {"cmd": f"printf '{MADE[:-1]}\\n' > {file}"}),
         ready=("Ask Codex to do anything",),
-        again="again to quit",
     ),
     Agent(
         name="gemini",
@@ -81,7 +79,6 @@ AGENTS = [
         host="api.anthropic.com",
         answer=_write("filePath", "write", apis.anthropic),
         ready=("Ask anything",),
-        again="",
     ),
     Agent(
         name="aider",

@@ -15,8 +15,11 @@ from pathlib import Path
 
 from tests.sandboxes import program
 
-ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x08\x0b-\x1f]")
-PATIENCE = float(os.environ.get("SANDBOX_PATIENCE", "90"))  # seconds until a program that shows nothing counts as stuck
+ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x08\x0b-\x1f]"
+)
+# Seconds until a program that shows nothing counts as stuck.
+PATIENCE = float(os.environ.get("SANDBOX_PATIENCE", "90"))
 
 
 class Screen:
@@ -63,11 +66,15 @@ class Screen:
             if not self._reads(end):
                 raise AssertionError(f"never saw {texts}; saw: {self.text[-3000:]}")
 
-    def ends(self) -> int:
-        """Waits for the end, reading on, and returns how it ended."""
+    def ends(self, keys: str) -> int:
+        """Types the keys, as often as a person would, until it ends; returns how it ended."""
         end = time.monotonic() + PATIENCE
         while self.process.poll() is None:
-            if not self._reads(min(end, time.monotonic() + 0.2)) and time.monotonic() > end:
+            self.types(keys)
+            soon = time.monotonic() + 0.5
+            while self._reads(soon):
+                pass
+            if time.monotonic() > end:
                 raise AssertionError(f"it does not end; saw: {self.text[-3000:]}")
         return self.process.wait()
 

@@ -29,11 +29,7 @@ def test_it_starts_answers_edits_a_file_and_ends(desk: Desk, agent: Agent) -> No
             screen.sees(agent.asks)
             screen.types(agent.yes)
         screen.sees(SAID)
-        screen.types("\x03")
-        if agent.again:
-            screen.sees(agent.again)
-            screen.types("\x03")
-        screen.ends()
+        screen.ends("\x03")
     assert made.read_text() == MADE
     sent = desk.world.sent(agent.host)
     assert any(agent.key in value for one in sent for _, value in one["headers"]), "the mock never saw the real key"

@@ -129,10 +129,10 @@ def _dispatch(words: list[str]) -> int:
         from sandbox.profiles.find import file_of
 
         if file_of(name) is not None:
-            from sandbox.cli import run
-            from sandbox.cli.profile import run_words
+            from sandbox.cli.profile import split
 
-            return run.run(run_words(name, words[1:]))
+            options, command = split(name, words[1:])
+            return _command("run", [*options, "--profile", name, "--", *command])
     if name in ("--version", "-V"):
         from sandbox import __version__
 

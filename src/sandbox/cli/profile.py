@@ -14,8 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from sandbox.cli.options import Arguments
-
 
 def add(parser: ArgumentParser) -> None:
     parser.usage = "sandbox profile list | show NAME | new NAME | forget NAME"
@@ -38,28 +36,19 @@ def run(arguments: Namespace) -> int:
     return _new(arguments.name) if arguments.action == "new" else _forget(arguments.name)
 
 
-def run_words(name: str, words: list[str]) -> Arguments:
-    """The arguments of `sandbox NAME words…`, as `sandbox run` has them.
+def split(name: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """The words of `sandbox NAME words…`: options of `sandbox run`, and the program's command line.
 
     Words that are options of `sandbox run` count as such up to the first that is not, or to `--`. The profile may say
     that one of them is the program's own.
     """
-    from sandbox.cli import run
-    from sandbox.cli.options import Option, leading
+    from sandbox.cli.options import leading
+    from sandbox.cli.run import OPTIONS
 
-    taken = load(name).own_options
-    known: list[Option] = [one for one in run.OPTIONS if one.name not in taken]
-    count = leading(words, known)
-    arguments = run.parse(words[:count])
-    if arguments is None:
-        from sandbox.cli.main import parser_of
-
-        parser_of("run").parse_args([*words[:count], "--", name])  # raises, with the mistake
-        raise AssertionError("argparse reads what the quick parser does not")
+    profile = load(name)
+    count = leading(words, [one for one in OPTIONS if one.name not in profile.own_options])
     rest = words[count:]
-    arguments.profile = name
-    arguments.command = [load(name).program, *(rest[1:] if rest[:1] == ["--"] else rest)]
-    return arguments
+    return words[:count], [profile.program, *(rest[1:] if rest[:1] == ["--"] else rest)]
 
 
 def _list(as_json: bool) -> int:

@@ -208,7 +208,10 @@ def _add_hosts(resolved: Resolved, config: Config, profile: ProfileLayer) -> Non
     """After all layers: a list of hosts that the project or the command line wrote is about what the program does, not
     about whether it runs at all. `denied_hosts` still wins, whoever wrote it."""
     network = config.network
-    network.allowed_hosts = [*network.allowed_hosts, *(one for one in profile.hosts if one not in network.allowed_hosts)]
+    network.allowed_hosts = [
+        *network.allowed_hosts,
+        *(one for one in profile.hosts if one not in network.allowed_hosts),
+    ]
     resolved.profile_hosts = profile.hosts
     resolved.profile = profile.name
 

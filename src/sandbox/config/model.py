@@ -68,7 +68,9 @@ class Filesystem(Section):
         True, "Programs on PATH that live under the home directory (pyenv, nvm, cargo, …) work, read-only."
     )
     programs: list[str] = field(
-        [], "Programs, wherever they are, whose own directories can be read, so that they run.", example=["/srv/x/bin/x"]
+        [],
+        "Programs, wherever they are, whose own directories can be read, so that they run.",
+        example=["/srv/x/bin/x"],
     )
     scratch_size: int = field(
         2**30, "Maximum size of each of the sandbox's own /tmp, /run, /dev/shm and home.", parse=units.size
@@ -241,7 +243,7 @@ class Network(Section):
     )
     preset: str = field(
         "closed",
-        "Hosts allowed besides: closed (none), registries (package registries and source hosts), open (all public ones).",
+        "Hosts allowed besides: closed (none), registries (of packages, and source hosts), open (all public ones).",
         choices=PRESETS,
     )
     denied_hosts: list[str] = field([], "Hosts, written in the same way. Overrides `allowed_hosts` and `preset`.")

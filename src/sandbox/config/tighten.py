@@ -17,8 +17,8 @@ from __future__ import annotations
 import os
 
 from sandbox.config.model import MODES, PRESETS, Config
-from sandbox.config.paths import absolute
 from sandbox.config.network_presets import HOSTS as PRESET_HOSTS
+from sandbox.config.paths import absolute
 from sandbox.config.patterns import Pattern, Patterns
 from sandbox.config.variables import Names, host_pointer, launch_hook, secret_value, secret_word
 from sandbox.errors import Message

@@ -1,4 +1,4 @@
-"""Directories of the home that outlive the sandbox (`state` in the configuration), shown where tenants look for them."""
+"""Directories of the home that outlive the sandbox (`state` in the configuration), where tenants look for them."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError
 from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
-from sandbox.layout.kept import keep
 from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc
+from sandbox.layout.kept import keep
 from sandbox.layout.paths import further_paths, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
 from sandbox.plan.plan import Plan

@@ -33,7 +33,6 @@ class System(ABC):
     def programs(self, home: str, project: str) -> list[str]:
         """Further directories of the host that the programs on the tenant's PATH need."""
 
-
     @abstractmethod
     def installed(self, programs: Sequence[str], home: str, project: str) -> list[str]:
         """The directories of the host that these programs, named by their paths, need."""

@@ -73,8 +73,13 @@ class NetworkPolicy:
             return Decision(True, f"network.allowed_hosts: {allowed.text}", "{shown} is allowed", shown=shown)
         preset = self._preset.names(host) if port is None else self._preset.allows(host, port)
         if preset is not None:
-            why = "{shown} is one of the hosts of the network preset {preset}"
-            return Decision(True, f"network.preset: {preset.text}", why, shown=shown, preset=self._preset_name)
+            return Decision(
+                True,
+                f"network.preset: {preset.text}",
+                "{shown} is one of the hosts of the network preset {preset}",
+                shown=shown,
+                preset=self._preset_name,
+            )
         if port == SSH and self._git and (self._allowed.names(host) or self._preset.names(host)) is not None:
             return Decision(True, "network.allow_git", "ssh to {host} is allowed for git", host=host)
         ruled = self._http.allowing(host, port)

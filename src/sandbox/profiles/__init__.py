@@ -1,1 +1,1 @@
-"""Profiles: what makes a known program (claude, codex, …) at home in a sandbox. Data files, and what is made of them."""
+"""Profiles: data files that make a known program (claude, codex, …) at home in a sandbox, and what is made of them."""

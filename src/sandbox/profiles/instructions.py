@@ -22,10 +22,11 @@ def text_about(config: Config) -> str:
             *_files(config),
             *_network(config),
             *_secrets(),
-            "- There is no sudo, no Docker, no ssh agent and no desktop here. Nothing that you start outlives the session.",
-            '- A refusal is final: "Permission denied" on a file, "Blocked by the sandbox" or HTTP 403 from a host. It names '
-            "its rule. Retrying, another tool or another address will not help. Say what you need, and why; only the owner "
-            "can allow it.",
+            "- There is no sudo, no Docker, no ssh agent and no desktop here. Nothing that you start outlives the "
+            "session.",
+            '- A refusal is final: "Permission denied" on a file, "Blocked by the sandbox" or HTTP 403 from a host. It '
+            "names its rule. Retrying, another tool or another address will not help. Say what you need, and why; only "
+            "the owner can allow it.",
             "",
         )
     )
@@ -42,12 +43,13 @@ def _files(config: Config) -> list[str]:
     lines += [f"- You may also change {path}." for path in filesystem.allow_write]
     lines += [f"- You may also read {path}." for path in filesystem.allow_read]
     lines.append(
-        "- Hidden: files that hold secrets, such as .env and *.pem. Read-only: what programs of the owner would run later, "
-        "such as .git/hooks, .git/config and editor settings."
+        "- Hidden: files that hold secrets, such as .env and *.pem. Read-only: what programs of the owner would run "
+        "later, such as .git/hooks, .git/config and editor settings."
     )
     kept = ", ".join(f"~/{path}" if path != "." else "~" for path in config.state.keep)
-    home = f"kept for your next session: {kept}; everything else there is gone" if kept else "gone"
-    lines.append(f"- The rest of the home directory is empty; at the end it is {home}.")
+    lines.append(
+        "- The home directory is empty at the start and gone at the end" + (f", except {kept}." if kept else ".")
+    )
     return lines
 
 

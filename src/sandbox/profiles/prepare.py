@@ -71,7 +71,6 @@ def configured(
 ) -> Resolved:
     """The configuration with the profile between the person's file and the project's. Raises ConfigError."""
     from sandbox.config.layers import ProfileLayer
-
     from sandbox.state.places import own_word
 
     data = layer(name, profile, program, trust=trust, own=own_word(name))

@@ -21,7 +21,9 @@ class Seed(Section):
         {}, "By a variable of yours: settings that are written while it is set and your own file does not have them."
     )
     answers: dict[str, object] = field(
-        {}, "Settings that are written whatever yours are; `{project}` is the project's path, `{own}` a word that stays.", key="set"
+        {},
+        "Settings that are written whatever yours are; `{project}` is the project's path, `{own}` a word that stays.",
+        key="set",
     )
 
 

@@ -22,8 +22,9 @@ MOST_FILES = 500
 
 
 def seed(profile: Profile, top: str, words: dict[str, str], *, first: bool) -> None:
-    """Writes the files that are not there yet into the kept home `top`, with `words` put into their answers. What cannot be read or understood is left out:
-    the program then begins as if it were new."""
+    """Writes the files that are not there yet into the kept home `top`, with `words` put into their answers.
+
+    What cannot be read or understood is left out: the program then begins as if it were new."""
     person = os.path.expanduser("~")
     for path, one in profile.seed.items():
         if not (first or one.when):

@@ -32,7 +32,9 @@ per_project: true                  # false: what one project's agent writes ther
 # own_options: [--config]          # its options that `sandbox run` has too: after its name they are its own
 # instructions: .{name}/AGENTS.md  # where it reads instructions; it is told there that it is in a sandbox
 """
-INSTEAD = "# It takes the place of the profile of that name that ships with sandbox (`sandbox profile show {name}` before)."
+INSTEAD = (
+    "# It takes the place of the profile of that name that ships with sandbox (`sandbox profile show {name}` before)."
+)
 
 
 def template(name: str, *, like: bool) -> str:

@@ -54,8 +54,9 @@ def make(state: State, project: str) -> str:
 
 
 def own_word(name: str) -> str:
-    """Twenty random letters and digits, the same in every run with the state `name`: programs remember the key that they
-    may use by its last characters, so its placeholder must not change."""
+    """Twenty random letters and digits, the same in every run with the state `name`.
+
+    Programs remember the key that they may use by its last characters, so its placeholder must not change."""
     place = os.path.join(sandbox_home(), "state", name)
     file = f"{place}/word"
     try:

@@ -1,4 +1,4 @@
-"""Reading and writing single files of a kept home. Tenants have written there: no link is followed, nothing is trusted."""
+"""Reading and writing single files of a kept home. Tenants wrote there: no link is followed, nothing is trusted."""
 
 from __future__ import annotations
 
