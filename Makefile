@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench soak compat kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo test lint docs bench soak compat kernels bare setup-run setup-dev setup-bench setup-kernels clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -18,6 +18,9 @@ test: setup-dev $(GUEST) ## lint, types, layers, and the tests as root and as an
 
 lint: setup-dev ## ruff, mypy --strict, import-linter
 	@scripts/lint
+
+docs: setup-dev ## the documentation and the Python reference, into site/
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --quiet && echo site/index.html
 
 soak: setup-dev $(GUEST) ## the long fuzz and soak runs
 	@.venv/bin/python -m pytest -m soak
@@ -44,5 +47,5 @@ $(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
 	@touch $@
 
 clean: ## everything that was made here
-	rm -rf .venv .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv site .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

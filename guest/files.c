@@ -172,6 +172,34 @@ static bool do_rename(struct cbor q, const char *path, struct answer *a)
 	return true;
 }
 
+/* By descriptor, so that what was looked at is what is changed. fchmod takes no O_PATH descriptor, and one that is open for
+ * reading cannot be had of every file; the link in /proc is this process's own, to which it is always let through. */
+static bool do_chmod(struct cbor q, const char *path, struct answer *a)
+{
+	char again[32];
+	uint64_t mode;
+	struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
+	struct statfs fs;
+	if (!cbor_get_uint(q, "mode", 07777, UINT64_MAX, &mode))
+		return false;
+	if (mode > 07777 || mode & place.set_id) {
+		errno = mode > 07777 ? EINVAL : EPERM;
+		return false;
+	}
+	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+	if (fd < 0 || fstatfs(fd, &fs))
+		return false;
+	if (fs.f_type == PROC_MAGIC) {
+		errno = EACCES;
+		return false;
+	}
+	snprintf(again, sizeof again, "/proc/self/fd/%d", fd);
+	if (chmod(again, (mode_t)mode))
+		return false;
+	begin(a, 0);
+	return true;
+}
+
 static bool do_symlink(struct cbor q, const char *path, struct answer *a)
 {
 	char *target = cbor_get_cstring(q, "target");
@@ -297,7 +325,8 @@ bool file_operation(struct cbor q, struct answer *a)
 		bool (*run)(struct cbor, const char *, struct answer *);
 	} operations[] = {
 		{"open", do_open}, {"stat", do_stat}, {"mkdir", do_mkdir}, {"remove", do_remove}, {"rename", do_rename},
-		{"symlink", do_symlink}, {"readlink", do_readlink}, {"list", do_list}, {"read", do_read}, {"write", do_write},
+		{"chmod", do_chmod}, {"symlink", do_symlink}, {"readlink", do_readlink}, {"list", do_list}, {"read", do_read},
+		{"write", do_write},
 	};
 	struct cbor op;
 	errno = EINVAL;

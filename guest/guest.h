@@ -16,7 +16,7 @@ struct limit {
 
 /* What the set-up asked for and found; written before the first tenant, only read afterwards. */
 struct place {
-	bool walls, framed, network, allow_ptrace, count_memory;
+	bool walls, framed, network, allow_ptrace, count_memory, unix_sockets;
 	uint64_t uid, gid;
 	uint32_t set_id; /* the mode bits that nobody may set */
 	struct cbor setup;
@@ -41,7 +41,7 @@ extern struct channel host;
 /* Set-up: a step that does not succeed ends the guest. There is no weaker place. */
 noreturn void fail(const char *step, const char *path);
 
-void furnish(struct cbor setup);               /* furnish.c */
+void build_filesystem(struct cbor setup);               /* filesystem.c */
 bool mount_mask(struct cbor op, int target, const char *path, bool directory); /* mask.c */
 void drop_covers(void);
 bool mount_overlay(struct cbor op, int target);      /* overlay.c */

@@ -12,9 +12,9 @@ from threading import Condition
 from typing import TYPE_CHECKING
 
 from sandbox.errors import InvalidArgument
-from sandbox.kept import KeptProcess
 from sandbox.process_view import PIECE
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
+from sandbox.shared_process import SharedProcessView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -154,7 +154,7 @@ class AsyncProcess:
 
     async def _close(self) -> None:
         self._ahead.abandon()
-        if isinstance(self._process, KeptProcess):
+        if isinstance(self._process, SharedProcessView):
             self._process.close()  # which wakes the reader; the command runs on
         else:
             self._process.kill()

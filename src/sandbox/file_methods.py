@@ -85,6 +85,10 @@ class FileMethods:
         """Removes a file, a link or an empty directory inside; with `recursive` all that is in one. Raises OSError."""
         raise NotImplementedError
 
+    def chmod(self, path: Path, mode: int) -> None:
+        """Changes the permissions of a file or directory inside; a link is followed. Raises OSError."""
+        raise NotImplementedError
+
     def symlink(self, target: Path, path: Path) -> None:
         """Makes `path` inside a symbolic link to `target`, which is kept as it is given. Raises OSError."""
         raise NotImplementedError

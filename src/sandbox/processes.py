@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandbox.guest.process import Process
-    from sandbox.kept import Kept, KeptProcess
+    from sandbox.shared_process import SharedProcess, SharedProcessView
 
 
 class Started:
@@ -37,7 +37,7 @@ class Processes:
         self._lock = Condition()
         self._count = 0
         self._running: dict[str, tuple[Started, ref[Process]]] = {}
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, SharedProcess] = {}
 
     def __bool__(self) -> bool:
         return bool(self._running)
@@ -76,9 +76,9 @@ class Processes:
                 found.append(ProcessInfo(living.pid, one.id, one.command, one.started, one.keep, one.tty))
         return found
 
-    def keep(self, name: str, start: Callable[[], Process]) -> tuple[KeptProcess, bool]:
+    def keep(self, name: str, start: Callable[[], Process]) -> tuple[SharedProcessView, bool]:
         """The command kept under that name and True, or a new one, begun by `start`, and False."""
-        from sandbox.kept import Kept
+        from sandbox.shared_process import SharedProcess
 
         with self._lock:
             kept = self._kept.get(name)
@@ -88,12 +88,12 @@ class Processes:
         with self._lock:
             other = self._kept.get(name)
             if other is None or other.ended:
-                self._kept[name] = new = Kept(process)
+                self._kept[name] = new = SharedProcess(process)
                 return new.join(joined=False), False
         process.close()  # somebody else was faster
         return other.join(), True
 
-    def connect(self, name: str) -> KeptProcess:
+    def connect(self, name: str) -> SharedProcessView:
         """Joins the command kept under that name. Raises NotFound."""
         with self._lock:
             kept = self._kept.get(name)

@@ -9,14 +9,15 @@ import pytest
 
 from sandbox import AsyncProcess, AsyncSandbox, Client, Process, Sandbox
 from sandbox.guest.process import Process as LocalProcess
-from sandbox.kept import KeptProcess
 from sandbox.rpc.remote import RemoteProcess
+from sandbox.shared_process import SharedProcessView
 
 #: The protocol; what a class has beside it is its own (`ITS_OWN`).
 METHODS = [
-    "apply", "changes", "close", "connect", "dial", "discard", "download", "exec", "exec_stream", "exists", "extend",
-    "list_files", "mkdir", "on_event", "processes", "read_file", "read_link", "read_text", "remove", "rename", "spawn",
-    "stat", "stats", "symlink", "update_network", "upload", "write_file", "write_text",
+    "answer", "apply", "asks", "changes", "chmod", "close", "connect", "dial", "discard", "download", "exec",
+    "exec_stream", "exists", "extend", "list_files", "mkdir", "on_event", "processes", "read_file", "read_link",
+    "read_text", "remove", "rename", "spawn", "stat", "stats", "symlink", "update_network", "upload", "write_file",
+    "write_text",
 ]  # fmt: skip
 PROPERTIES = ["directory", "engine", "environment", "id", "ports"]
 ITS_OWN = {
@@ -55,7 +56,7 @@ def test_its_parameters_and_result_are_the_same(name: str) -> None:
     assert inspect.signature(waited).return_annotation == asynchronous.get(result, result)
 
 
-@pytest.mark.parametrize("kind", [LocalProcess, KeptProcess, RemoteProcess, AsyncProcess])
+@pytest.mark.parametrize("kind", [LocalProcess, SharedProcessView, RemoteProcess, AsyncProcess])
 @pytest.mark.parametrize("name", PROCESS)
 def test_a_process_is_the_same_everywhere(kind: type, name: str) -> None:
     wanted = parameters(getattr(Process, name))

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox import EngineUnavailable, Sandbox, WallError
-from sandbox.engines import bubblewrap, doctor
+from sandbox.engines import bubblewrap, namespaces
+from sandbox.engines.bubblewrap import Bubblewrap
 from sandbox.guest import frames
-from sandbox.guest.client import Guest
+from sandbox.guest.guest import Guest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -22,7 +23,7 @@ def test_without_bubblewrap_the_error_says_what_to_install(tmp_path: Path, monke
     monkeypatch.setattr(bubblewrap, "PLACES", ("/nowhere/bwrap",))
     with pytest.raises(EngineUnavailable, match="apt install bubblewrap"):
         Sandbox({"filesystem": {"root": str(tmp_path)}})
-    assert [one.ok for one in doctor.bubblewrap_findings()] == [False]
+    assert [one.ok for one in Bubblewrap().findings()] == [False]
 
 
 def test_a_bwrap_on_the_path_of_the_project_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,13 +64,13 @@ def test_bwraps_last_words_become_an_error_that_names_the_cause(said: str, kind:
 
 
 def test_apparmors_restriction_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_read", lambda path: "1" if path == doctor.APPARMOR else None)
-    assert "kernel.apparmor_restrict_unprivileged_userns=0" in doctor.why_no_namespaces()
+    monkeypatch.setattr(namespaces, "_read", lambda path: "1" if path == namespaces.APPARMOR else None)
+    assert "kernel.apparmor_restrict_unprivileged_userns=0" in namespaces.why_no_namespaces()
 
 
 def test_switched_off_namespaces_are_named_with_their_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_read", lambda path: "0" if "max_user" in path else None)
-    assert "sysctl user.max_user_namespaces" in doctor.why_no_namespaces()
+    monkeypatch.setattr(namespaces, "_read", lambda path: "0" if "max_user" in path else None)
+    assert "sysctl user.max_user_namespaces" in namespaces.why_no_namespaces()
 
 
 def test_a_kernel_without_the_system_calls_is_told_from_a_broken_plan() -> None:
@@ -82,9 +83,9 @@ def test_a_kernel_without_the_system_calls_is_told_from_a_broken_plan() -> None:
 
 @pytest.mark.skipif("NAMESPACES_OFF" not in os.environ, reason="`make kernels` switches them off")
 def test_where_a_kernel_has_them_switched_off_the_error_names_the_switch(tmp_path: Path) -> None:
-    with pytest.raises(EngineUnavailable, match=f"as root run `sysctl {os.environ['NAMESPACES_OFF']}=[1-9]"):
+    with pytest.raises(EngineUnavailable, match=f"run `sysctl {os.environ['NAMESPACES_OFF']}=[1-9]"):
         Sandbox({"filesystem": {"root": str(tmp_path)}})
-    walls = next(one for one in doctor.bubblewrap_findings() if one.name == "walls")
+    walls = next(one for one in Bubblewrap().findings() if one.name == "isolation")
     assert (walls.ok, os.environ["NAMESPACES_OFF"] in walls.detail) == (False, True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from sandbox.plan.operations import Bind, Cover, Fuse, Overlay, Tmpfs, Unmount
+from sandbox.plan.mount_operations import Bind, Cover, Fuse, Overlay, Tmpfs, Unmount
 from sandbox.plan.plan import Plan
 
 ADDED: tuple[Callable[[Plan], object], ...] = (

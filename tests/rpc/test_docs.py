@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from sandbox.rpc import errors
-from sandbox.rpc.table import METHODS
+from sandbox.rpc.method_table import METHODS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "rpc.md").read_text(encoding="utf-8")
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.vfs.client import RemoteProvider
 from sandbox.vfs.fuse.mount import Mounted
 from sandbox.vfs.hooks import HookedProvider
 from sandbox.vfs.memory import MemoryProvider
 from sandbox.vfs.overlay import OverlayProvider
 from sandbox.vfs.provider import Provider
+from sandbox.vfs.provider_server import serve
 from sandbox.vfs.realfs import RealFSProvider
+from sandbox.vfs.remote_provider import RemoteProvider
 from sandbox.vfs.router import MountRouter
-from sandbox.vfs.server import serve
 
 
 class Nosy:

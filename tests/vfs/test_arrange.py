@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.config.model import Vfs
 from sandbox.errors import ConfigError, WallError
-from sandbox.plan.operations import Operation, Resize
+from sandbox.plan.mount_operations import Operation, Resize
 from sandbox.vfs.arrange import Arrangement, arrange, overlay_project, take_providers
 from sandbox.vfs.memory import MemoryProvider
 from sandbox.vfs.router import MountRouter

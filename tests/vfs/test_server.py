@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from sandbox.guest import cbor
 from sandbox.vfs import protocol
-from sandbox.vfs.client import RemoteProvider
 from sandbox.vfs.memory import MemoryProvider
 from sandbox.vfs.protocol import BrokenFrame, Op
 from sandbox.vfs.provider import Provider
+from sandbox.vfs.provider_server import MOST_HANDLES, Server, serve
 from sandbox.vfs.readonly import ReadonlyProvider
 from sandbox.vfs.realfs import RealFSProvider
-from sandbox.vfs.server import MOST_HANDLES, Server, serve
+from sandbox.vfs.remote_provider import RemoteProvider
 
 VECTORS = json.loads((Path(__file__).parent / "wire_vectors.json").read_text())
 
@@ -238,7 +238,7 @@ ANSWERS = st.sampled_from(
 @given(st.dictionaries(FIELDS, VALUES, max_size=8), st.integers(0, 30))
 def test_no_request_breaks_the_server(fields: dict[str, Any], op: int) -> None:
     """Any request is answered with an errno or ends the connection; nothing else happens."""
-    from sandbox.vfs.server import _Line
+    from sandbox.vfs.provider_server import _Line
 
     line = _Line(MemoryProvider(size=1 << 20))
     line.answer({"op": Op.HELLO.value, "fh": 1})

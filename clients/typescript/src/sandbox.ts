@@ -29,6 +29,13 @@ export interface CreateOptions extends CallOptions {
   command?: readonly string[] | undefined;
 }
 
+export interface DialOptions extends CallOptions {
+  /** An IP address inside; 127.0.0.1 by default. */
+  address?: string | undefined;
+  /** Keep your side open when the other side has sent everything. */
+  allowHalfOpen?: boolean | undefined;
+}
+
 interface Created {
   id: string;
   env: Record<string, string>;
@@ -225,12 +232,14 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
     }
   }
 
-  /** Connects to a TCP port that a command inside listens on. Aborting `signal` closes the connection. */
-  async dial(port: number, options: CallOptions & { address?: string | undefined } = {}): Promise<Duplex> {
-    const { address = '127.0.0.1', signal } = options;
+  /** Connects to a TCP port that a command inside listens on. Aborting `signal` closes the connection. As with a socket of
+   * `node:net`, your side ends by itself when the other side has ended, unless `allowHalfOpen` is true. */
+  async dial(port: number, options: DialOptions = {}): Promise<Duplex> {
+    onlyKnown(options, 'address', 'allowHalfOpen', 'signal');
+    const { address = '127.0.0.1', allowHalfOpen = false, signal } = options;
     const answers = this.stream('dial', { port, address }, signal);
     await answers.next();
-    return new DialStream(this.connection, answers);
+    return new DialStream(this.connection, answers, allowHalfOpen);
   }
 
   // -- the sandbox itself

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sandbox.registry.registry import Entry
     from sandbox.vfs.changes import Change
-    from sandbox.vfs.states import State
+    from sandbox.vfs.file_state import State
     from sandbox.vfs.workspace import Workspace
 
 

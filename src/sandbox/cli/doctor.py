@@ -16,9 +16,10 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    from sandbox.engines.doctor import bubblewrap_findings
+    from sandbox.config.model import Config
+    from sandbox.engines.choose import choose
 
-    findings = bubblewrap_findings()
+    findings = choose(Config()).findings()
     good = all(one.ok for one in findings if one.needed)
     if arguments.json:
         import json

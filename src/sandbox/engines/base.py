@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.engines.usage import Usage
-    from sandbox.guest.client import Guest
+    from sandbox.guest.guest import Guest
     from sandbox.guest.process import Process
     from sandbox.plan.plan import Plan
 

@@ -55,9 +55,12 @@ class Bubblewrap(Engine):
         return LocalStart(_launch(bwrap), explain, STAGE)
 
     def findings(self) -> list[Finding]:
-        from sandbox.engines.doctor import bubblewrap_findings
+        bwrap = find_bwrap()
+        if bwrap is None:
+            return [Finding(self.name, False, "not installed", MISSING)]
+        from sandbox.engines.doctor import findings
 
-        return bubblewrap_findings()
+        return findings(self.name, bwrap, self.start)
 
 
 MISSING = Message(
@@ -91,7 +94,7 @@ def _launch(bwrap: str) -> Launch:
 def explain(said: str) -> SandboxError:
     """What bwrap said when it gave up, as an error that names the cause and what helps."""
     if "namespace" in said or "uid map" in said or "Operation not permitted" in said:
-        from sandbox.engines.doctor import why_no_namespaces
+        from sandbox.engines.namespaces import why_no_namespaces
 
         return EngineUnavailable(
             "bubblewrap could not create namespaces ({said}). {cause}", said=said, cause=why_no_namespaces()

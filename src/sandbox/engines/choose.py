@@ -47,11 +47,14 @@ def default_pids(config: Config) -> int | None:
 
 
 def tightened(config: Config) -> Config:
-    """`max`: changes to the project stay in a layer of their own, and what was not limited is. In a copy."""
-    if config.mode != "max":
+    """`max`: changes to the project stay in a layer of their own, and what was not limited is. A branch is worked on in
+    such a layer too. In a copy."""
+    if config.mode != "max" and config.filesystem.branch is None:
         return config
     config = config.copy()
     config.filesystem.overlay = True
+    if config.mode != "max":
+        return config
     for name, most in MAX_LIMITS.items():
         if getattr(config.limits, name) is None:
             setattr(config.limits, name, most)

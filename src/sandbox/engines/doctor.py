@@ -1,4 +1,4 @@
-"""What this machine can do for the walls, found by trying, and what to do about what it cannot."""
+"""`sandbox doctor` for an engine with walls: tries what it needs, and says what to do about what is missing."""
 
 from __future__ import annotations
 
@@ -7,65 +7,41 @@ import os
 from sandbox.engines.base import Finding
 from sandbox.errors import Message, message_of
 
-USERNS_SWITCHES = (
-    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
-    ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
-)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.engines.local import LocalStart
+
 _ISOLATION = Message("isolation")
 _BUILT, _BUILT_AS_ROOT = Message("a sandbox was built"), Message("a sandbox was built, as root")
-APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
-def why_no_namespaces() -> str:
-    """The likely cause and its remedy, in words."""
-    if (_read("/proc/1/comm") or "").strip() == "guest":
-        return Message("This is already a sandbox, and sandboxes cannot be nested: run the command directly.")
-    for path, off, remedy in USERNS_SWITCHES:
-        if _read(path) == off:
-            return Message("User namespaces are disabled; run `{command}` as root.", command=remedy)
-    if _read(APPARMOR) == "1":
-        return Message(
-            "AppArmor lets only known programs make user namespaces, as on Ubuntu 24.04. Update the `bubblewrap` and "
-            "`apparmor-profiles` packages so that bwrap has a profile, or run "
-            "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` as root."
-        )
-    if not os.path.exists("/proc/self/ns/user"):
-        return Message("This kernel was built without user namespaces (CONFIG_USER_NS).")
-    if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
-        return Message(
-            "This container's seccomp profile forbids new namespaces: start the container with "
-            "`--security-opt seccomp=unconfined --security-opt apparmor=unconfined`, or with `--privileged`."
-        )
-    return Message("Something forbids new namespaces here: a seccomp profile, SELinux, or a container's settings.")
+def findings(name: str, launcher: str, start: Callable[[], LocalStart]) -> list[Finding]:
+    """Tries everything that an engine needs or can use.
+
+    `launcher` is the program that builds its walls, and `start` its `start`.
+    """
+    return [
+        Finding(name, True, _version(launcher)),
+        *_build_one(start),
+        *_limits(),
+        _fuse(),
+    ]
 
 
-def bubblewrap_findings() -> list[Finding]:
-    """Everything the bubblewrap engine leans on, tried out."""
-    from sandbox.engines.bubblewrap import MISSING, find_bwrap
-
-    bwrap = find_bwrap()
-    if bwrap is None:
-        return [Finding("bubblewrap", False, "not installed", MISSING)]
-    found = [Finding("bubblewrap", True, _version(bwrap))]
-    found += _tried()
-    found += _limits()
-    found.append(_fuse())
-    return found
-
-
-def _tried() -> list[Finding]:
-    """A real sandbox, and what its guest says the kernel offered."""
+def _build_one(start: Callable[[], LocalStart]) -> list[Finding]:
+    """Builds a real sandbox, and asks its guest what the kernel offered."""
     import tempfile
 
     from sandbox.config.model import Config
-    from sandbox.engines.bubblewrap import Bubblewrap
     from sandbox.errors import EngineUnavailable, SandboxError
     from sandbox.layout.layout import layout
 
     with tempfile.TemporaryDirectory() as empty:
         try:
             config = Config.read({"filesystem": {"root": empty}})
-            running = Bubblewrap().start().build(layout(config, "doctor", {}).plan)
+            running = start().build(layout(config, "doctor", {}).plan)
         except EngineUnavailable as problem:
             return [Finding(_ISOLATION, False, message_of(problem))]  # it says what to do
         except SandboxError as problem:
@@ -142,11 +118,3 @@ def _version(bwrap: str) -> str:
 
     said = subprocess.run([bwrap, "--version"], capture_output=True, text=True, check=False).stdout
     return f"{said.strip()} at {bwrap}"
-
-
-def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return None

@@ -1,4 +1,4 @@
-"""macOS: `sandbox-exec` with a profile around a guest in Python (`guest/portable.py`), and the gate on the loopback.
+"""macOS: `sandbox-exec` with a profile around a guest in Python (`guest/python_guest.py`); the gate is on the loopback.
 
 Tenants see the machine's own paths, processes and loopback; the profile says which of them they may touch. The guest is
 inside the profile, so what it does for the owner (commands, file operations) has a tenant's rights and no more.
@@ -14,18 +14,19 @@ import sys
 import tempfile
 from contextlib import suppress
 
+from sandbox.config.home import own_directories
 from sandbox.engines import seatbelt_profile
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
 from sandbox.engines.launch import Launch
 from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError
-from sandbox.policy.files import PROTECTED
+from sandbox.policy.files import protected_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-GUEST = "import sys; sys.path.insert(0, {!r}); from sandbox.guest.portable import main; main()"
+GUEST = "import sys; sys.path.insert(0, {!r}); from sandbox.guest.python_guest import main; main()"
 
 
 class Seatbelt(Engine):
@@ -84,7 +85,8 @@ class SeatbeltStart(Started):
             home=os.path.realpath(os.path.expanduser("~")),
             scratch=self._own,
             proxy_port=port,
-            protected=PROTECTED,
+            protected=protected_names(plan.config.filesystem),
+            hidden=own_directories(plan.config),
             programs=(os.path.realpath(sys.base_prefix), PACKAGE),
         )
 

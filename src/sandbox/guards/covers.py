@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sandbox.config.model import Filesystem
-    from sandbox.guards.remembered import Remembered
+    from sandbox.guards.blocked_files import BlockedFiles
 
 
 class Mask:
@@ -54,12 +54,12 @@ class Covering:
     """Adds to `found` what is to be covered or frozen under `roots`, which are directories of the host."""
 
     def __init__(
-        self, filesystem: Filesystem, roots: list[str], found: Covers, remembered: Remembered | None = None
+        self, filesystem: Filesystem, roots: list[str], found: Covers, blocked_before: BlockedFiles | None = None
     ) -> None:
         self.filesystem = filesystem
         self.roots = roots
         self.found = found
-        self.remembered = remembered
+        self.blocked_before = blocked_before
         self.inodes: dict[tuple[int, int], str] = {}  # blocked files that have further names, which were not looked for
         self.allowed_back = [self._absolute(path) for path in filesystem.allow_read]
 
@@ -70,12 +70,12 @@ class Covering:
     def cover(
         self, path: str, is_dir: bool, rule: str, info: os.stat_result | None = None, named: str | None = None
     ) -> None:
-        """`info`, of what a rule is about: it is remembered. `named`: the path by which the rule knows it."""
+        """Covers `path`, which `info` describes, and remembers it. `named`: the path by which the rule knows it."""
         mask = self.found.masks.setdefault(path, Mask(path, is_dir, rule))
         if info is None:
             return
         mask.inode = info.st_ino
-        fresh = self.remembered is None or self.remembered.add(path, info, rule, named)
+        fresh = self.blocked_before is None or self.blocked_before.add(path, info, rule, named)
         if fresh and not is_dir and info.st_nlink > 1:
             self.inodes[info.st_dev, info.st_ino] = rule
 

@@ -108,8 +108,8 @@ class Settling:
         search.cover_links()
         search.cover_named()
         search.cover_links()
-        if search.remembered is not None:
-            search.remembered.save()
+        if search.blocked_before is not None:
+            search.blocked_before.save()
 
     def _forget(self, directory: str) -> None:
         """What is gone; what it has become is found in the directory that it was moved to."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from time import time
 
 from sandbox.config.home import home
+from sandbox.guards.blocked_files import BlockedFiles
 from sandbox.guards.covers import Covers
-from sandbox.guards.remembered import Remembered
 from sandbox.guards.search import Search, search
 
 TYPE_CHECKING = False
@@ -22,7 +22,14 @@ DAY = 86400
 def secret_files(config: Config) -> dict[str, str]:
     """The files that hold secrets of the gate, each with the rule that blocks it."""
     secrets = config.network.secrets
-    return {one.from_file: f"network.secrets.{name}.from_file" for name, one in secrets.items() if one.from_file}
+    found = {one.from_file: f"network.secrets.{name}.from_file" for name, one in secrets.items() if one.from_file}
+    for name, entry in config.credentials.items():
+        if entry.file:
+            found[entry.file] = f"credentials.{name}.file"
+        for variable, one in entry.variables.items():
+            if one.from_file:
+                found[one.from_file] = f"credentials.{name}.variables.{variable}.from_file"
+    return found
 
 
 class Scanner:
@@ -46,20 +53,20 @@ class Scanner:
         """Finds what is to be covered or frozen, and writes down what is blocked before anybody can move it.
 
         Raises SandboxError when that cannot be written."""
-        remembered = Remembered(home())
+        blocked_before = BlockedFiles(home())
         done = search(
             self.filesystem,
             self.views.roots,
             self.own,
             secrets=self.secrets,
-            remembered=remembered,
+            blocked_before=blocked_before,
             hidden=self.hidden,
         )
-        remembered.searched(self.views.roots, int(time()) // DAY)
-        done.kept = remembered.save()
+        blocked_before.searched(self.views.roots, int(time()) // DAY)
+        done.kept = blocked_before.save()
         done.looker = self
         return done
 
     def again(self) -> Search:
         """A search that has looked at nothing yet."""
-        return Search(self.filesystem, self.views.roots, Covers(), Remembered(home()), self.hidden)
+        return Search(self.filesystem, self.views.roots, Covers(), BlockedFiles(home()), self.hidden)

@@ -16,18 +16,19 @@ from sandbox.config.home import home
 from sandbox.config.paths import is_beneath
 from sandbox.config.patterns import Patterns, fold
 from sandbox.guards.covers import Covering, Covers, Mask, drop_covered
-from sandbox.guards.deep import listings, too_long
-from sandbox.policy.files import git_name, protected_patterns
+from sandbox.guards.deep_walk import too_long, walk_deep
+from sandbox.policy.files import git_name, protected_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from sandbox.config.model import Filesystem
-    from sandbox.guards.remembered import Remembered
+    from sandbox.guards.blocked_files import BlockedFiles
     from sandbox.guards.scan import Scanner
 
 COARSE = 5  # CLOCK_REALTIME_COARSE, by which the kernel stamps files
+IS_ROOT = os.geteuid() == 0
 SOCKET = "a socket of the host"  # the rule: it leads to a program there
 
 
@@ -37,16 +38,17 @@ def search(
     own: Sequence[str] = (),
     *,
     secrets: Mapping[str, str] | None = None,
-    remembered: Remembered | None = None,
+    blocked_before: BlockedFiles | None = None,
     hidden: Sequence[str] = (),
 ) -> Search:
     """Finds what must be covered or frozen under `roots`, which are real directories of the host that tenants will see.
 
     `own`: further directories of the sandbox's own, beside its home. `secrets`: files that no pattern blocks, each with
-    the rule that does. `remembered`: what was blocked before; it learns what is blocked now, and the caller saves it.
+    the rule that does. `blocked_before`: the files that earlier runs blocked. What is blocked now is added to it; the
+    caller saves it.
     `hidden`: directories that tenants will not see although a root holds them.
     """
-    made = Search(filesystem, [os.path.normpath(root) for root in roots], Covers(), remembered, hidden)
+    made = Search(filesystem, [os.path.normpath(root) for root in roots], Covers(), blocked_before, hidden)
     for root in made.roots:
         made.walk(root)
     made.cover_links()
@@ -81,21 +83,21 @@ class Search(Covering):
         filesystem: Filesystem,
         roots: list[str],
         found: Covers,
-        remembered: Remembered | None = None,
+        blocked_before: BlockedFiles | None = None,
         hidden: Sequence[str] = (),
     ) -> None:
         self.hidden = frozenset(hidden)
         # A root inside another is walked with it.
         walked = [root for root in roots if not any(self._walked_with(root, other) for other in roots)]
-        super().__init__(filesystem, walked, found, remembered)
+        super().__init__(filesystem, walked, found, blocked_before)
         self.blocked = Patterns(filesystem.blocked_patterns)
         self.allowed = Patterns(filesystem.allowed_patterns)
-        self.protected = protected_patterns()
+        self.protected = protected_in(filesystem)
         self.needles = tuple({*self.blocked.needles, *self.protected.needles, "/.git/"})
-        self.known: Mapping[int, object] = remembered.inodes if remembered is not None else {}
+        self.known: Mapping[int, object] = blocked_before.inodes if blocked_before is not None else {}
         self.deep: list[tuple[str, int]] = []  # directories whose content no path leads to, and where roots end in them
         self.noted: dict[str, int] = {}  # directories, and when they were last changed; -1: perhaps since
-        self.kept = True  # whether all that was found is remembered
+        self.kept = True  # whether everything that was found could be remembered
         self.looker: Scanner | None = None  # who looks again
 
     def _walked_with(self, root: str, other: str) -> bool:
@@ -143,7 +145,7 @@ class Search(Covering):
     def look_deep(self, start: str, cut: int) -> None:
         """What no path leads to cannot be covered: all from `start` on is, when a rule is about some of it."""
         try:
-            for relative, entries in listings(start):
+            for relative, entries in walk_deep(start):
                 for name, inode, is_dir in entries:
                     if inode in self.known or any(inode == number for _, number in self.inodes):
                         return self.cover(start, True, "a blocked file deeper than paths can be long")
@@ -171,8 +173,10 @@ class Search(Covering):
         known = self.known
         try:
             # Stamps are given by the clock's ticks: one of this very tick may hide a second change.
-            now, changed = clock_gettime_ns(COARSE), os.stat(directory).st_ctime_ns
-            self.noted[directory] = changed if changed < now else -1
+            now, info = clock_gettime_ns(COARSE), os.stat(directory)
+            self.noted[directory] = info.st_ctime_ns if info.st_ctime_ns < now else -1
+            if info.st_uid != 0 and IS_ROOT and closed_to_root(info):
+                raise PermissionError
             with os.scandir(directory) as entries:
                 for entry in entries:
                     names.append(entry.name)
@@ -248,7 +252,7 @@ class Search(Covering):
 
     def was_blocked(self, path: str, info: os.stat_result) -> bool:
         """Covers what was blocked somewhere else before. Where it was, the rules of today decide."""
-        entry = self.remembered.known(path, info) if self.remembered is not None else None
+        entry = self.blocked_before.known(path, info) if self.blocked_before is not None else None
         if entry is None or entry.path == path or path in self.allowed_back:
             return False
         self.cover(path, stat.S_ISDIR(info.st_mode), f"{entry.rule} (blocked before, as {entry.path})", info)
@@ -288,6 +292,13 @@ def _all_files(roots: list[str], covered: dict[str, Mask], hidden: frozenset[str
                         yield entry.path, entry.inode()
         except OSError:
             continue
+
+
+def closed_to_root(info: os.stat_result) -> bool:
+    """Whether another user's directory is closed to root without capabilities, as tenants and who builds their walls
+    are: what is in it they cannot reach, nor can it be covered one by one."""
+    wanted = 0o050 if info.st_gid == 0 else 0o005
+    return info.st_mode & wanted != wanted
 
 
 def is_socket(path: str) -> bool:

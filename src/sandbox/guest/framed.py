@@ -6,7 +6,7 @@ import socket
 from threading import Thread
 
 from sandbox.guest.bridge import Bridge
-from sandbox.guest.client import Guest
+from sandbox.guest.guest import Guest
 
 _PATIENCE = 5.0  # seconds; the thread waits for nobody, so it ends at once
 

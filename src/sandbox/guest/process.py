@@ -14,8 +14,8 @@ import time
 from threading import Lock
 
 from sandbox.errors import InvalidArgument
-from sandbox.guest.kept import Kept
-from sandbox.guest.line import Line
+from sandbox.guest.command_channel import CommandChannel
+from sandbox.guest.unread_output import UnreadOutput
 from sandbox.process_view import PIECE
 from sandbox.result import OUTPUT_LIMIT, Chunk
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sandbox.result import ExecResult
 
 
-class Process(Line):
+class Process(CommandChannel):
     """One running command. Closing it kills the command if it still runs.
 
     `stdin`, `stdout` and `stderr` are the host's ends of its pipes, `terminal` the host's side of its pty; None where
@@ -43,7 +43,7 @@ class Process(Line):
         self.stdout: int | None = None
         self.stderr: int | None = None
         self._given: memoryview | None = None
-        self._kept = {"stdout": Kept(OUTPUT_LIMIT), "stderr": Kept(OUTPUT_LIMIT)}
+        self._kept = {"stdout": UnreadOutput(OUTPUT_LIMIT), "stderr": UnreadOutput(OUTPUT_LIMIT)}
 
     def _give(self, data: bytes) -> None:
         """All of its input. `chunks` and `wait` feed it as the command reads, and end it."""
@@ -141,7 +141,7 @@ class Process(Line):
         """Feeds what it was given and yields its output, and keeps it, until it has ended. Raises TimeoutError."""
         poll = select.poll()
         if self.result is None:
-            poll.register(self._line.fileno(), select.POLLIN)
+            poll.register(self._channel.fileno(), select.POLLIN)
         while self.pid is None and self.result is None:  # only then it is known whether it has a terminal
             self._poll(poll, deadline)
             self.advance()
@@ -153,7 +153,7 @@ class Process(Line):
             poll.register(self.stdin, select.POLLOUT)
         while self.result is None:
             for fd, _ in self._poll(poll, deadline):
-                if fd == self._line.fileno():
+                if fd == self._channel.fileno():
                     self.advance()
                 elif fd in streams:
                     data = self._piece(fd, streams[fd], keep)
@@ -171,7 +171,7 @@ class Process(Line):
     def _poll(self, poll: select.poll, deadline: float | None) -> list[tuple[int, int]]:
         left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         ready = poll.poll(left)
-        if not ready or (left == 0 and self._line.fileno() not in dict(ready)):
+        if not ready or (left == 0 and self._channel.fileno() not in dict(ready)):
             raise TimeoutError(f"{self.name} still runs")
         return ready
 
@@ -209,7 +209,7 @@ class Process(Line):
 
     def close(self) -> None:
         """Gives back every descriptor; the guest kills what still runs when the line closes."""
-        self._line.close()
+        self._channel.close()
         if self._gone is not None:
             self._gone()
         with self._closing:

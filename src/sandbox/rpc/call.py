@@ -13,7 +13,7 @@ from sandbox.rpc import errors
 from sandbox.rpc.errors import Fault
 from sandbox.rpc.flow import Credit
 from sandbox.rpc.lines import Writer
-from sandbox.rpc.turns import Turn
+from sandbox.rpc.request_order import Turn
 
 if TYPE_CHECKING:
     from sandbox.protocols import Process
@@ -84,7 +84,7 @@ class Call:
         self._process = process
         self._on_cancel = on_cancel
         self._started.set()
-        self.turn.over()
+        self.turn.done()
         if self.cancelled:
             on_cancel()
 
@@ -92,7 +92,7 @@ class Call:
         """The command, as soon as it runs. Raises Fault when this request runs none."""
         self._started.wait()
         if self._process is None:
-            raise Fault(errors.NO_SUCH_REQUEST, f"{self.method} runs no command")
+            raise Fault(errors.NO_SUCH_REQUEST, "{method} runs no command", method=self.method)
         return self._process
 
     def cancel(self) -> None:
@@ -102,7 +102,7 @@ class Call:
         if self._on_cancel is not None:
             self._on_cancel()
         elif self.method not in STREAMS:
-            self.turn.over()
+            self.turn.done()
 
     def done(self) -> None:
         """Frees the id *before* the last answer is sent: a client that has read it may use the id again."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sandbox.sandbox import Sandbox
     from sandbox.vfs.changes import Change
-    from sandbox.vfs.states import State
+    from sandbox.vfs.file_state import State
 
 Result = dict[str, Any]
 
@@ -65,6 +65,12 @@ def extend(sandbox: Sandbox, asked: m.Extend) -> Result:
 def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
     """Changes settings of the `network` section."""
     sandbox.update_network(changes)
+    return {}
+
+
+def answer(sandbox: Sandbox, asked: m.Answer) -> Result:
+    """Answers a question to the owner."""
+    sandbox._answer(asked.ask, asked.answer, f"control socket ({asked.by})" if asked.by else "control socket")
     return {}
 
 
@@ -179,6 +185,11 @@ def rename(sandbox: Sandbox, asked: m.Rename) -> Result:
     return {}
 
 
+def chmod(sandbox: Sandbox, asked: m.Chmod) -> Result:
+    sandbox.chmod(asked.path, asked.mode)
+    return {}
+
+
 def symlink(sandbox: Sandbox, asked: m.Symlink) -> Result:
     sandbox.symlink(asked.target, asked.path)
     return {}
@@ -243,6 +254,7 @@ METHODS = {
     "processes": Method(m.Nothing, processes),
     "extend": Method(m.Extend, extend),
     "update_network": Method(m.Anything, update_network),
+    "answer": Method(m.Answer, answer),
     "read_file": Method(m.ReadFile, read_file),
     "write_file": Method(m.WriteFile, write_file),
     "list_files": Method(m.OnePath, list_files),
@@ -250,6 +262,7 @@ METHODS = {
     "mkdir": Method(m.Mkdir, mkdir),
     "remove": Method(m.Remove, remove),
     "rename": Method(m.Rename, rename),
+    "chmod": Method(m.Chmod, chmod),
     "symlink": Method(m.Symlink, symlink),
     "read_link": Method(m.OnePath, read_link),
     "changes": Method(m.Nothing, changes),

@@ -8,9 +8,9 @@ import signal
 from types import FrameType
 from typing import NoReturn
 
+from sandbox.rpc.current_sandbox import CurrentSandbox
 from sandbox.rpc.lines import widen
 from sandbox.rpc.session import Session
-from sandbox.rpc.slot import Slot
 from sandbox.service import Sandboxes
 
 
@@ -19,11 +19,11 @@ def serve(sandboxes: Sandboxes) -> int:
     source, sink = _own_stdio()
     _raise_descriptor_limit()
     signal.signal(signal.SIGTERM, _end)
-    slot = Slot(sandboxes=sandboxes)
+    current = CurrentSandbox(sandboxes=sandboxes)
     try:
-        Session(source, sink, slot).run()
+        Session(source, sink, current).run()
     finally:
-        slot.close()
+        current.close()
     return 0
 
 

@@ -1,16 +1,17 @@
 """One connection: requests in, answers and events out.
 
-Every request has a thread of its own and begins when the requests before it have taken effect (see `turns`). Requests
-that only pass something on to a running one (`input`, `more`, `cancel`) are handled by the reading thread itself, in
-the order in which they were sent.
+Every request has a thread of its own and begins when the requests before it have taken effect (`request_order.py`).
+Requests that only pass something on to a running one (`input`, `more`, `cancel`) are handled by the reading thread
+itself, in the order in which they were sent.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from threading import Condition, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,14 +19,17 @@ from msgspec import UNSET, UnsetType
 from sandbox.rpc import errors
 from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
 from sandbox.rpc.call import Call
+from sandbox.rpc.current_sandbox import CurrentSandbox
 from sandbox.rpc.errors import Fault
-from sandbox.rpc.events import EventQueue
+from sandbox.rpc.event_queue import EventQueue
 from sandbox.rpc.lines import LINE_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.rpc.messages import Id, Message, read_message
+from sandbox.rpc.method_table import METHODS, RpcMethod
+from sandbox.rpc.request_order import RequestOrder
 from sandbox.rpc.reverse_calls import ReverseCalls
-from sandbox.rpc.slot import Slot
-from sandbox.rpc.table import METHODS, Served
-from sandbox.rpc.turns import Turns
+
+if TYPE_CHECKING:
+    from sandbox.sandbox import Sandbox
 
 _GRACE = 5.0  # seconds
 _LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was closed
@@ -34,9 +38,9 @@ _LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was
 class Session:
     """Serves one connection until it ends."""
 
-    def __init__(self, source: int, sink: int, slot: Slot, *, limit: int = LINE_LIMIT) -> None:
-        self.slot: Slot = slot
-        self.budget = Budget(BYTES, slot.budget)
+    def __init__(self, source: int, sink: int, current: CurrentSandbox, *, limit: int = LINE_LIMIT) -> None:
+        self.current: CurrentSandbox = current
+        self.budget = Budget(BYTES, current.budget)
         self.writer = Writer(sink)
         self.events = EventQueue(self.writer)
         self.hooks = ReverseCalls(self.writer)
@@ -45,10 +49,11 @@ class Session:
         self._calls: dict[Id, Call] = {}
         self._running = 0
         self._idle = Condition()
-        self._turns = Turns()
+        self._order = RequestOrder()
         self._closing: Call | None = None  # the `close` that is under way
         self._closed = False
-        self._wakes, self._waking = os.pipe2(os.O_CLOEXEC)
+        self._wakes, self._waking = os.pipe()
+        self._unwatch: Callable[[], None] | None = None
 
     def run(self) -> None:
         """Serves until the other side closes its end, or `close` was requested and answered.
@@ -61,7 +66,7 @@ class Session:
                 if self._closed:
                     break
                 if isinstance(line, TooLong):
-                    self._refuse(Fault(errors.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
+                    self._refuse(Fault(errors.LINE_TOO_LONG, "a line may have {limit} bytes", limit=self._limit), None)
                 elif isinstance(line, NoRoom):
                     self._refuse(Fault(errors.BUSY, NO_ROOM), None)
                 else:
@@ -70,6 +75,8 @@ class Session:
             self._await_running()
         finally:
             self.hooks.close()
+            if self._unwatch is not None:
+                self._unwatch()
             for call in self.calls():
                 call.cancel()
             self.events.close()
@@ -77,6 +84,14 @@ class Session:
                 self._closed = True
                 os.close(self._waking)
                 os.close(self._wakes)
+
+    def watch(self, sandbox: Sandbox) -> None:
+        """The client answers questions to the owner, until it leaves."""
+        with self._idle:
+            if self._unwatch is None:
+                self._unwatch = sandbox._asking().watch()
+                if self._closed:
+                    self._unwatch()
 
     def calls(self) -> list[Call]:
         """The requests that are running."""
@@ -88,7 +103,7 @@ class Session:
         with self._idle:
             found = self._calls.get(id)
         if found is None:
-            raise Fault(errors.NO_SUCH_REQUEST, f"no request {id!r} is running")
+            raise Fault(errors.NO_SUCH_REQUEST, "no request {id!r} is running", id=id)
         return found
 
     def finish(self, call: Call, grace: float) -> None:
@@ -97,9 +112,10 @@ class Session:
         Meanwhile only messages that a running request needs are accepted (`input`, `signal`, a hook's answer).
         """
         self._await_others(grace)
-        self.slot.close()
+        self.current.close()
         for other in self.calls():
-            other.credit.close()  # one that waits for credit has nothing to wait for any more
+            other.credit.close()  # one that waits for credit or input has nothing to wait for any more
+            other.inputs.close()
         self._await_others(_LAST_ANSWERS)
         call.reply({})
         with self._idle:
@@ -132,7 +148,10 @@ class Session:
         method = METHODS.get(message.method)
         if method is None:
             known = ", ".join(METHODS)
-            self._answer(message, Fault(errors.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
+            refusal = Fault(
+                errors.NO_SUCH_METHOD, "no method {name!r}; there are {known}", name=message.method, known=known
+            )
+            self._answer(message, refusal)
             return
         try:
             asked = method.read(message.params) if params is None else params
@@ -147,65 +166,65 @@ class Session:
             self._answer(message, refused)
             return
         if message.method == "create":
-            self.slot.expect()
+            self.current.expect()
         if method.inline:
             self._work(method, call, asked, held)
         else:
             self._start(method, call, asked, held)
 
-    def _start(self, method: Served, call: Call, asked: Any, held: Hold) -> None:
+    def _start(self, method: RpcMethod, call: Call, asked: Any, held: Hold) -> None:
         try:
             Thread(target=self._work, args=(method, call, asked, held), daemon=True).start()
         except RuntimeError:  # no thread can be started
             held.release()
             self._ended(call, Fault(errors.BUSY, "no further request can be run at the moment"))
 
-    def _admitted(self, message: Message, method: Served) -> Call:
+    def _admitted(self, message: Message, method: RpcMethod) -> Call:
         assert not isinstance(message.method, UnsetType)
         # A hook of the client may itself use the sandbox: it must not wait for the request that waits for the hook.
-        at_once = method.unordered or self.hooks.waiting
-        turn = self._turns.at_once() if at_once else self._turns.behind_all()
+        unordered = method.unordered or self.hooks.waiting
+        turn = self._order.unordered() if unordered else self._order.next_turn()
         call = Call(self.writer, message.id, message.method, turn, self._free)
         try:
             self._register(call, message, method)
         except Fault:
-            turn.over()
+            turn.done()
             raise
         return call
 
-    def _register(self, call: Call, message: Message, method: Served) -> None:
+    def _register(self, call: Call, message: Message, method: RpcMethod) -> None:
         with self._idle:
             if self._closing is not None and message.method not in ("input", "more", "signal", "cancel", "resize"):
                 raise Fault(errors.CLOSED, "the sandbox is being closed")
             if self._running >= REQUESTS:
-                raise Fault(errors.BUSY, f"{REQUESTS} requests are running; wait for answers first")
+                raise Fault(errors.BUSY, "{count} requests are running; wait for answers first", count=REQUESTS)
             if not isinstance(message.id, UnsetType):
                 if message.id in self._calls:
-                    raise Fault(errors.INVALID_REQUEST, f"id {message.id!r} is still in use")
+                    raise Fault(errors.INVALID_REQUEST, "id {id!r} is still in use", id=message.id)
                 self._calls[message.id] = call
             self._running += 1
             if message.method == "close":
                 self._closing = call
 
-    def _work(self, method: Served, call: Call, asked: Any, held: Hold) -> None:
+    def _work(self, method: RpcMethod, call: Call, asked: Any, held: Hold) -> None:
         problem: BaseException | None = None
         try:
             with held:
                 call.turn.wait()
                 answered = method.run(self, call, asked)
                 if answered is not None:
-                    call.turn.over()
+                    call.turn.done()
                     call.reply(answered)
         except BaseException as raised:  # noqa: BLE001 - whatever it was, the client is told, and the server goes on
-            problem = self.slot.explained(raised)
+            problem = self.current.explained(raised)
         self._ended(call, problem)
 
     def _ended(self, call: Call, problem: BaseException | None) -> None:
-        call.turn.over()
+        call.turn.done()
         if problem is not None:
             call.fail(problem)
         if call.method == "create":
-            self.slot.settled()
+            self.current.settled()
         call.done()
         with self._idle:
             self._running -= 1
@@ -239,11 +258,11 @@ class _Loose(msgspec.Struct):
 
 def _unreadable(line: Line, problem: Exception) -> tuple[Fault, Id | None]:
     if not isinstance(problem, msgspec.ValidationError):
-        return Fault(errors.PARSE, f"not a line of JSON: {problem}"), None
+        return Fault(errors.PARSE, "not a line of JSON: {problem}", problem=problem), None
     try:
         id = msgspec.json.decode(line, type=_Loose).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         id = None
     if line.lstrip().startswith(b"["):
         return Fault(errors.INVALID_REQUEST, "batches are not supported: send one message per line"), None
-    return Fault(errors.INVALID_REQUEST, f"not a JSON-RPC 2.0 request: {problem}"), id
+    return Fault(errors.INVALID_REQUEST, "not a JSON-RPC 2.0 request: {problem}", problem=problem), id

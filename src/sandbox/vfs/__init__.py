@@ -4,15 +4,15 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.vfs.client import RemoteProvider
     from sandbox.vfs.hooks import HookedProvider
     from sandbox.vfs.memory import MemoryProvider
     from sandbox.vfs.overlay import OverlayProvider
     from sandbox.vfs.provider import DirEntry, FileInfo, Handle, Provider, Space
+    from sandbox.vfs.provider_server import Server
     from sandbox.vfs.readonly import ReadonlyProvider
     from sandbox.vfs.realfs import RealFSProvider
+    from sandbox.vfs.remote_provider import RemoteProvider
     from sandbox.vfs.router import MountRouter
-    from sandbox.vfs.server import Server
 
 _HOMES = {
     **dict.fromkeys(("Provider", "Handle", "FileInfo", "DirEntry", "Space"), "provider"),

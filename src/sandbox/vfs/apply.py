@@ -7,13 +7,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.beneath import parent_of
+from sandbox.vfs.apply_steps import Step, do, undo
+from sandbox.vfs.change_groups import Groups
+from sandbox.vfs.file_state import State, open_regular, state_of
 from sandbox.vfs.journal import DONE, STAGING, SWITCHING
+from sandbox.vfs.open_beneath import parent_of
 from sandbox.vfs.provider import split
-from sandbox.vfs.related import Sets
 from sandbox.vfs.stage import Mark, MovedOn, Stage, mark_of
-from sandbox.vfs.states import State, open_regular, state_of
-from sandbox.vfs.switch import Step, do, undo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,12 +36,12 @@ class Sides:
 class Carry:
     """One `apply` of `chosen` (indices of `layer.changes`), of which none is refused."""
 
-    def __init__(self, sides: Sides, layer: Layer, chosen: list[int], sets: Sets, journal: Journal) -> None:
+    def __init__(self, sides: Sides, layer: Layer, chosen: list[int], groups: Groups, journal: Journal) -> None:
         self._sides = sides
         self._layer = layer
         self._chosen = chosen
         self._journal = journal
-        self._units = Sets(len(layer.changes))
+        self._units = Groups(len(layer.changes))
         self._failed: dict[int, str] = {}  # by unit
         self._opens: dict[str, Step] = {}
         self._steps: list[Step] = []
@@ -54,7 +54,7 @@ class Carry:
         self._unit_by_path: dict[str, int] = {}
         first: dict[int, int] = {}
         for index in chosen:
-            self._units.join(index, first.setdefault(sets.of(index), index))
+            self._units.join(index, first.setdefault(groups.of(index), index))
         self._join_with_parents()
 
     def _join_with_parents(self) -> None:

@@ -17,7 +17,7 @@ import os
 
 from sandbox.config.model import Mount
 from sandbox.errors import ConfigError
-from sandbox.plan.operations import Fuse, MakeReadOnly, Overlay, Resize, Unmount
+from sandbox.plan.mount_operations import Fuse, MakeReadOnly, Overlay, Resize, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.config.model import Vfs
-    from sandbox.plan.operations import Operation
+    from sandbox.plan.mount_operations import Operation
     from sandbox.vfs.provider import Guard, Provider
 
     Emit = Callable[[str, str, int], None]
@@ -106,9 +106,9 @@ def arrange(
     return result
 
 
-def overlay_project(result: Arrangement, root: str, state: str) -> None:
+def overlay_project(result: Arrangement, root: str, state: str, name: str = "project") -> None:
     """The project at `root` (already bound read-only there) as a layer over itself; changes are kept in `state`."""
-    lower, upper = f"{STAGING}-project", f"{STAGING}-changes"
+    lower, upper = f"{STAGING}-{name}", f"{STAGING}-{name}-changes"
     result.binds += [(root, lower, False), (state, upper, True)]
     _kernel_overlay(result, root, lower, upper)
     result.ways[root] = "overlayfs"

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandbox.policy.files import protected_patterns
-from sandbox.vfs.beneath import opened
+from sandbox.vfs.file_state import MOST_LONG, UNSEEN, State, names_in, open_regular, state, state_of
+from sandbox.vfs.open_beneath import opened
 from sandbox.vfs.provider import join, split
-from sandbox.vfs.states import MOST_LONG, UNSEEN, State, names_in, open_regular, state, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

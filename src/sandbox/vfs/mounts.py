@@ -48,9 +48,12 @@ class Mounts:
         """The inside paths at which something else is."""
         return [path for path, _ in self._arrangement.scratch]
 
-    def furnish(self, plan: Plan, state: str | None = None) -> None:
-        """Adds to the plan what these directories need; `state` is the directory that keeps an overlay project's
-        changes. Raises ConfigError where there are no walls to put them in."""
+    def furnish(self, plan: Plan, state: str | None = None, repository: tuple[str, str] | None = None) -> None:
+        """Adds to the plan what these directories need. Raises ConfigError where there are no walls to put them in.
+
+        `state` is the directory that keeps an overlay project's changes, `repository` its repository's directory
+        outside, and what keeps the changes there.
+        """
         result = self._arrangement
         if not plan.walls:
             key = "filesystem.overlay" if state is not None else "vfs"
@@ -58,6 +61,9 @@ class Mounts:
         if state is not None:
             overlay_project(result, plan.directory, state)
             plan.freeze(plan.directory)  # the layer is above it; what is beneath stays as it is
+        if repository is not None:
+            overlay_project(result, *repository, name="repository")
+            result.writable.append(repository[0])
         for source, target, writable in result.binds:
             plan.show(source, target, writable)
         if result.device is not None:

@@ -8,7 +8,7 @@ import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.beneath import opened, parent_of, reopen
+from sandbox.vfs.open_beneath import opened, parent_of, reopen
 from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, join, split
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sandbox.vfs.changes import Change
-    from sandbox.vfs.states import State
+    from sandbox.vfs.file_state import State
     from sandbox.vfs.workspace import Workspace
 
 MOST_TEXT = 256 * 1024  # what is larger is told by its size; a diff of it would take long and be read by nobody

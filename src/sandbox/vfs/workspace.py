@@ -17,17 +17,17 @@ from sandbox.config.atomic_write import write_whole
 from sandbox.config.rmtree import remove_tree
 from sandbox.errors import NotFound, SandboxError
 from sandbox.guards.git_apply import is_object, risky
+from sandbox.vfs.apply_choice import Choice, at_or_below
+from sandbox.vfs.change_groups import group_changes
 from sandbox.vfs.changes import Change, Closed, Layer, walk
-from sandbox.vfs.choice import Choice, at_or_below
+from sandbox.vfs.file_state import UNSEEN, State, below, open_regular, state_of
 from sandbox.vfs.journal import Journal, clear
 from sandbox.vfs.provider import split
-from sandbox.vfs.related import related
-from sandbox.vfs.states import UNSEEN, State, below, open_regular, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sandbox.vfs.switch import Step
+    from sandbox.vfs.apply_steps import Step
 
 CHANGED = "the file was changed on the host since the sandbox started"
 
@@ -88,7 +88,7 @@ class Workspace:
             if upper is None:
                 return []
             layer = self._look(upper, project)
-            related(layer, upper, project)
+            group_changes(layer, upper, project)
         return layer.changes
 
     def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> Applied:
@@ -115,7 +115,7 @@ class Workspace:
     def _carry(self, upper: int, project: int, layer: Layer, choice: Choice, done: Applied) -> None:
         from sandbox.vfs.apply import Carry, Sides
 
-        sets = related(layer, upper, project)
+        sets = group_changes(layer, upper, project)
         choice.choose(layer.changes, sets)
         failed: dict[int, str] = {}
         if choice.chosen:
@@ -235,6 +235,9 @@ class Workspace:
         layer.changes = [
             change for change in layer.changes if change.kind != "deleted" or not is_object(self.root, change.path)
         ]
+        if os.path.exists(os.path.join(self.directory, "branch.json")):
+            # Commits are brought over by objects and ref (docs/branches.md): HEAD and index inside are not the host's.
+            layer.changes = [change for change in layer.changes if not at_or_below(change.path, ".git")]
         would_run = risky(os.path.join(self.directory, "upper"), self.root, [change.path for change in layer.changes])
         for change in layer.changes:
             if change.risk is None and change.path in would_run:
@@ -292,7 +295,7 @@ class Workspace:
             if around is None or around.kind != "directory" or not self._is_clean(around):
                 doubtful.append(change)
         if doubtful:
-            related(layer, upper, project)
+            group_changes(layer, upper, project)
             for change in doubtful:
                 if change.source is None:
                     change.conflict = "the file was removed on the host"

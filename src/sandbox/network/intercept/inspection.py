@@ -16,7 +16,7 @@ from sandbox.network.intercept.exchange import Exchange
 from sandbox.network.intercept.upstreams import HANDSHAKE_TIMEOUT, HTTP1, HTTP2, Trust, Upstreams
 from sandbox.network.stream import Stream
 from sandbox.network.tls.client_hello import read_client_hello
-from sandbox.network.tls.connection import TlsStream
+from sandbox.network.tls.tls_stream import TlsStream
 
 if TYPE_CHECKING:
     import socket
@@ -46,7 +46,7 @@ class Inspection:
             hello = read_client_hello(peeked)
             offered = hello.protocols if hello is not None else ()
             offer = tuple(one for one in offered if one in (HTTP1, HTTP2)) or (HTTP1,)
-            protocol = await upstreams.agree(destination, offer)
+            protocol = upstreams.later(offer) if context.asks_first else await upstreams.agree(destination, offer)
             tls = TlsStream(stream, self._parts.authority.context(destination.host, protocol), server_side=True)
             await _handshake(tls)
             _end_with(stream, upstreams)

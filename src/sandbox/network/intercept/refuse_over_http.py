@@ -15,7 +15,7 @@ from sandbox.network.http.http1_tenant import Http1Tenant
 from sandbox.network.http.http2_tenant import Http2Tenant
 from sandbox.network.intercept.upstreams import HTTP1, HTTP2
 from sandbox.network.stream import Stream
-from sandbox.network.tls.connection import TlsStream
+from sandbox.network.tls.tls_stream import TlsStream
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sandbox.network.tls.system_certificates import BUNDLES, JAVAS, KEY_STORES
-from sandbox.plan.operations import Bind
+from sandbox.plan.mount_operations import Bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -1,0 +1,202 @@
+"""Every file that was ever blocked, by what it is: wherever it is moved or linked, later runs block it too.
+
+A cover is a mount on a name. It moves along with what is renamed while the sandbox lives, but a directory that a
+tenant has renamed may leave the next run with a path that no rule is about (`deny_read: [src/x/d.txt]`), or one that
+is excepted (`node_modules/sub/.env`). So what was covered is kept here by inode number and birth time, in a file of
+ours that no tenant reaches, and each start compares the numbers that listing a directory gives for nothing.
+
+An entry keeps the path at which the *rule* was about it. A file that is there, and that no rule blocks any more, is
+free: its owner has changed the rules. Anywhere else it stays blocked, unless `allow_read` names the very file.
+
+`changed` (ctime) is only there to be quick: a file of this number that was not changed since is the same file.
+"""
+
+from __future__ import annotations
+
+import os
+from struct import Struct, error
+
+from sandbox.errors import SandboxError
+from sandbox.guards.birth_time import born
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST = 20_000
+FORGET_AFTER = 30  # days for which a file has been in none of the trees it was known from
+_MAGIC = b"blocked1"
+_COUNT = Struct("<Q")
+_RECORD = Struct("<QqQqI")
+
+
+class Entry:
+    """One file or directory. `missed`: the day on which it was first looked for in vain, or 0."""
+
+    __slots__ = ("inode", "born", "device", "changed", "missed", "rule", "path")
+
+    def __init__(self, inode: int, born: int, device: int, changed: int, missed: int, rule: str, path: str) -> None:
+        self.inode = inode
+        self.born = born
+        self.device = device
+        self.changed = changed
+        self.missed = missed
+        self.rule = rule
+        self.path = path
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Device numbers can differ after the next boot; where there is no birth time, there is nothing better."""
+        return (self.inode, self.born or -self.device)
+
+
+class BlockedFiles:
+    """The entries of one user. Reading takes no lock: the file is only ever replaced as a whole."""
+
+    def __init__(self, home: str) -> None:
+        """Raises SandboxError when the file cannot be understood: guessing would uncover something."""
+        self._home = home
+        self._file = f"{home}/blocked"
+        self.inodes: dict[int, list[Entry]] = {}
+        self._new: list[Entry] = []  # to be written: added, or changed
+        self._gone: set[tuple[int, int]] = set()
+        self._met: set[tuple[int, int]] = set()
+        for entry in self._read():
+            self.inodes.setdefault(entry.inode, []).append(entry)
+
+    # -- asking
+
+    def known(self, path: str, info: os.stat_result) -> Entry | None:
+        """The entry of what is at `path`, if it was ever blocked."""
+        entries = self.inodes.get(info.st_ino, ())
+        found = next((one for one in entries if one.changed == info.st_ctime_ns), None)
+        if entries and found is None:
+            try:
+                key = (info.st_ino, born(path) or -info.st_dev)
+            except OSError:
+                return None  # gone since
+            found = next((one for one in entries if one.key == key), None)
+        if found is not None:
+            self._is_there(found, info.st_ctime_ns)
+        return found
+
+    # -- telling
+
+    def add(self, path: str, info: os.stat_result, rule: str, named: str | None = None) -> bool:
+        """A rule blocks what is at `path`, and calls it `named`. True when it was not known yet."""
+        entry = self.known(path, info)
+        if entry is not None:
+            if named is not None and entry.path == path:
+                entry.path = named
+                self._new.append(entry)
+            return False
+        try:
+            moment = born(path)
+        except OSError:
+            return False  # gone since
+        entry = Entry(info.st_ino, moment, info.st_dev, info.st_ctime_ns, 0, rule, named or path)
+        # A number that is in use again: who had it before is no more.
+        old = [one for one in self.inodes.get(entry.inode, ()) if one.device == entry.device]
+        self._gone.update(one.key for one in old)
+        self.inodes[entry.inode] = [one for one in self.inodes.get(entry.inode, ()) if one not in old] + [entry]
+        self._new.append(entry)
+        self._met.add(entry.key)
+        return True
+
+    def _is_there(self, entry: Entry, changed: int) -> None:
+        self._met.add(entry.key)
+        if entry.changed != changed or entry.missed:
+            entry.changed, entry.missed = changed, 0
+            self._new.append(entry)
+
+    def searched(self, roots: Iterable[str], today: int) -> None:
+        """All of `roots` was looked at: what was known from there and was not met is missed, and one day forgotten."""
+        tops = tuple(f"{root.rstrip('/')}/" for root in roots)
+        for entries in self.inodes.values():
+            for entry in entries:
+                if entry.key in self._met or not entry.path.startswith(tops):
+                    continue
+                if not entry.missed:
+                    entry.missed = today
+                    self._new.append(entry)
+                elif today - entry.missed > FORGET_AFTER:
+                    self._gone.add(entry.key)
+
+    # -- keeping
+
+    def save(self) -> bool:
+        """Writes what is new, with what other sandboxes have written meanwhile. False when there are too many to keep.
+
+        Raises SandboxError when it cannot be written: a tenant must not run before it is.
+        """
+        if not (self._new or self._gone):
+            return True
+        import fcntl
+
+        try:
+            os.makedirs(self._home, 0o700, exist_ok=True)
+            lock = os.open(f"{self._file}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                entries = {one.key: one for one in self._read()}
+                for key in self._gone:
+                    entries.pop(key, None)
+                entries.update((one.key, one) for one in self._new)
+                kept = self._bounded(list(entries.values()))
+                self._write(kept)
+            finally:
+                os.close(lock)
+        except OSError as problem:
+            raise SandboxError(
+                "cannot write {home}: {reason}; set SANDBOX_HOME to a directory you can write to",
+                home=self._home,
+                reason=problem.strerror,
+            ) from problem
+        whole = len(kept) == len(entries)
+        self._new, self._gone = [], set()
+        return whole
+
+    @staticmethod
+    def _bounded(entries: list[Entry]) -> list[Entry]:
+        """Those that nobody has found lately go first; after them the newest: a tenant can make any number."""
+        if len(entries) > MOST:
+            entries = [one for one in entries if not one.missed]
+        return entries[:MOST]
+
+    def _read(self) -> list[Entry]:
+        try:
+            with open(self._file, "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        except OSError as problem:
+            raise SandboxError("cannot read {file}: {reason}", file=self._file, reason=problem.strerror) from problem
+        try:
+            if not data.startswith(_MAGIC):
+                raise ValueError
+            start = len(_MAGIC) + _COUNT.size
+            (count,) = _COUNT.unpack_from(data, len(_MAGIC))
+            end = start + count * _RECORD.size
+            words = os.fsdecode(data[end:]).split("\0")
+            if len(words) != 2 * count + 1:
+                raise ValueError
+            records = _RECORD.iter_unpack(data[start:end])
+            return [
+                Entry(inode, moment, device, changed, missed, words[2 * at], words[2 * at + 1])
+                for at, (inode, moment, device, changed, missed) in enumerate(records)
+            ]
+        except (ValueError, error):
+            raise SandboxError(
+                "{file} is damaged. It lists the files that were ever blocked. If you remove it, "
+                "blocked files that were moved since are no longer blocked",
+                file=self._file,
+            ) from None
+
+    def _write(self, entries: list[Entry]) -> None:
+        records = b"".join(_RECORD.pack(one.inode, one.born, one.device, one.changed, one.missed) for one in entries)
+        words = "".join(f"{one.rule}\0{one.path}\0" for one in entries)
+        temporary = f"{self._file}.new"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(_MAGIC + _COUNT.pack(len(entries)) + records + os.fsencode(words))
+        os.rename(temporary, self._file)

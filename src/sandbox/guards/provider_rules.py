@@ -1,0 +1,86 @@
+"""The rules about a directory of the host that is served, not mounted: by name, and by what each file is."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.config.home import record_directory
+from sandbox.guards.freezing import freeze_repositories
+from sandbox.guards.scan import Scanner, secret_files
+from sandbox.guards.views import Views
+from sandbox.policy.files import protected_patterns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.config.model import Config
+    from sandbox.guards.covers import Covers
+    from sandbox.guards.repositories import Repositories
+
+
+class ProviderRules:
+    """What the walls would cover and freeze in `directory`, for whoever answers for its files. See vfs' `Guard`."""
+
+    def __init__(self, config: Config, directory: str, repositories: Repositories) -> None:
+        """`repositories` is told what git of the host trusts there, and looks again at the end. Raises SandboxError."""
+        self.repositories = repositories
+        self._changed = False
+        self._directory = os.path.realpath(directory)
+        own = [os.path.realpath(record_directory(config))]
+        self._looker = Scanner(config.filesystem, Views([(self._directory, "/")]), own, secret_files(config))
+        self._files: set[tuple[int, int]] = set()
+        self._pinned: set[str] = set()
+        self._frozen: set[str] = set()
+        self.moved()
+        found = self._search.found
+        freeze_repositories(found, [self._directory], repositories, dict(found.frozen))
+        self._note(found)
+
+    def moved(self) -> None:
+        self._search = self._looker.look()
+        found = self._search.found
+        for path in found.masks:
+            try:
+                info = os.lstat(path)
+            except OSError:
+                continue  # gone since
+            self._files.add((info.st_dev, info.st_ino))
+        self._note(found)
+
+    def _note(self, found: Covers) -> None:
+        cut = len(self._directory.rstrip("/"))
+        self._pinned.update(path[cut:] for path in found.pinned)
+        self._frozen.update(path[cut:] for path in found.frozen)
+
+    def blocked(self, path: str, info: os.stat_result) -> bool:
+        if (info.st_dev, info.st_ino) in self._files:
+            return True
+        if self.closed(path):
+            self._files.add((info.st_dev, info.st_ino))
+            return True
+        return False
+
+    def closed(self, path: str) -> bool:
+        parts = path.strip("/").split("/")
+        if not any(self._search.could_match(part) for part in parts):
+            return False
+        steps = ("/".join(parts[: end + 1]) for end in range(len(parts)))
+        return any(self._search.pattern_for(step, True) is not None for step in steps)
+
+    def frozen(self, path: str) -> bool:
+        """What was there at the start. What is new is looked at when the sandbox has ended, as everywhere."""
+        if path in self._pinned:
+            return True
+        above = path
+        while above not in ("", "/"):
+            if above in self._frozen:
+                return True
+            above = os.path.dirname(above)
+        self._changed = True
+        return False
+
+    def finish(self) -> None:
+        """Looks again at what git of the host would run, where a tenant changed anything at all."""
+        if self._changed:
+            self.repositories.finish(protected_patterns())
+        else:
+            self.repositories.abandon()

@@ -1,0 +1,176 @@
+"""The host's side of the conversation with one guest."""
+
+from __future__ import annotations
+
+import errno
+import os
+from threading import Lock
+
+from sandbox import sockets as socket
+from sandbox.errors import GuestError, Message, SandboxClosed, WallError
+from sandbox.guest import frames
+from sandbox.guest.command_channel import integer
+from sandbox.guest.process import Process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from collections.abc import Iterator, Sequence
+    from socket import socket as StandardSocket
+    from typing import Any
+
+VERSION = 2
+
+
+class Guest:
+    """One guest. Safe to use from many threads: each request is one frame, and each has a line of its own."""
+
+    passes_descriptors = True  # what is opened inside can be used here, and the other way round
+
+    def __init__(self, channel: _socket.socket) -> None:
+        self._channel = channel
+        self._lock = Lock()
+        self._next = 0
+        self.have: dict[str, Any] = {}
+        self.sockets: dict[str, socket.socket] = {}
+        self.null = -1  # the inside's /dev/null
+        self.devices: dict[str, int] = {}  # mounted FUSE devices; whoever serves one takes it out and owns it
+
+    def greet(self) -> None:
+        """Hears the guest's first word. Raises SandboxClosed when it never comes, GuestError when it is another."""
+        message, fds = frames.receive(self._channel)
+        frames.close_all(fds)
+        if message["t"] != "hello" or message.get("v") != VERSION:
+            raise GuestError(
+                "the guest speaks version {message!r}, not {version}: build or install it again",
+                message=message.get("v"),
+                version=VERSION,
+            )
+
+    def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
+        """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
+        self._say({"t": "setup", **setup}, fds)
+        message, received = frames.receive(self._channel)
+        if message["t"] == "failed":
+            frames.close_all(received)
+            raise WallError(_failed(message))
+        names = message.get("sockets", [])
+        if message["t"] != "ready" or not isinstance(names, list) or len(names) != len(received):
+            frames.close_all(received)
+            raise GuestError("the guest did not get ready")
+        for name, fd in zip(names, received, strict=True):
+            if name == "null":
+                self.null = fd
+            elif str(name).startswith("fuse:"):
+                self.devices[str(name)] = fd
+            else:
+                self.sockets[str(name)] = socket.socket(fileno=fd)
+        self.have = message.get("have", {})
+
+    def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
+        """Starts a command; `stdio` are the tenant's ends (none with a pty) and stay the caller's to close."""
+        line, theirs = socket.socketpair()
+        try:
+            self._say({"t": "exec", "id": self._number(), **request}, (theirs.fileno(), *stdio))
+        except BaseException:
+            line.close()
+            raise
+        finally:
+            theirs.close()
+        return Process(line, name, "pty" in request)
+
+    def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
+        """One file operation with a tenant's own rights. Raises OSError as the same call outside would.
+
+        `open` raises it with EXDEV where descriptors do not cross: `read` and `write` move the content there.
+        """
+        request = {"t": "file", "op": operation, "path": path, **more}
+        try:
+            return self._ask(request, os.fsdecode(path))
+        except OSError as problem:
+            if problem.errno == errno.EINVAL and operation in ("read", "write"):
+                raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path)) from None
+            raise
+
+    def take_sockets(self) -> dict[str, socket.socket]:
+        """The listening sockets of the inside, by name; they are the caller's from now on."""
+        taken, self.sockets = self.sockets, {}
+        return taken
+
+    def dial(self, address: str, port: int) -> StandardSocket:
+        """A connection to a tenant's listening socket. Raises OSError when nobody listens."""
+        family = 6 if ":" in address else 4
+        request: dict[str, object] = {"t": "dial", "family": family, "address": address, "port": port}
+        _, fds = self._ask(request, f"{address}:{port}")
+        return socket.standard(socket.socket(fileno=fds[0]))
+
+    def reports(self) -> Iterator[dict[str, Any]]:
+        """What the guest says by itself, until its stream ends; for one reader. Raises GuestError."""
+        while True:
+            try:
+                message, fds = frames.receive(self._channel)
+            except SandboxClosed:
+                return
+            frames.close_all(fds)
+            yield message
+
+    def finish(self) -> None:
+        """Ends the place, as `close` does, but leaves what the guest said before its end to be read."""
+        try:
+            self._channel.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it has ended already
+
+    def close(self) -> None:
+        """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""
+        for one in self.sockets.values():
+            one.close()
+        frames.close_all([*self.devices.values(), *([self.null] if self.null >= 0 else [])])
+        self.devices.clear()
+        self.null = -1
+        self._channel.close()
+
+    def _ask(self, request: dict[str, object], subject: str) -> tuple[dict[str, Any], list[int]]:
+        line, theirs = socket.socketpair()
+        with line:
+            with theirs:
+                self._say({"id": self._number(), **request}, (theirs.fileno(),))
+            message, fds = frames.receive(line)
+            if fds:
+                # Until whoever opened it is gone: while it holds a copy, a program just written is "busy" to run.
+                line.recv(1)
+        if message["t"] == "done":
+            return message, fds
+        frames.close_all(fds)
+        if message["t"] != "failed":
+            raise GuestError("the guest answered {message!r}", message=message["t"])
+        number = integer(message, "errno")
+        raise OSError(number, os.strerror(number), subject)
+
+    def _say(self, message: dict[str, object], fds: Sequence[int]) -> None:
+        with self._lock:
+            try:
+                frames.send(self._channel, message, fds)
+            except ValueError as closed:  # our own end was closed by another thread
+                raise SandboxClosed("the sandbox is closed") from closed
+
+    def _number(self) -> int:
+        with self._lock:
+            self._next += 1
+            return self._next
+
+
+def _failed(message: dict[str, Any]) -> str:
+    number, step = integer(message, "errno"), message.get("step")
+    detail = message.get("detail")
+    where = f" ({detail.decode(errors='replace') if isinstance(detail, bytes) else detail})" if detail else ""
+    if number == errno.ENOSYS:
+        return Message(
+            "this kernel lacks a system call ({step}{where}); Linux 5.12 or later has it", step=step, where=where
+        )
+    return Message(
+        "cannot build the sandbox: {step}: {reason}{where}; run `sandbox doctor`",
+        step=step,
+        reason=os.strerror(number),
+        where=where,
+    )

@@ -1,0 +1,74 @@
+"""The one sandbox that the connections of a server are about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Any
+
+from sandbox.errors import SandboxClosed
+from sandbox.rpc import errors
+from sandbox.rpc.budget import ALL_BYTES, Budget
+from sandbox.rpc.errors import Fault
+
+if TYPE_CHECKING:
+    from sandbox.sandbox import Sandbox
+    from sandbox.service import Sandboxes
+
+
+class CurrentSandbox:
+    """A sandbox that `create` will make, or that exists already (a connection to its socket)."""
+
+    def __init__(self, sandbox: Sandbox | None = None, sandboxes: Sandboxes | None = None) -> None:
+        """`sandboxes` is where `create` makes one; without it there must be a sandbox already."""
+        self.budget: Budget = Budget(ALL_BYTES)
+        self._sandbox = sandbox
+        self._sandboxes = sandboxes
+        self._expected = 0
+        self._changed = Condition()
+        self._creating = Lock()
+
+    def expect(self) -> None:
+        """A `create` was sent: the requests after it wait until it is done."""
+        with self._changed:
+            self._expected += 1
+
+    def create(self, asked: Mapping[str, Any], hooks: object | None = None) -> Sandbox:
+        """Starts the sandbox. Raises Fault when there is one already, and what `Sandbox` raises."""
+        with self._creating:
+            if self._sandbox is not None or self._sandboxes is None:
+                raise Fault(errors.ALREADY_CREATED, "there is a sandbox here; start another `sandbox --rpc`")
+            self._sandbox = self._sandboxes.create(asked, hooks=hooks)
+        return self._sandbox
+
+    def settled(self) -> None:
+        """A `create` that was expected has succeeded or failed."""
+        with self._changed:
+            self._expected -= 1
+            self._changed.notify_all()
+
+    def sandbox(self) -> Sandbox:
+        """The sandbox; waits for a `create` that is under way. Raises Fault when there is none."""
+        with self._changed:
+            while self._expected and self._sandbox is None:
+                self._changed.wait()
+            if self._sandbox is None:
+                raise Fault(errors.NOT_CREATED, "there is no sandbox yet; call `create` first")
+            return self._sandbox
+
+    def explained(self, problem: BaseException) -> BaseException:
+        """The same error; one that says that the sandbox has ended says why, too."""
+        if not isinstance(problem, SandboxClosed) or self._sandbox is None:
+            return problem
+        from sandbox.service import why_closed
+
+        return why_closed(self._sandbox, problem)
+
+    def close(self) -> None:
+        """Ends the sandbox, if there is one."""
+        with self._changed:
+            while self._expected:
+                self._changed.wait()
+            sandbox = self._sandbox
+        if sandbox is not None:
+            sandbox.close()
