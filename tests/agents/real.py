@@ -61,7 +61,7 @@ AGENTS = [
         key=OPENAI,
         host="api.openai.com",
         answer=lambda file: apis.responses("exec_command", {"cmd": f"printf '{MADE[:-1]}\\n' > {file}"}),
-        ready=("Ask Codex to do anything",),
+        ready=("default ·",),
     ),
     Agent(
         name="gemini",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.errors import ConfigError
-from sandbox.plan.operations import Bind, Unmount
+from sandbox.plan.mount_operations import Bind, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
