@@ -7,12 +7,11 @@ the host would have run.
 from __future__ import annotations
 
 import os
-from functools import partial
+from _functools import partial
 
 from sandbox.audit import access
 from sandbox.config.home import home
 from sandbox.errors import WallError
-from sandbox.guards.late_masks import LateMasks
 from sandbox.guards.repositories import Repositories
 from sandbox.guards.reserved_dirs import ReservedDirs
 from sandbox.guards.scan import secret_files
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config
+    from sandbox.guards.late_masks import LateMasks
     from sandbox.guards.provider_rules import ProviderRules
     from sandbox.guards.search import Search
     from sandbox.guards.views import Views
@@ -82,6 +82,8 @@ class HostGuard:
     def watch(self, notice: Callable[[str], object]) -> None:
         """Covers what appears from now on. `notice` hears what a person should know, if that is not possible."""
         if self._search is not None and self._search.looker is not None:
+            from sandbox.guards.late_masks import LateMasks
+
             told = partial(access.covered, self._record)
             writable = self._repositories[0] if self._repositories else None
             self._late_masks = LateMasks(self._pid, self._search.looker, told, notice, writable, self.lifted)

@@ -11,7 +11,6 @@ Order of precedence, first match decides:
 from __future__ import annotations
 
 import posixpath
-from functools import cache
 
 from sandbox.config.patterns import Patterns, fold
 from sandbox.policy.decision import Decision
@@ -151,10 +150,14 @@ class FileGuard:
         return [self._absolute(path) for path in paths]
 
 
-@cache
+_protected: list[Patterns] = []
+
+
 def protected_patterns() -> Patterns:
     """What may never be written, at any depth. Made once, because it never changes."""
-    return Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in PROTECTED])
+    if not _protected:
+        _protected.append(Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in PROTECTED]))
+    return _protected[0]
 
 
 def git_name(relative: str) -> bool:
