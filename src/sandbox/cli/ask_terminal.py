@@ -68,7 +68,9 @@ class TerminalWay:
         self._line_mode = self._fd if process.terminal is None else process.terminal  # whose mode the command decides
         self._screen = AlternateScreen()
         self._waiting: deque[Question] = deque()
-        self._wakes, self._waking = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wakes, self._waking = os.pipe()
+        os.set_blocking(self._wakes, False)
+        os.set_blocking(self._waking, False)
         relay.when(self._wakes, self._woken)
         relay.between, relay.tap = self._turn, self._screen.see
         self._remove = asks.add(self)

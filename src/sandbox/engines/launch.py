@@ -85,8 +85,10 @@ class Launch:
         os.close(self._said)
 
 
-def reap(pid: int, patience: float) -> None:
+def reap(pid: int, patience: float, *, pidfds: bool = LINUX) -> None:
     """Waits for a child to end, kills it when patience runs out, and collects it."""
+    if not (sys.platform == "linux" and pidfds):
+        return _reap_by_asking(pid, patience)
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -105,10 +107,25 @@ def reap(pid: int, patience: float) -> None:
             os.close(pidfd)
 
 
+def _reap_by_asking(pid: int, patience: float) -> None:
+    import time
+
+    until = time.monotonic() + patience
+    try:
+        while os.waitpid(pid, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until:
+                os.kill(pid, SIGKILL)
+                os.waitpid(pid, 0)
+                return
+            time.sleep(0.005)
+    except (ChildProcessError, ProcessLookupError):
+        pass  # somebody else's SIGCHLD handler was quicker
+
+
 def _spawner(lowest: int, passed: int) -> Callable[..., int]:
     """What starts a program that is passed so many descriptors. `lowest` is the lowest that was free: it grows with
     those that are open."""
-    if lowest < SOME:
+    if lowest < SOME or not LINUX:
         return os.posix_spawn
     if lowest < MANY:
         from sandbox.engines.spawn import reserve

@@ -42,7 +42,7 @@ class FileAsks:
         self._lifted = lifted
         self._tell = tell
         self._lock = Lock()
-        self._ends, self._ending = os.pipe2(os.O_CLOEXEC)
+        self._ends, self._ending = os.pipe()
         self._threads: list[Thread] = []
         self._closed = False
 

@@ -52,7 +52,7 @@ class Session:
         self._order = RequestOrder()
         self._closing: Call | None = None  # the `close` that is under way
         self._closed = False
-        self._wakes, self._waking = os.pipe2(os.O_CLOEXEC)
+        self._wakes, self._waking = os.pipe()
         self._unwatch: Callable[[], None] | None = None
 
     def run(self) -> None:

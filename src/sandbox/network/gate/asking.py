@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import sys
 from typing import TYPE_CHECKING
 
 from sandbox.asks.question import HostSubject
@@ -73,9 +74,11 @@ async def asked(
 
 def _alive(client: socket.socket) -> bool:
     """Whether the client has not closed its end. One that gave up is likely to try again."""
+    if sys.platform != "linux":
+        return client.fileno() >= 0
     try:
         state = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 4)
-    except (OSError, AttributeError):
+    except OSError:
         return client.fileno() >= 0
     return bool(struct.unpack("=B3x", state)[0] != _CLOSE_WAIT)
 
