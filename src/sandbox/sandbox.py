@@ -392,7 +392,8 @@ class Sandbox(Commands, Files, ChangeMethods):
         self._used()
         if watch:
             self._asking().watch()
-        return self._asking().waiting()
+        waiting: list[Ask] = self._asking().waiting()
+        return waiting
 
     def answer(self, id: int, answer: str) -> None:
         """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
