@@ -21,7 +21,7 @@ from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.guards.host_guard import HostGuard
 from sandbox.guards.tripwire import Reports, arm, require_armed, require_tripwires
-from sandbox.layout.etc import ignore
+from sandbox.layout.etc import hold, ignore
 from sandbox.layout.layout import layout, on_host
 from sandbox.layout.paths import project_root, writable_trees
 from sandbox.lifetime import Lifetime
@@ -166,15 +166,18 @@ class Sandbox(Commands, Files, ChangeMethods):
         if filesystem.branch is not None:
             self._find_branch(filesystem.branch)
         reserved: list[str] = []
-        if can.own_root and not (filesystem.read_only or filesystem.overlay):
+        if can.own_root and not (filesystem.read_only or filesystem.overlay or filesystem.show_host):
             reserved = self._guard.reserve(project_root(filesystem))
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         if can.own_root:
             shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
             trees = writable_trees(filesystem, shown)
+            held = self._guard.reserve_all(filesystem, project_root(filesystem), trees) if filesystem.show_host else []
             repositories = self._guard.trust(trees) if trees else None
             self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding)
             ignore(self._layout.plan, reserved)
+            if filesystem.show_host:
+                hold(self._layout.plan, held)
         else:
             self._layout = on_host(self.config, self.id, os.environ, directory)
         self._plan = self._layout.plan
@@ -591,6 +594,13 @@ def read_config(config: Asked) -> Config:
         from sandbox.config.dialects.create import translate
 
         given = translate(given).data
+    elif any(isinstance(given.get(name), dict) for name in ("network", "filesystem")):
+        from sandbox.config.dialects import looks_like_srt
+
+        if looks_like_srt(given):
+            from sandbox.config.dialects.srt import translate as from_srt
+
+            given = from_srt(given).data
     return Config.read(given)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         """What `furnish` uses of a plan."""
 
         environment: dict[str, str]
+        own_files: str
         files: list[tuple[str, int, bytes]]
         after_seal: list[Operation]
         network: bool
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
 _OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
 
 HOOKS = ("on_request", "on_response", "on_tls_verify")
+
+
+def _at(plan: Furnished, text: str) -> str:
+    """A path, or a variable with one, of the files that make tenants trust the gate, where this plan has them."""
+    return text.replace("/etc/sandbox-", f"{plan.own_files}/sandbox-")
 
 
 def nobody_asked() -> Asks:
@@ -139,10 +145,10 @@ class GateThread:
         if self._generation is None:
             return self._furnish_own(plan)
         for source, target in self._generation.files():
-            plan.show(source, target, False)
+            plan.show(source, _at(plan, target), False)
         for path, by in self._generation.covered:
-            plan.after_seal.append(Bind(path, by, read_only=True, optional=True))
-        self._point_to(plan, self._generation.environment)
+            plan.after_seal.append(Bind(path, _at(plan, by), read_only=True, optional=True))
+        self._point_to(plan, {name: _at(plan, value) for name, value in self._generation.environment.items()})
 
     def _furnish_proxy(self, plan: Furnished) -> None:
         """Where nothing can be mounted: the files go to the tenants' own directory, and variables name them."""
@@ -159,7 +165,7 @@ class GateThread:
         start a few tenths of a second."""
         from sandbox.network.tls.trust import trusted
 
-        trust = trusted(self.authority().pem)
+        trust = trusted(self.authority().pem, directory=plan.own_files)
         plan.files += trust.files
         plan.after_seal += trust.mounts()
         self._point_to(plan, trust.environment)

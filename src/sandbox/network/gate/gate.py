@@ -232,6 +232,7 @@ class Gate:
     async def connect(self, client: socket.socket, destination: Destination, style: ClientStyle | None = None) -> None:
         """Serves a tenant's connection to `destination` until it ends."""
         style = style or ClientStyle()
+        style.as_srt = self.policy.as_srt
         decision = self.judge(destination)
         self._names.hold(destination.host)
         try:
@@ -262,6 +263,7 @@ class Gate:
     ) -> None:
         """Refuses the connection: writes it to the record, emits an event, and tells the tenant."""
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=403)
+        style.as_srt = self.policy.as_srt
         await style.deny(client, destination, decision, self._setup.authority)
 
     async def _intercept(
