@@ -177,7 +177,8 @@ class Sandbox(Commands, Files, ChangeMethods):
             trees = writable_trees(filesystem, shown)
             held = self._guard.reserve_all(filesystem, project_root(filesystem), trees) if filesystem.show_host else []
             repositories = self._guard.trust(trees) if trees else None
-            self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding)
+            kept = self._kept() if self.config.state.keep else ()
+            self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding, kept=kept)
             ignore(self._layout.plan, reserved)
             if filesystem.show_host:
                 hold(self._layout.plan, held)
@@ -259,6 +260,12 @@ class Sandbox(Commands, Files, ChangeMethods):
         )
         self._endings.append(mounts.close)
         return mounts
+
+    def _kept(self) -> list[tuple[str, str]]:
+        """The directories that the tenants' home keeps, on the host and inside."""
+        from sandbox.state.places import kept
+
+        return kept(self.config.state, project_root(self.config.filesystem))
 
     def _layer(self) -> str | None:
         """The directory that keeps an overlay project's changes."""
