@@ -3,23 +3,23 @@ secrets in the home directory.
 
 A tripwire is a mask that the guest answers for (`guest/tripwire.c`) from the first command on, so it needs a FUSE
 device that this user may open; without one every cover is a plain mask, and an attempt is refused without being seen.
-Allowed files never pass here. What appears later is covered by the vigil, plainly.
+Allowed files never pass here. What appears later is covered by `late_masks.py`, without a report.
 """
 
 from __future__ import annotations
 
 import os
-from threading import Thread, current_thread
 
-from sandbox.errors import GuestError
+from sandbox.errors import ConfigError, GuestError
 from sandbox.plan.mount_operations import Cover, MakeReadOnly, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from typing import Any, Protocol
 
     from sandbox.audit.access import Touches
+    from sandbox.guards.file_asks import FileAsks
     from sandbox.plan.mount_operations import Operation
     from sandbox.plan.plan import Plan
 
@@ -47,11 +47,13 @@ KEYS = ".ssh"  # and in it `id_*`, but for the public halves
 OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"}  # the guest's word: the record's
 
 
-def arm(plan: Plan) -> None:
-    """Makes tripwires of the plan's covers, as many as there may be, where this machine can."""
+def arm(plan: Plan, besides: Collection[str] = ()) -> None:
+    """Makes tripwires of the plan's covers, as many as there may be, where this machine can. `besides`: paths at which
+    tenants get a file of their own."""
     home = plan.environment.get("HOME", "")
     covers = [one for one in plan.covers if isinstance(one, Cover) and one.rule]
     present = [name for name in (*SECRET_PLACES, *_keys(home)) if os.path.exists(f"{home}/{name}")] if home else []
+    present = [name for name in present if f"{home}/{name}" not in besides]
     if not (covers or present) or not os.access(FUSE, os.R_OK | os.W_OK):
         return
     in_way = _in_the_way(plan)
@@ -109,18 +111,44 @@ def _keys(home: str) -> list[str]:
     return [f"{KEYS}/{name}" for name in private[:KEYS_MOST]]
 
 
+def require_tripwires() -> None:
+    """For `filesystem.ask`. Raises ConfigError where there can be none."""
+    try:
+        os.close(os.open(FUSE, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as problem:
+        raise ConfigError(
+            "needs tripwires: {device} cannot be opened here ({reason}); ask about hosts alone, or give this user "
+            "access to it",
+            device=FUSE,
+            reason=problem.strerror,
+            path="filesystem.ask",
+        ) from problem
+
+
+def require_armed(plan: Plan, mounted: int) -> None:
+    """The same, when the walls stand: the kernel may have refused what was asked for."""
+    if not mounted and any(isinstance(one, Cover) and one.device for one in (*plan.covers, *plan.served)):
+        raise ConfigError("needs tripwires, and this kernel does not let the sandbox mount one", path="filesystem.ask")
+
+
 class Reports:
     """Hears the guest's tripwires of one sandbox, until closed."""
 
-    def __init__(self, running: Reporting, touches: Touches) -> None:
+    def __init__(self, running: Reporting, touches: Touches, ask: FileAsks | None = None) -> None:
+        """`ask`: the owner is asked about what is touched."""
+        self._ask = ask
         self._running = running
         self._touches = touches
+        from threading import Thread
+
         self._thread = Thread(target=self._run, name="sandbox-tripwire", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Ends the place and returns when everything it said is on the record. Idempotent."""
         self._running.finish()
+        from threading import current_thread
+
         if self._thread is not current_thread():  # a forgotten sandbox is collected in any thread
             self._thread.join(5.0)  # longer only for one that hears nothing; its engine then kills it
 
@@ -142,3 +170,5 @@ class Reports:
         if isinstance(name, bytes):
             touched += f"/{os.fsdecode(name[:255])}"
         self._touches.tell(touched, operation, rule, pid, comm[:16])
+        if self._ask is not None:
+            self._ask.touched(os.fsdecode(path), operation, rule, pid, comm[:16])  # type: ignore[arg-type]

@@ -49,16 +49,6 @@ def shown_caches(config: Config, environment: Mapping[str, str], home: str, take
             yield cache, path
 
 
-def set_variables(cache: Cache, path: str, environment: Mapping[str, str], inside: dict[str, str]) -> None:
-    """Variables by which a tool finds the cache inside: where the person moved it, or it would look elsewhere."""
-    for variable in cache.variables:
-        if variable in environment:
-            inside[variable] = environment[variable]
-            break
-    for variable, value in cache.tells.items():
-        inside.setdefault(variable, value.replace("{}", path))
-
-
 class KeptCaches:
     """The layers of one sandbox; `close` gives them back."""
 
@@ -91,6 +81,8 @@ class KeptCaches:
                 _make(f"{self._kept}/{cache.part}")
                 plan.show(f"{self._kept}/{cache.part}", path, True)
             plan.writable.append(path)
+            for variable, value in cache.tells.items():
+                plan.environment.setdefault(variable, value.replace("{}", path))
 
     def _overlay(self, plan: Plan, name: str, lowers: list[str]) -> str:
         """Plans one overlay; returns where it is staged."""

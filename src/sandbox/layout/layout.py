@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 
-from sandbox.config.home import authority_directory, record_directory
-from sandbox.config.home import home as sandbox_home
+from sandbox.config.home import own_directories
 from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError
 from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
-from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc
+from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc, show_sockets
+from sandbox.layout.kept import keep
 from sandbox.layout.paths import further_paths, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
 from sandbox.plan.plan import Plan
@@ -51,12 +51,16 @@ def layout(
     shown: Sequence[tuple[str, str, bool]] = (),
     hiding: Sequence[str] = (),
     system: System | None = None,
+    kept: Sequence[tuple[str, str]] = (),
 ) -> Layout:
     """The layout of one sandbox. Raises ConfigError for a root or path that cannot be used.
 
     `shown`: further directories of the host, where tenants will see them, and whether they can change them; the caller
     has them mounted. `hiding`: inside paths at which it has something else mounted. `system`: what stands at `/`.
+    `kept`: directories of the sandbox's own and where in the home tenants see them; nothing in them is the host's.
     """
+    if config.filesystem.show_host:
+        return _whole_host(config, identity, environment, repositories)
     system = system or HostSystem()
     plan = Plan()
     made = Layout(plan)
@@ -72,25 +76,60 @@ def layout(
     visible = [plan.directory, *further_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(is_beneath(one.target, link[0]) for one in plan.binds)]
-    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config), authority_directory())]
+    own = own_directories(config)
     refuse_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
     if home not in visible and any(is_beneath(home, one) for one in visible):
         hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
         made.hidden = [home]
     made.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
     if config.caches:
-        from sandbox.layout.caches import set_variables, shown_caches
+        from sandbox.layout.caches import shown_caches
 
-        taken = [*visible, *own, *(inside for _, inside, _ in shown), *hiding]
+        taken = [*visible, *own, *(inside for _, inside, _ in shown), *(target for _, target in kept), *hiding]
         made.caches = list(shown_caches(config, environment, home, taken))
-        for cache, path in made.caches:
-            set_variables(cache, path, environment, plan.environment)
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
+    keep(made, kept, home, home in visible)
+    show_sockets(plan, config.network)
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
-    plan.writable = [*places, "/dev", "/proc"]
+    plan.writable = [*places, *(target for _, target in kept), "/dev", "/proc"]
     _environment(plan, home)
+    _ports(plan, config.network)
+    return made
+
+
+def _whole_host(
+    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None
+) -> Layout:
+    """The layout where everything can be read that is not denied."""
+    from sandbox.layout import whole_host
+
+    filesystem = config.filesystem
+    if filesystem.overlay or config.vfs.mounts or config.vfs.direct_mounts:
+        key = "filesystem.overlay" if filesystem.overlay else "vfs"
+        raise ConfigError("cannot be combined with filesystem.show_host", path=key)
+    plan = Plan()
+    made = Layout(plan)
+    plan.id = identity
+    plan.user, plan.uid, plan.gid = tenant(config.user)
+    plan.limits = config.limits
+    plan.directory = project_root(filesystem)
+    plan.scratch_size = filesystem.scratch_size
+    plan.environment = EnvFilter(config.environment).filter(environment)
+    home = os.path.realpath(os.path.expanduser("~"))
+    whole_host.WholeHost().show(plan, home)
+    writable = whole_host.show_writable(plan, filesystem, made.notices)
+    own = own_directories(config)
+    refuse_our_own(writable, own)
+    whole_host.hide_of_host(plan, filesystem, own, writable)
+    made.views = Views([(one, one) for one in writable])
+    hide_and_freeze(made, config, own, repositories)
+    hide_proc(plan)
+    whole_host.host_sockets(plan, config.network)
+    show_sockets(plan, config.network)
+    plan.writable = ["/dev/shm", *writable, "/dev", "/proc"]
+    plan.environment.update(whole_host.environment(plan, home))
     _ports(plan, config.network)
     return made
 
@@ -109,7 +148,7 @@ def on_host(config: Config, identity: str, environment: Mapping[str, str], direc
     plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
     plan.environment = EnvFilter(config.environment).filter(environment)
     if directory is not None:
-        plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX=identity)
+        plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX_ID=identity)
     return Layout(plan)
 
 
@@ -126,6 +165,18 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
     if filesystem.toolchains:
         for one in system.programs(home, root):
             plan.show(one, one, False)
+    if filesystem.programs:
+        _installed(plan, system.installed(filesystem.programs, home, root))
+
+
+def _installed(plan: Plan, roots: Sequence[str]) -> None:
+    """Shows directories at their real paths, with a link where they are called by another one."""
+    for path in roots:
+        real = os.path.realpath(path)
+        if not any(is_beneath(real, bind.target) for bind in plan.binds):
+            plan.show(real, real, False)
+        if real != path and not any(is_beneath(path, bind.target) for bind in plan.binds):
+            plan.links.append((path, real))
 
 
 def _repository(plan: Plan, home: str) -> list[str]:
@@ -161,7 +212,7 @@ def _environment(plan: Plan, home: str) -> None:
         TMPDIR="/tmp",
         USER=plan.user,
         LOGNAME=plan.user,
-        SANDBOX=plan.id,
+        SANDBOX_ID=plan.id,
     )
 
 

@@ -68,6 +68,12 @@ def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
     return {}
 
 
+def answer(sandbox: Sandbox, asked: m.Answer) -> Result:
+    """Answers a question to the owner."""
+    sandbox._answer(asked.ask, asked.answer, f"control socket ({asked.by})" if asked.by else "control socket")
+    return {}
+
+
 # -- files
 
 
@@ -179,6 +185,11 @@ def rename(sandbox: Sandbox, asked: m.Rename) -> Result:
     return {}
 
 
+def chmod(sandbox: Sandbox, asked: m.Chmod) -> Result:
+    sandbox.chmod(asked.path, asked.mode)
+    return {}
+
+
 def symlink(sandbox: Sandbox, asked: m.Symlink) -> Result:
     sandbox.symlink(asked.target, asked.path)
     return {}
@@ -243,6 +254,7 @@ METHODS = {
     "processes": Method(m.Nothing, processes),
     "extend": Method(m.Extend, extend),
     "update_network": Method(m.Anything, update_network),
+    "answer": Method(m.Answer, answer),
     "read_file": Method(m.ReadFile, read_file),
     "write_file": Method(m.WriteFile, write_file),
     "list_files": Method(m.OnePath, list_files),
@@ -250,6 +262,7 @@ METHODS = {
     "mkdir": Method(m.Mkdir, mkdir),
     "remove": Method(m.Remove, remove),
     "rename": Method(m.Rename, rename),
+    "chmod": Method(m.Chmod, chmod),
     "symlink": Method(m.Symlink, symlink),
     "read_link": Method(m.OnePath, read_link),
     "changes": Method(m.Nothing, changes),
