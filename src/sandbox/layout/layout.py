@@ -83,10 +83,10 @@ def layout(
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
-    keep(made, kept, home, home in visible)
     show_sockets(plan, config.network)
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
     plan.writable = [*places, *(target for _, target in kept), "/dev", "/proc"]
+    keep(made, kept, home, home in visible)
     _environment(plan, home)
     _ports(plan, config.network)
     return made
