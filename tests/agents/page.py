@@ -1,4 +1,4 @@
-"""The sections of docs/agents.md that are made from the profiles themselves: `python -m tests.agents.page` writes them."""
+"""The sections of docs/agents.md that are made from the profiles: `python -m tests.agents.page` writes them."""
 
 from __future__ import annotations
 

@@ -43,6 +43,5 @@ def test_a_shipped_profile_is_sound(name: str) -> None:
     assert one.description
     assert one.install
     assert one.keep
-    places = [path for path in (*one.seed, *([one.instructions] if one.instructions else []))]
-    for path in places:
+    for path in (*one.seed, *([one.instructions] if one.instructions else [])):
         assert any(keep == "." or path.startswith(f"{keep}/") for keep in one.keep), f"{path} is not kept"
