@@ -95,9 +95,11 @@ def _whole_host(
     from sandbox.layout import whole_host
 
     filesystem = config.filesystem
-    if filesystem.overlay or config.vfs.mounts or config.vfs.direct_mounts:
-        key = "filesystem.overlay" if filesystem.overlay else "vfs"
-        raise ConfigError("cannot be combined with filesystem.show_host", path=key)
+    others = {"filesystem.overlay": filesystem.overlay, "filesystem.branch": filesystem.branch}
+    others |= {"vfs": config.vfs.mounts or config.vfs.direct_mounts, "credentials": config.credentials}
+    for key, asked in others.items():
+        if asked:
+            raise ConfigError("cannot be combined with filesystem.show_host", path=key)
     plan = Plan()
     made = Layout(plan)
     plan.id = identity
@@ -111,11 +113,12 @@ def _whole_host(
     writable = whole_host.show_writable(plan, filesystem, made.notices)
     own = own_directories(config)
     refuse_our_own(writable, own)
-    whole_host.hide_of_host(plan, filesystem, own, writable)
-    made.views = Views([(one, one) for one in writable])
+    whole_host.hide_of_host(plan, config, own, writable)
+    made.views = Views([(one, one) for one in writable if not whole_host.is_shared(one)])
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
     whole_host.host_sockets(plan, config.network)
+    whole_host.drop_inner_covers(plan)
     show_sockets(plan, config.network)
     plan.writable = ["/dev/shm", *writable, "/dev", "/proc"]
     plan.environment.update(whole_host.environment(plan, home))
