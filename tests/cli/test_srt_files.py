@@ -7,6 +7,7 @@ import shutil
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -236,7 +237,7 @@ def test_a_link_that_a_tenant_left_opens_nothing_in_strict_settings(project: Pat
 
 # The settings in srt's own manual, and what it says of each.
 GITHUB = ["github.com", "*.github.com", "lfs.github.com", "api.github.com"]
-MANUAL = {
+MANUAL: dict[str, dict[str, Any]] = {
     "servers": {
         "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": ["~/sensitive-folder"]},
         "network": {"allowedDomains": [], "deniedDomains": []},
@@ -296,7 +297,7 @@ def test_the_settings_in_srts_manual_do_what_it_says(project: Path, name: str) -
     home = project.parent / "home"
     for path in (home / ".ssh" / "id_rsa", home / "notes", home / "sensitive-folder" / "x"):
         write(path, "private\n")
-    deny_write: list[str] = MANUAL[name]["filesystem"].get("denyWrite", [])  # type: ignore[attr-defined]
+    deny_write: list[str] = MANUAL[name]["filesystem"].get("denyWrite", [])
     script = "cat ~/.ssh/id_rsa ~/notes; echo made > file; touch ~/sensitive-folder/test.txt ~/elsewhere"
     denied = " ".join(one.rstrip("/") for one in deny_write)
     done = srt(project, "-c", f"{script}; for f in {denied}; do echo new > $f; done", settings=MANUAL[name])

@@ -116,7 +116,7 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
     for host, mask in sorted(found.masks.items()):
         for name in inside(host):
             # An overlay may have numbers of its own.
-            inode = mask.inode if name == host and not filesystem.overlay else 0
+            inode: int | None = mask.inode if name == host and not filesystem.overlay else 0
             if filesystem.show_host and mask.rule == SOCKET:
                 inode = None  # it may go meanwhile
             covers.append(Cover(name, mask.is_dir, rule=mask.rule, inode=inode))

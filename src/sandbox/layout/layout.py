@@ -99,8 +99,11 @@ def _whole_host(
     from sandbox.layout import whole_host
 
     filesystem = config.filesystem
-    others = {"filesystem.overlay": filesystem.overlay, "filesystem.branch": filesystem.branch}
-    others |= {"vfs": config.vfs.mounts or config.vfs.direct_mounts, "credentials": config.credentials}
+    others = {
+        "filesystem.overlay": filesystem.overlay or filesystem.branch is not None,
+        "vfs": bool(config.vfs.mounts or config.vfs.direct_mounts),
+        "credentials": bool(config.credentials),
+    }
     for key, asked in others.items():
         if asked:
             raise ConfigError("cannot be combined with filesystem.show_host", path=key)
