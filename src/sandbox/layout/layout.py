@@ -14,7 +14,7 @@ from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
 from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc, show_sockets
 from sandbox.layout.kept import keep
-from sandbox.layout.paths import further_paths, project_root, refuse_our_own
+from sandbox.layout.paths import further_paths, is_shared, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
 from sandbox.plan.plan import Plan
 from sandbox.policy.environment import EnvFilter
@@ -121,7 +121,7 @@ def _whole_host(
     own = own_directories(config)
     refuse_our_own(writable, own)
     whole_host.hide_of_host(plan, config, own, writable)
-    made.views = Views([(one, one) for one in writable if not whole_host.is_shared(one)])
+    made.views = Views([(one, one) for one in writable if not is_shared(one)])
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
     whole_host.host_sockets(plan, config.network)

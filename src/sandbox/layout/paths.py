@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError
@@ -81,6 +82,13 @@ def expanded(root: str, entry: str, *, through_links: bool = False) -> list[str]
     return found
 
 
+def is_shared(path: str) -> bool:
+    """Whether a directory is one that all users share, such as /tmp: everybody writes there, it changes all the time,
+    and nobody's work is in it."""
+    info = os.stat(path)
+    return bool(info.st_mode & stat.S_ISVTX and info.st_mode & stat.S_IWOTH)
+
+
 def writable_trees(
     filesystem: Filesystem, shown: Sequence[tuple[str, str, bool]] = (), *, searched: bool = False
 ) -> list[str]:
@@ -93,8 +101,6 @@ def writable_trees(
     trees += [os.path.realpath(source) for source, _, writable in shown if writable]
     found = [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
     if filesystem.show_host and searched:
-        from sandbox.layout.whole_host import is_shared
-
         return [one for one in found if not is_shared(one)]
     return found
 

@@ -15,7 +15,7 @@ from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError, Message
 from sandbox.guards.scan import secret_files
 from sandbox.layout.etc import HOSTS, RESOLVER
-from sandbox.layout.paths import expanded
+from sandbox.layout.paths import expanded, is_shared
 from sandbox.layout.system import System
 from sandbox.plan.mount_operations import Bind, Cover, MakeReadOnly, Tmpfs, Unmount
 
@@ -150,13 +150,6 @@ def hide_of_host(plan: Plan, config: Config, own: Iterable[str], writable: Seque
     plan.covers += (Bind(path, path, read_only=True, optional=True) for path in sorted(frozen, key=len))
     plan.covers += found
     plan.covers += (Cover(path, os.path.isdir(path), rule="the kernel's") for path in _kernel_mounts())
-
-
-def is_shared(path: str) -> bool:
-    """Whether a directory is one that all users share, such as /tmp: everybody writes there, it changes all the time,
-    and nobody's work is in it."""
-    info = os.stat(path)
-    return bool(info.st_mode & stat.S_ISVTX and info.st_mode & stat.S_IWOTH)
 
 
 def _above(paths: Iterable[str], trees: Sequence[str]) -> list[str]:
