@@ -129,7 +129,9 @@ def _run(arguments: Namespace | Arguments) -> int:
 
         return detach(lambda background: _in_background(resolved, command, arguments, background))
     from sandbox.service import create
+    from sandbox.wiring import Wiring
 
+    Wiring.soon += ("sandbox.cli.foreground",)
     with create(resolved, command=command, tell=tell_ignored) as sandbox:
         tell_notices(sandbox)
         from sandbox.cli.foreground import foreground
