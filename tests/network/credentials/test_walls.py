@@ -335,6 +335,22 @@ def test_where_the_home_is_the_project_the_persons_files_stay_as_they_are(
     assert sorted(os.listdir(person)) == [".claude", ".npmrc"]
 
 
+def test_what_an_earlier_tenant_left_in_its_place_stops_nothing(
+    room: Callable[..., Sandbox], person: Path, tmp_path: Path
+) -> None:
+    from sandbox.network.credentials.furnish import Furnishing
+
+    sandbox = room()
+    sandbox.exec("rm ~/.claude/.credentials.json; mkdir -p ~/.claude/.credentials.json/full/of/files")
+    furnishing = Furnishing(sandbox._logins, sandbox._plan, lambda path: [])  # type: ignore[arg-type]
+    furnishing.write(sandbox)
+    assert "sk-ant-oat01" in sandbox.exec("cat ~/.claude/.credentials.json").stdout
+    sandbox.exec("ln -sf /etc/passwd ~/.claude/.credentials.json")
+    furnishing.write(sandbox)
+    assert "sk-ant-oat01" in sandbox.exec("cat ~/.claude/.credentials.json").stdout
+    assert "sk-ant" not in sandbox.exec("cat /etc/passwd").stdout
+
+
 KILLED = """
 import os, sys
 from sandbox.network.credentials import keeping
