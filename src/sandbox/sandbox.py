@@ -440,7 +440,7 @@ class Sandbox(Commands, Files, ChangeMethods):
 
     @property
     def _undone(self) -> list[tuple[str, str]]:
-        """After `close`: what git of the host would have run, and where it is now ("": it could not be undone)."""
+        """After `close`: what the host's git would have run, and where it is now ("": it could not be undone)."""
         return self._guard.undone
 
     @property
