@@ -5,8 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from sandbox.config.rmtree import remove_tree
-from sandbox.layout.caches import LOCK, directory_of, project_of
+from sandbox.layout.caches import LOCK, directory_of, empty, project_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,12 +57,3 @@ def prune(home: str) -> list[str]:
         if clear(directory):
             gone.append(project or directory)
     return gone
-
-
-def empty(directory: str) -> None:
-    """Removes everything but the lock, which the caller holds."""
-    for name in os.listdir(directory):
-        if name == "project":
-            os.unlink(f"{directory}/{name}")
-        elif name != "lock":
-            remove_tree(f"{directory}/{name}")

@@ -159,8 +159,6 @@ def _held(directory: str, root: str) -> int:
             break
         os.close(fd)  # it was removed before we had it
     if project_of(directory) != root:  # the number of a removed directory was given to this one
-        from sandbox.layout.cache_sets import empty
-
         empty(directory)
         with open(f"{directory}/project", "wb") as file:
             file.write(os.fsencode(root))
@@ -177,6 +175,17 @@ def project_of(directory: str) -> str | None:
         return os.fsdecode(os.read(fd, 65536))
     finally:
         os.close(fd)
+
+
+def empty(directory: str) -> None:
+    """Removes everything but the lock, which the caller holds."""
+    from sandbox.config.rmtree import remove_tree
+
+    for name in os.listdir(directory):
+        if name == "project":
+            os.unlink(f"{directory}/{name}")
+        elif name != "lock":
+            remove_tree(f"{directory}/{name}")
 
 
 def _is_at(fd: int, path: str) -> bool:
