@@ -46,6 +46,7 @@ def commands(bench: Bench) -> Iterator[Row]:
         "python": "`python -c pass`, the interpreter alone",
         "bwrap": "`bwrap --unshare-all … true`, bare",
         "ours": "**`sandbox run -- true`**",
+        "our srt": "**our `srt -- true`**",
         "srt": f"`srt -- true` ({npm_version(bench, '@anthropic-ai/sandbox-runtime')})",
         "codex": f"`codex sandbox -- true` ({npm_version(bench, '@openai/codex')})",
     }
@@ -56,6 +57,7 @@ def commands(bench: Bench) -> Iterator[Row]:
             "python": command([bench.python, "-c", "pass"]),
             "bwrap": command(BWRAP),
             "ours": command([sandbox, "run", "--", "true"]),
+            "our srt": command([bench.python.parent / "srt", "--", "true"]),
             **peers(bench),
         }
     )
@@ -67,6 +69,8 @@ def commands(bench: Bench) -> Iterator[Row]:
             floor = total(bwrap, median["python"])
             yield budget("… against bare bwrap + interpreter", ours, floor, 2, "2 × (bare bwrap + `python -c pass`)")
             yield budget("… against srt", ours, srt, 1 / 5, "1/5 of `srt`")
+        if name == "our srt":
+            yield budget("… against srt's own", median["our srt"], srt, 1 / 6, "1/6 of `srt`")
 
 
 def inside_python(bench: Bench, project: Path) -> Iterator[Row]:
