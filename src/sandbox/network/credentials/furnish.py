@@ -119,13 +119,21 @@ class Furnishing:
             try:
                 inside.mkdir(os.path.dirname(path), 0o700)
                 inside.write_file(beside, text, 0o600)
-                try:
-                    inside.rename(beside, path)
-                except OSError:
-                    inside.remove(beside)
-                    raise
+                self._rename(inside, beside, path)
             except OSError as problem:
                 reason = os.strerror(problem.errno or errno.EIO)
                 raise ConfigError(
                     "cannot be written at {place!r} inside: {reason}", place=path, reason=reason, path=f"{setting}.at"
                 ) from None
+
+    def _rename(self, inside: Inside, beside: str, path: str) -> None:
+        """An earlier tenant may have left a directory there: no reason not to start."""
+        try:
+            try:
+                inside.rename(beside, path)
+            except (IsADirectoryError, NotADirectoryError, FileExistsError):
+                inside.remove(path, recursive=True)
+                inside.rename(beside, path)
+        except OSError:
+            inside.remove(beside)
+            raise
