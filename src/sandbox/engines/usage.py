@@ -14,7 +14,6 @@ from sandbox.host_process import descendants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-
     from sandbox.engines.cgroup_limits import Group
 
 
