@@ -57,13 +57,11 @@ class Subject(ABC):
 
     @property
     @abstractmethod
-    def key(self) -> Hashable:
-        ...
+    def key(self) -> Hashable: ...
 
     @property
     @abstractmethod
-    def grant(self) -> Hashable:
-        ...
+    def grant(self) -> Hashable: ...
 
     @property
     def exact(self) -> Hashable:

@@ -90,7 +90,9 @@ class HostGuard:
     def check(self, pid: int, views: Views, search: Search, missed: int) -> None:
         """Makes sure that what is blocked now is covered, whatever moved meanwhile. Raises WallError."""
         self._pid, self._views, self._search = pid, views, search
-        if missed or search.changed():
+        rules = search.filesystem
+        judged = not rules.show_host or rules.blocked_patterns or rules.deny_read  # else nothing there is hidden
+        if missed or (judged and search.changed()):
             from sandbox.guards.recheck import settle
 
             settle(search, self._cover, missed)

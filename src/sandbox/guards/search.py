@@ -94,6 +94,8 @@ class Search(Covering):
         self.allowed = Patterns(filesystem.allowed_patterns)
         self.protected = protected_in(filesystem)
         self.needles = tuple({*self.blocked.needles, *self.protected.needles, "/.git/"})
+        # Most begin with a dot, and most directories have no such name: 8 of 70 ms on 100,000 files.
+        self.undotted = tuple(needle for needle in self.needles if not needle.startswith("/."))
         self.known: Mapping[int, object] = blocked_before.inodes if blocked_before is not None else {}
         self.deep: list[tuple[str, int]] = []  # directories too deep for a path, and how long their root's path is
         self.noted: dict[str, int] = {}  # directories and their ctime; -1: may have changed since
@@ -132,7 +134,7 @@ class Search(Covering):
         folded = fold(f"/{'/'.join(names)}/")
         if "/head/" in folded:
             self.found.heads.append(directory)
-        for needle in self.needles:
+        for needle in self.needles if "/." in folded else self.undotted:
             if needle in folded:
                 met = names
                 break
@@ -170,22 +172,23 @@ class Search(Covering):
         names: list[str] = []
         below: list[str] = []
         met: list[str] = []
-        known = self.known
         try:
             # File times have the resolution of a clock tick: within the same tick a second change would not show.
             now, info = clock_gettime_ns(COARSE), os.stat(directory)
             self.noted[directory] = info.st_ctime_ns if info.st_ctime_ns < now else -1
             if info.st_uid != 0 and IS_ROOT and closed_to_root(info):
                 raise PermissionError
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    names.append(entry.name)
-                    if entry.inode() in known:
-                        met.append(entry.name)
-                    if entry.is_dir(follow_symlinks=False):
-                        below.append(entry.path)
-                    elif not entry.is_file(follow_symlinks=False) and is_socket(entry.path):
-                        self.cover(entry.path, False, SOCKET)
+            with os.scandir(directory) as listed:
+                entries = list(listed)
+            # A pass for each question, because nearly every entry is a plain file of which there is no more to ask.
+            names = [entry.name for entry in entries]
+            if not self.known.keys().isdisjoint([entry.inode() for entry in entries]):
+                met = [entry.name for entry in entries if entry.inode() in self.known]
+            for entry in [entry for entry in entries if not entry.is_file(follow_symlinks=False)]:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.path)
+                elif is_socket(entry.path):
+                    self.cover(entry.path, False, SOCKET)
         except FileNotFoundError:
             self.noted[directory] = -1  # it has gone
         except OSError:

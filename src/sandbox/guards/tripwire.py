@@ -50,7 +50,7 @@ OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"
 def arm(plan: Plan, besides: Collection[str] = ()) -> None:
     """Makes tripwires of the plan's covers, as many as there may be, where this machine can. `besides`: paths at which
     tenants get a file of their own."""
-    home = plan.environment.get("HOME", "")
+    home = plan.environment.get("HOME", "") if not plan.whole_host else ""  # there, only what is denied is
     covers = [one for one in plan.covers if isinstance(one, Cover) and one.rule]
     present = [name for name in (*SECRET_PLACES, *_keys(home)) if os.path.exists(f"{home}/{name}")] if home else []
     present = [name for name in present if f"{home}/{name}" not in besides]
