@@ -193,6 +193,8 @@ class Sandbox(Commands, Files, ChangeMethods):
             layer = self._layer()
             self._mounts.furnish(self._plan, layer, self._outside_repository(layer))
             self._register().note("mounts.json", self._mounts.ways)
+        if self._layout.caches and can.overlay:
+            self._keep_caches()
         self._gate_thread = self._gate()
         self._credentials = self._credential_files()
         if self.config.network.publish:
@@ -277,6 +279,14 @@ class Sandbox(Commands, Files, ChangeMethods):
         from sandbox.vfs.workspace import Workspace
 
         return Workspace.begin(home(), self.id, self._plan.directory).directory
+
+    def _keep_caches(self) -> None:
+        """Package caches: docs/caches.md."""
+        from sandbox.layout.caches import KeptCaches
+
+        kept = KeptCaches(home(), self._plan.directory, self._register().path)
+        self._endings.append(kept.close)
+        kept.furnish(self._plan, self._layout.caches)
 
     # -- a branch of its own: docs/branches.md
 
