@@ -615,17 +615,11 @@ def read_config(config: Asked) -> Config:
     if isinstance(config, Config):
         return config.copy()
     given = dict(config or {})
-    if "resources" in given or "env" in given:
-        from sandbox.config.dialects.create import translate
+    if any(name in given for name in ("resources", "env", "network", "filesystem")):
+        from sandbox.config.dialects import from_client, looks_like_srt
 
-        given = translate(given).data
-    elif any(isinstance(given.get(name), dict) for name in ("network", "filesystem")):
-        from sandbox.config.dialects import looks_like_srt
-
-        if looks_like_srt(given):
-            from sandbox.config.dialects.srt import translate as from_srt
-
-            given = from_srt(given).data
+        if "resources" in given or "env" in given or looks_like_srt(given):
+            given = from_client(given)
     return Config.read(given)
 
 
