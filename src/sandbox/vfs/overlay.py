@@ -1,9 +1,9 @@
 """Copy-on-write: reads come from `lower` until something is changed, changes go to `upper`.
 
 One rule covers everything: a path in `_hidden` has no lower side, and neither has anything below it. A hidden path
-without an upper entry is a *whiteout*; a hidden path with an upper directory is an *opaque directory*. Each hidden path is
-kept in the upper tree as an empty file `.wh.<name>` next to it, as in container layers, so that an upper side that outlives
-the process can be used again. Tenants can neither see nor create such names.
+without an upper entry is a *whiteout*; a hidden path with an upper directory is an *opaque directory*. Each hidden
+path is kept in the upper tree as an empty file `.wh.<name>` next to it, as in container layers, so that an upper side
+that outlives the process can be used again. Tenants can neither see nor create such names.
 """
 
 from __future__ import annotations
