@@ -318,3 +318,11 @@ def test_paths_that_are_denied_twice_are_denied_once(project: Path) -> None:
         settings = {"network": {"allowUnixSockets": ["/nowhere"]}, "filesystem": {"denyRead": denied}}
         done = srt(project, "-c", f"cat ~/.ssh/id_rsa {path}; ls ~/.sandbox; echo here", settings=settings)
     assert done.stdout == "here\n" and done.returncode == 0
+
+
+def test_a_command_runs_also_where_its_directory_is_denied(project: Path) -> None:
+    settings = {"filesystem": {"denyRead": [str(project)], "allowWrite": [], "denyWrite": []}}
+    done = srt(project, "pwd", settings=settings)
+    assert done.stdout == f"{project.parent}/home\n", done.stderr
+    settings["filesystem"]["denyRead"] = [str(project.parent)]
+    assert srt(project, "pwd", settings=settings).stdout == "/\n"
