@@ -103,9 +103,15 @@ def test_claude_asks_nothing_in_the_second_run_and_remembers_the_first(desk: Des
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"), [("copilot", "Copilot"), ("amp", "log in to Amp"), ("droid", "droid")], ids=lambda one: str(one)
+    ("name", "shown", "keys"),
+    [
+        ("copilot", "Copilot", "\x03"),
+        ("amp", "log in to Amp", "\x03"),
+        ("droid", "Welcome to Factory CLI", "\x1b[B\r"),  # its menu has an entry for the end
+    ],
+    ids=["copilot", "amp", "droid"],
 )
-def test_the_screen_of_one_without_a_mock_comes_up(desk: Desk, name: str, shown: str) -> None:
+def test_the_screen_of_one_without_a_mock_comes_up(desk: Desk, name: str, shown: str, keys: str) -> None:
     directory = WHERE / name / "node_modules" / ".bin"
     if not (directory / name).exists():
         pytest.skip(f"{name} is not installed: make agents")
@@ -113,5 +119,5 @@ def test_the_screen_of_one_without_a_mock_comes_up(desk: Desk, name: str, shown:
     desk.env |= {"PATH": f"{directory}:{desk.env['PATH']}"}
     with desk.screen(name) as screen:
         screen.sees(shown)
-        screen.ends("\x03")
+        screen.ends(keys)
     assert desk.run(name, "--version").returncode == 0
