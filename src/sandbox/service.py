@@ -121,9 +121,9 @@ class Sandboxes:
 
         Raises what `Sandbox` raises.
         """
-        from sandbox.config.dialects.create import translate
+        from sandbox.config.dialects import from_client
 
-        said = merged(self._flags, translate(asked).data)
+        said = merged(self._flags, from_client(asked))
         resolved = configuration(said, config_file=self._config_file)
         sandbox = create(resolved, hooks=hooks, tell=self._tell)
         with self._lock:

@@ -1,6 +1,6 @@
-"""What a tenant sees: the configuration turned into a plan that engines build.
+"""Turns the configuration into a plan of what tenants see, for an engine to build.
 
-The project at its own path; a system around it (`system.py`), read-only; an empty home; nothing else of the host.
+Tenants see the project at its own path, a read-only system around it (`system.py`), an empty home, and nothing else.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sandbox.config.caches import Cache
     from sandbox.config.model import Config, Filesystem, Network
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.search import Search
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
 
 
 class Layout:
-    """The plan, and what those who guard the host's files need to know of it."""
+    """The plan, and what `guards/` needs to know about it."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.views = Views(())  # the host's trees that tenants see: the project and further paths
         self.hidden: list[str] = []  # directories in them that they do not see
-        self.search: Search | None = None  # what was looked at in them, and found
-        self.notices: list[str] = []  # what the person is told at the start
+        self.search: Search | None = None  # the search of these trees
+        self.notices: list[str] = []  # messages for the person at the start
+        self.caches: list[tuple[Cache, str]] = []  # package caches of the person, with their paths
         self.masked = 0  # how many paths are covered; for the record
 
 
@@ -80,6 +82,11 @@ def layout(
         hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
         made.hidden = [home]
     made.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
+    if config.caches:
+        from sandbox.layout.caches import shown_caches
+
+        taken = [*visible, *own, *(inside for _, inside, _ in shown), *(target for _, target in kept), *hiding]
+        made.caches = list(shown_caches(config, environment, home, taken))
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
@@ -134,7 +141,7 @@ def _whole_host(
 
 
 def on_host(config: Config, identity: str, environment: Mapping[str, str], directory: str | None = None) -> Layout:
-    """For an engine without a root of its own: commands see the host's paths, with the environment that was chosen.
+    """The layout for an engine without its own root: commands see the host's paths, and a filtered environment.
 
     `directory`: where tenants have their home and temporary files; without it (mode `off`) those are the owner's.
     """
@@ -152,7 +159,7 @@ def on_host(config: Config, identity: str, environment: Mapping[str, str], direc
 
 
 def _own(plan: Plan, home: str, filesystem: Filesystem) -> None:
-    """The sandbox's own places: empty at the start, gone at the end."""
+    """Adds the sandbox's own directories, which are empty at the start and gone at the end."""
     plan.scratch = [("/tmp", 0o1777), ("/run", 0o755), ("/dev/shm", 0o1777), (home, 0o700)]
     plan.scratch_size = filesystem.scratch_size
     plan.links += [("/var/tmp", "/tmp"), ("/var/run", "/run")]
@@ -169,7 +176,7 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
 
 
 def _installed(plan: Plan, roots: Sequence[str]) -> None:
-    """Shows directories at their real paths, with a link where they are called by another one."""
+    """Shows directories at their real paths, with a link where the configuration uses another path."""
     for path in roots:
         real = os.path.realpath(path)
         if not any(is_beneath(real, bind.target) for bind in plan.binds):
@@ -198,7 +205,7 @@ def _repository(plan: Plan, home: str) -> list[str]:
 
 
 def _environment(plan: Plan, home: str) -> None:
-    """PATH without what is not there inside; places that exist."""
+    """PATH, reduced to the directories that exist inside."""
     visible = [bind.target for bind in plan.binds] + [path for path, _ in plan.links]
     path = [
         one
@@ -216,7 +223,7 @@ def _environment(plan: Plan, home: str) -> None:
 
 
 def _ports(plan: Plan, network: Network) -> None:
-    """The ports the gate hears on: those lent to the host, and, where nf_tables is missing, those that rules name."""
+    """The ports the gate listens on: `localhost_ports` and, where nf_tables is missing, those that rules name."""
     for port in network.localhost_ports:
         if not 0 < port < 65536:
             raise ConfigError("{port} is not a port", port=port, path="network.localhost_ports")
