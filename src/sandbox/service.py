@@ -6,7 +6,7 @@ import os
 from threading import Lock
 
 from sandbox.config.home import home
-from sandbox.errors import SandboxClosed
+from sandbox.errors import ConfigError, SandboxClosed
 from sandbox.sandbox import Sandbox
 from sandbox.wiring import Wiring
 
@@ -37,6 +37,28 @@ def configuration(said: Mapping[str, Any], *, project: str | None = None, config
         root = f"{os.getcwd()}/{root}"
         said = merged(said, {"filesystem": {"root": root}})
     return resolve(said, project=project or root, config_file=config_file)
+
+
+def srt_config(settings: object) -> Config:
+    """Settings of Anthropic's sandbox-runtime as our configuration. Raises ConfigError with the setting's own name."""
+    from sandbox.config.dialects.srt import translate
+    from sandbox.config.model import Config
+
+    if not isinstance(settings, dict):
+        raise ConfigError("must be a mapping")
+    translated = translate(settings)
+    # The original allows ssh to every allowed host.
+    translated.data.setdefault("network", {}).setdefault("allow_git", True)
+    try:
+        config = Config.read(translated.data)
+        if config.network.allowed_hosts or config.network.denied_hosts:
+            from sandbox.policy.network import NetworkPolicy
+
+            NetworkPolicy(config.network)
+        return config
+    except ConfigError as problem:
+        path = next((known for ours, known in translated.spelled.items() if problem.path.startswith(ours)), None)
+        raise ConfigError(problem.problem, path=path or problem.path) from None
 
 
 def create(
@@ -119,19 +141,25 @@ class Sandboxes:
     def create(self, asked: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
         """Starts a sandbox as the server's flags and, above them, a client's parameters (`asked`) say.
 
-        Raises what `Sandbox` raises.
+        With `srt` as the only parameter, those are settings of Anthropic's sandbox-runtime, and as there no file is
+        read besides. Raises what `Sandbox` raises.
         """
-        from sandbox.config.dialects.create import translate
-
-        said = merged(self._flags, translate(asked).data)
-        resolved = configuration(said, config_file=self._config_file)
-        sandbox = create(resolved, hooks=hooks, tell=self._tell)
+        sandbox = self._start(asked, hooks)
         with self._lock:
             self._own[sandbox.id] = sandbox
             closed = self._closed
         if closed:  # while it was being started
             self.close()
         return sandbox
+
+    def _start(self, asked: Mapping[str, Any], hooks: object | None) -> Sandbox:
+        if set(asked) == {"srt"} and not self._flags and self._config_file is None:
+            return Sandbox(srt_config(asked["srt"]), hooks=hooks)
+        from sandbox.config.dialects.create import translate
+
+        said = merged(self._flags, translate(asked).data)
+        resolved = configuration(said, config_file=self._config_file)
+        return create(resolved, hooks=hooks, tell=self._tell)
 
     def get(self, id: str) -> Sandbox | Client:
         """The sandbox of that id, which may be shortened: this server's own, or else a client attached to it.

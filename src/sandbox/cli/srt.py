@@ -147,28 +147,13 @@ def read_settings(content: str) -> Config:
     """One JSON object of settings. Raises ConfigError with the setting's own name."""
     import json
 
-    from sandbox.config.dialects.srt import translate
-    from sandbox.config.model import Config
+    from sandbox.service import srt_config
 
     try:
         data = json.loads(content)
     except ValueError as problem:
         raise ConfigError("is not valid JSON: {problem}", problem=problem) from None
-    if not isinstance(data, dict):
-        raise ConfigError("must be a mapping")
-    translated = translate(data)
-    # The original allows ssh to every allowed host.
-    translated.data.setdefault("network", {}).setdefault("allow_git", True)
-    try:
-        config = Config.read(translated.data)
-        if config.network.allowed_hosts or config.network.denied_hosts:
-            from sandbox.policy.network import NetworkPolicy
-
-            NetworkPolicy(config.network)
-        return config
-    except ConfigError as problem:
-        path = next((known for ours, known in translated.spelled.items() if problem.path.startswith(ours)), None)
-        raise ConfigError(problem.problem, path=path or problem.path) from None
+    return srt_config(data)
 
 
 # -- while the command runs

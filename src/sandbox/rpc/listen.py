@@ -83,7 +83,7 @@ class Listener:
                 return
             connection.setblocking(True)
             sandbox = self._sandbox()
-            if sandbox is None or len(self._connections) >= _CONNECTIONS or not _same_user(connection):
+            if sandbox is None or len(self._connections) >= _CONNECTIONS or not same_user(connection):
                 connection.close()
                 continue
             with self._changed:
@@ -117,7 +117,7 @@ class Listener:
                 self._changed.notify_all()
 
 
-def _same_user(connection: StandardSocket) -> bool:
+def same_user(connection: StandardSocket) -> bool:
     """Asks the kernel. The directory's mode keeps others out as well, but somebody may change that."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return bool(struct.unpack("3i", credentials)[1] == os.geteuid())

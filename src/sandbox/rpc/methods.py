@@ -63,9 +63,21 @@ def extend(sandbox: Sandbox, asked: m.Extend) -> Result:
 
 
 def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
-    """Changes settings of the `network` section."""
+    """Changes settings of the `network` section, or replaces it by what srt settings say (`srt`)."""
+    if set(changes) == {"srt"}:
+        from sandbox.service import srt_config
+
+        changes = srt_config(changes["srt"]).network.whole()
     sandbox.update_network(changes)
     return {}
+
+
+def launcher(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """The program that starts a command in this sandbox as if it were its own, and the socket that it needs."""
+    from sandbox.guest.binary import launcher_binary
+    from sandbox.rpc.launches import Launches
+
+    return {"program": launcher_binary(), "socket": sandbox._companion(Launches).path}
 
 
 # -- files
@@ -248,6 +260,7 @@ METHODS = {
     "processes": Method(m.Nothing, processes),
     "extend": Method(m.Extend, extend),
     "update_network": Method(m.Anything, update_network),
+    "launcher": Method(m.Nothing, launcher),
     "read_file": Method(m.ReadFile, read_file),
     "write_file": Method(m.WriteFile, write_file),
     "list_files": Method(m.OnePath, list_files),
