@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Handler = Callable[[dict[str, object]], object]
 
 
-def event(kind: str, **details: object) -> dict[str, object]:
+def event(kind: str, /, **details: object) -> dict[str, object]:
     """An event of `kind` (network, file, exec_start, exec, lifecycle), stamped now, in seconds since 1970."""
     return {"type": kind, "timestamp": time.time(), kind: details}
 

@@ -20,7 +20,7 @@ from sandbox.engines.require import require
 from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.guards.host_guard import HostGuard
-from sandbox.guards.tripwire import Reports, arm
+from sandbox.guards.tripwire import Reports, arm, require_armed, require_tripwires
 from sandbox.layout.etc import ignore
 from sandbox.layout.layout import layout, on_host
 from sandbox.layout.paths import project_root, writable_trees
@@ -38,11 +38,14 @@ if TYPE_CHECKING:
     from types import EllipsisType
     from typing import Any, Self
 
+    from sandbox.asks.asking import Asking
+    from sandbox.asks.table import Asks
     from sandbox.branches.in_use import InUse
     from sandbox.branches.target import Target
     from sandbox.client import Client
     from sandbox.events import Handler
-    from sandbox.info import Port, Stats
+    from sandbox.guards.file_asks import FileAsks
+    from sandbox.info import Ask, Port, Stats
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
 
@@ -104,6 +107,8 @@ class Sandbox(Commands, Files, ChangeMethods):
         self._registration: Registration | None = None
         self.notices: list[str] = []  # what a person should know of this sandbox, a line each
         self.record = open_record(self.config, self.id)
+        self._questions: list[Asking] = []  # one, once it is needed
+        self._asking = partial(asking, self._questions, self.id, self.record, self._events, hooks)
         self._guard = HostGuard(self.record)
         try:
             self._build()
@@ -140,7 +145,8 @@ class Sandbox(Commands, Files, ChangeMethods):
         if self._branch is not None and self._kept_layer is None:
             self._check_out(self._branch)
         # The door last: whoever comes through it finds everything there.
-        listener = Wiring.listen(self._register().beside("socket"), self)
+        self._endings.append(partial(withdraw, self._questions))
+        listener = Wiring.listen(self._register().socket, self)
         self._endings.append(listener.close)
         self._drain = listener.drain
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
@@ -174,6 +180,8 @@ class Sandbox(Commands, Files, ChangeMethods):
         self._gate_thread = self._gate()
         if self.config.network.publish:
             self._register().note("ports.json", {"ports": [dict(port) for port in self.ports]})
+        if filesystem.ask:
+            require_tripwires()
         if can.tripwires:
             arm(self._plan)
 
@@ -189,26 +197,42 @@ class Sandbox(Commands, Files, ChangeMethods):
 
     def _tell_notices(self) -> None:
         """What is hidden, and what of a limit cannot be held here."""
-        self.notices = [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
+        self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
         for notice in self.notices:
             self.record.write("policy_decision", notice, severity="warn")
 
     def _serve(self) -> None:
         """Starts everything that serves the sandbox and looks after it while it stands."""
         running, plan = self._running, self._plan
+        if self.config.filesystem.ask:
+            require_armed(plan, running.tripwires)
         if running.tripwires:
             tops = {plan.directory: ".", plan.environment.get("HOME", ""): "~"}
             touches = access.Touches(self.record, self._events, plan.rules(), tops)
-            self._endings.append(Reports(running, touches).close)
+            self._endings.append(Reports(running, touches, self._file_asks()).close)
         self._gate_thread.sockets, self._gate_thread.dial = running.take_sockets(), running.dial
+        self._gate_thread.pid = running.pid if self._can.namespace else None
         self._gate_thread.start()
         if self._mounts is not None:
             self._mounts.serve(running.take_devices())
         if self.config.vfs.file_events:
             self._report_changes()
         if self._can.namespace:
-            self._guard.watch()
+            self._guard.watch(self.notices.append)
             self._endings.append(self._guard.stop_watching)
+
+    def _file_asks(self) -> FileAsks | None:
+        """What asks the owner about a blocked file that is touched."""
+        if not self.config.filesystem.ask or self._running.pid is None:
+            return None
+        from sandbox.guards.file_asks import FileAsks
+
+        patterns, seconds = self.config.filesystem.blocked_patterns, self.config.network.ask_timeout
+        tell = partial(access.covered, self.record)
+        asks = partial(asks_of, self._asking)
+        found = FileAsks(asks, self._running.pid, patterns, seconds, self._guard.lifted, tell)
+        self._endings.append(found.close)
+        return found
 
     def _own_directories(self) -> Mounts:
         """The directories that are more than the host's files: see `vfs/arrange.py`."""
@@ -282,6 +306,7 @@ class Sandbox(Commands, Files, ChangeMethods):
             resolve=self._resolve,
             placeholders=held,
             proxy_token=self._plan.proxy_token,
+            asks=partial(asks_of, self._asking),
         )
         self._endings.append(watch.close)
         watch.furnish(self._plan)
@@ -321,6 +346,31 @@ class Sandbox(Commands, Files, ChangeMethods):
 
         published = [(rule, each) for rule, each in self._gate_thread.published if each.fileno() >= 0]
         return [Port(each.getsockname()[0], each.getsockname()[1], rule.inside) for rule, each in published]
+
+    # -- questions to the owner
+
+    def asks(self, watch: bool = False) -> list[Ask]:
+        """Returns the questions that wait for an answer (docs/asks.md), the oldest first.
+
+        With `watch`, somebody here follows `ask` events and answers from now on, so questions wait for that. Raises
+        SandboxClosed.
+        """
+        self._used()
+        if watch:
+            self._asking().watch()
+        return self._asking().waiting()
+
+    def answer(self, id: int, answer: str) -> None:
+        """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
+
+        Raises NotFound when it was answered or its time is over, InvalidArgument, and SandboxError when the config
+        cannot be written.
+        """
+        self._answer(id, answer, "the program")
+
+    def _answer(self, id: int, answer: str, by: str) -> None:
+        self._used()
+        self._asking().answer(id, answer, by)
 
     # -- telling
 
@@ -477,6 +527,26 @@ def tell_of_file(events: Events, operation: str, path: str, size: int) -> None:
 def nobody_there(address: str, port: int) -> socket.socket:
     """How the gate reaches inside before the walls stand: not at all."""
     raise ConnectionRefusedError(f"{address}:{port}: the sandbox is not ready")
+
+
+def asking(made: list[Asking], *parts: Any) -> Asking:
+    """A sandbox's questions to its owner; imported when there is one, or somebody waits for one."""
+    if not made:
+        from sandbox.asks.asking import Asking
+
+        made.append(Asking(*parts))
+    return made[0]
+
+
+def asks_of(made: Callable[[], Asking]) -> Asks:
+    """The same for the gate."""
+    return made().asks()
+
+
+def withdraw(made: list[Asking]) -> None:
+    """Nobody waits for an answer any more."""
+    for one in made:
+        one.close()
 
 
 def take_providers(config: Asked) -> tuple[Asked, dict[str, Provider]]:

@@ -14,9 +14,10 @@ from sandbox.shared_process import SharedProcessView
 
 #: The protocol; what a class has beside it is its own (`ITS_OWN`).
 METHODS = [
-    "apply", "changes", "chmod", "close", "connect", "dial", "discard", "download", "exec", "exec_stream", "exists",
-    "extend", "list_files", "mkdir", "on_event", "processes", "read_file", "read_link", "read_text", "remove", "rename",
-    "spawn", "stat", "stats", "symlink", "update_network", "upload", "write_file", "write_text",
+    "answer", "apply", "asks", "changes", "chmod", "close", "connect", "dial", "discard", "download", "exec",
+    "exec_stream", "exists", "extend", "list_files", "mkdir", "on_event", "processes", "read_file", "read_link",
+    "read_text", "remove", "rename", "spawn", "stat", "stats", "symlink", "update_network", "upload", "write_file",
+    "write_text",
 ]  # fmt: skip
 PROPERTIES = ["directory", "engine", "environment", "id", "ports"]
 ITS_OWN = {

@@ -289,6 +289,11 @@ class Lab:
 
     # GateContext
 
+    asks_first = False
+
+    async def admit(self, destination: Destination, method: str, path: str) -> None:
+        """Nobody is asked here."""
+
     def judge(self, destination: Destination) -> Decision:
         return self.policy.connect(destination.host, destination.port)
 

@@ -131,8 +131,8 @@ def _run(arguments: Namespace) -> int:
         config.mode = "off"
         leave_to_the_user(resolved)
     from sandbox.cli.foreground import foreground
-    from sandbox.cli.run import tell_ignored, tell_notices
-    from sandbox.cli.run_summary import Refusals, tell
+    from sandbox.cli.run import tell_ignored
+    from sandbox.cli.run_summary import Refusals, tell, tell_notices
     from sandbox.service import create
 
     config.environment.set = {

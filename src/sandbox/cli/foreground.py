@@ -13,6 +13,8 @@ import _signal as signal  # without the enumerations of `signal`, which take tim
 import os
 import stat
 
+from sandbox.cli.asked_relay import asking
+from sandbox.cli.background import in_background
 from sandbox.cli.relay import StdioRelay
 from sandbox.errors import SandboxClosed
 from sandbox.service import why_closed
@@ -74,14 +76,6 @@ def _run(
             os.close(fd)
 
 
-def in_background() -> bool:
-    """Whether our input is a terminal that we are in the background of (`… &`, `timeout …`): using it would stop us."""
-    try:
-        return os.tcgetpgrp(0) != os.getpgrp()
-    except OSError:
-        return False  # no terminal, or not one that stops anybody
-
-
 def _nameless(pipe: int) -> bool:
     """Whether it is an anonymous pipe, not a named one with an owner and a mode."""
     try:
@@ -109,7 +103,7 @@ def _copied(
             if source is not None:
                 relay.show(source, target)
         with Forwarding(process):
-            return relay.run()
+            return asking(sandbox, relay, process)
 
 
 class Forwarding:

@@ -8,7 +8,7 @@ import sys
 from sandbox.cli import options
 from sandbox.cli.options import Option, add_to
 from sandbox.cli.output import shown
-from sandbox.cli.run_summary import Refusals, status, tell
+from sandbox.cli.run_summary import Refusals, status, tell, tell_notices
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
 
@@ -40,6 +40,7 @@ OPTIONS = (
     Option("--ro", "make another path readable", value="PATH", many=True),
     Option("--rw", "make another path writable", value="PATH", many=True),
     Option("--allow-host", "allow connections to this host", value="HOST", many=True),
+    Option("--ask", "ask before a connection to a host that is not listed"),
     Option("--publish", "publish a sandbox port on the host", value="[HOST:]PORT", many=True),
     Option("--localhost", "make a port of the host's loopback reachable", value="PORT", number=True, many=True),
     Option("--detach", "run in the background and print the sandbox's id", short="-d", default=False),
@@ -180,12 +181,6 @@ def tell_ignored(ignored: Widening) -> None:
     print(f"sandbox: {shown(_.text(ignored.message))}", file=sys.stderr)
 
 
-def tell_notices(sandbox: Sandbox) -> None:
-    """Prints what the user should know before the command runs: what is hidden, which limits are weaker here."""
-    for notice in sandbox.notices:
-        print(f"sandbox: {_.text(notice)}", file=sys.stderr)
-
-
 def flags(arguments: Namespace | Arguments) -> dict[str, object]:
     """The command line as a configuration layer, without options that were not given."""
     filesystem = {
@@ -205,6 +200,7 @@ def flags(arguments: Namespace | Arguments) -> dict[str, object]:
         "network": _said(
             {
                 "allowed_hosts": arguments.allow_host or None,
+                "ask": arguments.ask,
                 "publish": arguments.publish or None,
                 "localhost_ports": arguments.localhost or None,
             }

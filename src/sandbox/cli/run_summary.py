@@ -29,6 +29,7 @@ class Refusals:
     def __init__(self, sandbox: Sandbox) -> None:
         self._reasons: dict[str, dict[str, object]] = {}
         self._files: dict[tuple[object, object], None] = {}
+        self.told = len(sandbox.notices)  # those that came later are told at the end: a terminal is the command's now
         sandbox.on_event(self._hear)
 
     def _hear(self, event: dict[str, object]) -> None:
@@ -59,6 +60,7 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     """Prints the summary, once the sandbox has ended. Returns the exit status."""
     if sandbox.config.filesystem.overlay and sandbox.config.filesystem.branch is None:
         _tell_changes(sandbox)
+    tell_notices(sandbox, refusals.told)
     tell_undone(sandbox._undone)
     for path in sandbox._made:
         told = _("{path} was created while the sandbox ran; review it before a program on the host uses it")
@@ -69,6 +71,12 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     if result.note:
         print(f"sandbox: {_.text(result.note)}", file=sys.stderr)
     return status(result)
+
+
+def tell_notices(sandbox: Sandbox, told: int = 0) -> None:
+    """Prints what the user should know: what is hidden, which limits are weaker here. `told`: how many they know."""
+    for notice in sandbox.notices[told:]:
+        print(f"sandbox: {_.text(notice)}", file=sys.stderr)
 
 
 def tell_undone(undone: list[tuple[str, str]]) -> None:

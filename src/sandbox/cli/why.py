@@ -66,6 +66,7 @@ def run(arguments: Namespace) -> int:
     rule = decision.rule.partition(":")[0]
     setting, change = SETTINGS.get(rule, (rule, rule) if "." in rule else ("", ""))
     origin = str(resolved.origin(setting)) if setting else "built-in"
+    asked_about = arguments.host is not None and not decision and _asks(resolved, asked)
     how = _how(change, asked)
     if arguments.agent and not decision and tool_decision(resolved, asked, None):
         from sandbox.config.agents import find
@@ -83,6 +84,7 @@ def run(arguments: Namespace) -> int:
                 "setting": setting or None,
                 "origin": origin,
                 "change": change or None,
+                **({"asks": asked_about} if arguments.host is not None else {}),
             }
         )
     else:
@@ -91,6 +93,8 @@ def run(arguments: Namespace) -> int:
         print(_("  because  {reason}").format(reason=shown(_.text(decision.reason))))
         print(_("  rule     {rule}").format(rule=shown(decision.rule)))
         print(_("  from     {setting} {origin}").format(setting=setting, origin=shown(origin)))
+        if asked_about:
+            print(_("  asked    network.ask is set: you are asked when a program connects"))
         if not decision:
             print(_("  change   {how}").format(how=shown(how)))
     return 0 if decision else 1
@@ -181,16 +185,29 @@ def tool_decision(resolved: Resolved, text: str, agent_name: str | None) -> Deci
 
 def host_decision(resolved: Resolved, asked: str) -> Decision:
     """Uses the gate's own rules."""
-    from sandbox.policy.hosts import InvalidHost, canonical_host
     from sandbox.policy.network import NetworkPolicy
+
+    return NetworkPolicy(resolved.config.network).connect(*_host_and_port(asked))
+
+
+def _host_and_port(asked: str) -> tuple[str, int]:
+    from sandbox.policy.hosts import InvalidHost, canonical_host
 
     host, colon, port = asked.rpartition(":")
     if not colon or not port.isdecimal() or (":" in host and not host.endswith("]")):
         host, port = asked, "443"
     try:
-        return NetworkPolicy(resolved.config.network).connect(canonical_host(host), int(port))
+        return canonical_host(host), int(port)
     except InvalidHost as problem:
         raise SandboxError(message_of(problem)) from None
+
+
+def _asks(resolved: Resolved, asked: str) -> bool:
+    """Whether the owner would be asked about a host that is refused."""
+    from sandbox.policy.network import NetworkPolicy
+
+    network = resolved.config.network
+    return network.ask and NetworkPolicy(network).askable(*_host_and_port(asked))
 
 
 def _how(change: str, asked: str) -> str:

@@ -72,6 +72,7 @@ class Filesystem(Section):
     scratch_size: int = field(
         2**30, "Maximum size of each of the sandbox's own /tmp, /run, /dev/shm and home.", parse=units.size
     )
+    ask: bool = field(False, "Ask you when a blocked file is touched; if you allow it, the next attempt succeeds.")
 
 
 class Environment(Section):
@@ -242,6 +243,10 @@ class Network(Section):
     ca_certificates: list[str] = field([], "Further certificate files trusted for upstream hosts.")
     upstream_proxy: str | None = field(
         None, "An HTTP proxy that every outgoing connection goes through.", shown=without_password
+    )
+    ask: bool = field(False, "A connection to a host that is not listed waits while you are asked.")
+    ask_timeout: float = field(
+        30.0, "How long such a connection waits for an answer; then it is refused.", parse=units.seconds, example="1m"
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 
 PREFIX = "sandbox-"
 INSIDE = "tenants"  # v2: where the processes of a sandbox's group are
@@ -68,6 +69,8 @@ def _places() -> list[tuple[str, bool]]:
 
 
 def _marked(directory: str) -> bool:
+    if sys.platform != "linux":
+        return False
     try:
         return os.getxattr(directory, "user.delegate") == b"1"
     except OSError:

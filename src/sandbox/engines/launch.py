@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LINUX = sys.platform == "linux"
 CONTROL = 3  # where the guest finds its end of the line
+SOME = 64  # descriptors: more than a few sandboxes have, so there may be many of them one day
 MANY = 256  # descriptors, from which on their number costs a start more than `spawn.posix_spawn` does
 _SAID = 8192  # most bytes of a failed launcher's words that are kept
 
@@ -42,7 +43,7 @@ class Launch:
         ]
         try:
             # A fresh process group keeps the terminal's Ctrl-C away from the walls: the owner decides what it means.
-            self.pid = _spawner(theirs.fileno())(
+            self.pid = _spawner(theirs.fileno(), len(actions) - 1)(
                 argv[0], argv, {}, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_defaults()
             )
         except BaseException:
@@ -84,8 +85,10 @@ class Launch:
         os.close(self._said)
 
 
-def reap(pid: int, patience: float) -> None:
+def reap(pid: int, patience: float, *, pidfds: bool = LINUX) -> None:
     """Waits for a child to end, kills it when patience runs out, and collects it."""
+    if not (sys.platform == "linux" and pidfds):
+        return _reap_by_asking(pid, patience)
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -104,9 +107,30 @@ def reap(pid: int, patience: float) -> None:
             os.close(pidfd)
 
 
-def _spawner(lowest: int) -> Callable[..., int]:
-    """What starts a program. `lowest` is the lowest descriptor that was free: it grows with those that are open."""
+def _reap_by_asking(pid: int, patience: float) -> None:
+    import time
+
+    until = time.monotonic() + patience
+    try:
+        while os.waitpid(pid, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until:
+                os.kill(pid, SIGKILL)
+                os.waitpid(pid, 0)
+                return
+            time.sleep(0.005)
+    except (ChildProcessError, ProcessLookupError):
+        pass  # somebody else's SIGCHLD handler was quicker
+
+
+def _spawner(lowest: int, passed: int) -> Callable[..., int]:
+    """What starts a program that is passed so many descriptors. `lowest` is the lowest that was free: it grows with
+    those that are open."""
+    if lowest < SOME or not LINUX:
+        return os.posix_spawn
     if lowest < MANY:
+        from sandbox.engines.spawn import reserve
+
+        reserve(passed)
         return os.posix_spawn
     from sandbox.engines.spawn import posix_spawn
 

@@ -32,6 +32,10 @@ def _lacking(config: Config, engine: Engine) -> Iterator[str]:
         yield "vfs"
     if vfs.file_events and not can.descriptors:
         yield "vfs.file_events"
+    if config.filesystem.ask and not can.tripwires:
+        yield "filesystem.ask"
+    if config.network.ask and can.gate == "none":
+        yield "network.ask"
     if config.network.publish and can.gate == "proxy":
         yield "network.publish"
     if not can.limits:

@@ -24,7 +24,7 @@ from sandbox.guards.git_directories import (
     work_trees,
 )
 from sandbox.guards.git_index import indexes, leads_astray
-from sandbox.guards.nofollow import open_in_place
+from sandbox.guards.nofollow import O_PATH, open_in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Neutralise:
         kept = [line for line in lines if not is_command(line) or line in before]
         if len(kept) != len(lines):
             inner, name = REBASE_STEPS.split("/")
-            below = os.open(inner, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+            below = os.open(inner, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
             try:
                 self._replace(below, f"{directory}/{inner}", name, "\n".join(kept).encode("latin-1"))
             finally:

@@ -20,7 +20,7 @@ from sandbox.policy.files import protected_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config
@@ -43,6 +43,7 @@ class HostGuard:
         self._views: Views | None = None
         self._search: Search | None = None
         self._late_masks: LateMasks | None = None
+        self.lifted: set[str] = set()  # paths inside whose cover the owner had taken off
         self.undone: list[tuple[str, str]] = []  # what git of the host would have run, and where it is now ("": still)
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
 
@@ -78,12 +79,12 @@ class HostGuard:
 
             settle(search, self._cover, missed)
 
-    def watch(self) -> None:
-        """Covers what appears from now on."""
+    def watch(self, notice: Callable[[str], object]) -> None:
+        """Covers what appears from now on. `notice` hears what a person should know, if that is not possible."""
         if self._search is not None and self._search.looker is not None:
             told = partial(access.covered, self._record)
             writable = self._repositories[0] if self._repositories else None
-            self._late_masks = LateMasks(self._pid, self._search.looker, told, writable)
+            self._late_masks = LateMasks(self._pid, self._search.looker, told, notice, writable, self.lifted)
 
     def hide_secrets(self, config: Config) -> None:
         """A file that a secret is read from is nobody's inside, from now on. Raises WallError."""

@@ -32,7 +32,10 @@ def sockets_of_the_host(paths: list[str]) -> list[str]:
 
 def _listed() -> set[int]:
     import socket
+    import sys
 
+    if sys.platform != "linux":
+        raise OSError("only Linux lists sockets")
     found: set[int] = set()
     request = _REQUEST.pack(_AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_VFS, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:

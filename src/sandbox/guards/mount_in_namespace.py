@@ -1,4 +1,4 @@
-"""Covering a path in a running sandbox's mount namespace, from outside.
+"""Covering a path in a running sandbox's mount namespace, and lifting a cover, from outside.
 
 The owner of a user namespace may enter it, and with it the mount namespace it owns. That must be done by a
 process with one thread, so it is a short-lived fork that does nothing but system calls, on what was prepared
@@ -8,6 +8,7 @@ before.
 from __future__ import annotations
 
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ FSCONFIG_SET_STRING, FSCONFIG_CMD_CREATE = 1, 6
 MOVE_MOUNT_EMPTY_PATHS = 0x4 | 0x40  # from and to are descriptors
 RDONLY, NOSUID, NODEV = 1, 2, 4
 AT_FDCWD = -100
+AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = 0x100, 0x1000, 0x8000
+MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
+MOUNT_SETATTR = 442
 COVERED_FILE = b"/proc/cmdline"  # in every place that has walls: layout.PROC_HIDDEN
 O_PATH = 0o10000000
 DONE, THERE, GONE, FAILED = 0, 1, 2, 3
@@ -37,6 +41,17 @@ def cover(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
         code = answers[at][0][0] if at < len(answers) else FAILED
         why = "" if code in (THERE, GONE) else os.strerror(code - FAILED)
         yield path, None if code == DONE else why
+
+
+def lift(namespace: int, path: str, writable: bool) -> str | None:
+    """Takes the cover off `path` in the mount namespace; without `writable`, what was beneath is read-only there.
+    Returns why it could not be done, and then it is covered."""
+    name = os.fsencode(path)
+    answers = _entered(namespace, lambda calls, line: _lift(calls, name, writable, line))
+    code = answers[0][0][0] if answers else FAILED
+    if code in (THERE, GONE):
+        return "there is no cover"
+    return None if code == DONE else os.strerror(code - FAILED)
 
 
 class _Calls:
@@ -88,6 +103,42 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
 def _cover_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
     for name in names:
         line.send(bytes([_one(calls, name)]))
+
+
+def _lift(calls: _Calls, name: bytes, writable: bool, line: socket.socket) -> None:
+    line.send(bytes([_lifted(calls, name, writable)]))
+
+
+def _lifted(calls: _Calls, name: bytes, writable: bool) -> int:
+    try:
+        info = os.lstat(name)
+    except OSError:
+        return GONE
+    if info.st_mode & 0o777 or not _covered(name, info.st_dev):
+        return THERE  # something else than a cover is mounted there, or nothing
+    if calls.libc.umount2(name, MNT_DETACH | UMOUNT_NOFOLLOW) != 0:
+        return FAILED + int(calls.errno())
+    failed = 0 if writable else _frozen(calls, name)
+    if failed:
+        _one(calls, name)
+        return FAILED + failed
+    return DONE
+
+
+def _frozen(calls: _Calls, name: bytes) -> int:
+    """Mounts what is at `name` read-only on itself; 0, or an error's number."""
+    tree = calls.libc.syscall(OPEN_TREE, AT_FDCWD, name, OPEN_TREE_CLONE | AT_RECURSIVE | AT_SYMLINK_NOFOLLOW)
+    if tree < 0:
+        return int(calls.errno())
+    attributes = RDONLY.to_bytes(8, sys.byteorder) + bytes(24)
+    changed = calls.libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH | AT_RECURSIVE, attributes, len(attributes))
+    target = os.open(name, O_PATH | os.O_NOFOLLOW) if changed == 0 else -1
+    moved = -1 if target < 0 else calls.libc.syscall(MOVE_MOUNT, tree, b"", target, b"", MOVE_MOUNT_EMPTY_PATHS)
+    failed = 0 if moved == 0 else int(calls.errno())
+    for fd in (tree, target):
+        if fd >= 0:
+            os.close(fd)
+    return failed
 
 
 def _one(calls: _Calls, name: bytes) -> int:

@@ -3,7 +3,7 @@ secrets in the home directory.
 
 A tripwire is a mask that the guest answers for (`guest/tripwire.c`) from the first command on, so it needs a FUSE
 device that this user may open; without one every cover is a plain mask, and an attempt is refused without being seen.
-Allowed files never pass here. What appears later is covered by the vigil, plainly.
+Allowed files never pass here. What appears later is covered by `late_masks.py`, without a report.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from threading import Thread, current_thread
 
-from sandbox.errors import GuestError
+from sandbox.errors import ConfigError, GuestError
 from sandbox.plan.mount_operations import Cover, MakeReadOnly, Unmount
 
 TYPE_CHECKING = False
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from sandbox.audit.access import Touches
+    from sandbox.guards.file_asks import FileAsks
     from sandbox.plan.mount_operations import Operation
     from sandbox.plan.plan import Plan
 
@@ -109,10 +110,32 @@ def _keys(home: str) -> list[str]:
     return [f"{KEYS}/{name}" for name in private[:KEYS_MOST]]
 
 
+def require_tripwires() -> None:
+    """For `filesystem.ask`. Raises ConfigError where there can be none."""
+    try:
+        os.close(os.open(FUSE, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as problem:
+        raise ConfigError(
+            "needs tripwires: {device} cannot be opened here ({reason}); ask about hosts alone, or give this user "
+            "access to it",
+            device=FUSE,
+            reason=problem.strerror,
+            path="filesystem.ask",
+        ) from problem
+
+
+def require_armed(plan: Plan, mounted: int) -> None:
+    """The same, when the walls stand: the kernel may have refused what was asked for."""
+    if not mounted and any(isinstance(one, Cover) and one.device for one in (*plan.covers, *plan.served)):
+        raise ConfigError("needs tripwires, and this kernel does not let the sandbox mount one", path="filesystem.ask")
+
+
 class Reports:
     """Hears the guest's tripwires of one sandbox, until closed."""
 
-    def __init__(self, running: Reporting, touches: Touches) -> None:
+    def __init__(self, running: Reporting, touches: Touches, ask: FileAsks | None = None) -> None:
+        """`ask`: the owner is asked about what is touched."""
+        self._ask = ask
         self._running = running
         self._touches = touches
         self._thread = Thread(target=self._run, name="sandbox-tripwire", daemon=True)
@@ -142,3 +165,5 @@ class Reports:
         if isinstance(name, bytes):
             touched += f"/{os.fsdecode(name[:255])}"
         self._touches.tell(touched, operation, rule, pid, comm[:16])
+        if self._ask is not None:
+            self._ask.touched(os.fsdecode(path), operation, rule, pid, comm[:16])  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from array import array
 from struct import pack, unpack
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 LARGEST = 4 * 2**20
 MOST_FDS = 64
+_CLOEXEC = socket.MSG_CMSG_CLOEXEC if sys.platform == "linux" else 0
 BROKEN = "broken"  # said by our own end of a framed connection (`bridge.py`): the guest broke the protocol
 
 
@@ -125,11 +127,14 @@ def _exactly(sock: _socket.socket, size: int, with_fds: bool = False) -> tuple[b
 def receive_some(sock: _socket.socket, size: int) -> tuple[bytes, list[int]]:
     """At most `size` bytes, and the descriptors that came with them. Raises GuestError when those are too many."""
     # Not socket.recv_fds: it drops its flags, and the descriptors would be inherited by the next program started.
-    part, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(MOST_FDS * 4), socket.MSG_CMSG_CLOEXEC)
+    part, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(MOST_FDS * 4), _CLOEXEC)
     fds = array("i")
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(data[: len(data) // 4 * 4])
+    if not _CLOEXEC:
+        for fd in fds:
+            os.set_inheritable(fd, False)
     if flags & socket.MSG_CTRUNC:
         close_all(fds)
         raise GuestError("the guest sent too many descriptors")

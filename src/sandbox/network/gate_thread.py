@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from socket import socket as StandardSocket
     from typing import Protocol
 
+    from sandbox.asks.table import Asks
     from sandbox.config.model import Network
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
@@ -41,6 +42,11 @@ _OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
 HOOKS = ("on_request", "on_response", "on_tls_verify")
 
 
+def nobody_asked() -> Asks:
+    """For a gate without a sandbox around it."""
+    raise ConfigError("nobody can be asked here", path="network.ask")
+
+
 class GateThread:
     """Owns the listening sockets that the guest handed over, and everything the gate needs.
 
@@ -63,6 +69,7 @@ class GateThread:
         resolve: Callable[[str, int], Sequence[str]] | None = None,
         placeholders: Mapping[str, str] | None = None,
         proxy_token: str | None = None,
+        asks: Callable[[], Asks] = nobody_asked,
     ) -> None:
         self.sockets: Mapping[str, _socket.socket] = sockets
         self.listening: dict[str, StandardSocket] = {}  # the same, once the gate runs
@@ -74,6 +81,8 @@ class GateThread:
         self.resolve = resolve
         self.placeholders = dict(placeholders or {})
         self.proxy_token = proxy_token
+        self.asks = asks
+        self.pid: int | None = None  # of a process that all tenants descend from, where that is on this machine
         self.network = network
         self._policy: NetworkPolicy | None = None
         self._interception: Interception | None = None

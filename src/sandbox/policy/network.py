@@ -63,6 +63,17 @@ class NetworkPolicy:
             return decision if checked else checked
         return decision
 
+    def askable(self, host: str, port: int) -> bool:
+        """Whether nothing but the missing entry stands against a connection: then its owner may be asked.
+
+        Denied hosts, private addresses, ports of the host and, without `allow_git`, ssh are refused for other reasons.
+        """
+        if host == HOST_NAME or (port == SSH and not self._git):
+            return False
+        if self._denied.denies(host, port) is not None or self._listed(host, port):
+            return False
+        return parse_address(host) is None or bool(self.addresses(host, port, [host]))
+
     def _listed(self, host: str, port: int | None) -> Decision:
         allowed = self._allowed.names(host) if port is None else self._allowed.allows(host, port)
         shown = _joined(host, port)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +15,7 @@ from sandbox.errors import SandboxClosed, SandboxError
 from sandbox.rpc.errors import to_exception
 from sandbox.rpc.event_thread import EventThread
 from sandbox.rpc.lines import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
+from sandbox.sockets import connect_in
 
 if TYPE_CHECKING:
     from typing import Self
@@ -105,11 +105,7 @@ class Connection:
             raise SandboxError("{id} is {status}; only a running sandbox can be used", id=entry.id, status=entry.status)
         line = socket.socket(socket.AF_UNIX)
         try:
-            directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                line.connect(f"/proc/self/fd/{directory}/socket")  # the real path may be longer than an address
-            finally:
-                os.close(directory)
+            connect_in(line, entry.path, "socket")
         except OSError as problem:
             line.close()
             raise SandboxError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import sys
 import time
 from _weakref import ref
 from threading import Condition, Thread
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _CONNECTIONS = 64
 _LAST_ANSWERS = 1.0  # seconds
+_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED = 0, 1, 76  # macOS: <sys/un.h>, and the size of struct xucred
 _TEMPORARY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
@@ -36,7 +38,8 @@ class Listener:
         self._connections: set[StandardSocket] = set()
         self._changed = Condition()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
+        if sys.platform == "linux":  # macOS refuses this; there only the entry's own mode (0700) protects that moment
+            os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
         self._socket.bind(path)
         os.chmod(path, 0o600)  # for an umask that would lock out the owner too
         self._socket.listen(16)
@@ -119,5 +122,16 @@ class Listener:
 
 def same_user(connection: StandardSocket) -> bool:
     """Asks the kernel. The directory's mode keeps others out as well, but somebody may change that."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return bool(struct.unpack("3i", credentials)[1] == os.geteuid())
+    return peer_user(connection) == os.geteuid()
+
+
+def peer_user(connection: StandardSocket, *, linux: bool = sys.platform == "linux") -> int:
+    """The user at the other end. Raises OSError where the kernel does not say."""
+    if linux:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", credentials)[1])
+    credentials = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED)
+    version, user = struct.unpack_from("II", credentials)
+    if version != 0:
+        raise OSError(errno.EPROTO, "the kernel describes the other end in an unknown way")
+    return int(user)

@@ -194,6 +194,20 @@ class Extend(Struct, forbid_unknown_fields=True):
     idle_timeout: Seconds | UnsetType | None = UNSET
 
 
+class Asks(Struct, forbid_unknown_fields=True):
+    """`asks`. `watch`: this client follows `ask` events and answers, so that questions wait for it."""
+
+    watch: bool = False
+
+
+class Answer(Struct, forbid_unknown_fields=True):
+    """`answer`: to the question of that number. `by` says what the person used, for the record."""
+
+    ask: int
+    answer: Annotated[str, Meta(max_length=16)]
+    by: Annotated[str, Meta(max_length=64)] = ""
+
+
 Anything = dict[str, Any]
 
 

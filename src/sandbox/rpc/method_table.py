@@ -63,6 +63,13 @@ def _close(session: Session, call: Call, asked: m.Close) -> Answer:
     return None
 
 
+def _asks(session: Session, call: Call, asked: m.Asks) -> Answer:
+    sandbox = session.current.sandbox()
+    if asked.watch:
+        session.watch(sandbox)
+    return {"asks": [dict(one) for one in sandbox.asks()]}
+
+
 # -- other requests
 
 
@@ -161,5 +168,6 @@ METHODS: dict[str, RpcMethod] = {
     "signal": RpcMethod(m.Signal, _signal),
     "cancel": RpcMethod(m.Cancel, _cancel, inline=True),
     **{name: _plain(method) for name, method in methods.METHODS.items()},
+    "asks": RpcMethod(m.Asks, _asks),
     "close": RpcMethod(m.Close, _close, unordered=True),
 }

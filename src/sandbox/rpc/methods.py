@@ -80,6 +80,12 @@ def launcher(sandbox: Sandbox, _: m.Nothing) -> Result:
     return {"program": launcher_binary(), "socket": sandbox._companion(Launches).path}
 
 
+def answer(sandbox: Sandbox, asked: m.Answer) -> Result:
+    """Answers a question to the owner."""
+    sandbox._answer(asked.ask, asked.answer, f"control socket ({asked.by})" if asked.by else "control socket")
+    return {}
+
+
 # -- files
 
 
@@ -261,6 +267,7 @@ METHODS = {
     "extend": Method(m.Extend, extend),
     "update_network": Method(m.Anything, update_network),
     "launcher": Method(m.Nothing, launcher),
+    "answer": Method(m.Answer, answer),
     "read_file": Method(m.ReadFile, read_file),
     "write_file": Method(m.WriteFile, write_file),
     "list_files": Method(m.OnePath, list_files),

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from threading import Condition, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -26,6 +27,9 @@ from sandbox.rpc.messages import Id, Message, read_message
 from sandbox.rpc.method_table import METHODS, RpcMethod
 from sandbox.rpc.request_order import RequestOrder
 from sandbox.rpc.reverse_calls import ReverseCalls
+
+if TYPE_CHECKING:
+    from sandbox.sandbox import Sandbox
 
 _GRACE = 5.0  # seconds
 _LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was closed
@@ -48,7 +52,8 @@ class Session:
         self._order = RequestOrder()
         self._closing: Call | None = None  # the `close` that is under way
         self._closed = False
-        self._wakes, self._waking = os.pipe2(os.O_CLOEXEC)
+        self._wakes, self._waking = os.pipe()
+        self._unwatch: Callable[[], None] | None = None
 
     def run(self) -> None:
         """Serves until the other side closes its end, or `close` was requested and answered.
@@ -70,6 +75,8 @@ class Session:
             self._await_running()
         finally:
             self.hooks.close()
+            if self._unwatch is not None:
+                self._unwatch()
             for call in self.calls():
                 call.cancel()
             self.events.close()
@@ -77,6 +84,14 @@ class Session:
                 self._closed = True
                 os.close(self._waking)
                 os.close(self._wakes)
+
+    def watch(self, sandbox: Sandbox) -> None:
+        """The client answers questions to the owner, until it leaves."""
+        with self._idle:
+            if self._unwatch is None:
+                self._unwatch = sandbox._asking().watch()
+                if self._closed:
+                    self._unwatch()
 
     def calls(self) -> list[Call]:
         """The requests that are running."""

@@ -41,7 +41,7 @@ class FileEvents:
         self._report = report
         self._complained = False
         self._inotify = inotify.Inotify()
-        self._wake, self._waker = os.pipe2(os.O_CLOEXEC)
+        self._wake, self._waker = os.pipe()
         # FileEvents number -> the tree it is in and the path below that.
         self._places: dict[int, tuple[str, str]] = {}
         self._moving: dict[int, str] = {}

@@ -21,12 +21,22 @@ if TYPE_CHECKING:
 
 # Seconds that a client has to speak first, after which it is reset. Most speak at once, a JVM after a while.
 FIRST_WORD = 2.0
+FIRST_LINE = 1.0  # seconds to wait for a request that could be shown to the owner: a client may be waiting for a server
 _LAST_WORD = 1.0
 _TLS_ACCESS_DENIED = bytes((0x15, 3, 1, 0, 2, 2, 49))  # a fatal alert
 
 
 class ClientStyle:
     """How one kind of client is answered. This one: a client that believes it talks to the destination itself."""
+
+    async def first_request(self, client: socket.socket) -> tuple[str, str]:
+        """Method and path of the plain HTTP request with which the connection begins; empty when it does not."""
+        try:
+            async with asyncio.timeout(FIRST_LINE):
+                peeked, found = await first_bytes(client)
+        except (TimeoutError, OSError):
+            return "", ""
+        return request_line(peeked) if found.kind == "http" else ("", "")
 
     async def welcome(self, client: socket.socket, upstream: socket.socket | None) -> None:
         """The client is connected: to `upstream`, or to the interceptor when that is None."""
@@ -40,8 +50,19 @@ class ClientStyle:
         await refuse(client, destination, ca, lambda: _failed(destination, problem))
 
 
+def request_line(data: bytes) -> tuple[str, str]:
+    """Method and path, without the query (which may hold a secret), of a request head."""
+    words = data.partition(b"\n")[0].decode("latin-1").split(" ")
+    target = words[1].partition("?")[0] if len(words) > 2 else ""
+    _, scheme, rest = target.partition("://")
+    return words[0], (f"/{rest.partition('/')[2]}" if scheme else target)
+
+
 class HttpProxyStyle(ClientStyle):
     """A client that asked a proxy over plain HTTP."""
+
+    async def first_request(self, client: socket.socket) -> tuple[str, str]:
+        return "", ""  # it sends none before it is answered
 
     async def deny(self, client: socket.socket, destination: Destination, decision: Decision, ca: Ca) -> None:
         await farewell(client, _bytes(_denied(destination, decision)))

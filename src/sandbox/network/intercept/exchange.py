@@ -94,9 +94,11 @@ class Exchange:
         if request.stream is not EMPTY:
             report.body = request.stream = Counted(request.stream)
         request = await self._hooked(request)
+        shown = self._secrets.scrub(request.target.partition("?")[0])  # before values are in it; a query may hold one
         asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
         await self._fitted(request, report.body)
         try:
+            await self._admitted(request, shown)
             response = await self._upstreams.send(request)
         except BaseException:
             request.stream.close()  # it may still be reading ahead
@@ -112,6 +114,12 @@ class Exchange:
             response.stream.close()  # upstream is still sending it
             raise
         return report.following(response)
+
+    async def _admitted(self, request: Request, shown: str) -> None:
+        """Asks the owner, last: what is refused for any other reason is not asked about. A hook that sends the request
+        elsewhere has had that judged."""
+        if (request.host, request.port) == (self._destination.host, self._destination.port):
+            await self._context.admit(self._destination, request.method, shown)
 
     async def _hooked(self, request: Request) -> Request:
         """`request` after the hooks, judged again when they changed where it goes."""
