@@ -1,0 +1,96 @@
+import { Connection, type Json } from '../connection.js';
+import { command } from '../registry.js';
+import { startServer } from '../transport.js';
+import type { Event } from '../events.js';
+import type { SandboxRuntimeConfig } from './config.js';
+
+/** @internal A refusal, and the label of the command that met it, if that is known. */
+export interface Refusal {
+  line: string;
+  label: string | undefined;
+}
+
+/** @internal Answers whether a host that no rule decides may be reached. */
+export type Ask = (host: string, port: number) => Promise<boolean>;
+
+interface Launcher {
+  program: string;
+  socket: string;
+}
+
+/** @internal One sandbox that stands ready, and what starts a command in it. */
+export class WarmSandbox {
+  private readonly running = new Map<string, string | undefined>(); // command id -> label
+
+  private constructor(
+    private readonly connection: Connection,
+    private readonly launcher: Launcher,
+    private readonly refused: (refusal: Refusal) => void,
+  ) {
+    connection.onEvent = (event) => this.hear(event as Event);
+  }
+
+  /** Starts one in the current directory. Throws what `Sandbox.create` throws. */
+  static async start(settings: SandboxRuntimeConfig, refused: (refusal: Refusal) => void): Promise<WarmSandbox> {
+    const connection = new Connection(await startServer([...command(), '--rpc']));
+    try {
+      await connection.call('create', { srt: settings as unknown as Json });
+      const launcher = await connection.call<Launcher>('launcher');
+      return new WarmSandbox(connection, launcher, refused);
+    } catch (problem) {
+      await connection.close();
+      throw problem;
+    }
+  }
+
+  get ended(): boolean {
+    return this.connection.ended;
+  }
+
+  /** Whether no command runs in it. */
+  get idle(): boolean {
+    return this.running.size === 0;
+  }
+
+  /** The words that run `command` by `shell` in it. */
+  words(label: string, shell: string, command: string): string[] {
+    return [this.launcher.program, this.launcher.socket, label, '--', shell, '-c', command];
+  }
+
+  /** New rules for the network, for what runs already, too. */
+  async update(settings: SandboxRuntimeConfig): Promise<void> {
+    if (!this.ended) await this.connection.call('update_network', { srt: settings as unknown as Json });
+  }
+
+  async close(): Promise<void> {
+    if (!this.ended) await this.connection.call('close', { grace: 0 }).catch(() => {}); // then it has ended by itself
+    await this.connection.close();
+  }
+
+  private hear(event: Event): void {
+    if (event.type === 'exec_start') this.running.set(event.exec_start.id, event.exec_start.label);
+    else if (event.type === 'exec') this.running.delete(event.exec.id);
+    else if (event.type === 'network' && event.network.blocked) {
+      const { url, reason = 'not allowed' } = event.network;
+      this.refused({ line: `deny network-outbound ${destination(url)} (${reason})`, label: this.culprit() });
+    } else if (event.type === 'file' && event.file.blocked) {
+      this.refused({ line: `deny file-${event.file.op} ${event.file.path}`, label: this.culprit() });
+    }
+  }
+
+  /** The command that it must have been; unknown when several run. */
+  private culprit(): string | undefined {
+    const labels = new Set(this.running.values());
+    return labels.size === 1 ? [...labels][0] : undefined;
+  }
+}
+
+/** Host and port of what was asked for; never the path, which may hold a secret. */
+function destination(url: string): string {
+  try {
+    const { hostname, port, protocol } = new URL(url);
+    return `${hostname}:${port || (protocol === 'http:' ? '80' : '443')}`;
+  } catch {
+    return url.split(/[/?#]/)[0] ?? url;
+  }
+}
