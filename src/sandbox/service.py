@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     Tell = Callable[[Widening], object]
 
 
+SRT_PATIENCE = "1h"  # srt waits for its callback however long that takes
+
+
 def configuration(said: Mapping[str, Any], *, project: str | None = None, config_file: str | None = None) -> Resolved:
     """What the user's file, `config_file`, the project's files and `said` ask for together. Raises ConfigError.
 
@@ -39,8 +42,11 @@ def configuration(said: Mapping[str, Any], *, project: str | None = None, config
     return resolve(said, project=project or root, config_file=config_file)
 
 
-def srt_config(settings: object) -> Config:
-    """Settings of Anthropic's sandbox-runtime as our configuration. Raises ConfigError with the setting's own name."""
+def srt_config(settings: object, *, asking: bool = False) -> Config:
+    """Settings of Anthropic's sandbox-runtime as our configuration. Raises ConfigError with the setting's own name.
+
+    `asking`: somebody answers for hosts that are not listed, unless the settings are strict about those.
+    """
     from sandbox.config.dialects.srt import translate
     from sandbox.config.model import Config
 
@@ -51,6 +57,9 @@ def srt_config(settings: object) -> Config:
     translated.data.setdefault("network", {}).setdefault("allow_git", True)
     try:
         config = Config.read(translated.data)
+        network = settings.get("network")
+        if asking and not (isinstance(network, dict) and network.get("strictAllowlist")):
+            config.network = config.network.changed({"ask": True, "ask_timeout": SRT_PATIENCE})
         if config.network.allowed_hosts or config.network.denied_hosts:
             from sandbox.policy.network import NetworkPolicy
 
@@ -154,7 +163,8 @@ class Sandboxes:
 
     def _start(self, asked: Mapping[str, Any], hooks: object | None) -> Sandbox:
         if set(asked) == {"srt"} and not self._flags and self._config_file is None:
-            return Sandbox(srt_config(asked["srt"]), hooks=hooks)
+            asking = getattr(hooks, "on_ask", None) is not None
+            return Sandbox(srt_config(asked["srt"], asking=asking), hooks=hooks)
         from sandbox.config.dialects.create import translate
 
         said = merged(self._flags, translate(asked).data)

@@ -67,7 +67,7 @@ def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
     if set(changes) == {"srt"}:
         from sandbox.service import srt_config
 
-        changes = srt_config(changes["srt"]).network.whole()
+        changes = srt_config(changes["srt"], asking=sandbox.config.network.ask).network.whole()
     sandbox.update_network(changes)
     return {}
 

@@ -14,7 +14,7 @@ import {
 } from './config.js';
 import { isAllowedDomain } from './schema.js';
 import { encoded, ignored, SandboxViolationStore } from './violations.js';
-import { WarmSandbox, type Refusal } from './warm.js';
+import { WarmSandbox, type Ask, type Refusal } from './warm.js';
 
 export interface WrapWithSandboxOptions {
   /** What violations are kept under; by default the command. */
@@ -31,6 +31,7 @@ export interface SandboxDependencyCheck {
 const MOST_SANDBOXES = 8; // for different settings at a time; one more ends the one that was not used for longest
 const MOST_TEXTS = 1000;
 const SHORTEST_LISTS_ID = 22;
+const LONGEST_REASON = 500;
 
 interface Entry {
   started: Promise<WarmSandbox>;
@@ -44,6 +45,7 @@ class Manager {
   readonly askCallbackDenyReason = true;
   private config: SandboxRuntimeConfig | undefined;
   private starting: Promise<void> | undefined;
+  private ask: Ask | undefined;
   private updating: Promise<void> = Promise.resolve();
   private readonly sandboxes = new Map<string, Entry>(); // in the order of their last use
   private readonly store = new SandboxViolationStore();
@@ -56,6 +58,7 @@ class Manager {
     if (ask !== undefined && typeof ask !== 'function') throw new TypeError('the ask callback must be a function');
     this.starting ??= (async () => {
       const own = copy(config);
+      this.ask = ask && ((host, port) => verdict(ask, host, port));
       await this.sandbox(own, undefined);
       this.config = own;
     })();
@@ -238,7 +241,7 @@ class Manager {
   }
 
   private start(settings: SandboxRuntimeConfig, listsId: string | undefined): Entry {
-    const started = WarmSandbox.start(this.withLists(settings, listsId), (refusal) => this.refused(refusal));
+    const started = WarmSandbox.start(this.withLists(settings, listsId), this.ask, (refusal) => this.refused(refusal));
     started.catch(() => {});
     return { started, settings, listsId };
   }
@@ -285,6 +288,18 @@ class Manager {
       ...(label === undefined ? {} : { encodedCommand: label }),
       timestamp: new Date(),
     });
+  }
+}
+
+/** Why the callback refuses a host; undefined when it allows it, which only `true` does. */
+async function verdict(ask: SandboxAskCallback, host: string, port: number): Promise<string | undefined> {
+  try {
+    const answer: unknown = await ask({ host, port });
+    if (answer === true) return undefined;
+    const { allow, reason } = (answer ?? {}) as { allow?: unknown; reason?: unknown };
+    return (allow === false && typeof reason === 'string' && reason.slice(0, LONGEST_REASON)) || 'user denied';
+  } catch {
+    return 'permission prompt failed';
   }
 }
 

@@ -10,8 +10,10 @@ export interface Refusal {
   label: string | undefined;
 }
 
-/** @internal Answers whether a host that no rule decides may be reached. */
-export type Ask = (host: string, port: number) => Promise<boolean>;
+/** @internal Answers whether a host that no rule decides may be reached: undefined, or why not. */
+export type Ask = (host: string, port: number) => Promise<string | undefined>;
+
+const MOST_REASONS = 1000;
 
 interface Launcher {
   program: string;
@@ -21,6 +23,7 @@ interface Launcher {
 /** @internal One sandbox that stands ready, and what starts a command in it. */
 export class WarmSandbox {
   private readonly running = new Map<string, string | undefined>(); // command id -> label
+  private readonly reasons = new Map<string, string>(); // destination -> why whoever was asked refused it
 
   private constructor(
     private readonly connection: Connection,
@@ -31,12 +34,19 @@ export class WarmSandbox {
   }
 
   /** Starts one in the current directory. Throws what `Sandbox.create` throws. */
-  static async start(settings: SandboxRuntimeConfig, refused: (refusal: Refusal) => void): Promise<WarmSandbox> {
+  static async start(
+    settings: SandboxRuntimeConfig,
+    ask: Ask | undefined,
+    refused: (refusal: Refusal) => void,
+  ): Promise<WarmSandbox> {
     const connection = new Connection(await startServer([...command(), '--rpc']));
     try {
-      await connection.call('create', { srt: settings as unknown as Json });
+      const hooks = ask ? { hooks: { on_ask: {} } } : {};
+      await connection.call('create', { srt: settings as unknown as Json, ...hooks });
       const launcher = await connection.call<Launcher>('launcher');
-      return new WarmSandbox(connection, launcher, refused);
+      const sandbox = new WarmSandbox(connection, launcher, refused);
+      if (ask) connection.onHook = (params) => sandbox.answer(ask, params['ask'] as { host: string; port: number });
+      return sandbox;
     } catch (problem) {
       await connection.close();
       throw problem;
@@ -71,11 +81,20 @@ export class WarmSandbox {
     if (event.type === 'exec_start') this.running.set(event.exec_start.id, event.exec_start.label);
     else if (event.type === 'exec') this.running.delete(event.exec.id);
     else if (event.type === 'network' && event.network.blocked) {
-      const { url, reason = 'not allowed' } = event.network;
-      this.refused({ line: `deny network-outbound ${destination(url)} (${reason})`, label: this.culprit() });
+      const to = destination(event.network.url);
+      const reason = this.reasons.get(to) ?? event.network.reason ?? 'not allowed';
+      this.reasons.delete(to);
+      this.refused({ line: `deny network-outbound ${to} (${reason})`, label: this.culprit() });
     } else if (event.type === 'file' && event.file.blocked) {
       this.refused({ line: `deny file-${event.file.op} ${event.file.path}`, label: this.culprit() });
     }
+  }
+
+  private async answer(ask: Ask, { host, port }: { host: string; port: number }): Promise<Json> {
+    const reason = await ask(host, port);
+    if (reason === undefined) return { answer: 'once' };
+    if (this.reasons.size < MOST_REASONS) this.reasons.set(`${host}:${port}`, reason);
+    return { answer: 'deny' };
   }
 
   /** The command that it must have been; unknown when several run. */
