@@ -81,6 +81,7 @@ static struct cbor wait_for_setup(void)
 	    !cbor_get_bool(setup, "network", false, &place.network) ||
 	    !cbor_get_bool(setup, "allow_ptrace", false, &place.allow_ptrace) ||
 	    !cbor_get_bool(setup, "count_memory", false, &place.count_memory) ||
+	    !cbor_get_bool(setup, "unix_sockets", true, &place.unix_sockets) ||
 	    !cbor_get_uint(setup, "uid", 0xfffffffe, 0, &place.uid) || !cbor_get_uint(setup, "gid", 0xfffffffe, 0, &place.gid))
 		fail("setup", NULL);
 	if (host.nfds)

@@ -27,6 +27,7 @@ TAKES: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "Message": ((0,), ()),
     "SandboxError": ((0,), ()),
     "ConfigError": ((0,), ("path", "file", "line")),
+    "Missing": ((0,), ("path", "file", "line")),
     "Denied": ((1,), ()),
     "EngineUnavailable": ((0,), ()),
     "WallError": ((0,), ()),

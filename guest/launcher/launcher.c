@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <termios.h>
@@ -153,6 +154,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: launcher SOCKET LABEL -- COMMAND [ARGUMENT…]\n");
 		return OUR_ERROR;
 	}
+	/* A shell between us and whoever started it: when that is killed, nobody waits for the command any more. */
+	pid_t parent = getppid();
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		return OUR_ERROR;
 	int server = reach(argv[1]);
 	int signals = catch_signals();
 	ask(server, argv[2], argv + 4, &streams);

@@ -166,14 +166,18 @@ class _Loop:
             self.wake()
 
     def wake(self) -> None:
-        self._wake.send(b"x")
+        try:
+            self._wake.send(b"x")
+        except OSError:
+            pass  # the thread has ended
 
     def stop(self) -> None:
         """Ends the thread and gives its descriptors back."""
         self._stopped = True
-        self.wake()
+        self.wake()  # the thread may have ended already, so this end is not its to close
         if self._thread is not current_thread():
             self._thread.join(_PATIENCE)
+        self._wake.close()
 
     def _run(self) -> None:
         while not self._stopped:
@@ -188,7 +192,6 @@ class _Loop:
         if hasattr(self._poll, "close"):
             self._poll.close()
         self._woken.close()
-        self._wake.close()
 
 
 _current = _Waiter()

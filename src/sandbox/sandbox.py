@@ -21,7 +21,7 @@ from sandbox.events import Events, event
 from sandbox.files import Files
 from sandbox.guards.host_guard import HostGuard
 from sandbox.guards.tripwire import Reports, arm, require_armed, require_tripwires
-from sandbox.layout.etc import ignore
+from sandbox.layout.etc import hold, ignore
 from sandbox.layout.layout import layout, on_host
 from sandbox.layout.paths import project_root, writable_trees
 from sandbox.lifetime import Lifetime
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from sandbox.events import Handler
     from sandbox.guards.file_asks import FileAsks
     from sandbox.info import Ask, Port, Stats
+    from sandbox.network.credentials.furnish import Furnishing
+    from sandbox.network.credentials.logins import Logins
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
 
@@ -83,6 +85,10 @@ class Sandbox(Commands, Files, ChangeMethods):
             names_of(hooks)  # one that is misspelt would guard nothing
         plain, self._providers = take_providers(config)
         self.config = tightened(read_config(plain))
+        if self.config.credentials:
+            from sandbox.config.credential_entries import complete
+
+            self.config.credentials = complete(self.config.credentials)
         self.id = f"vm-{os.urandom(4).hex()}"
         self._hooks = hooks
         self._command = command
@@ -141,6 +147,8 @@ class Sandbox(Commands, Files, ChangeMethods):
         self._tell_notices()
         if self._can.namespace and self._running.pid is not None and self._layout.search is not None:
             self._guard.check(self._running.pid, self._layout.views, self._layout.search, self._running.missed)
+        if self._credentials is not None:
+            self._credentials.write(self)
         self._serve()
         if self._branch is not None and self._kept_layer is None:
             self._check_out(self._branch)
@@ -155,18 +163,22 @@ class Sandbox(Commands, Files, ChangeMethods):
         """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
         filesystem, can = self.config.filesystem, self._can
         self._endings.append(self._guard.finish)
+        self._logins = self._known_logins()
         if filesystem.branch is not None:
             self._find_branch(filesystem.branch)
         reserved: list[str] = []
-        if can.own_root and not (filesystem.read_only or filesystem.overlay):
+        if can.own_root and not (filesystem.read_only or filesystem.overlay or filesystem.show_host):
             reserved = self._guard.reserve(project_root(filesystem))
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         if can.own_root:
             shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
             trees = writable_trees(filesystem, shown)
+            held = self._guard.reserve_all(filesystem, project_root(filesystem), trees) if filesystem.show_host else []
             repositories = self._guard.trust(trees) if trees else None
             self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding)
             ignore(self._layout.plan, reserved)
+            if filesystem.show_host:
+                hold(self._layout.plan, held)
         else:
             self._layout = on_host(self.config, self.id, os.environ, directory)
         self._plan = self._layout.plan
@@ -178,19 +190,20 @@ class Sandbox(Commands, Files, ChangeMethods):
             self._mounts.furnish(self._plan, layer, self._outside_repository(layer))
             self._register().note("mounts.json", self._mounts.ways)
         self._gate_thread = self._gate()
+        self._credentials = self._credential_files()
         if self.config.network.publish:
             self._register().note("ports.json", {"ports": [dict(port) for port in self.ports]})
         if filesystem.ask:
             require_tripwires()
         if can.tripwires:
-            arm(self._plan)
+            arm(self._plan, self._credentials.paths if self._credentials is not None else ())
 
     def _register(self) -> Registration:
         """Our entry in the registry, made when it is first needed."""
         if self._registration is None:
             secrets = self.config.network.secrets.values()
             held = [one.value or os.environ.get(one.from_env or "", "") for one in secrets]
-            more = [value for value in held if value]
+            more = [value for value in (*held, *(self._logins.values() if self._logins is not None else ())) if value]
             shown = EnvFilter(self.config.environment).redacted(self._command, os.environ, more)
             self._registration = Registration(home(), self.id, self.config.plain(), shown)
         return self._registration
@@ -294,7 +307,10 @@ class Sandbox(Commands, Files, ChangeMethods):
             from sandbox.network.secrets.placeholders import placeholders
 
             held = placeholders(network.secrets)
-            self._plan.environment.update(with_placeholders(self.config.environment.set, held))
+        if held or self._logins is not None:
+            given = self._logins.environment if self._logins is not None else {}
+            self._plan.environment.update(given)
+            self._plan.environment.update(with_placeholders(self.config.environment.set, {**given, **held}))
         watch = GateThread(
             {},
             network,
@@ -306,11 +322,27 @@ class Sandbox(Commands, Files, ChangeMethods):
             resolve=self._resolve,
             placeholders=held,
             proxy_token=self._plan.proxy_token,
+            logins=self._logins,
             asks=partial(asks_of, self._asking),
         )
         self._endings.append(watch.close)
         watch.furnish(self._plan)
         return watch
+
+    def _known_logins(self) -> Logins | None:
+        """The credential files and logins that tenants have placeholders for. Without a gate there are none."""
+        if not self.config.credentials or self._can.gate == "none":
+            return None
+        from sandbox.network.credentials.logins import Logins
+
+        return Logins(self.config.credentials, self._guard.cover_new)
+
+    def _credential_files(self) -> Furnishing | None:
+        if self._logins is None:
+            return None
+        from sandbox.network.credentials.furnish import Furnishing
+
+        return Furnishing(self._logins, self._plan, self._layout.views.inside)
 
     def _report_changes(self) -> None:
         """Watches what the kernel serves; what goes through FUSE tells by itself."""
@@ -573,6 +605,13 @@ def read_config(config: Asked) -> Config:
         from sandbox.config.dialects.create import translate
 
         given = translate(given).data
+    elif any(isinstance(given.get(name), dict) for name in ("network", "filesystem")):
+        from sandbox.config.dialects import looks_like_srt
+
+        if looks_like_srt(given):
+            from sandbox.config.dialects.srt import translate as from_srt
+
+            given = from_srt(given).data
     return Config.read(given)
 
 

@@ -42,19 +42,18 @@ def configuration(said: Mapping[str, Any], *, project: str | None = None, config
     return resolve(said, project=project or root, config_file=config_file)
 
 
-def srt_config(settings: object, *, asking: bool = False) -> Config:
+def srt_config(settings: object, *, strict: bool = False, asking: bool = False) -> Config:
     """Settings of Anthropic's sandbox-runtime as our configuration. Raises ConfigError with the setting's own name.
 
-    `asking`: somebody answers for hosts that are not listed, unless the settings are strict about those.
+    `strict`: a closed home, as `"strict": true` in the settings. `asking`: somebody answers for hosts that are not
+    listed, unless the settings are strict about those.
     """
     from sandbox.config.dialects.srt import translate
     from sandbox.config.model import Config
 
     if not isinstance(settings, dict):
         raise ConfigError("must be a mapping")
-    translated = translate(settings)
-    # The original allows ssh to every allowed host.
-    translated.data.setdefault("network", {}).setdefault("allow_git", True)
+    translated = translate(settings, strict=strict)
     try:
         config = Config.read(translated.data)
         network = settings.get("network")

@@ -21,8 +21,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sandbox.config.model import Network
+from sandbox.config.credential_entries import complete
+from sandbox.config.model import Config, Network
 from sandbox.errors import Denied
+from sandbox.network.credentials.logins import Logins
 from sandbox.network.destination import Destination
 from sandbox.network.intercept.interception import Interception
 from sandbox.policy.decision import Decision
@@ -255,6 +257,7 @@ class Lab:
         hooks: object | None = None,
         protocols: list[str] | None = None,
         trust_origins: bool = True,
+        credentials: Mapping[str, Any] | None = None,
     ) -> None:
         self.thread = LoopThread()
         self.pki = Pki(directory)
@@ -275,7 +278,16 @@ class Lab:
         self.raised: list[BaseException] = []
         self.dialled: list[str] = []
         placeholders = {name: one.placeholder or PLACEHOLDER for name, one in self.network.secrets.items()}
-        self.interception = Interception(self.network, placeholders, hooks, log=self.lines.append)
+        self.complaints: list[tuple[str, str]] = []
+        self.logins = _logins(credentials) if credentials is not None else None
+        self.interception = Interception(
+            self.network,
+            placeholders,
+            hooks,
+            log=self.lines.append,
+            logins=self.logins,
+            complain=lambda *words: self.complaints.append(words),
+        )
         self.ca_file = str(directory / "sandbox-ca.pem")
         Path(self.ca_file).write_bytes(self.interception.ca_certificate())
         self.host, self.destination_port = "api.example.com", 443
@@ -351,6 +363,15 @@ class Lab:
             await asyncio.sleep(0.01)
         return data
 
+    def cancel_all(self) -> None:
+        """Ends every tenant's connection, as the gate does when it ends."""
+
+        async def cancel() -> None:
+            for one in self._tasks:
+                one.cancel()
+
+        self.thread.run(cancel())
+
     def wait_until_idle(self, timeout: float = 30) -> None:
         """Until every connection has been dealt with."""
         with self.idle:
@@ -413,6 +434,10 @@ class Lab:
         content = response.read()
         connection.close()
         return response.status, {name.lower(): value for name, value in response.getheaders()}, content
+
+
+def _logins(given: Mapping[str, Any]) -> Logins:
+    return Logins(complete(Config.read({"credentials": dict(given)}).credentials))
 
 
 def _all_of(sock: socket.socket) -> bytes:

@@ -25,7 +25,7 @@ ENGINES = (
     "firecracker",
     "none",
 )
-USERS = ("user", "root")
+USERS = ("user", "root", "owner")
 
 # As in UDS. A pattern without a slash matches a name at any depth; a trailing slash means a directory.
 SENSITIVE_PATTERNS = [
@@ -47,6 +47,11 @@ class Filesystem(Section):
     root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")
     read_only: bool = field(False, "The project can be read but not changed.")
     overlay: bool = field(False, "Changes to the project go to a separate layer, to be reviewed and applied.")
+    show_host: bool = field(
+        False,
+        "Everything of this machine that `deny_read` does not name can be read, and nothing that is not named"
+        " can be changed, as in srt. Unix sockets cannot be made, unless `network.unix_sockets` names one.",
+    )
     branch: str | None = field(
         None,
         "The project is a git repository: work on this branch in an overlay, and bring the commits to it afterwards.",
@@ -55,6 +60,9 @@ class Filesystem(Section):
     allow_write: list[str] = field([], "Further paths that can be read and changed.")
     deny_read: list[str] = field([], "Paths that cannot be read; a narrower `allow_read` wins.")
     deny_write: list[str] = field([], "Paths that cannot be changed; wins over everything.")
+    allow_git_config: bool = field(
+        False, "Repositories' `.git/config` can be changed: then they can make git run programs on the host."
+    )
     blocked_patterns: list[str] = field(
         SENSITIVE_PATTERNS,
         "Names or paths, as in gitignore, that cannot be read or changed anywhere under the visible paths.",
@@ -231,9 +239,25 @@ class Network(Section):
     )
     denied_hosts: list[str] = field([], "Hosts, written in the same way. Overrides `allowed_hosts`.")
     block_private_ips: bool = field(True, "Refuse names that resolve to private or link-local addresses.")
+    intranet: bool = field(
+        False, "Allowed names may resolve to private addresses, but not to loopback ones or to this machine's own."
+    )
     allow_localhost: bool = field(True, "The sandbox can use its own loopback.")
     localhost_ports: list[int] = field([], "Ports of the host's loopback that can be reached.", example=[5432])
     publish: list[str] = field([], "Sandbox ports to publish on the host.", example=["127.0.0.1:8080:80"])
+    denied_reasons: dict[str, str] = field(
+        {}, "What the tenant is told when an entry of `denied_hosts` refuses it, by entry."
+    )
+    refusals: str = field(
+        "explained",
+        "How a tenant is refused: with an answer that says why, also inside TLS, or as by srt: TLS fails.",
+        choices=("explained", "srt"),
+    )
+    unix_sockets: list[str] = field(
+        [],
+        'Unix sockets of the host that programs can connect to; "*" is every one in sight.',
+        example=["/run/docker.sock"],
+    )
     allow_git: bool = field(True, "git over https and ssh (port 22) to the allowed hosts.")
     http: HttpRules = field(HttpRules, "Rules for single requests.")
     secrets: dict[str, Secret] = field({}, "Credentials by name.")
@@ -319,7 +343,7 @@ class Config(Section):
     engine: str = field("auto", "What isolates the sandbox.", choices=ENGINES)
     user: str = field(
         "user",
-        "The user inside: an ordinary one (uid 1000 if you are root), or root as far as the engine allows.",
+        "The user inside: an ordinary one (uid 1000 if you are root), root as far as the engine allows, or the owner.",
         choices=USERS,
     )
     image: str | None = field(None, "For container and microVM engines: the image.")

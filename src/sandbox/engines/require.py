@@ -38,6 +38,8 @@ def _lacking(config: Config, engine: Engine) -> Iterator[str]:
         yield "network.ask"
     if config.network.publish and can.gate == "proxy":
         yield "network.publish"
+    if config.network.unix_sockets and not can.own_root:
+        yield "network.unix_sockets"
     if not can.limits:
         asked = (name for name in config.limits.fields if getattr(config.limits, name) is not None)
         yield from (f"limits.{name}" for name in asked if name not in TIMES)

@@ -14,11 +14,12 @@ import sys
 import tempfile
 from contextlib import suppress
 
+from sandbox.config.home import own_directories
 from sandbox.engines import seatbelt_profile
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
 from sandbox.engines.launch import Launch
 from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError
-from sandbox.policy.files import PROTECTED
+from sandbox.policy.files import protected_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class SeatbeltStart(Started):
             home=os.path.realpath(os.path.expanduser("~")),
             scratch=self._own,
             proxy_port=port,
-            protected=PROTECTED,
+            protected=protected_names(plan.config.filesystem),
+            hidden=own_directories(plan.config),
             programs=(os.path.realpath(sys.base_prefix), PACKAGE),
         )
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from sandbox.audit import access
 from sandbox.config.home import home
+from sandbox.config.paths import is_beneath
 from sandbox.errors import WallError
 from sandbox.guards.late_masks import LateMasks
 from sandbox.guards.repositories import Repositories
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from sandbox.audit.record import Record
-    from sandbox.config.model import Config
+    from sandbox.config.model import Config, Filesystem
     from sandbox.guards.provider_rules import ProviderRules
     from sandbox.guards.search import Search
     from sandbox.guards.views import Views
@@ -53,6 +54,21 @@ class HostGuard:
         """Makes the directories of the project that tenants must not make; returns the names of those that are new."""
         self._reserved = ReservedDirs(root)
         return self._reserved.names()
+
+    def reserve_all(self, filesystem: Filesystem, root: str, trees: Sequence[str]) -> list[str]:
+        """With `show_host`: makes what tenants must not make; returns the files among it, which are empty."""
+        more = []
+        for entry in filesystem.deny_write:
+            path = os.path.normpath(os.path.join(root, os.path.expanduser(entry)))
+            above = os.path.dirname(path)
+            if any(sign in entry for sign in "*?[") or os.path.lexists(path):
+                continue
+            while not os.path.lexists(above):
+                path, above = above, os.path.dirname(above)
+            if any(is_beneath(os.path.realpath(above), tree) for tree in trees):
+                more.append(f"{os.path.realpath(above)}/{os.path.basename(path)}")
+        self._reserved = ReservedDirs(root, all_names=root in trees, more=more)
+        return self._reserved.files
 
     def trust(self, trees: Sequence[str]) -> Repositories:
         """Writes down what git of the host trusts in the trees that tenants write."""
@@ -95,6 +111,16 @@ class HostGuard:
         for path, problem in self._cover(scanner.look().found.masks):
             if problem:
                 raise WallError("{path!r} is blocked but could not be hidden: {problem}", path=path, problem=problem)
+
+    def cover_new(self, path: str) -> None:
+        """Hides a file of the host, which is about to hold a secret and take a blocked one's name. Raises OSError.
+
+        Without walls around it, or where tenants do not see it, there is nothing to do."""
+        if self._views is None or not self._views.inside(path):
+            return
+        for _, problem in self._cover([path]):
+            if problem:
+                raise OSError(problem)
 
     def _cover(self, paths: Iterable[str]) -> list[tuple[str, str | None]]:
         from sandbox.guards.mount_in_namespace import cover

@@ -14,7 +14,7 @@ _REQUEST = Struct("BBHIIIII")  # struct unix_diag_req
 _ATTRIBUTE = Struct("HH")  # struct rtattr
 _MESSAGE_SIZE = 16  # struct unix_diag_msg
 _SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _DUMP, _DONE = 4, 20, 0x301, 3
-_SHOW_VFS, _VFS = 2, 1
+_SHOW_NAME, _SHOW_VFS, _NAME, _VFS = 1, 2, 0, 1
 _AF_UNIX = 1
 
 
@@ -30,14 +30,25 @@ def sockets_of_the_host(paths: list[str]) -> list[str]:
     return [path for path, inode in inodes.items() if inode in ours]
 
 
+def named_sockets_of_the_host() -> list[str]:
+    """The real paths of all sockets that programs in our own network namespace made, by absolute paths. Raises
+    OSError."""
+    names = dict.fromkeys(os.fsdecode(data) for kind, data in _attributes() if kind == _NAME and data.startswith(b"/"))
+    return list(dict.fromkeys(real for name in names if os.path.lexists(real := os.path.realpath(name))))
+
+
 def _listed() -> set[int]:
+    return {int.from_bytes(data[:4], "little") for kind, data in _attributes() if kind == _VFS}
+
+
+def _attributes() -> list[tuple[int, bytes]]:
     import socket
     import sys
 
     if sys.platform != "linux":
         raise OSError("only Linux lists sockets")
-    found: set[int] = set()
-    request = _REQUEST.pack(_AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_VFS, 0, 0)
+    found: list[tuple[int, bytes]] = []
+    request = _REQUEST.pack(_AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_NAME | _SHOW_VFS, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
         kernel.send(_HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _DUMP, 0, 0) + request)
         while True:
@@ -49,15 +60,14 @@ def _listed() -> set[int]:
                     if kind != _DONE:
                         raise OSError("the kernel does not list sockets")
                     return found
-                found.update(_inodes(data, at + _HEADER.size + _MESSAGE_SIZE, at + size))
+                found += _attributes_in(data, at + _HEADER.size + _MESSAGE_SIZE, at + size)
                 at += (size + 3) & ~3
 
 
-def _inodes(data: bytes, at: int, end: int) -> list[int]:
+def _attributes_in(data: bytes, at: int, end: int) -> list[tuple[int, bytes]]:
     found = []
     while at < end:
         size, kind = _ATTRIBUTE.unpack_from(data, at)
-        if kind == _VFS:
-            found.append(int.from_bytes(data[at + 4 : at + 8], "little"))
+        found.append((kind, data[at + 4 : at + size].rstrip(b"\0") if kind == _NAME else data[at + 4 : at + size]))
         at += (size + 3) & ~3
     return found

@@ -6,6 +6,9 @@ ignore them), and they go with it. An empty file
 in their place would be seen, and committed; so files (`.mcp.json`, …), and everything in a directory that is no
 repository, are only looked for at the end, and told.
 
+With `filesystem.show_host` everything is reserved that srt refuses to have made, files and what `deny_write` names
+included: an empty file of the host, which tenants see as a device that nobody can open.
+
 Taking a directory away takes its mount away too, in every sandbox: so the last one in a project does it. Who is in one
 is told by locks on a file of ours, which no tenant can reach.
 """
@@ -14,15 +17,28 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from struct import pack
 
 from sandbox.config.home import home
 from sandbox.errors import SandboxError
 from sandbox.guards.dot_entries import SHOWN
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 # Few, since each costs a start and an end a little. Our own (`.sandbox`, `.uds`) can only tighten, so they may be made.
 DIRECTORIES = (".claude", ".cursor", ".idea", ".vscode", ".git/hooks")
 FILES = (".mcp.json", ".envrc", ".gitmodules", ".git", ".sandbox", ".uds")
+# With `show_host`. Parents first.
+ALL_DIRECTORIES = (
+    ".vscode", ".idea", ".cursor", ".claude", ".claude/commands", ".claude/agents", ".claude/skills", ".claude/hooks",
+)  # fmt: skip
+ALL_FILES = (
+    ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
+    ".mcp.json", ".envrc", ".claude/settings.json", ".claude/settings.local.json",
+)  # fmt: skip
 # Read from the home directory; elsewhere they are files like any other.
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
 MOST = 1000  # that are told
@@ -31,9 +47,12 @@ MOST = 1000  # that are told
 class ReservedDirs:
     """The empty directories of one sandbox's project."""
 
-    def __init__(self, root: str) -> None:
-        """Makes those that are missing. Where that is not possible a tenant cannot make them either."""
+    def __init__(self, root: str, *, all_names: bool = False, more: Sequence[str] = ()) -> None:
+        """Makes those that are missing. Where that is not possible a tenant cannot make them either.
+
+        `all_names`: all that srt reserves in the project; `more`: further paths, of files."""
         self._made: list[str] = []
+        self._files: list[str] = []
         self._root = root
         self._lock, self._number = -1, os.stat(root).st_ino
         try:
@@ -49,19 +68,33 @@ class ReservedDirs:
         fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK))
         is_home = root == os.path.realpath(os.path.expanduser("~"))
         names = FILES + (HOME_FILES if is_home else ())
-        for path in (f"{root}/{name}" for name in DIRECTORIES if os.path.lexists(f"{root}/.git")):
-            if os.path.islink(os.path.dirname(path)):
-                continue  # put there by a tenant, it would have us make a directory anywhere
-            try:
-                os.mkdir(path, 0o755)
-            except OSError:
-                if not (shared and _empty(path)):
-                    continue
-            self._made.append(path)
+        directories = ALL_DIRECTORIES if all_names else DIRECTORIES if os.path.lexists(f"{root}/.git") else ()
+        for path in (f"{root}/{name}" for name in directories):
+            self._reserve(path, shared, is_dir=True)
+        for path in (*(f"{root}/{name}" for name in (ALL_FILES if all_names else ())), *more):
+            self._reserve(path, shared, is_dir=False)
         looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES))
         self._absent = [path for path in looked_for if not os.path.lexists(path)]
         # In the home nearly everything that begins with a dot is some program's settings.
         self._dotted = set(_dotted(root)) if is_home else None
+
+    def _reserve(self, path: str, shared: bool, *, is_dir: bool) -> None:
+        if os.path.islink(os.path.dirname(path)):
+            return  # put there by a tenant, it would have us make a directory anywhere
+        try:
+            if is_dir:
+                os.mkdir(path, 0o755)
+            else:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
+        except OSError:
+            if not (shared and (_empty(path) if is_dir else _empty_file(path))):
+                return
+        (self._made if is_dir else self._files).append(path)
+
+    @property
+    def files(self) -> list[str]:
+        """The empty files that stand where tenants must not make any."""
+        return self._files
 
     def names(self) -> list[str]:
         """Those in the project's own directory."""
@@ -71,7 +104,14 @@ class ReservedDirs:
         """Takes away what was made here and is still empty. Idempotent."""
         if self._lock < 0:
             return
-        for path in self._made if self._alone() else ():
+        alone = self._alone()
+        for path in self._files if alone else ():
+            try:
+                if _empty_file(path):
+                    os.unlink(path)
+            except OSError:
+                pass  # gone since
+        for path in reversed(self._made) if alone else ():
             try:
                 os.rmdir(path)
             except OSError:
@@ -106,6 +146,15 @@ def _dotted(directory: str) -> list[str]:
         return sorted(name for name in os.listdir(directory) if name.startswith(".") and name not in SHOWN)
     except OSError:
         return []
+
+
+def _empty_file(path: str) -> bool:
+    """Whether it is an empty file that nobody may write: made, like ours, by a sandbox that is in the project too."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(info.st_mode) and info.st_size == 0 and not info.st_mode & 0o222
 
 
 def _empty(path: str) -> bool:

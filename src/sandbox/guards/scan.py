@@ -22,7 +22,14 @@ DAY = 86400
 def secret_files(config: Config) -> dict[str, str]:
     """The files that hold secrets of the gate, each with the rule that blocks it."""
     secrets = config.network.secrets
-    return {one.from_file: f"network.secrets.{name}.from_file" for name, one in secrets.items() if one.from_file}
+    found = {one.from_file: f"network.secrets.{name}.from_file" for name, one in secrets.items() if one.from_file}
+    for name, entry in config.credentials.items():
+        if entry.file:
+            found[entry.file] = f"credentials.{name}.file"
+        for variable, one in entry.variables.items():
+            if one.from_file:
+                found[one.from_file] = f"credentials.{name}.variables.{variable}.from_file"
+    return found
 
 
 class Scanner:

@@ -17,7 +17,7 @@ from sandbox.config.paths import is_beneath
 from sandbox.config.patterns import Patterns, fold
 from sandbox.guards.covers import Covering, Covers, Mask, drop_covered
 from sandbox.guards.deep_walk import too_long, walk_deep
-from sandbox.policy.files import git_name, protected_patterns
+from sandbox.policy.files import git_name, protected_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sandbox.guards.scan import Scanner
 
 COARSE = 5  # CLOCK_REALTIME_COARSE, by which the kernel stamps files
+IS_ROOT = os.geteuid() == 0
 SOCKET = "a socket of the host"  # the rule: it leads to a program there
 
 
@@ -91,7 +92,7 @@ class Search(Covering):
         super().__init__(filesystem, walked, found, blocked_before)
         self.blocked = Patterns(filesystem.blocked_patterns)
         self.allowed = Patterns(filesystem.allowed_patterns)
-        self.protected = protected_patterns()
+        self.protected = protected_in(filesystem)
         self.needles = tuple({*self.blocked.needles, *self.protected.needles, "/.git/"})
         self.known: Mapping[int, object] = blocked_before.inodes if blocked_before is not None else {}
         self.deep: list[tuple[str, int]] = []  # directories whose content no path leads to, and where roots end in them
@@ -172,8 +173,10 @@ class Search(Covering):
         known = self.known
         try:
             # Stamps are given by the clock's ticks: one of this very tick may hide a second change.
-            now, changed = clock_gettime_ns(COARSE), os.stat(directory).st_ctime_ns
-            self.noted[directory] = changed if changed < now else -1
+            now, info = clock_gettime_ns(COARSE), os.stat(directory)
+            self.noted[directory] = info.st_ctime_ns if info.st_ctime_ns < now else -1
+            if info.st_uid != 0 and IS_ROOT and closed_to_root(info):
+                raise PermissionError
             with os.scandir(directory) as entries:
                 for entry in entries:
                     names.append(entry.name)
@@ -289,6 +292,13 @@ def _all_files(roots: list[str], covered: dict[str, Mask], hidden: frozenset[str
                         yield entry.path, entry.inode()
         except OSError:
             continue
+
+
+def closed_to_root(info: os.stat_result) -> bool:
+    """Whether another user's directory is closed to root without capabilities, as tenants and who builds their walls
+    are: what is in it they cannot reach, nor can it be covered one by one."""
+    wanted = 0o050 if info.st_gid == 0 else 0o005
+    return info.st_mode & wanted != wanted
 
 
 def is_socket(path: str) -> bool:

@@ -16,7 +16,7 @@ from sandbox.plan.mount_operations import Cover, MakeReadOnly, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from typing import Any, Protocol
 
     from sandbox.audit.access import Touches
@@ -48,11 +48,13 @@ KEYS = ".ssh"  # and in it `id_*`, but for the public halves
 OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"}  # the guest's word: the record's
 
 
-def arm(plan: Plan) -> None:
-    """Makes tripwires of the plan's covers, as many as there may be, where this machine can."""
+def arm(plan: Plan, besides: Collection[str] = ()) -> None:
+    """Makes tripwires of the plan's covers, as many as there may be, where this machine can. `besides`: paths at which
+    tenants get a file of their own."""
     home = plan.environment.get("HOME", "")
     covers = [one for one in plan.covers if isinstance(one, Cover) and one.rule]
     present = [name for name in (*SECRET_PLACES, *_keys(home)) if os.path.exists(f"{home}/{name}")] if home else []
+    present = [name for name in present if f"{home}/{name}" not in besides]
     if not (covers or present) or not os.access(FUSE, os.R_OK | os.W_OK):
         return
     in_way = _in_the_way(plan)

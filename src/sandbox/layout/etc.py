@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 
-from sandbox.guards.git_person import settings_for
+from sandbox.guards.git_person import ignored, settings_for
+from sandbox.plan.mount_operations import Bind
 from sandbox.plan.plan import HOSTNAME
 
 TYPE_CHECKING = False
@@ -109,6 +110,30 @@ def ignore(plan: Plan, names: list[str]) -> None:
     plan.files.append(("/etc/gitignore", 0o644, _lines([f"/{name}/" for name in names])))
 
 
+def hold(plan: Plan, files: list[str]) -> None:
+    """Has tenants see empty files of the host as devices that nobody can open, and git inside ignore them."""
+    plan.covers += (Bind(path, "/dev/null", read_only=True, optional=True) for path in files)
+    top = f"{plan.directory}/"
+    names = [path.removeprefix(top) for path in files if path.startswith(top) and "\n" not in path]
+    if names and os.path.lexists(f"{plan.directory}/.git"):
+        exactly = ("".join(f"\\{sign}" if sign in "\\*?[ " else sign for sign in name) for name in names)
+        plan.files.append(
+            (f"{plan.own_files}/gitignore", 0o644, ignored(plan.directory) + _lines([f"/{name}" for name in exactly]))
+        )
+        add_git_setting(plan.environment, "core.excludesFile", f"{plan.own_files}/gitignore")
+
+
+def add_git_setting(environment: dict[str, str], key: str, value: str) -> None:
+    """Adds a setting for git to those that the environment has."""
+    said = environment.get("GIT_CONFIG_COUNT", "0")
+    count = int(said) if said.isdecimal() else 0
+    environment |= {
+        "GIT_CONFIG_COUNT": str(count + 1),
+        f"GIT_CONFIG_KEY_{count}": key,
+        f"GIT_CONFIG_VALUE_{count}": value,
+    }
+
+
 def _shown() -> list[str]:
     versioned = [name for name in os.listdir("/etc") if name.startswith(ETC_VERSIONED)]
     php = os.listdir("/etc/php") if os.path.isdir("/etc/php") else []
@@ -128,7 +153,7 @@ def tenant(asked: str) -> tuple[str, int, int]:
     if asked == "root":
         return "root", 0, 0
     uid, gid = os.getuid(), os.getgid()
-    if uid == 0:
+    if uid == 0 and asked != "owner":
         return "user", ORDINARY, ORDINARY
     try:
         return pwd.getpwuid(uid).pw_name, uid, gid

@@ -10,14 +10,14 @@ from sandbox.config.paths import is_beneath
 from sandbox.errors import Message
 from sandbox.guards import dot_entries
 from sandbox.guards.scan import Scanner, secret_files
-from sandbox.guards.search import denied
+from sandbox.guards.search import SOCKET, denied, is_socket
 from sandbox.plan.mount_operations import Bind, Cover, Tmpfs, Unmount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sandbox.config.model import Config, Filesystem
+    from sandbox.config.model import Config, Filesystem, Network
     from sandbox.guards.repositories import Repositories
     from sandbox.layout.layout import Layout
     from sandbox.layout.system import System
@@ -46,6 +46,7 @@ PROC_HIDDEN = (
     "timer_stats",
     "vmallocinfo",
 )
+SOCKET_STAGE = "/.sandbox-socket"
 HOME_HIDDEN = Message(
     "your home directory is the project: entries that begin with a dot are hidden (make some readable with "
     "`filesystem.allow_read`), the sandbox can change everything else; to show less, use `--root DIR`"
@@ -104,18 +105,33 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
         from sandbox.guards.freezing import freeze_repositories
 
         freeze_repositories(found, made.views.roots, repositories, protected=dict(found.frozen))
+    if filesystem.allow_git_config:
+        found.frozen = {one: None for one in found.frozen if not one.endswith("/.git/config")}
     # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
     covers += (Bind(one, one, optional=True) for host in sorted(found.pinned) for one in inside(host))
     covers += (Bind(one, one, read_only=True, optional=True) for host in sorted(found.frozen) for one in inside(host))
+    if "*" in config.network.unix_sockets:
+        found.masks = {path: mask for path, mask in found.masks.items() if mask.rule != SOCKET}
     for host, mask in sorted(found.masks.items()):
         for name in inside(host):
             # An overlay may have numbers of its own.
             inode = mask.inode if name == host and not filesystem.overlay else 0
             covers.append(Cover(name, mask.is_dir, rule=mask.rule, inode=inode))
-    places = [bind.target for bind in made.plan.binds if not inside(bind.target)]
+    # (Where everything is shown, what is denied elsewhere is covered already.)
+    places = [bind.target for bind in made.plan.binds if not inside(bind.target)] if not filesystem.show_host else []
     elsewhere = denied(filesystem, places, made.views.roots)
     covers += (Cover(mask.path, mask.is_dir, rule=mask.rule) for mask in elsewhere)
     made.masked = len(found.masks) + len(elsewhere)
+
+
+def show_sockets(plan: Plan, network: Network) -> None:
+    """Shows the host's sockets that were chosen, on top of all that hides them. One that is not there yet is not."""
+    for number, asked in enumerate(network.unix_sockets):
+        path = os.path.realpath(os.path.join(plan.directory, os.path.expanduser(asked)))
+        if asked != "*" and is_socket(path):
+            stage = f"{SOCKET_STAGE}-{number}"
+            plan.show(path, stage, False)
+            plan.covers += (Bind(path, stage, read_only=True, make=True), Unmount(stage))
 
 
 def hide_proc(plan: Plan) -> None:

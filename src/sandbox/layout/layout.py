@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 
-from sandbox.config.home import authority_directory, record_directory
-from sandbox.config.home import home as sandbox_home
+from sandbox.config.home import own_directories
 from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError
 from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
-from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc
+from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc, show_sockets
 from sandbox.layout.paths import further_paths, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
 from sandbox.plan.plan import Plan
@@ -55,6 +54,8 @@ def layout(
     `shown`: further directories of the host, where tenants will see them, and whether they can change them; the caller
     has them mounted. `hiding`: inside paths at which it has something else mounted. `system`: what stands at `/`.
     """
+    if config.filesystem.show_host:
+        return _whole_host(config, identity, environment, repositories)
     system = system or HostSystem()
     plan = Plan()
     made = Layout(plan)
@@ -70,7 +71,7 @@ def layout(
     visible = [plan.directory, *further_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
     plan.links = [link for link in plan.links if not any(is_beneath(one.target, link[0]) for one in plan.binds)]
-    own = [os.path.realpath(path) for path in (sandbox_home(), record_directory(config), authority_directory())]
+    own = own_directories(config)
     refuse_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
     if home not in visible and any(is_beneath(home, one) for one in visible):
         hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
@@ -79,9 +80,45 @@ def layout(
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
+    show_sockets(plan, config.network)
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
     plan.writable = [*places, "/dev", "/proc"]
     _environment(plan, home)
+    _ports(plan, config.network)
+    return made
+
+
+def _whole_host(
+    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None
+) -> Layout:
+    """The layout where everything can be read that is not denied."""
+    from sandbox.layout import whole_host
+
+    filesystem = config.filesystem
+    if filesystem.overlay or config.vfs.mounts or config.vfs.direct_mounts:
+        key = "filesystem.overlay" if filesystem.overlay else "vfs"
+        raise ConfigError("cannot be combined with filesystem.show_host", path=key)
+    plan = Plan()
+    made = Layout(plan)
+    plan.id = identity
+    plan.user, plan.uid, plan.gid = tenant(config.user)
+    plan.limits = config.limits
+    plan.directory = project_root(filesystem)
+    plan.scratch_size = filesystem.scratch_size
+    plan.environment = EnvFilter(config.environment).filter(environment)
+    home = os.path.realpath(os.path.expanduser("~"))
+    whole_host.WholeHost().show(plan, home)
+    writable = whole_host.show_writable(plan, filesystem, made.notices)
+    own = own_directories(config)
+    refuse_our_own(writable, own)
+    whole_host.hide_of_host(plan, filesystem, own, writable)
+    made.views = Views([(one, one) for one in writable])
+    hide_and_freeze(made, config, own, repositories)
+    hide_proc(plan)
+    whole_host.host_sockets(plan, config.network)
+    show_sockets(plan, config.network)
+    plan.writable = ["/dev/shm", *writable, "/dev", "/proc"]
+    plan.environment.update(whole_host.environment(plan, home))
     _ports(plan, config.network)
     return made
 

@@ -103,6 +103,9 @@ class Interception(Protocol):
     def ca_certificate(self) -> bytes:
         """The certificate of the authority that tenants trust, PEM."""
 
+    async def finish(self) -> None:
+        """Waits for what must not be left half done, when every connection has ended."""
+
     def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
         """Raises Denied when a request head that the gate itself reads (CONNECT) contains a placeholder."""
 

@@ -67,6 +67,8 @@ class Plan:
         self.config: Config | None = None  # what was asked, for engines that write rules instead of mounting
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
+        self.unix_sockets = True  # tenants can make Unix sockets: where the host's are in sight, they may not
+        self.own_files = "/etc"  # the directory for files of our own, not the system's
         self.count_memory = False  # memory that is no file and not mapped cannot be made
 
     def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
@@ -122,9 +124,10 @@ class Plan:
             "network": self.network,
             "ports": self.ports,
             "loopback_ports": self.loopback_ports,
-            "dirs": [[b"/etc", 0o755], [b"/var", 0o755]],
+            "dirs": [[path.encode(), 0o755] for path in dict.fromkeys((self.own_files, "/etc", "/var"))],
             "files": [[path.encode(), mode, content] for path, mode, content in self.files],
             "mounts": [one.wire() for one in self.operations(stage)],
             "writable": [path.encode() for path in self.writable],
             "count_memory": self.count_memory,
+            "unix_sockets": self.unix_sockets,
         }

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 
         def wants_interception(self, host: str) -> bool: ...
 
+        async def finish(self) -> None: ...
+
 
 _FIRST_BYTES = 30.0  # seconds that a slow sender has for a ClientHello or a request line
 
@@ -111,6 +113,7 @@ class Gate:
         self._loop.add_reader(stop, over.set)
         await over.wait()
         await self._acceptor.close()
+        await self._setup.finish()
 
     def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._reporter.broke(context.get("exception") or RuntimeError(str(context.get("message"))))
@@ -229,6 +232,7 @@ class Gate:
     async def connect(self, client: socket.socket, destination: Destination, style: ClientStyle | None = None) -> None:
         """Serves a tenant's connection to `destination` until it ends."""
         style = style or ClientStyle()
+        style.as_srt = self.policy.as_srt
         decision = self.judge(destination)
         self._names.hold(destination.host)
         try:
@@ -259,6 +263,7 @@ class Gate:
     ) -> None:
         """Refuses the connection: writes it to the record, emits an event, and tells the tenant."""
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=403)
+        style.as_srt = self.policy.as_srt
         await style.deny(client, destination, decision, self._setup.authority)
 
     async def _intercept(

@@ -120,6 +120,12 @@ class Upstreams:
         """Uses `protocol` without TLS, as the tenant does."""
         self._offer = (protocol,)
 
+    def apart(self) -> Upstreams:
+        """Others, to the same hosts by the same rules, that do not end with the tenant's connection."""
+        other = Upstreams(self._context, self._trust, self._hooks)
+        other._offer = (HTTP2, HTTP1)
+        return other
+
     async def send(self, request: Request) -> Response:
         """Sends `request` to its host. Raises Denied or UpstreamError."""
         place = (request.scheme, request.host, request.port)
