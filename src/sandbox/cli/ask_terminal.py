@@ -121,7 +121,13 @@ class TerminalWay:
         """Asks the next question, if it still waits and the terminal is free now."""
         while self._waiting and self._waiting[0].state != WAITING:
             self._waiting.popleft()
-        if self._waiting and self._free():
+        if not self._waiting:
+            return
+        self._relay.catch_up()  # it may hold what makes the terminal somebody's
+        if not self._free():
+            # Whoever else was asked may answer. When nobody was, nobody is there.
+            self._asks.abstain(self._waiting[0], self)
+        else:
             before = termios.tcgetattr(self._fd)
             try:
                 # What was typed before the question was shown is no answer to it.
@@ -160,8 +166,8 @@ class TerminalWay:
                 self._answer(question, typed.strip().lower())
                 return ""
             if key == "\x03":
+                self._relay.interrupt()  # first: it must not go on with a refusal
                 self._answer(question, "deny")
-                self._relay.interrupt()
                 return ""
             if key in "\x7f\b":
                 self._say("\b \b" * bool(typed))
