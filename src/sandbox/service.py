@@ -162,8 +162,13 @@ class Sandboxes:
 
     def _start(self, asked: Mapping[str, Any], hooks: object | None) -> Sandbox:
         if set(asked) == {"srt"} and not self._flags and self._config_file is None:
-            asking = getattr(hooks, "on_ask", None) is not None
-            return Sandbox(srt_config(asked["srt"], asking=asking), hooks=hooks)
+            from sandbox.layout.named_paths import NamedPaths
+
+            config = srt_config(asked["srt"], asking=getattr(hooks, "on_ask", None) is not None)
+            named = NamedPaths(config.filesystem)
+            sandbox = Sandbox(config, hooks=hooks)
+            sandbox._companions[NamedPaths] = named
+            return sandbox
         from sandbox.config.dialects.create import translate
 
         said = merged(self._flags, translate(asked).data)

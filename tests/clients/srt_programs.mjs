@@ -57,6 +57,17 @@ const programs = {
     const kept = await wrapped('echo theirs > kept');
     return [allowed.stdout, denied.stdout, denied.code !== 0, kept.code !== 0, fs.readFileSync('made', 'utf8'), fs.readFileSync('kept', 'utf8')];
   },
+  async later() {
+    await SandboxManager.initialize(
+      config({ filesystem: { denyRead: [path.resolve('later'), `${process.cwd()}/**/*.key`], denyWrite: [path.resolve('kept')] } }),
+    );
+    await wrapped('true');
+    fs.writeFileSync('later', 'hidden');
+    fs.writeFileSync('a.key', 'hidden');
+    fs.writeFileSync('kept', 'mine');
+    const seen = await wrapped('cat later a.key; echo theirs > kept');
+    return [seen.stdout, fs.readFileSync('kept', 'utf8')];
+  },
   async custom() {
     await SandboxManager.initialize(config());
     const closed = await wrapped('echo x > made', undefined, { filesystem: { denyRead: [], allowWrite: [], denyWrite: [] } });

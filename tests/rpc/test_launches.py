@@ -228,7 +228,13 @@ def test_a_tenant_cannot_reach_the_socket(warm: Warm) -> None:
 
 def test_only_an_anonymous_pipe_is_taken_as_input(warm: Warm, tmp_path: Path) -> None:
     """A launcher of somebody's own, which passes another descriptor, starts nothing."""
-    frame = {"t": "launch", "label": b"x", "argv": [b"touch", b"made"], "env": [], "cwd": os.fsencode(tmp_path)}
+    frame: dict[str, object] = {
+        "t": "launch",
+        "label": b"x",
+        "argv": [b"touch", b"made"],
+        "env": [],
+        "cwd": os.fsencode(tmp_path),
+    }
     frame |= {"umask": 0o22, "stdin": "given", "merged": False, "fds": 1}
     with socket.socket(socket.AF_UNIX) as line, open(os.devnull) as device:
         line.connect(warm.socket)

@@ -57,6 +57,7 @@ class Manager {
   initialize = async (config: SandboxRuntimeConfig, ask?: SandboxAskCallback, _enableLogMonitor = false): Promise<void> => {
     if (ask !== undefined && typeof ask !== 'function') throw new TypeError('the ask callback must be a function');
     this.starting ??= (async () => {
+      this.config = undefined; // a session before this one is over, whatever comes of this one
       const own = copy(config);
       this.ask = ask && ((host, port) => verdict(ask, host, port));
       await this.sandbox(own, undefined);
@@ -226,9 +227,11 @@ class Manager {
     const closed = allowedDomains.length === 0 && (this.config?.network.allowedDomains.length ?? 0) > 0;
     const key = JSON.stringify([process.cwd(), listsId, closed, { ...settings, network: fixed, ignoreViolations: undefined }]);
     const there = this.sandboxes.get(key);
+    const holds = there && (await there.started.then((sandbox) => sandbox.holds(), () => false));
+    // Somebody else may have started one meanwhile.
+    const entry = holds ? there : this.sandboxes.get(key) === there ? this.start(settings, listsId) : this.sandboxes.get(key)!;
+    if (there && entry !== there) void there.started.then((sandbox) => sandbox.retire(), () => {});
     this.sandboxes.delete(key);
-    const stands = there && !(await there.started.then(({ ended }) => ended, () => true));
-    const entry = stands ? there : this.start(settings, listsId);
     this.sandboxes.set(key, entry); // the last one now
     try {
       return await entry.started;
@@ -266,9 +269,9 @@ class Manager {
     for (const [key, { started }] of this.sandboxes) {
       if (this.sandboxes.size <= MOST_SANDBOXES) return;
       const sandbox = await started.catch(() => undefined);
-      if (sandbox && !sandbox.idle) continue;
+      if (sandbox && !sandbox.idle && this.sandboxes.size <= 4 * MOST_SANDBOXES) continue;
       this.sandboxes.delete(key);
-      await sandbox?.close();
+      sandbox?.retire();
     }
   }
 

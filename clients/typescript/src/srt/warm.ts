@@ -14,6 +14,7 @@ export interface Refusal {
 export type Ask = (host: string, port: number) => Promise<string | undefined>;
 
 const MOST_REASONS = 1000;
+const PATIENCE = 60_000; // milliseconds
 
 interface Launcher {
   program: string;
@@ -23,6 +24,8 @@ interface Launcher {
 /** @internal One sandbox that stands ready, and what starts a command in it. */
 export class WarmSandbox {
   private readonly running = new Map<string, string | undefined>(); // command id -> label
+  private unstarted = 0;
+  private retired = false;
   private readonly reasons = new Map<string, string>(); // destination -> why whoever was asked refused it
 
   private constructor(
@@ -57,14 +60,33 @@ export class WarmSandbox {
     return this.connection.ended;
   }
 
-  /** Whether no command runs in it. */
+  /** Whether no command runs in it, and none was wrapped that has not been started. */
   get idle(): boolean {
-    return this.running.size === 0;
+    return this.running.size === 0 && this.unstarted === 0;
   }
 
   /** The words that run `command` by `shell` in it. */
   words(label: string, shell: string, command: string): string[] {
+    this.unstarted++;
     return [this.launcher.program, this.launcher.socket, label, '--', shell, '-c', command];
+  }
+
+  /** Whether it hides and shows what a sandbox that is started now would. Files of the host may have come or been replaced. */
+  async holds(): Promise<boolean> {
+    if (this.ended) return false;
+    return (await this.connection.call<{ hold: boolean }>('rules_hold').catch(() => ({ hold: false }))).hold;
+  }
+
+  /** Ends it when it is idle, or after a minute when only commands that nobody starts are left. */
+  retire(): void {
+    this.retired = true;
+    if (this.idle) void this.close();
+    else setTimeout(() => this.giveUpUnstarted(), PATIENCE).unref();
+  }
+
+  private giveUpUnstarted(): void {
+    this.unstarted = 0;
+    if (this.idle) void this.close();
   }
 
   /** New rules for the network, for what runs already, too. */
@@ -78,8 +100,14 @@ export class WarmSandbox {
   }
 
   private hear(event: Event): void {
-    if (event.type === 'exec_start') this.running.set(event.exec_start.id, event.exec_start.label);
-    else if (event.type === 'exec') this.running.delete(event.exec.id);
+    if (event.type === 'exec_start') {
+      this.running.set(event.exec_start.id, event.exec_start.label);
+      if (event.exec_start.label !== undefined && this.unstarted > 0) this.unstarted--;
+    }
+    else if (event.type === 'exec') {
+      this.running.delete(event.exec.id);
+      if (this.retired && this.idle) void this.close();
+    }
     else if (event.type === 'network' && event.network.blocked) {
       const to = destination(event.network.url);
       const reason = this.reasons.get(to) ?? event.network.reason ?? 'not allowed';
