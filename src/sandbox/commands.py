@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+from _functools import partial
 
 from sandbox import arguments
 from sandbox.errors import CommandError, SandboxClosed
 from sandbox.events import Events, event
-from sandbox.processes import Processes, Started
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
 
 TYPE_CHECKING = False
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox.guest.process import Process as LocalProcess
     from sandbox.info import ProcessInfo
     from sandbox.plan.plan import Plan
-    from sandbox.processes import Launched
+    from sandbox.processes import Launched, Processes, Started
     from sandbox.protocols import Process
     from sandbox.result import Listener
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from _functools import partial  # `functools` and `threading` are loaded later: see `wiring.py`
+from _thread import allocate_lock as Lock
+from _thread import get_ident
 from _weakref import ref  # `weakref` itself takes half a millisecond to import
-from functools import partial
-from threading import Event, Lock, current_thread, get_ident, main_thread
 
 from sandbox.audit import access
 from sandbox.audit.record import Record
@@ -24,10 +25,8 @@ from sandbox.guards.tripwire import Reports, arm, require_armed, require_tripwir
 from sandbox.layout.etc import hold, ignore
 from sandbox.layout.layout import layout, on_host
 from sandbox.layout.paths import project_root, writable_trees
-from sandbox.lifetime import Lifetime
 from sandbox.network.gate_thread import GateThread
 from sandbox.policy.environment import EnvFilter
-from sandbox.processes import Processes
 from sandbox.registry.registration import Registration
 from sandbox.wiring import Wiring
 
@@ -96,12 +95,11 @@ class Sandbox(Commands, Files, ChangeMethods):
         self._branch: Target | None = None
         self._branch_in_use: InUse | None = None  # until the commits are there, which is after `close`
         self._events = Events()
-        self._processes = Processes()
-        self._lifetime = Lifetime(self._processes.__bool__, partial(end_in_time, ref(self)))
         self._lock = Lock()
         self._closed = False
         self._closer = 0  # the thread that closes
-        self._gone = Event()  # nothing is left
+        self._gone = Lock()  # held until nothing is left
+        self._gone.acquire()
         self.end_reason = ""  # why it ended, when nobody closed it
         self._owner = os.getpid()
         # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
@@ -142,6 +140,11 @@ class Sandbox(Commands, Files, ChangeMethods):
             started.abandon()
             raise
         self._running = started.build(self._plan)
+        from sandbox.lifetime import Lifetime
+        from sandbox.processes import Processes
+
+        self._processes = Processes()
+        self._lifetime = Lifetime(self._processes.__bool__, partial(end_in_time, ref(self)))
         self._endings.append(self._running.close)
         self._plan.environment.update(self._running.environment)
         self._tell_notices()
@@ -175,7 +178,8 @@ class Sandbox(Commands, Files, ChangeMethods):
             trees = writable_trees(filesystem, shown)
             held = self._guard.reserve_all(filesystem, project_root(filesystem), trees) if filesystem.show_host else []
             repositories = self._guard.trust(trees) if trees else None
-            self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding)
+            kept = self._kept() if self.config.state.keep else ()
+            self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding, kept=kept)
             ignore(self._layout.plan, reserved)
             if filesystem.show_host:
                 hold(self._layout.plan, held)
@@ -257,6 +261,12 @@ class Sandbox(Commands, Files, ChangeMethods):
         )
         self._endings.append(mounts.close)
         return mounts
+
+    def _kept(self) -> list[tuple[str, str]]:
+        """The directories that the tenants' home keeps, on the host and inside."""
+        from sandbox.state.places import kept
+
+        return kept(self.config.state, project_root(self.config.filesystem))
 
     def _layer(self) -> str | None:
         """The directory that keeps an overlay project's changes."""
@@ -390,7 +400,8 @@ class Sandbox(Commands, Files, ChangeMethods):
         self._used()
         if watch:
             self._asking().watch()
-        return self._asking().waiting()
+        waiting: list[Ask] = self._asking().waiting()
+        return waiting
 
     def answer(self, id: int, answer: str) -> None:
         """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
@@ -501,8 +512,11 @@ class Sandbox(Commands, Files, ChangeMethods):
             # Somebody else closes (`sandbox kill`): a process that ended now would end that half-way.
             if self._closer not in (0, get_ident()):
                 # Another thread than the main one may be a handler's, which the end itself waits for.
+                from threading import current_thread, main_thread
+
                 main = current_thread() is main_thread()
-                self._gone.wait(None if main else PATIENCE)
+                if self._gone.acquire(timeout=-1 if main else PATIENCE):
+                    self._gone.release()
                 if main:  # the process may end now: whoever asked for the end is answered first
                     self._drain()
             return
@@ -515,7 +529,7 @@ class Sandbox(Commands, Files, ChangeMethods):
             self._lifecycle("stopped")
             self.record.close()
         finally:
-            self._gone.set()
+            self._gone.release()
 
     def _take_down(self) -> None:
         while self._endings:

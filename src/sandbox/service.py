@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from threading import Lock
+from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 from sandbox.config.home import home
 from sandbox.errors import ConfigError, SandboxClosed

@@ -1,6 +1,6 @@
 """Programs that embed srt's library see the same with ours: they change one import.
 
-`srt_programs.mjs` is run with ours, and with the original where `scripts/setup bench` and `make bench` have installed it.
+`srt_programs.mjs` is run with ours, and with the original where `make bench` has installed it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_a_program_that_embeds_srt_sees_what_it_expects(name: str, typescript: P
     assert seen("node", ours, name, project, home) == SEEN[name]
 
 
-@pytest.mark.skipif(not ORIGINAL.exists(), reason="the original is not installed (scripts/setup bench, make bench)")
+@pytest.mark.skipif(not ORIGINAL.exists(), reason="the original is not installed (make bench)")
 @pytest.mark.parametrize("name", SEEN)
 def test_the_original_is_as_expected(name: str, project: Path, home: Path) -> None:
     node = next(iter(PEERS.glob("node*/bin/node")), Path("node"))

@@ -48,6 +48,8 @@ export interface FilesystemConfig {
   read_only?: boolean;
   /** Changes to the project are kept apart until `apply` or `discard`. */
   overlay?: boolean;
+  /** Ask the owner about a blocked file that is touched (docs/asks.md). */
+  ask?: boolean;
   allow_read?: string[];
   allow_write?: string[];
   /** A narrower `allow_read` wins. */
@@ -89,6 +91,9 @@ export interface NetworkConfig {
   intercept?: boolean;
   ca_certificates?: string[];
   upstream_proxy?: string | null;
+  /** A connection to a host that is not listed waits while the owner is asked (docs/asks.md). */
+  ask?: boolean;
+  ask_timeout?: Duration;
 }
 
 /** Changes for a running sandbox; `null` takes a secret away. */

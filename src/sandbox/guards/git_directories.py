@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-from functools import lru_cache
 
 from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, split
 
@@ -71,12 +70,23 @@ def read_config(path: str) -> list[Entry] | None:
     """The settings in a file; None where git could not read it either, or there is none."""
     data = content(path, MOST + 1)
     try:
-        return None if data is None else (_parsed if len(data) <= SMALL else parse)(data)
+        return None if data is None else _parsed(data)
     except Unreadable:
         return None
 
 
-_parsed = lru_cache(16)(parse)  # the person's own file is read at every start, and is the same at most of them
+def _parsed(data: bytes) -> list[Entry]:
+    """The person's own file is read at every start, and is the same at most of them."""
+    if len(data) > SMALL:
+        return parse(data)
+    if data not in _kept:
+        if len(_kept) >= 16:
+            _kept.clear()
+        _kept[data] = parse(data)
+    return _kept[data]
+
+
+_kept: dict[bytes, list[Entry]] = {}
 
 
 def first_line(path: str) -> str:

@@ -7,13 +7,12 @@ the host would have run.
 from __future__ import annotations
 
 import os
-from functools import partial
+from _functools import partial
 
 from sandbox.audit import access
 from sandbox.config.home import home
 from sandbox.config.paths import is_beneath
 from sandbox.errors import WallError
-from sandbox.guards.late_masks import LateMasks
 from sandbox.guards.repositories import Repositories
 from sandbox.guards.reserved_dirs import ReservedDirs
 from sandbox.guards.scan import secret_files
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config, Filesystem
+    from sandbox.guards.late_masks import LateMasks
     from sandbox.guards.provider_rules import ProviderRules
     from sandbox.guards.search import Search
     from sandbox.guards.views import Views
@@ -98,6 +98,8 @@ class HostGuard:
     def watch(self, notice: Callable[[str], object]) -> None:
         """Covers what appears from now on. `notice` hears what a person should know, if that is not possible."""
         if self._search is not None and self._search.looker is not None:
+            from sandbox.guards.late_masks import LateMasks
+
             told = partial(access.covered, self._record)
             writable = self._repositories[0] if self._repositories else None
             self._late_masks = LateMasks(self._pid, self._search.looker, told, notice, writable, self.lifted)

@@ -9,7 +9,6 @@ Allowed files never pass here. What appears later is covered by `late_masks.py`,
 from __future__ import annotations
 
 import os
-from threading import Thread, current_thread
 
 from sandbox.errors import ConfigError, GuestError
 from sandbox.plan.mount_operations import Cover, MakeReadOnly, Unmount
@@ -140,12 +139,16 @@ class Reports:
         self._ask = ask
         self._running = running
         self._touches = touches
+        from threading import Thread
+
         self._thread = Thread(target=self._run, name="sandbox-tripwire", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Ends the place and returns when everything it said is on the record. Idempotent."""
         self._running.finish()
+        from threading import current_thread
+
         if self._thread is not current_thread():  # a forgotten sandbox is collected in any thread
             self._thread.join(5.0)  # longer only for one that hears nothing; its engine then kills it
 

@@ -13,6 +13,7 @@ from sandbox.errors import ConfigError
 from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
 from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc, show_sockets
+from sandbox.layout.kept import keep
 from sandbox.layout.paths import further_paths, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
 from sandbox.plan.plan import Plan
@@ -48,11 +49,13 @@ def layout(
     shown: Sequence[tuple[str, str, bool]] = (),
     hiding: Sequence[str] = (),
     system: System | None = None,
+    kept: Sequence[tuple[str, str]] = (),
 ) -> Layout:
     """The layout of one sandbox. Raises ConfigError for a root or path that cannot be used.
 
     `shown`: further directories of the host, where tenants will see them, and whether they can change them; the caller
     has them mounted. `hiding`: inside paths at which it has something else mounted. `system`: what stands at `/`.
+    `kept`: directories of the sandbox's own and where in the home tenants see them; nothing in them is the host's.
     """
     if config.filesystem.show_host:
         return _whole_host(config, identity, environment, repositories)
@@ -80,9 +83,10 @@ def layout(
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
+    keep(made, kept, home, home in visible)
     show_sockets(plan, config.network)
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
-    plan.writable = [*places, "/dev", "/proc"]
+    plan.writable = [*places, *(target for _, target in kept), "/dev", "/proc"]
     _environment(plan, home)
     _ports(plan, config.network)
     return made
@@ -137,7 +141,7 @@ def on_host(config: Config, identity: str, environment: Mapping[str, str], direc
     plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
     plan.environment = EnvFilter(config.environment).filter(environment)
     if directory is not None:
-        plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX=identity)
+        plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX_ID=identity)
     return Layout(plan)
 
 
@@ -154,6 +158,18 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
     if filesystem.toolchains:
         for one in system.programs(home, root):
             plan.show(one, one, False)
+    if filesystem.programs:
+        _installed(plan, system.installed(filesystem.programs, home, root))
+
+
+def _installed(plan: Plan, roots: Sequence[str]) -> None:
+    """Shows directories at their real paths, with a link where they are called by another one."""
+    for path in roots:
+        real = os.path.realpath(path)
+        if not any(is_beneath(real, bind.target) for bind in plan.binds):
+            plan.show(real, real, False)
+        if real != path and not any(is_beneath(path, bind.target) for bind in plan.binds):
+            plan.links.append((path, real))
 
 
 def _repository(plan: Plan, home: str) -> list[str]:
@@ -189,7 +205,7 @@ def _environment(plan: Plan, home: str) -> None:
         TMPDIR="/tmp",
         USER=plan.user,
         LOGNAME=plan.user,
-        SANDBOX=plan.id,
+        SANDBOX_ID=plan.id,
     )
 
 

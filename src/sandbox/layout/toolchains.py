@@ -124,7 +124,28 @@ def _holds_python(installation: str) -> bool:
     )
 
 
+def installation_of(program: str, home: str) -> Iterator[str]:
+    """What must be visible for this one program: where it is called from, and where it really is."""
+    for file in dict.fromkeys((os.path.abspath(program), os.path.realpath(program))):
+        for root in _installation(os.path.dirname(file), home):
+            # A program that lies in the home itself, or above it, is shown alone: the directory is a person's.
+            yield file if is_beneath(home, root) else root
+        base = _base_python(f"{os.path.dirname(os.path.dirname(file))}/pyvenv.cfg")
+        if base and _holds_python(os.path.dirname(base)):
+            yield os.path.dirname(base)
+
+
+def _node_modules(directory: str) -> str | None:
+    """The outermost `node_modules` that holds `directory`: packages in it need their siblings."""
+    before, found, _ = f"{directory}/".partition("/node_modules/")
+    return f"{before}/node_modules" if found else None
+
+
 def _installation(directory: str, home: str) -> Iterator[str]:
+    packages = _node_modules(directory)
+    if packages is not None:
+        yield packages
+        return
     for prefix, parts in KNOWN:
         if is_beneath(directory, f"{home}/{prefix}"):
             yield from (f"{home}/{part}" for part in parts)

@@ -48,6 +48,9 @@ class WholeHost(System):
             elif path not in ("/proc", "/dev", OWN_FILES):
                 plan.show(path, path, False)
 
+    def installed(self, programs: Sequence[str], home: str, project: str) -> list[str]:
+        return []
+
     def programs(self, home: str, project: str) -> list[str]:
         return []
 

@@ -8,6 +8,7 @@ as input: the launcher copies from and to pipes of the sandbox's own, which it g
 from __future__ import annotations
 
 import os
+import select
 import socket
 import stat
 import struct
@@ -15,7 +16,7 @@ from array import array
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-from sandbox.errors import CommandError, GuestError, SandboxClosed, SandboxError
+from sandbox.errors import CommandError, GuestError, SandboxError
 from sandbox.guest import frames
 from sandbox.policy.environment import EnvFilter
 from sandbox.processes import Launched
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sandbox.guest.process import Process
+    from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
 
 NAME = "launch"
-_MOST = 256  # at a time
+_MOST = 256  # at a time; more wait
+_SPARE = 4  # threads that wait for the next one
 _WORD = struct.Struct("=c3xi")
 
 
@@ -40,8 +43,9 @@ class Launches:
         registration = sandbox._register()
         self.path = f"{registration.path}/{NAME}"
         self._sandbox = sandbox
-        self._connections: set[socket.socket] = set()
+        self._environments = Environments(sandbox)
         self._lock = Lock()
+        self._threads = self._idle = 0
         self._closed = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         os.fchmod(self._listener.fileno(), 0o600)
@@ -49,7 +53,8 @@ class Launches:
         self._listener.bind(self._beside)
         os.chmod(self._beside, 0o600)
         self._listener.listen(64)
-        Thread(target=self._accept, name="sandbox-launches", daemon=True).start()
+        with self._lock:
+            self._start()
 
     def close(self) -> None:
         """Starts nothing more. What runs ends with the sandbox. Idempotent."""
@@ -64,37 +69,42 @@ class Launches:
         self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
 
+    def _start(self) -> None:
+        """One more thread that accepts; called under the lock."""
+        self._threads += 1
+        self._idle += 1
+        Thread(target=self._accept, name="sandbox-launches", daemon=True).start()
+
     def _accept(self) -> None:
+        """Serves one connection after the other. While all threads serve, there is one more to accept the next."""
         while True:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return
+                return  # closed
             with self._lock:
-                room = len(self._connections) < _MOST and not self._closed
-                if room and same_user(connection):
-                    self._connections.add(connection)
-                else:
-                    connection.close()
-                    continue
-            Thread(target=self._serve, args=(connection,), name="sandbox-launch", daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection:
-                _Launch(self._sandbox, connection).run()
-        except (SandboxError, OSError):
-            pass  # the launcher has gone, or the sandbox has ended: the closed connection says so
-        finally:
+                self._idle -= 1
+                if self._idle == 0 and self._threads < _MOST and not self._closed:
+                    self._start()
+            try:
+                with connection:
+                    if same_user(connection):
+                        _Launch(self._sandbox, self._environments, connection).run()
+            except (SandboxError, OSError):
+                pass  # the launcher has gone, or the sandbox has ended: the closed connection says so
             with self._lock:
-                self._connections.discard(connection)
+                if self._idle >= _SPARE:
+                    self._threads -= 1
+                    return
+                self._idle += 1
 
 
 class _Launch:
     """One command, from a launcher's request to its end."""
 
-    def __init__(self, sandbox: Sandbox, connection: socket.socket) -> None:
+    def __init__(self, sandbox: Sandbox, environments: Environments, connection: socket.socket) -> None:
         self._sandbox = sandbox
+        self._environments = environments
         self._connection = connection
         self._mine: list[int] = []
 
@@ -104,8 +114,7 @@ class _Launch:
         try:
             process = self._start(asked, fds)
             with process:
-                Thread(target=self._listen, args=(process,), name="sandbox-launch", daemon=True).start()
-                result = process.wait()
+                result = self._until_the_end(process)
         except CommandError as problem:
             text = str(problem).encode()[:4096]
             self._say(b"F", problem.exit_code, struct.pack("=I", len(text)) + text)
@@ -122,7 +131,7 @@ class _Launch:
         if asked["t"] != "launch" or len(fds) != (asked.get("stdin") == "given"):
             raise GuestError("a launcher asks for something unknown")
         more = Launched(
-            environment=environment(self._sandbox, _variables(_strings(asked, "env"))),
+            environment=self._environments.of(_strings(asked, "env")),
             umask=_number(asked, "umask", 0o777),
             label=os.fsdecode(_string(asked, "label")),
         )
@@ -181,41 +190,71 @@ class _Launch:
     def _say(self, letter: bytes, value: int, more: bytes = b"") -> None:
         self._connection.sendall(_WORD.pack(letter, value) + more)
 
-    def _listen(self, process: Process) -> None:
-        """Passes signals on. When the launcher goes, the command goes."""
-        try:
-            while len(word := self._connection.recv(_WORD.size, socket.MSG_WAITALL)) == _WORD.size:
-                letter, number = _WORD.unpack(word)
-                if letter == b"G" and 0 < number < 65:
-                    process.signal(number)
-            if process.result is None:
+    def _until_the_end(self, process: Process) -> ExecResult:
+        """Passes signals on. When the launcher goes, the command goes. Raises SandboxClosed or GuestError."""
+        poll = select.poll()
+        poll.register(process.fileno(), select.POLLIN)
+        poll.register(self._connection, select.POLLIN)
+        while process.result is None:
+            ready = [fd for fd, _ in poll.poll()]
+            if process.fileno() in ready:
+                process.advance()
+            elif not self._pass_signal(process):
+                poll.unregister(self._connection)
                 process.kill()
-        except (OSError, SandboxClosed, GuestError):
-            pass  # it has ended
+        return process.result
+
+    def _pass_signal(self, process: Process) -> bool:
+        """False when the launcher has gone, or does not speak our language."""
+        try:
+            word = self._connection.recv(_WORD.size, socket.MSG_WAITALL)
+        except OSError:
+            return False
+        if len(word) != _WORD.size:
+            return False
+        letter, number = _WORD.unpack(word)
+        if letter == b"G" and 0 < number < 65:
+            process.signal(number)
+        return True
 
 
-def environment(sandbox: Sandbox, given: Mapping[str, str]) -> dict[str, str]:
-    """What the command gets of the launcher's variables: those that the rules let through, and the sandbox's own.
+class Environments:
+    """What a command gets of its launcher's variables: those that the rules let through, and the sandbox's own.
 
     The sandbox's own are those that it did not take from its owner's variables as they are: the home, the placeholders
     of secrets, where certificates lie. PATH is the launcher's, if that was changed for this command.
     """
-    rules = EnvFilter(sandbox.config.environment)
-    passed, ours = rules.filter(given), sandbox._plan.environment
-    at_start = rules.filter(os.environ)
-    own = {name: value for name, value in ours.items() if at_start.get(name) != value or name in rules.set}
-    if given.get("PATH", os.environ.get("PATH")) != os.environ.get("PATH"):
-        own.pop("PATH", None)
-    return {**passed, **own}
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._rules = EnvFilter(sandbox.config.environment)
+        at_start = self._rules.filter(os.environ)
+        self._own = {
+            name: value
+            for name, value in sandbox._plan.environment.items()
+            if at_start.get(name) != value or name in self._rules.set
+        }
+        self._path = os.environ.get("PATH")
+        self._last: tuple[list[bytes], dict[str, str]] = [], {}  # a program's commands mostly have the same
+
+    def of(self, entries: list[bytes]) -> dict[str, str]:
+        """For a launcher with these variables."""
+        given, made = self._last
+        if given != entries or not given:
+            made = self._made(entries)
+            self._last = entries, made
+        return dict(made)
+
+    def _made(self, entries: list[bytes]) -> dict[str, str]:
+        pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+        given = {name: value for name, equals, value in pairs if equals and name}
+        own = dict(self._own)
+        if given.get("PATH", self._path) != self._path:
+            own.pop("PATH", None)
+        return {**self._rules.filter(given), **own}
 
 
 def _anonymous_pipe(fd: int) -> bool:
     return stat.S_ISFIFO(os.fstat(fd).st_mode) and os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:")
-
-
-def _variables(entries: list[bytes]) -> dict[str, str]:
-    pairs = (os.fsdecode(entry).partition("=") for entry in entries)
-    return {name: value for name, equals, value in pairs if equals and name}
 
 
 def _string(asked: Mapping[str, Any], key: str) -> bytes:

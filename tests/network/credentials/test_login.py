@@ -488,3 +488,26 @@ def test_nothing_that_is_kept_or_reported_shows_a_value(place: Place) -> None:
     shown = f"{lab.reports} {lab.raised} {lab.logins.held()} {list(lab.logins.logins[0].tokens())} {lab.interception}"
     for number in (1, 2):
         assert token("oat", number) not in shown and token("ort", number) not in shown
+
+
+def test_an_answer_with_any_success_counts(place: Place) -> None:
+    lab, server, file = place
+    answer = server.answer
+    lab.origins[AUTH].answer = lambda *words: (201, *answer(*words)[1:])
+    assert refresh(lab, inside(lab)["claudeAiOauth"]["refreshToken"])[0] == 201
+    assert stored(file)["claudeAiOauth"]["refreshToken"] == token("ort", 2)
+
+
+def test_an_answer_full_of_tokens_and_requests_without_end_are_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sandbox.network.credentials import endpoint
+
+    lab, _, _ = place
+    many = json.dumps([f"{token('oat', number)}" for number in range(1000)]).encode()
+    server = lab.origins[AUTH].answer
+    lab.origins[AUTH].answer = lambda *_: (200, [], many)
+    assert refresh(lab, "of-its-own")[0] == 403
+    lab.origins[AUTH].answer = server
+    monkeypatch.setattr(endpoint, "MOST_EXCHANGES", 3)
+    assert [refresh(lab, "of-its-own")[0] for _ in range(3)] == [400, 400, 403]

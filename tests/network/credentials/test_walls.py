@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from sandbox.errors import ConfigError
 from sandbox.sandbox import Sandbox
 from tests.network.credentials.oauth import token
 from tests.network.lab import Pki
@@ -313,6 +314,41 @@ def test_a_person_who_has_not_logged_in_gets_a_sandbox_all_the_same(room: Callab
     (person / ".claude" / ".credentials.json").unlink()
     sandbox = room({"claude": {}, "codex": {}, "gemini": {}, "npm": {}})
     assert sandbox.exec("ls -A ~").stdout == ""
+
+
+def test_where_the_home_is_the_project_the_persons_files_stay_as_they_are(
+    room: Callable[..., Sandbox], person: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (person / ".npmrc").write_text(f"//{API}/:_authToken=npm_RealToken0123456789abcdefghijkl\n")
+    monkeypatch.chdir(person)
+    for more in ({}, {"overlay": True}):
+        sandbox = room({"claude": entry(server), "npm": {}}, filesystem={"root": str(person), **more})
+        out = sandbox.exec("cat ~/.npmrc ~/.claude/.credentials.json").stdout
+        assert "npm_" in out and "sk-ant-oat01" in out
+        assert "Real" not in out and token("oat", 1) not in out
+        sandbox.close()
+        assert "Real" in (person / ".npmrc").read_text()
+        assert token("oat", 1) in (person / ".claude" / ".credentials.json").read_text()
+        assert sorted(os.listdir(person)) == [".claude", ".npmrc"]
+    with pytest.raises(ConfigError, match="choose another place"):
+        room({"claude": entry(server, at="~/new.json")}, filesystem={"root": str(person)})
+    assert sorted(os.listdir(person)) == [".claude", ".npmrc"]
+
+
+def test_what_an_earlier_tenant_left_in_its_place_stops_nothing(
+    room: Callable[..., Sandbox], person: Path, tmp_path: Path
+) -> None:
+    from sandbox.network.credentials.furnish import Furnishing
+
+    sandbox = room()
+    sandbox.exec("rm ~/.claude/.credentials.json; mkdir -p ~/.claude/.credentials.json/full/of/files")
+    furnishing = Furnishing(sandbox._logins, sandbox._plan, lambda path: [])  # type: ignore[arg-type]
+    furnishing.write(sandbox)
+    assert "sk-ant-oat01" in sandbox.exec("cat ~/.claude/.credentials.json").stdout
+    sandbox.exec("ln -sf /etc/passwd ~/.claude/.credentials.json")
+    furnishing.write(sandbox)
+    assert "sk-ant-oat01" in sandbox.exec("cat ~/.claude/.credentials.json").stdout
+    assert "sk-ant" not in sandbox.exec("cat /etc/passwd").stdout
 
 
 KILLED = """

@@ -3,6 +3,7 @@ import { command } from '../registry.js';
 import { startServer } from '../transport.js';
 import type { Event } from '../events.js';
 import type { SandboxRuntimeConfig } from './config.js';
+import { NamedPaths } from './named-paths.js';
 
 /** @internal A refusal, and the label of the command that met it, if that is known. */
 export interface Refusal {
@@ -31,6 +32,7 @@ export class WarmSandbox {
   private constructor(
     private readonly connection: Connection,
     private readonly launcher: Launcher,
+    private readonly named: NamedPaths,
     private readonly refused: (refusal: Refusal) => void,
   ) {
     connection.onEvent = (event) => this.hear(event as Event);
@@ -42,12 +44,13 @@ export class WarmSandbox {
     ask: Ask | undefined,
     refused: (refusal: Refusal) => void,
   ): Promise<WarmSandbox> {
+    const named = new NamedPaths(settings);
     const connection = new Connection(await startServer([...command(), '--rpc']));
     try {
       const hooks = ask ? { hooks: { on_ask: {} } } : {};
       await connection.call('create', { srt: settings as unknown as Json, ...hooks });
       const launcher = await connection.call<Launcher>('launcher');
-      const sandbox = new WarmSandbox(connection, launcher, refused);
+      const sandbox = new WarmSandbox(connection, launcher, named, refused);
       if (ask) connection.onHook = (params) => sandbox.answer(ask, params['ask'] as { host: string; port: number });
       return sandbox;
     } catch (problem) {
@@ -73,7 +76,8 @@ export class WarmSandbox {
 
   /** Whether it hides and shows what a sandbox that is started now would. Files of the host may have come or been replaced. */
   async holds(): Promise<boolean> {
-    if (this.ended) return false;
+    if (this.ended || !this.named.same()) return false;
+    if (!this.named.patterns) return true;
     return (await this.connection.call<{ hold: boolean }>('rules_hold').catch(() => ({ hold: false }))).hold;
   }
 

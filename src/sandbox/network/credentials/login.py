@@ -20,7 +20,7 @@ from sandbox.network.credentials.formats import MOST, Unreadable, changed, leave
 from sandbox.network.credentials.shapes import looks_like_token, shaped
 from sandbox.network.credentials.token import Token
 from sandbox.network.secrets.field_paths import has_wildcard, host_in, keys_of, matches, written
-from sandbox.network.secrets.stored_key import directory
+from sandbox.network.secrets.stored_key import place
 from sandbox.policy.hosts import HostSet
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Login:
         self.name, self.entry, self._key, self._cover = name, entry, key, cover
         self.path = f"credentials.{name}"
         self.file = os.path.abspath(os.path.expanduser(entry.file)) if entry.file else None
+        self.store = os.path.join(place(), f"{name}.{entry.format}")  # where a login made inside is kept
+        self.exchanges = 0
         self._tokens: dict[tuple[Keys, int], Token] = {}
         self._more: dict[str, Token] = {}  # of logins made inside, by placeholder
         self.hidden: dict[str, bytes] = {}  # other strings of the file that look like secrets, with placeholders
@@ -59,11 +61,6 @@ class Login:
 
     # -- the file
 
-    @property
-    def store(self) -> str:
-        """Where a login made inside is kept."""
-        return os.path.join(directory(), f"{self.name}.{self.entry.format}")
-
     def source(self) -> str | None:
         """The file that tokens come from: that of a login made inside, else the person's own."""
         if self.entry.file is None:
@@ -77,11 +74,10 @@ class Login:
         if source is None:
             return
         try:
+            if self._seen == (source, _signature(os.stat(source))):
+                return
             with open(source, "rb") as file:
-                now = os.fstat(file.fileno())
-                seen = source, (now.st_ino, now.st_size, now.st_mtime_ns)
-                if seen == self._seen:
-                    return
+                seen = source, _signature(os.fstat(file.fileno()))
                 text = file.read(MOST + 1).decode()
         except (FileNotFoundError, NotADirectoryError):
             if self._seen is not None:
@@ -180,8 +176,8 @@ class Login:
 
     def tokens(self) -> Iterator[Token]:
         """Every token that ever was in the file, and those of logins made inside."""
-        yield from self._tokens.values()
-        yield from self._more.values()
+        yield from list(self._tokens.values())
+        yield from list(self._more.values())
 
     def of_kind(self, kind: str) -> Token | None:
         """The token of one kind, where a file holds one login."""
@@ -288,6 +284,11 @@ def written_end_number(end: float, how: str) -> float:
     """The end of a life as a number in the file's unit; infinite where it is no number there."""
     found = written_end(end, how)
     return float(found) if isinstance(found, int | float) else float("inf")
+
+
+def _signature(now: os.stat_result) -> Signature:
+    """What is another when a file has changed."""
+    return now.st_ino, now.st_size, now.st_mtime_ns
 
 
 def _listed(data: object) -> list[object]:
