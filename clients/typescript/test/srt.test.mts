@@ -101,6 +101,17 @@ describe('SandboxManager', () => {
     assert.equal(run(await wrap('cat new old sub/a.key; echo done')).stdout, 'done\n');
   });
 
+  it('stays warm when files are named that do not exist, and lets the program itself make them', async () => {
+    await SandboxManager.initialize(settings({}, { denyWrite: ['.env', 'sub/kept'], denyRead: [join(project, 'none')] }));
+    const [first, second] = [await wrap('true'), await wrap('true')];
+    assert.equal(second, first);
+    assert.notEqual(run(await wrap('echo theirs > .env')).status, 0);
+    fs.writeFileSync('.env', 'mine');
+    assert.notEqual(run(await wrap('echo theirs > .env')).status, 0);
+    await SandboxManager.reset();
+    assert.equal(fs.readFileSync('.env', 'utf8'), 'mine');
+  });
+
   it('leaves a command that was wrapped before such a change as it is', async () => {
     await SandboxManager.initialize(settings({}, { denyRead: [join(project, 'new')] }));
     const earlier = await wrap('echo earlier');

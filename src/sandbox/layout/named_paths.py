@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from sandbox.guards.reserved_dirs import is_reserved
 from sandbox.layout.paths import expanded, project_root
 
 TYPE_CHECKING = False
@@ -39,5 +40,7 @@ class NamedPaths:
                     info = os.stat(path)
                 except OSError:
                     continue
+                if is_reserved(info):
+                    continue  # it stands for a file that is not there
                 found.add((path, os.path.realpath(path), info.st_dev, info.st_ino))
         return found

@@ -1,4 +1,4 @@
-import { realpathSync, statSync } from 'node:fs';
+import { constants, realpathSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { resolve } from 'node:path';
 import type { FilesystemPath, SandboxRuntimeConfig } from './config.js';
@@ -32,6 +32,9 @@ export class NamedPaths {
   }
 }
 
+/** An empty file that the sandbox made where commands must not make one: it stands for a file that is not there. */
+const RESERVED = BigInt(constants.S_IFREG | 0o1644);
+
 function isPattern(entry: FilesystemPath): boolean {
   return typeof entry === 'string' && /[*?[]/.test(entry.replace(/\/\*\*$/, ''));
 }
@@ -44,7 +47,8 @@ function absolute(entry: FilesystemPath): string {
 /** Which file it is: one that was replaced, as editors save, is another one. */
 function identity(path: string): string {
   try {
-    const { dev, ino } = statSync(path, { bigint: true });
+    const { dev, ino, mode, size } = statSync(path, { bigint: true });
+    if (size === 0n && mode === RESERVED) return '';
     return `${realpathSync.native(path)}:${dev}:${ino}`;
   } catch {
     return ''; // it is not there, or not for us, nor for a command
