@@ -177,6 +177,7 @@ class Sandbox(Commands, Files, ChangeMethods):
             shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
             trees = writable_trees(filesystem, shown)
             held = self._guard.reserve_all(filesystem, project_root(filesystem), trees) if filesystem.show_host else []
+            trees = writable_trees(filesystem, shown, searched=True)
             repositories = self._guard.trust(trees) if trees else None
             kept = self._kept() if self.config.state.keep else ()
             self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding, kept=kept)
@@ -450,7 +451,7 @@ class Sandbox(Commands, Files, ChangeMethods):
 
     @property
     def _undone(self) -> list[tuple[str, str]]:
-        """After `close`: what git of the host would have run, and where it is now ("": it could not be undone)."""
+        """After `close`: what the host's git would have run, and where it is now ("": it could not be undone)."""
         return self._guard.undone
 
     @property

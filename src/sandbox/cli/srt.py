@@ -177,14 +177,16 @@ def settings(file: str | None, *, strict: bool = False) -> Config:
 
 def read_settings(content: str, *, strict: bool = False) -> Config:
     """One JSON object of settings. Raises ConfigError with the setting's own name."""
-    import json
-
     from sandbox.service import srt_config
 
-    try:
-        data = json.loads(content)
-    except ValueError as problem:
-        raise ConfigError("is not valid JSON: {problem}", problem=problem) from None
+    data: Any = {}
+    if content != "{}":  # what stands for no file: then `json` need not be loaded
+        import json
+
+        try:
+            data = json.loads(content)
+        except ValueError as problem:
+            raise ConfigError("is not valid JSON: {problem}", problem=problem) from None
     return srt_config(data, strict=strict)
 
 

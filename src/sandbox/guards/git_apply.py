@@ -1,4 +1,4 @@
-"""Which changes of an overlay would make git of the host run something, once they are carried over.
+"""Which changes of an overlay would make the host's git run something, once they are carried over.
 
 Decided by what would be there afterwards: the host's files with the layer over them.
 """

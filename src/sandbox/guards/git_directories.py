@@ -1,4 +1,4 @@
-"""Repositories of git in the trees that tenants write: what git of the host reads of one, and would run because of it.
+"""Repositories of git in the trees that tenants write: what the host's git reads of one, and would run because of it.
 
 A repository's directory is what git takes for one, whatever it is called: `HEAD`, and `objects` and `refs` or a
 `commondir` that leads to them. What its configuration leads to is looked up as git would, but without asking git,
@@ -27,7 +27,7 @@ OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  
 
 
 class Trusted:
-    """What git of the host obeyed before a tenant ran, and which therefore must stay as it is."""
+    """What the host's git obeyed before a tenant ran, and which therefore must stay as it is."""
 
     __slots__ = ("frozen", "absent", "links", "commands")
 

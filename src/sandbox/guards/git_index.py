@@ -26,7 +26,7 @@ class Odd(Exception):
 
 
 def leads_astray(index: str, config: str) -> bool:
-    """Whether git of the host would write elsewhere than in its work tree because of this index.
+    """Whether the host's git would write elsewhere than in its work tree because of this index.
 
     `config` is the file that says by which hash the repository names objects.
     """

@@ -1,4 +1,4 @@
-"""What git of the host trusted in one tree before tenants came, kept outside of it for as long as one may write there.
+"""What the host's git trusted in one tree before tenants came, kept outside of it for as long as one may write there.
 
 Several sandboxes share a tree: the first to come writes down what it finds, the others take its word, since what
 they find may be the first one's tenants'. The last to go crosses it out. Where nobody holds one and nobody

@@ -1,4 +1,4 @@
-"""Taking from a repository that a tenant made, or from a trusted one, whatever git of the host would run.
+"""Taking from a repository that a tenant made, or from a trusted one, whatever the host's git would run.
 
 Nothing is destroyed: what is taken away stays beside where it was, under a name that git does not read
 (`config.from-sandbox`). Every step is done in an open directory, so that no link put there meanwhile leads elsewhere.

@@ -110,12 +110,15 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
     # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
     covers += (Bind(one, one, optional=True) for host in sorted(found.pinned) for one in inside(host))
     covers += (Bind(one, one, read_only=True, optional=True) for host in sorted(found.frozen) for one in inside(host))
-    if "*" in config.network.unix_sockets:
+    # Where tenants cannot make Unix sockets, or may use all, the host's need no cover.
+    if "*" in config.network.unix_sockets or (filesystem.show_host and not config.network.unix_sockets):
         found.masks = {path: mask for path, mask in found.masks.items() if mask.rule != SOCKET}
     for host, mask in sorted(found.masks.items()):
         for name in inside(host):
             # An overlay may have numbers of its own.
-            inode = mask.inode if name == host and not filesystem.overlay else 0
+            inode: int | None = mask.inode if name == host and not filesystem.overlay else 0
+            if filesystem.show_host and mask.rule == SOCKET:
+                inode = None  # it may go meanwhile
             covers.append(Cover(name, mask.is_dir, rule=mask.rule, inode=inode))
     # (Where everything is shown, what is denied elsewhere is covered already.)
     places = [bind.target for bind in made.plan.binds if not inside(bind.target)] if not filesystem.show_host else []

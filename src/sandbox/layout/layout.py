@@ -14,7 +14,7 @@ from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
 from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc, show_sockets
 from sandbox.layout.kept import keep
-from sandbox.layout.paths import further_paths, project_root, refuse_our_own
+from sandbox.layout.paths import further_paths, is_shared, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
 from sandbox.plan.plan import Plan
 from sandbox.policy.environment import EnvFilter
@@ -83,10 +83,10 @@ def layout(
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
-    keep(made, kept, home, home in visible)
     show_sockets(plan, config.network)
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
     plan.writable = [*places, *(target for _, target in kept), "/dev", "/proc"]
+    keep(made, kept, home, home in visible)
     _environment(plan, home)
     _ports(plan, config.network)
     return made
@@ -99,9 +99,14 @@ def _whole_host(
     from sandbox.layout import whole_host
 
     filesystem = config.filesystem
-    if filesystem.overlay or config.vfs.mounts or config.vfs.direct_mounts:
-        key = "filesystem.overlay" if filesystem.overlay else "vfs"
-        raise ConfigError("cannot be combined with filesystem.show_host", path=key)
+    others = {
+        "filesystem.overlay": filesystem.overlay or filesystem.branch is not None,
+        "vfs": bool(config.vfs.mounts or config.vfs.direct_mounts),
+        "credentials": bool(config.credentials),
+    }
+    for key, asked in others.items():
+        if asked:
+            raise ConfigError("cannot be combined with filesystem.show_host", path=key)
     plan = Plan()
     made = Layout(plan)
     plan.id = identity
@@ -115,11 +120,12 @@ def _whole_host(
     writable = whole_host.show_writable(plan, filesystem, made.notices)
     own = own_directories(config)
     refuse_our_own(writable, own)
-    whole_host.hide_of_host(plan, filesystem, own, writable)
-    made.views = Views([(one, one) for one in writable])
+    whole_host.hide_of_host(plan, config, own, writable)
+    made.views = Views([(one, one) for one in writable if not is_shared(one)])
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
     whole_host.host_sockets(plan, config.network)
+    whole_host.drop_inner_covers(plan)
     show_sockets(plan, config.network)
     plan.writable = ["/dev/shm", *writable, "/dev", "/proc"]
     plan.environment.update(whole_host.environment(plan, home))

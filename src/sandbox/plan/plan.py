@@ -68,6 +68,7 @@ class Plan:
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
         self.unix_sockets = True  # tenants can make Unix sockets: where the host's are in sight, they may not
+        self.whole_host = False  # everything of the host can be read that is not covered
         self.own_files = "/etc"  # the directory for files of our own, not the system's
         self.count_memory = False  # memory that is no file and not mapped cannot be made
 

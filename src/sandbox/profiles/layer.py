@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import SandboxError
-from sandbox.profiles.keys import secrets_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,13 +14,14 @@ if TYPE_CHECKING:
     from sandbox.profiles.profile import Profile
 
 
+# Programs answer these at once, without reading settings, unless there are other flags too.
+ABOUT_ITSELF = ("--version", "-v", "-V", "--help", "-h")
+
+
 def layer(name: str, profile: Profile, program: str | None, *, trust: bool, own: str) -> dict[str, Any]:
     """What the profile asks for, without its hosts (`config.layers.resolve` adds those). `program` is its path, `own`
     the word that is the same in every run with it (`state.places.own_word`)."""
     environment = {**profile.environment, **(profile.trust_environment if trust else {})}
-    credentials = filled(profile.credentials, {"{own}": own})
-    secrets = secrets_of(credentials, os.environ)
-    environment.update({variable: f"${{{variable}}}" for variable in secrets})
     home = os.path.realpath(os.path.expanduser("~"))
     return {
         "filesystem": {"programs": [program] if program else []},
@@ -30,8 +30,8 @@ def layer(name: str, profile: Profile, program: str | None, *, trust: bool, own:
             "set": {key: value.replace("~/", f"{home}/") for key, value in environment.items()},
             "allow": profile.pass_variables,
         },
-        "network": {"preset": profile.network, "secrets": secrets},
-        "credentials": credentials,
+        "network": {"preset": profile.network},
+        "credentials": filled(profile.credentials, {"{own}": own}),
     }
 
 
@@ -47,11 +47,16 @@ def filled(value: Any, words: dict[str, str]) -> Any:
     return value
 
 
+def about_itself(words: Sequence[str]) -> bool:
+    """Whether the program is only asked for its version or help: that needs no flags and no login."""
+    return len(words) == 2 and words[1] in ABOUT_ITSELF
+
+
 def command(profile: Profile, words: Sequence[str], *, trust: bool) -> list[str]:
     """The command line: `words` when they begin with another program than the profile's, else that one with its flags.
     Without any word, the profile's program alone."""
     program, *rest = words or [profile.program]
-    if program != profile.program:
+    if program != profile.program or about_itself(words):
         return list(words)
     return [program, *profile.flags, *(profile.trust_flags if trust else ()), *rest]
 

@@ -9,7 +9,7 @@ from sandbox.config.modes import without_walls
 from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError, Message
 from sandbox.profiles.find import file_of, load
-from sandbox.profiles.layer import command, find_program, layer
+from sandbox.profiles.layer import about_itself, command, find_program, layer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def prepare(
     program = find_program(profile, os.environ.get("PATH", "")) if words[:1] == [profile.program] else None
     root = os.path.realpath(project)
     outside = program if program and not is_beneath(os.path.realpath(os.path.dirname(program)), root) else None
+    if about_itself(words) and program is not None:
+        profile.credentials = {}
     resolved = configured(name, profile, flags, project=project, config_file=config_file, program=outside, trust=trust)
     found = Prepared(name, profile, resolved, words)
     if trust:
