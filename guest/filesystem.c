@@ -110,8 +110,11 @@ static bool make_link(struct cbor op, char *path)
 
 static bool unmount(struct cbor op, const char *path)
 {
-	bool remove;
-	if (!cbor_get_bool(op, "remove", false, &remove) || detach(path))
+	bool remove, optional;
+	if (!cbor_get_bool(op, "remove", false, &remove) || !cbor_get_bool(op, "optional", false, &optional))
+		return false;
+	/* EINVAL: nothing is mounted there, because it could not be. */
+	if (detach(path) && !(optional && errno == EINVAL))
 		return false;
 	return !remove || !rmdir(path) || !unlink(path);
 }
@@ -157,6 +160,12 @@ static bool of_a_file(struct cbor op)
 	return cbor_get(op, "inode", &inode);
 }
 
+static bool is_overlay(struct cbor op)
+{
+	struct cbor kind;
+	return cbor_get(op, "kind", &kind) && cbor_is(kind, "overlay");
+}
+
 static void do_mount(struct cbor op)
 {
 	bool optional;
@@ -165,7 +174,9 @@ static void do_mount(struct cbor op)
 		fail("mounts", path);
 	if (!operate(op, path)) {
 		bool other = errno == ELOOP || errno == EISDIR; /* than what the host saw there */
-		if (!optional || !(errno == ENOENT || errno == ENOTDIR || (other && of_a_file(op))))
+		bool gone = errno == ENOENT || errno == ENOTDIR || (other && of_a_file(op));
+		/* An optional overlay is a convenience (a package cache) that not every kernel and file system can give. */
+		if (!optional || !(gone || is_overlay(op)))
 			fail("mounts", path);
 		place.missed += of_a_file(op);
 	}

@@ -194,6 +194,8 @@ class Sandbox(Commands, Files, ChangeMethods):
             layer = self._layer()
             self._mounts.furnish(self._plan, layer, self._outside_repository(layer))
             self._register().note("mounts.json", self._mounts.ways)
+        if self._layout.caches and can.overlay:
+            self._keep_caches()
         self._gate_thread = self._gate()
         self._credentials = self._credential_files()
         if self.config.network.publish:
@@ -278,6 +280,14 @@ class Sandbox(Commands, Files, ChangeMethods):
         from sandbox.vfs.workspace import Workspace
 
         return Workspace.begin(home(), self.id, self._plan.directory).directory
+
+    def _keep_caches(self) -> None:
+        """Package caches: docs/caches.md."""
+        from sandbox.layout.caches import KeptCaches
+
+        kept = KeptCaches(home(), self._plan.directory, self._register().path)
+        self._endings.append(kept.close)
+        kept.furnish(self._plan, self._layout.caches)
 
     # -- a branch of its own: docs/branches.md
 
@@ -616,17 +626,11 @@ def read_config(config: Asked) -> Config:
     if isinstance(config, Config):
         return config.copy()
     given = dict(config or {})
-    if "resources" in given or "env" in given:
-        from sandbox.config.dialects.create import translate
+    if any(name in given for name in ("resources", "env", "network", "filesystem")):
+        from sandbox.config.dialects import from_client, looks_like_srt
 
-        given = translate(given).data
-    elif any(isinstance(given.get(name), dict) for name in ("network", "filesystem")):
-        from sandbox.config.dialects import looks_like_srt
-
-        if looks_like_srt(given):
-            from sandbox.config.dialects.srt import translate as from_srt
-
-            given = from_srt(given).data
+        if "resources" in given or "env" in given or looks_like_srt(given):
+            given = from_client(given)
     return Config.read(given)
 
 

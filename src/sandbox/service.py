@@ -169,9 +169,9 @@ class Sandboxes:
             sandbox = Sandbox(config, hooks=hooks)
             sandbox._companions[NamedPaths] = named
             return sandbox
-        from sandbox.config.dialects.create import translate
+        from sandbox.config.dialects import from_client
 
-        said = merged(self._flags, translate(asked).data)
+        said = merged(self._flags, from_client(asked))
         resolved = configuration(said, config_file=self._config_file)
         return create(resolved, hooks=hooks, tell=self._tell)
 

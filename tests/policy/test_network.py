@@ -106,3 +106,21 @@ def test_other_protocols_reach_an_intercepted_host_only_where_the_owner_said_so(
 def test_a_wrong_entry_names_its_place() -> None:
     with pytest.raises(ConfigError, match=r"network\.denied_hosts\[1\]"):
         policy(denied_hosts=["ok.test", "not ok"])
+
+
+def test_an_intranet_is_reached_but_not_this_machine() -> None:
+    found = policy(allowed_hosts=["wiki.corp.test", "10.9.9.9:3000"], intranet=True)
+    assert found.addresses("wiki.corp.test", 443, ["10.1.2.3", "192.168.1.1", "fd00::1"])
+    for address in ("127.0.0.1", "::1", "169.254.169.254", "0.0.0.0", "198.18.0.1", "fd00:ec2::254"):
+        assert not found.addresses("wiki.corp.test", 443, [address]), address
+    assert not policy(allowed_hosts=["wiki.corp.test"]).addresses("wiki.corp.test", 443, ["10.1.2.3"])
+    # An address of this machine's own, as the dialer finds out, only where it is named itself.
+    assert not found.own_address("wiki.corp.test", 443, "10.9.9.9") and found.own_address("x.test", 3000, "10.9.9.9")
+
+
+def test_a_denied_host_is_refused_with_the_owners_reason() -> None:
+    reasons = {"old.test": "use new.test", "*.other.test:22": "no ssh there"}
+    found = policy(denied_hosts=["old.test", "*.other.test:22", "plain.test"], denied_reasons=reasons)
+    assert found.connect("old.test", 443).reason == "old.test:443 is denied: use new.test"
+    assert "no ssh there" in found.connect("a.other.test", 22).reason
+    assert found.connect("plain.test", 443).reason == "plain.test:443 is denied by network.denied_hosts"

@@ -37,6 +37,7 @@ COMMANDS = {
     "kill": ("kill", "stop running sandboxes"),
     "rm": ("rm", "delete stopped sandboxes"),
     "prune": ("prune", "delete all stopped sandboxes and what crashed ones left behind"),
+    "caches": ("caches", "show and clear what sandboxes added to package caches"),
     "config": ("config", "show and change settings"),
     "profile": ("profile", "list, show and make profiles: `sandbox NAME` runs a known program, such as claude"),
     "agent": ("agent", "run an agent in a sandbox that enforces its tool permissions"),

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
 
 _PACKAGE = "sandbox"
-_MOST = 2**16  # bytes of bytecode; beyond, malloc asks the kernel for memory
+_MOST = 2**16  # bytes of bytecode
+_buffers: list[bytearray] = []
 _GARBAGE = 50_000  # objects made before Python looks for garbage: more than a start makes
 _PLAIN = MAGIC_NUMBER + bytes(4)  # of this Python, and of a source with the following time and size
 
@@ -37,15 +38,21 @@ class _Loader(SourceFileLoader):
             fd = os.open(self.bytecode, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return super().get_code(fullname)
+        # Always the same memory (but for a second thread's): new memory for each file costs a page fault for each page.
+        buffer = _buffers.pop() if _buffers else bytearray(_MOST)
         try:
-            data = os.read(fd, _MOST)
+            size = os.readv(fd, [buffer])
+            return self._code(memoryview(buffer)[:size]) or super().get_code(fullname)
         finally:
             os.close(fd)
+            _buffers.append(buffer)
+
+    def _code(self, data: memoryview) -> CodeType | None:
         stamp = int(self.source.st_mtime) & 0xFFFFFFFF, self.source.st_size & 0xFFFFFFFF
         head = _PLAIN + b"".join(one.to_bytes(4, "little") for one in stamp)
-        if not data.startswith(head) or len(data) == _MOST:
-            return super().get_code(fullname)
-        code: CodeType = loads(memoryview(data)[len(head) :])
+        if data[: len(head)] != head or len(data) == _MOST:
+            return None
+        code: CodeType = loads(data[len(head) :])
         return code
 
 

@@ -3,7 +3,7 @@
 Empty allow-lists allow nothing. Field documentation here is what the JSON Schema and `docs/config.md` show.
 """
 
-from sandbox.config import patterns, units
+from sandbox.config import caches, patterns, units
 from sandbox.config.section import Section, field
 from sandbox.config.state_names import state_name, state_paths
 from sandbox.config.variables import without_password
@@ -376,6 +376,11 @@ class Config(Section):
     network: Network = field(Network, "Hosts and secrets.")
     credentials: dict[str, Credential] = field({}, "Credential files and logins by name.")
     limits: Limits = field(Limits, "Resources.")
+    caches: list[str] = field(
+        caches.TOOLS,
+        "Tools whose package cache of yours can be read; what is added is kept apart, for this project.",
+        parse=caches.checked,
+    )
     tools: Tools = field(Tools, "An agent's tools.")
     agents: Agents = field(Agents, "How to run agents.")
     audit: Audit = field(Audit, "The record.")

@@ -287,6 +287,7 @@ RULES: dict[str, Rule] = {
     "network.ask": safe(False),
     "network.ask_timeout": least,
     "credentials": user_only,
+    "caches": fewer(_listed),
     "limits.memory": least,
     "limits.cpus": least,
     "limits.pids": least,

@@ -55,6 +55,7 @@ def tightened(config: Config) -> Config:
     config.filesystem.overlay = True
     if config.mode != "max":
         return config
+    config.caches = []
     for name, most in MAX_LIMITS.items():
         if getattr(config.limits, name) is None:
             setattr(config.limits, name, most)

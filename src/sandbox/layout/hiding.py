@@ -122,6 +122,7 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
             covers.append(Cover(name, mask.is_dir, rule=mask.rule, inode=inode))
     # (Where everything is shown, what is denied elsewhere is covered already.)
     places = [bind.target for bind in made.plan.binds if not inside(bind.target)] if not filesystem.show_host else []
+    places += (path for _, path in made.caches)
     elsewhere = denied(filesystem, places, made.views.roots)
     covers += (Cover(mask.path, mask.is_dir, rule=mask.rule) for mask in elsewhere)
     made.masked = len(found.masks) + len(elsewhere)

@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sandbox.config.caches import Cache
     from sandbox.config.model import Config, Filesystem, Network
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.search import Search
@@ -38,6 +39,7 @@ class Layout:
         self.hidden: list[str] = []  # directories in them that they do not see
         self.search: Search | None = None  # what was looked at in them, and found
         self.notices: list[str] = []  # what the person is told at the start
+        self.caches: list[tuple[Cache, str]] = []  # package caches of the person, with their paths
         self.masked = 0  # how many paths are covered; for the record
 
 
@@ -80,6 +82,11 @@ def layout(
         hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
         made.hidden = [home]
     made.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
+    if config.caches:
+        from sandbox.layout.caches import shown_caches
+
+        taken = [*visible, *own, *(inside for _, inside, _ in shown), *(target for _, target in kept), *hiding]
+        made.caches = list(shown_caches(config, environment, home, taken))
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)

@@ -385,7 +385,7 @@ def test_an_answer_of_the_token_endpoint_has_no_token_in_any_field(place: Place)
     assert bearer(lab, said["raw_key"], AUTH)[0] == 403
 
 
-def test_an_exchange_for_another_kind_of_token_does_not_replace_the_persons(place: Place) -> None:
+def test_an_exchange_for_another_kind_of_token_does_not_replace_the_persons(place: Place, own_home: Path) -> None:
     """As codex asks for an API key with its id token: the answer's access_token is none of the file's."""
     lab, _server, file = place
     before = file.read_text()
@@ -394,15 +394,17 @@ def test_an_exchange_for_another_kind_of_token_does_not_replace_the_persons(plac
     _, _, content = lab.ask("POST", "/oauth/token", {"Content-Type": "application/json"}, json.dumps(asked).encode())
     assert token("oat", 2).encode() not in content and token("ort", 2).encode() not in content
     assert file.read_text() == before
+    assert not list((own_home / "credentials").glob("claude.*"))
 
 
-def test_a_renewal_with_a_token_of_the_tenants_own_does_not_replace_the_persons(place: Place) -> None:
+def test_a_renewal_with_a_token_of_the_tenants_own_does_not_replace_the_persons(place: Place, own_home: Path) -> None:
     lab, server, file = place
     server.good.add("attackers-own-refresh-token")
     before = file.read_text()
     status, _, said = refresh(lab, "attackers-own-refresh-token")
     assert status == 200 and token("oat", 2) not in str(said)
     assert file.read_text() == before
+    assert not list((own_home / "credentials").glob("claude.*"))
 
 
 def test_compressed_answers_hide_nothing(place: Place) -> None:
@@ -443,6 +445,7 @@ def test_no_odd_answer_brings_a_token_in(place: Place, status: int, headers: Any
     asked = {"grant_type": "authorization_code", "code": "x"}
     got = lab.ask("POST", "/oauth/token", {"Content-Type": "application/json"}, json.dumps(asked).encode())
     assert token("oat", 5) not in str(got)
+    assert (got[0] == 403) == (status < 400)  # what cannot be read is refused, an error is told
 
 
 @pytest.mark.parametrize("target", ["/oauth/%74oken", "//oauth/token", "/x/../oauth/token", "/OAuth/Token/"])

@@ -219,28 +219,33 @@ def test_no_token_is_on_disk_but_in_the_persons_file(
     assert not any(word in one.read_bytes() for one in command if one.exists() for word in words)
 
 
+@pytest.mark.parametrize("shown", ["allow_read", "allow_write"])
 def test_the_persons_file_is_out_of_reach_also_where_its_directory_is_shown(
-    room: Callable[..., Sandbox], server: Server, person: Path
+    room: Callable[..., Sandbox], server: Server, person: Path, shown: str
 ) -> None:
-    (person / ".claude" / "settings.json").write_text("{}")
-    for allowed in ({"allow_read": ["~/.claude"]}, {"allow_write": ["~/.claude"]}):
-        sandbox = room(filesystem=allowed)
-        out = sandbox.exec("cat ~/.claude/settings.json ~/.claude/.credentials.json; ls -la ~/.claude").stdout
-        assert token("oat", 1) not in out and token("ort", 1) not in out
-        assert "sk-ant-oat01-" in out  # the same file, with placeholders
-        assert json.loads((person / ".claude" / ".credentials.json").read_text())["claudeAiOauth"]["expiresAt"] == 1
-        run(
-            sandbox,
-            f'fields = refresh; save = lambda: None; print(refresh("https://{AUTH}:{server.port}/oauth/token"))',
-        )
-        number = server.number
-        tries = "for i in 1 2 3 4 5; do cat ~/.claude/.credentials.json ~/.claude/*; done"
-        out = sandbox.exec(["sh", "-c", tries]).stdout
-        assert token("oat", number) not in out and token("ort", number) not in out
-        assert token("ort", number) in (person / ".claude" / ".credentials.json").read_text()
-        sandbox.close()
-        save(person)
-        server.good = {token("ort", 1)}
+    """Under a name that no pattern blocks."""
+    (person / ".tool").mkdir()
+    (person / ".tool" / "settings.json").write_text("{}")
+    mine = person / ".tool" / "auth.json"
+    mine.write_text((person / ".claude" / ".credentials.json").read_text())
+    sandbox = room({"tool": entry(server, file="~/.tool/auth.json")}, filesystem={shown: ["~/.tool"]})
+    out = sandbox.exec("cat ~/.tool/settings.json ~/.tool/auth.json; ls -la ~/.tool").stdout
+    assert token("oat", 1) not in out and token("ort", 1) not in out
+    assert "sk-ant-oat01-" in out  # the same file, with placeholders
+    assert json.loads(mine.read_text())["claudeAiOauth"]["expiresAt"] == 1
+    code = PROGRAM.replace(".claude/.credentials.json", ".tool/auth.json").replace("        save()", "")
+    code += f'print(refresh("https://{AUTH}:{server.port}/oauth/token"))'
+    # Somebody inside tries to read every new name in the directory while the file is replaced.
+    watch = "touch /tmp/watching; while [ ! -e /tmp/over ]; do grep -hs 01-0002 ~/.tool/* >> /tmp/found; done"
+    watcher = threading.Thread(target=sandbox.exec, args=(["sh", "-c", watch],))
+    watcher.start()
+    sandbox.exec("until [ -e /tmp/watching ]; do :; done", timeout=30)
+    assert "access_token" in sandbox.exec(["/usr/bin/python3", "-c", code]).stdout
+    sandbox.exec("touch /tmp/over")
+    watcher.join()
+    out = sandbox.exec(["sh", "-c", "cat /tmp/found ~/.tool/auth.json ~/.tool/*"]).stdout
+    assert token("oat", 2) not in out and token("ort", 2) not in out
+    assert token("ort", 2) in mine.read_text()
 
 
 def test_a_variable_with_a_key_is_a_placeholder_of_its_shape_and_the_same_in_every_run(
