@@ -20,7 +20,7 @@ from sandbox.errors import CommandError, GuestError, SandboxError
 from sandbox.guest import frames
 from sandbox.policy.environment import EnvFilter
 from sandbox.processes import Launched
-from sandbox.rpc.listen import same_user
+from sandbox.rpc.same_user import same_user
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
