@@ -103,6 +103,49 @@ def test_other_protocols_reach_an_intercepted_host_only_where_the_owner_said_so(
     assert not rules.passes_raw("web.test", 5432)
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "asked"),
+    [
+        ("new.test", 443, True),
+        ("new.test", 22, True),
+        ("8.8.8.8", 443, True),
+        ("2001:4860:4860::8888", 443, True),
+        ("listed.test", 443, False),  # nothing to ask
+        ("listed.test", 22, False),
+        ("one-port.test", 8443, True),  # listed for another port
+        ("bad.test", 443, False),
+        ("half-bad.test", 443, True),
+        ("half-bad.test", 25, False),
+        ("ruled.test", 443, False),  # its requests are judged one by one
+        ("10.0.0.1", 443, False),
+        ("169.254.169.254", 80, False),
+        ("127.0.0.1", 80, False),
+        ("::ffff:10.0.0.1", 80, False),
+        ("fd00::1", 80, False),
+        ("198.18.0.3", 80, False),
+        ("host.sandbox.internal", 5432, False),
+    ],
+)
+def test_the_owner_is_asked_only_about_what_is_not_listed(host: str, port: int, asked: bool) -> None:
+    rules = policy(
+        allowed_hosts=["listed.test", "one-port.test:443"],
+        denied_hosts=["bad.test", "half-bad.test:25"],
+        http={"allow": ["GET ruled.test/x"]},
+    )
+    assert rules.askable(host, port) is asked
+
+
+def test_without_git_nobody_is_asked_about_ssh() -> None:
+    assert not policy(allow_git=False).askable("new.test", 22)
+    assert not policy(allow_git=False, allowed_hosts=["listed.test"]).askable("listed.test", 22)
+    assert policy(allow_git=False).askable("new.test", 443)
+
+
+def test_what_can_never_be_allowed_is_not_asked_about_even_without_private_addresses() -> None:
+    assert policy(block_private_ips=False).askable("10.0.0.1", 80)
+    assert not policy(block_private_ips=False).askable("169.254.169.254", 80)
+
+
 def test_a_wrong_entry_names_its_place() -> None:
     with pytest.raises(ConfigError, match=r"network\.denied_hosts\[1\]"):
         policy(denied_hosts=["ok.test", "not ok"])
