@@ -105,6 +105,7 @@ class Sandbox(Commands, Files, ChangeMethods):
         # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
         # must be collected at once, not when the collector next looks for cycles.
         self._endings: list[Callable[[], object]] = []
+        self._companions: dict[object, Any] = {}
         # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
         self._at_exit = partial(close_forgotten, ref(self))
         self._registration: Registration | None = None
@@ -217,6 +218,7 @@ class Sandbox(Commands, Files, ChangeMethods):
     def _tell_notices(self) -> None:
         """What is hidden, and what of a limit cannot be held here."""
         self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
+        self.notices += self._logins.notices if self._logins is not None else []
         for notice in self.notices:
             self.record.write("policy_decision", notice, severity="warn")
 
@@ -427,6 +429,16 @@ class Sandbox(Commands, Files, ChangeMethods):
 
     # -- telling
 
+    def _companion(self, kind: Callable[[Self], Any]) -> Any:
+        """The one `kind(self)`, made at the first call and closed when the sandbox ends. Raises SandboxClosed."""
+        self._used()
+        with self._lock:
+            made = self._companions.get(kind)
+            if made is None:
+                made = self._companions[kind] = kind(self)
+                self._endings.append(made.close)
+            return made
+
     @staticmethod
     def attach(id: str) -> Client:
         """Returns a client, with the same methods, of a sandbox that runs already. Raises NotFound or SandboxError."""
@@ -615,17 +627,11 @@ def read_config(config: Asked) -> Config:
     if isinstance(config, Config):
         return config.copy()
     given = dict(config or {})
-    if "resources" in given or "env" in given:
-        from sandbox.config.dialects.create import translate
+    if any(name in given for name in ("resources", "env", "network", "filesystem")):
+        from sandbox.config.dialects import from_client, looks_like_srt
 
-        given = translate(given).data
-    elif any(isinstance(given.get(name), dict) for name in ("network", "filesystem")):
-        from sandbox.config.dialects import looks_like_srt
-
-        if looks_like_srt(given):
-            from sandbox.config.dialects.srt import translate as from_srt
-
-            given = from_srt(given).data
+        if "resources" in given or "env" in given or looks_like_srt(given):
+            given = from_client(given)
     return Config.read(given)
 
 

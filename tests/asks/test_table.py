@@ -135,6 +135,12 @@ def test_for_the_sandbox_means_this_host_and_port(table: Table) -> None:
     assert len(table.way.shown) == 3
 
 
+def test_whoever_waits_for_another_port_is_not_let_through_with_it(table: Table) -> None:
+    first, other = table.ask(), table.ask(port=22)
+    table.answer("sandbox")
+    assert first and not other and table.asks.pending()[0].subject.target == "a.test:22"
+
+
 def test_once_is_once(table: Table) -> None:
     table.ask()
     table.answer("once")
@@ -233,9 +239,13 @@ def test_questions_become_rare_and_denials_make_them_rarer(table: Table) -> None
 
     asked = [asked_and_denied(number) for number in range(100)]
     assert asked.count(True) == BURST
-    table.pass_time(3600)
-    more = [asked_and_denied(number) for number in range(100, 200)]
-    assert more.count(True) <= BURST  # however long nobody asked
+    table.pass_time(module.EVERY * 3)
+    assert not asked_and_denied(100)  # one would have been due already
+    table.pass_time(module.RAREST)
+    assert asked_and_denied(101) and not asked_and_denied(102)
+    table.pass_time(100 * module.RAREST)
+    more = [asked_and_denied(number) for number in range(103, 203)]
+    assert more.count(True) == BURST  # however long nobody asked
 
 
 def test_made_up_names_do_not_pile_up(table: Table) -> None:

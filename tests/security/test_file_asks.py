@@ -37,7 +37,11 @@ class Asked:
 
     def on_ask(self, ask: Ask) -> str:
         self.asked.append(ask)
+        self.about_to_answer()
         return self.answer
+
+    def about_to_answer(self) -> None:
+        """Just before the answer is given."""
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event["type"] == "ask" and event["ask"]["state"] != "waiting":
@@ -128,16 +132,13 @@ def test_once_is_one_open(opened: Open) -> None:
 
 
 @fuse
-def test_once_is_over_when_nobody_opens_it(opened: Open, project: Path) -> None:
-    asked = Asked(project, "once")
-    try:
-        found = [one for one in asked.sandbox._endings if "FileAsks" in repr(one)]
-        found[0].__self__._seconds = 0.01  # type: ignore[attr-defined]
-        asked.touch("cat .env")
-        covered_again()
-        assert "Permission denied" in asked.run("cat .env")
-    finally:
-        asked.sandbox.close()
+def test_once_is_over_when_nobody_opens_it(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = opened("once")
+    (ending,) = (one for one in asked.sandbox._endings if "FileAsks" in repr(one))
+    monkeypatch.setattr(asked, "about_to_answer", lambda: setattr(ending.__self__, "_seconds", 0.01))  # type: ignore[attr-defined]
+    asked.touch("cat .env")
+    covered_again()
+    assert "Permission denied" in asked.run("cat .env") and len(asked.asked) == 1
 
 
 @fuse

@@ -151,13 +151,20 @@ class TerminalWay:
             if question.state != WAITING:
                 self._say("\r\n" + (_("answered elsewhere") if question.answer else _("nobody answered in time")))
             elif self._fd in ready:
-                data = os.read(self._fd, 4096)
-                if not data:
-                    break
+                data = self._keys()
+                if not data:  # the terminal is gone
+                    self._waiting.remove(question)
+                    return self._asks.abstain(question, self)
                 typed = self._typed(question, typed, data)
             elif self._process.fileno() in ready:
                 break
         self._say("\r\n")
+
+    def _keys(self) -> bytes:
+        try:
+            return os.read(self._fd, 4096)
+        except OSError:
+            return b""
 
     def _typed(self, question: Question, typed: str, data: bytes) -> str:
         """Takes keys; returns what of the line is still to be completed. What follows a complete line is dropped."""

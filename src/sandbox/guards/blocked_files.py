@@ -17,7 +17,6 @@ import os
 from struct import Struct, error
 
 from sandbox.errors import SandboxError
-from sandbox.guards.birth_time import born
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +27,12 @@ FORGET_AFTER = 30  # days without finding a file in the trees where it was
 _MAGIC = b"blocked1"
 _COUNT = Struct("<Q")
 _RECORD = Struct("<QqQqI")
+
+
+def _born(path: str) -> int:
+    from sandbox.guards.birth_time import born  # seldom needed, and every start would load it
+
+    return born(path)
 
 
 class Entry:
@@ -72,7 +77,7 @@ class BlockedFiles:
         found = next((one for one in entries if one.changed == info.st_ctime_ns), None)
         if entries and found is None:
             try:
-                key = (info.st_ino, born(path) or -info.st_dev)
+                key = (info.st_ino, _born(path) or -info.st_dev)
             except OSError:
                 return None  # gone since
             found = next((one for one in entries if one.key == key), None)
@@ -91,7 +96,7 @@ class BlockedFiles:
                 self._new.append(entry)
             return False
         try:
-            moment = born(path)
+            moment = _born(path)
         except OSError:
             return False  # gone since
         entry = Entry(info.st_ino, moment, info.st_dev, info.st_ctime_ns, 0, rule, named or path)

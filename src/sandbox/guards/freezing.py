@@ -7,7 +7,6 @@ import stat
 
 from sandbox.guards.git_directories import Examination, Trusted, beneath, common_directory, is_repository
 from sandbox.guards.git_marker import Baseline, identity
-from sandbox.guards.nofollow import open_in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,6 +108,8 @@ def _make_hooks(repositories: Iterable[str]) -> None:
         if os.path.lexists(f"{repository}/hooks") or common_directory(repository) != repository:
             continue
         try:
+            from sandbox.guards.nofollow import open_in_place
+
             place = open_in_place(repository)
         except OSError:
             continue  # it has gone, or is another user's

@@ -18,7 +18,6 @@ from threading import Event, RLock, Thread, current_thread
 
 from sandbox.errors import Message
 from sandbox.guards.covers import Covers, Mask, inside_one
-from sandbox.guards.host_sockets import sockets_of_the_host
 from sandbox.guards.search import SOCKET, Search, is_socket
 from sandbox.readiness import Later
 
@@ -240,6 +239,8 @@ class LateMasks:
         sockets = [path for path, mask in masks.items() if mask.rule == SOCKET]
         if not sockets:
             return masks
+        from sandbox.guards.host_sockets import sockets_of_the_host
+
         self._closing.wait(BINDING)
         try:
             theirs = set(sockets) - set(sockets_of_the_host(sockets))

@@ -1,6 +1,6 @@
-"""What a tenant sees: the configuration turned into a plan that engines build.
+"""Turns the configuration into a plan of what tenants see, for an engine to build.
 
-The project at its own path; a system around it (`system.py`), read-only; an empty home; nothing else of the host.
+Tenants see the project at its own path, a read-only system around it (`system.py`), an empty home, and nothing else.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class Layout:
-    """The plan, and what those who guard the host's files need to know of it."""
+    """The plan, and what `guards/` needs to know about it."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.views = Views(())  # the host's trees that tenants see: the project and further paths
         self.hidden: list[str] = []  # directories in them that they do not see
-        self.search: Search | None = None  # what was looked at in them, and found
-        self.notices: list[str] = []  # what the person is told at the start
+        self.search: Search | None = None  # the search of these trees
+        self.notices: list[str] = []  # messages for the person at the start
         self.caches: list[tuple[Cache, str]] = []  # package caches of the person, with their paths
         self.masked = 0  # how many paths are covered; for the record
 
@@ -136,12 +136,13 @@ def _whole_host(
     show_sockets(plan, config.network)
     plan.writable = ["/dev/shm", *writable, "/dev", "/proc"]
     plan.environment.update(whole_host.environment(plan, home))
+    plan.directory = whole_host.first_in_sight(plan, (plan.directory, home))
     _ports(plan, config.network)
     return made
 
 
 def on_host(config: Config, identity: str, environment: Mapping[str, str], directory: str | None = None) -> Layout:
-    """For an engine without a root of its own: commands see the host's paths, with the environment that was chosen.
+    """The layout for an engine without its own root: commands see the host's paths, and a filtered environment.
 
     `directory`: where tenants have their home and temporary files; without it (mode `off`) those are the owner's.
     """
@@ -159,7 +160,7 @@ def on_host(config: Config, identity: str, environment: Mapping[str, str], direc
 
 
 def _own(plan: Plan, home: str, filesystem: Filesystem) -> None:
-    """The sandbox's own places: empty at the start, gone at the end."""
+    """Adds the sandbox's own directories, which are empty at the start and gone at the end."""
     plan.scratch = [("/tmp", 0o1777), ("/run", 0o755), ("/dev/shm", 0o1777), (home, 0o700)]
     plan.scratch_size = filesystem.scratch_size
     plan.links += [("/var/tmp", "/tmp"), ("/var/run", "/run")]
@@ -176,7 +177,7 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
 
 
 def _installed(plan: Plan, roots: Sequence[str]) -> None:
-    """Shows directories at their real paths, with a link where they are called by another one."""
+    """Shows directories at their real paths, with a link where the configuration uses another path."""
     for path in roots:
         real = os.path.realpath(path)
         if not any(is_beneath(real, bind.target) for bind in plan.binds):
@@ -205,7 +206,7 @@ def _repository(plan: Plan, home: str) -> list[str]:
 
 
 def _environment(plan: Plan, home: str) -> None:
-    """PATH without what is not there inside; places that exist."""
+    """PATH, reduced to the directories that exist inside."""
     visible = [bind.target for bind in plan.binds] + [path for path, _ in plan.links]
     path = [
         one
@@ -223,7 +224,7 @@ def _environment(plan: Plan, home: str) -> None:
 
 
 def _ports(plan: Plan, network: Network) -> None:
-    """The ports the gate hears on: those lent to the host, and, where nf_tables is missing, those that rules name."""
+    """The ports the gate listens on: `localhost_ports` and, where nf_tables is missing, those that rules name."""
     for port in network.localhost_ports:
         if not 0 < port < 65536:
             raise ConfigError("{port} is not a port", port=port, path="network.localhost_ports")

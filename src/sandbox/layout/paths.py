@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Filesystem
     from sandbox.plan.plan import Plan
 
-# A project here would be the machine itself.
+# A project here would include the machine itself.
 NO_PROJECT = (
     "/",
     "/bin",

@@ -1,4 +1,4 @@
-"""What stands at `/` around the project: the programs and libraries that tenants run.
+"""What is at `/` around the project: the programs and libraries that tenants use.
 
 Today the host's own system, read-only. The root of an image is another implementation of the same interface.
 """
