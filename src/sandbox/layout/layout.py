@@ -136,6 +136,7 @@ def _whole_host(
     show_sockets(plan, config.network)
     plan.writable = ["/dev/shm", *writable, "/dev", "/proc"]
     plan.environment.update(whole_host.environment(plan, home))
+    plan.directory = whole_host.first_in_sight(plan, (plan.directory, home))
     _ports(plan, config.network)
     return made
 

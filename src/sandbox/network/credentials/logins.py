@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError
 from sandbox.network.credentials.login import Login
 from sandbox.network.credentials.shapes import shaped
-from sandbox.network.credentials.token_request import same_path
-from sandbox.network.http.http1_rules import readings
 from sandbox.network.secrets.held import Credential, HeldToken
 from sandbox.network.secrets.stored_key import placeholder_key
 from sandbox.policy.hosts import HostSet
@@ -48,8 +45,10 @@ class Logins:
 
     def _add_variable(self, login: Login, variable: str, secret: Secret, key: bytes) -> None:
         """A variable that has no value here is not set inside. A program is asked only where the file knows nothing."""
+        from shutil import which
+
         if secret.from_command is not None and (
-            any(token.value for token in login.tokens()) or shutil.which(secret.from_command[0]) is None
+            any(token.value for token in login.tokens()) or which(secret.from_command[0]) is None
         ):
             return
         label = f"{login.name}\0${variable}"
@@ -128,6 +127,9 @@ class Logins:
 
     def endpoint(self, request: Request) -> Login | None:
         """The entry whose token endpoint answers `request`, in any reading of it."""
+        from sandbox.network.credentials.token_request import same_path
+        from sandbox.network.http.http1_rules import readings
+
         for login in self.logins:
             if login.endpoint.names(request.host):
                 targets = [target for _, target in readings(request.method, request.target, request.headers.pairs)]
