@@ -219,7 +219,8 @@ static void launch(struct job *job, struct cbor request, int stdio[3], bool term
 {
 	int report[2];
 	uint64_t timeout;
-	if (!cbor_get_uint(request, "timeout_ms", TIMEOUT_MOST, 0, &timeout)) {
+	if (!cbor_get_uint(request, "timeout_ms", TIMEOUT_MOST, 0, &timeout) ||
+	    !cbor_get_bool(request, "end_session", false, &job->end_session)) {
 		job_refuse(job, "request", EINVAL);
 		return;
 	}

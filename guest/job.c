@@ -116,6 +116,15 @@ void job_refuse(struct job *job, const char *step, int error)
 	job_settle(job);
 }
 
+/* The others of its session, which only /proc can list. */
+static void kill_session(struct job *job)
+{
+	job->killing = true;
+	kill_pause = KILL_FIRST_US;
+	if (kill_at > kill_earliest)
+		kill_at = kill_earliest;
+}
+
 void job_cancel(struct job *job)
 {
 	if (job->dialled) {
@@ -128,11 +137,7 @@ void job_cancel(struct job *job)
 	kill(-job->pid, SIGKILL);
 	if (job->group > 0 && job->group != job->pid)
 		kill(-job->group, SIGKILL);
-	/* The others of its session, which only /proc can list. */
-	job->killing = true;
-	kill_pause = KILL_FIRST_US;
-	if (kill_at > kill_earliest)
-		kill_at = kill_earliest;
+	kill_session(job);
 }
 
 static void forget(struct job *job)
@@ -207,6 +212,8 @@ void jobs_reap(void)
 		job->reaped = true;
 		job->status = status, job->usage = usage;
 		job->ended = job->quiet = now_us();
+		if (job->end_session && !job->killing)
+			kill_session(job);
 		if (job->report.fd >= 0) /* what it said is in the pipe by now, and the pipe may never be looked at else */
 			job->report.ready(&job->report, EPOLLIN);
 		else

@@ -105,6 +105,7 @@ class Sandbox(Commands, Files, ChangeMethods):
         # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
         # must be collected at once, not when the collector next looks for cycles.
         self._endings: list[Callable[[], object]] = []
+        self._companions: dict[object, Any] = {}
         # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
         self._at_exit = partial(close_forgotten, ref(self))
         self._registration: Registration | None = None
@@ -217,6 +218,7 @@ class Sandbox(Commands, Files, ChangeMethods):
     def _tell_notices(self) -> None:
         """What is hidden, and what of a limit cannot be held here."""
         self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
+        self.notices += self._logins.notices if self._logins is not None else []
         for notice in self.notices:
             self.record.write("policy_decision", notice, severity="warn")
 
@@ -426,6 +428,16 @@ class Sandbox(Commands, Files, ChangeMethods):
         self._asking().answer(id, answer, by)
 
     # -- telling
+
+    def _companion(self, kind: Callable[[Self], Any]) -> Any:
+        """The one `kind(self)`, made at the first call and closed when the sandbox ends. Raises SandboxClosed."""
+        self._used()
+        with self._lock:
+            made = self._companions.get(kind)
+            if made is None:
+                made = self._companions[kind] = kind(self)
+                self._endings.append(made.close)
+            return made
 
     @staticmethod
     def attach(id: str) -> Client:
