@@ -136,7 +136,7 @@ def _run(arguments: Namespace | Arguments) -> int:
         tell_notices(sandbox)
         from sandbox.cli.foreground import foreground
 
-        refusals = Refusals(sandbox)
+        refusals = Refusals(sandbox, resolved.expected)
         result = foreground(sandbox, command, directory=_start(sandbox))
     if sandbox.config.filesystem.branch is not None:
         from sandbox.cli.branch import bring_at_end
