@@ -297,11 +297,23 @@ def test_a_program_in_node_modules_finds_its_sibling_packages(desk: Desk) -> Non
 
 def test_a_program_in_the_home_itself_does_not_show_the_home(desk: Desk) -> None:
     desk.has({"secret.txt": "private"})
-    desk.installs("helper", "#!/bin/sh\nls -A ~; cat ~/secret.txt\n", directory=".")
+    desk.installs("helper", "#!/bin/sh\necho ran; ls -A ~; cat ~/secret.txt\n", directory=".")
     profile(desk, "helper", keep=[".agent"])
-    done = desk.run("agent")
+    done = desk.run("helper")
+    assert done.stdout.startswith("ran\n"), done.stderr
     assert "private" not in done.stdout
     assert "secret.txt" not in done.stdout
+
+
+def test_a_link_to_a_program_in_the_home_itself_does_not_show_the_home(desk: Desk) -> None:
+    desk.has({"secret.txt": "private", "script.sh": "#!/bin/sh\necho ran\n", ".local/bin/other": ""})
+    (desk.home / "script.sh").chmod(0o755)
+    (desk.home / ".local/bin/script").symlink_to(desk.home / "script.sh")
+    desk.env["PATH"] = f"{desk.home}/.local/bin:{desk.env['PATH']}"
+    done = desk.run("run", "--", "sh", "-c", "script; ls -A ~; cat ~/secret.txt")
+    assert done.stdout.startswith("ran\n"), done.stderr
+    assert "secret.txt" not in done.stdout
+    assert "private" not in done.stdout
 
 
 def test_an_agent_file_runs_with_a_profile(desk: Desk) -> None:
