@@ -218,6 +218,7 @@ class Sandbox(Commands, Files, ChangeMethods):
     def _tell_notices(self) -> None:
         """What is hidden, and what of a limit cannot be held here."""
         self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
+        self.notices += self._logins.notices if self._logins is not None else []
         for notice in self.notices:
             self.record.write("policy_decision", notice, severity="warn")
 

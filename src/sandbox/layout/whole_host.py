@@ -268,4 +268,4 @@ def environment(plan: Plan, home: str) -> dict[str, str]:
         (one for one in (TMPDIR, "/tmp") if any(is_beneath(one, top) for top in plan.writable)), "/dev/shm"
     )
     names = ("TMPDIR", *(name for name in ("TMP", "TEMP") if name in plan.environment))
-    return {**dict.fromkeys(names, temporary), "HOME": home, "SANDBOX_RUNTIME": "1", "SANDBOX": plan.id}
+    return {**dict.fromkeys(names, temporary), "HOME": home, "SANDBOX_RUNTIME": "1", "SANDBOX_ID": plan.id}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from sandbox.config.variables import secret_value, secret_word
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials import keeping
 from sandbox.network.credentials.expiry import end_of, written_end
 from sandbox.network.credentials.formats import MOST, Unreadable, changed, leaves
@@ -51,6 +51,7 @@ class Login:
         self._text = ""
         self._seen: tuple[str, Signature] | None = None
         self.version = 0
+        self.problem: str | None = None  # why the file could not be read
         self.endpoint = HostSet(entry.refresh.hosts, f"{self.path}.refresh.hosts", near_secret=True)
         for field in entry.tokens.values():
             if "{host}" not in "".join(field.hosts):
@@ -78,7 +79,7 @@ class Login:
                 return
             with open(source, "rb") as file:
                 seen = source, _signature(os.fstat(file.fileno()))
-                text = file.read(MOST + 1).decode()
+                data = file.read(MOST + 1)
         except (FileNotFoundError, NotADirectoryError):
             if self._seen is not None:
                 self._seen, self._text, self._inside = None, "", {}
@@ -86,15 +87,18 @@ class Login:
                     token.gone()
                 self.version += 1
             return
-        except (OSError, UnicodeDecodeError):
+        except OSError as problem:
+            self.problem = Message("cannot read {file!r}: {reason}", file=source, reason=problem.strerror)
             return
         try:
-            found = leaves(text, self.entry.format) if len(text) <= MOST else None
-        except Unreadable:
-            found = None
-        if found is not None:
-            self._take(text, found)
-            self._seen = seen
+            text = data.decode() if len(data) <= MOST else "\0"
+            self._take(text, leaves(text, self.entry.format))
+        except (UnicodeDecodeError, Unreadable):
+            self.problem = Message(
+                "{file!r} is not {format}, so programs inside have no login", file=source, format=self.entry.format
+            )
+            return
+        self.problem, self._seen = None, seen
 
     def readable(self) -> bool:
         """Whether the file is there and could be read."""

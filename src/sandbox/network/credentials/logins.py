@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials.login import Login
 from sandbox.network.credentials.shapes import shaped
 from sandbox.network.secrets.held import Credential, HeldToken
+from sandbox.network.secrets.sources import check
 from sandbox.network.secrets.stored_key import placeholder_key
 from sandbox.policy.hosts import HostSet
 
@@ -34,6 +35,7 @@ class Logins:
         key = placeholder_key()
         self.logins = [Login(name, entry, key, cover) for name, entry in entries.items()]
         self._variables: list[Held] = []
+        self.notices = [login.problem for login in self.logins if login.problem is not None]
         self.environment: dict[str, str] = {}
         for login in self.logins:
             for variable, secret in login.entry.variables.items():
@@ -52,7 +54,15 @@ class Logins:
         ):
             return
         label = f"{login.name}\0${variable}"
-        one = Credential(variable, secret, "x", f"{login.path}.variables.{variable}")
+        setting = f"{login.path}.variables.{variable}"
+        check(secret, setting)
+        try:
+            one = Credential(variable, secret, "x", setting)
+        except ConfigError as problem:  # the person's value is of no use here; that is no reason not to start
+            self.notices.append(
+                Message("{variable} is not set inside: its value {problem}", variable=variable, problem=problem.problem)
+            )
+            return
         if one.value is None:
             return
         one.placeholder = (secret.placeholder or shaped(one.value.decode(), key, label)).encode()
