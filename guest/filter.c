@@ -160,6 +160,10 @@ static void check_socket(void)
 	mask(0xf); /* the type without SOCK_CLOEXEC and SOCK_NONBLOCK; netlink's own is RAW or DGRAM */
 	emit((struct sock_filter)BPF_STMT(BPF_MISC | BPF_TAX, 0));
 	load_argument(0);
+	if (!place.unix_sockets) {
+		if_equal(AF_UNIX);
+		refuse(EPERM);
+	}
 	static const uint32_t plain[] = {AF_UNIX, AF_INET, AF_INET6};
 	for (unsigned i = 0; i < 3; i++) {
 		emit((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, plain[i], 0, 6));
@@ -292,6 +296,16 @@ static void check_sockets(void)
 	load_argument(0);
 	unless_equal(AF_UNIX);
 	refuse(EAFNOSUPPORT);
+	if (!place.unix_sockets) {
+		/* Only pairs that cannot be connected to anything else: a datagram socket of a pair sends to any path. */
+		load_argument(1);
+		mask(0xf);
+		if_equal(SOCK_STREAM);
+		answer(SECCOMP_RET_ALLOW);
+		if_equal(SOCK_SEQPACKET);
+		answer(SECCOMP_RET_ALLOW);
+		refuse(EPERM);
+	}
 	end(start);
 
 	check_socket();

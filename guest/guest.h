@@ -16,7 +16,7 @@ struct limit {
 
 /* What the set-up asked for and found; written before the first tenant, only read afterwards. */
 struct place {
-	bool walls, framed, network, allow_ptrace, count_memory;
+	bool walls, framed, network, allow_ptrace, count_memory, unix_sockets;
 	uint64_t uid, gid;
 	uint32_t set_id; /* the mode bits that nobody may set */
 	struct cbor setup;

@@ -90,6 +90,7 @@ type conn struct {
 func (c *conn) answer(raw json.RawMessage, err error) (last bool) {
 	var got struct {
 		Data []byte `json:"data"`
+		EOF  bool   `json:"eof"` // the other side has sent everything, and may still read
 		End  bool   `json:"end"`
 	}
 	if err == nil {
@@ -104,6 +105,9 @@ func (c *conn) answer(raw json.RawMessage, err error) (last bool) {
 	}
 	c.connectOnce.Do(func() { close(c.connected) })
 	c.in.put(stdout, got.Data)
+	if got.EOF {
+		c.in.end(io.EOF, false)
+	}
 	return false
 }
 

@@ -43,6 +43,19 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
+// Template returns the message before its values were put in, in English: the key of a translation. It is empty for an
+// error of the operating system.
+func (e *Error) Template() string {
+	template, _ := e.Data["template"].(string)
+	return template
+}
+
+// Values returns the values of the template, as docs/rpc.md describes them.
+func (e *Error) Values() map[string]interface{} {
+	values, _ := e.Data["values"].(map[string]interface{})
+	return values
+}
+
 // Unwrap returns the syscall.Errno of an error about a file, and otherwise the error of this package that Code stands
 // for. It returns nil when there is none.
 func (e *Error) Unwrap() error {

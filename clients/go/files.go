@@ -255,6 +255,14 @@ func (vm *VM) Rename(ctx context.Context, from, to string) error {
 	return vm.call(ctx, "rename", map[string]string{"old": from, "new": to}, nil)
 }
 
+// Chmod changes the permission bits of a file or directory in the sandbox. A link is followed.
+func (vm *VM) Chmod(ctx context.Context, path string, mode fs.FileMode) error {
+	if err := checkPath("chmod", path); err != nil {
+		return err
+	}
+	return vm.call(ctx, "chmod", map[string]interface{}{"path": path, "mode": uint32(mode.Perm())}, nil)
+}
+
 // Symlink creates a symbolic link inside that points to target.
 func (vm *VM) Symlink(ctx context.Context, target, path string) error {
 	for _, name := range []string{target, path} {

@@ -181,6 +181,43 @@ func TestATreeSurvivesTheWayInAndOut(t *testing.T) {
 	os.Chmod(filepath.Join(tree, "sub", "deep"), 0o700)
 }
 
+func TestAnUploadKeepsModesThatAUmaskWouldChangeAndRunsNothingInside(t *testing.T) {
+	vm, tree := create(t, nil), filepath.Join(t.TempDir(), "tree")
+	modes := []struct {
+		name string
+		mode fs.FileMode
+	}{{"open/f", 0o444}, {"g", 0o666}, {"open", 0o577}, {".", 0o775}}
+	for _, step := range []error{
+		os.MkdirAll(filepath.Join(tree, "open"), 0o755),
+		os.WriteFile(filepath.Join(tree, "open", "f"), make([]byte, 9<<20), 0o644),
+		os.WriteFile(filepath.Join(tree, "g"), []byte("g"), 0o644),
+	} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	for _, one := range modes {
+		if err := os.Chmod(filepath.Join(tree, one.name), one.mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer os.Chmod(filepath.Join(tree, "open"), 0o700)
+	if err := vm.Upload(background, tree, "/tmp/tree"); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range modes {
+		if info, err := vm.Stat(background, "/tmp/tree/"+one.name); err != nil || info.Mode.Perm() != one.mode {
+			t.Errorf("%s: %v, not %v: %v", one.name, info.Mode, one.mode, err)
+		}
+	}
+	if processes, err := vm.Processes(background); err != nil || len(processes) != 0 {
+		t.Errorf("%v: %v", processes, err)
+	}
+	if err := vm.Chmod(background, "/tmp/none", 0o600); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestASingleFileIsCopiedWithItsMode(t *testing.T) {
 	vm, dir := create(t, nil), t.TempDir()
 	tool := filepath.Join(dir, "tool")

@@ -76,6 +76,48 @@ func TestAConnectionInwardsIsANetConn(t *testing.T) {
 	})
 }
 
+func TestAPortThatHasSentEverythingCanStillBeWrittenTo(t *testing.T) {
+	vm := create(t, nil)
+	const server = `python3 -c '
+import socket
+listener = socket.create_server(("127.0.0.1", 5006))
+print("up", flush=True)
+line, _ = listener.accept()
+line.sendall(b"all of it")
+line.shutdown(socket.SHUT_WR)
+print("heard", b"".join(iter(lambda: line.recv(65536), b"")).decode(), flush=True)
+'`
+	process, err := vm.Start(background, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer process.Close()
+	<-process.Chunks()
+	leavesNothing(t, func() {
+		conn, err := vm.Dial(background, "tcp", "localhost:5006")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if got, err := io.ReadAll(conn); err != nil || string(got) != "all of it" {
+			t.Errorf("%q: %v", got, err)
+		}
+		if _, err := io.WriteString(conn, "thanks"); err != nil {
+			t.Error(err)
+		}
+		if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+		var heard []byte
+		for chunk := range process.Chunks() {
+			heard = append(heard, chunk.Data...)
+		}
+		if !strings.HasSuffix(string(heard), "heard thanks\n") {
+			t.Errorf("%q", heard)
+		}
+	})
+}
+
 func TestAConnectionInwardsHasDeadlines(t *testing.T) {
 	vm := listening(t, nil)
 	conn, err := vm.Dial(background, "tcp", "127.0.0.1:7000")

@@ -10,12 +10,8 @@ import (
 	"path/filepath"
 )
 
-const (
-	// insideUmask is what the sandbox takes off the mode of a new file.
-	insideUmask fs.FileMode = 0o022
-	// chmodBatch is how many bytes of paths one chmod gets.
-	chmodBatch = 64 << 10
-)
+// insideUmask is what the sandbox takes off the mode of a new file.
+const insideUmask fs.FileMode = 0o022
 
 // Upload copies a file or a directory of the host into the sandbox, where it gets the path remote. Directories above it
 // are created. What is there already is replaced file by file; other files in the same directories stay. Permission bits
@@ -54,9 +50,8 @@ func (vm *VM) Upload(ctx context.Context, local, remote string) error {
 type upload struct {
 	ctx context.Context
 	vm  *VM
-	// Paths whose mode must be set when everything is there. Directories are in the order of leaving them, because one
-	// that cannot be entered any more hides those below.
-	files       map[fs.FileMode][]string
+	// Directories whose mode must be set when everything is there, in the order of leaving them, because one that cannot be
+	// entered any more hides those below.
 	directories []modeOf
 }
 
@@ -105,7 +100,7 @@ func (u *upload) directory(from hostDir, to string, mode fs.FileMode, existing *
 // enter lists a directory that exists. One that its owner may not write is opened up until the end.
 func (u *upload) enter(directory string, mode, needed fs.FileMode) (map[string]*FileInfo, error) {
 	if mode != needed {
-		if err := u.chmodAll(needed, []string{directory}); err != nil {
+		if err := u.vm.Chmod(u.ctx, directory, needed); err != nil {
 			return nil, err
 		}
 	}
@@ -170,47 +165,16 @@ func (u *upload) file(from *os.File, to string, mode fs.FileMode, existing *File
 		return err
 	}
 	if created != mode {
-		if u.files == nil {
-			u.files = map[fs.FileMode][]string{}
-		}
-		u.files[mode] = append(u.files[mode], to)
+		return u.vm.Chmod(u.ctx, to, mode)
 	}
 	return nil
 }
 
-// chmod sets the modes that the sandbox does not give to new files.
+// chmod sets the modes that could not be set before everything was there.
 func (u *upload) chmod() error {
-	for mode, paths := range u.files {
-		if err := u.chmodAll(mode, paths); err != nil {
+	for _, one := range u.directories {
+		if err := u.vm.Chmod(u.ctx, one.path, one.mode); err != nil {
 			return err
-		}
-	}
-	for len(u.directories) > 0 {
-		mode, same := u.directories[0].mode, 1
-		paths := []string{u.directories[0].path}
-		for ; same < len(u.directories) && u.directories[same].mode == mode; same++ {
-			paths = append(paths, u.directories[same].path)
-		}
-		if err := u.chmodAll(mode, paths); err != nil {
-			return err
-		}
-		u.directories = u.directories[same:]
-	}
-	return nil
-}
-
-func (u *upload) chmodAll(mode fs.FileMode, paths []string) error {
-	for len(paths) > 0 {
-		argv, size := []string{"chmod", fmt.Sprintf("%04o", mode), "--"}, 0
-		for len(paths) > 0 && (size == 0 || size+len(paths[0]) <= chmodBatch) {
-			argv, size, paths = append(argv, paths[0]), size+len(paths[0]), paths[1:]
-		}
-		result, err := u.vm.Exec(u.ctx, "", WithArgs(argv...))
-		if err != nil {
-			return fmt.Errorf("cannot set modes: %w", err)
-		}
-		if result.ExitCode != 0 {
-			return fmt.Errorf("cannot set modes: %s", result.Stderr)
 		}
 	}
 	return nil

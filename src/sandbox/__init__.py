@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         SandboxError,
         WallError,
     )
-    from sandbox.info import FileInfo, Port, ProcessInfo, Stats
+    from sandbox.info import Ask, FileInfo, Port, ProcessInfo, Stats
     from sandbox.network.intercept.hooks import Blocked, Hooks
     from sandbox.protocols import Process
     from sandbox.registry.api import get_sandbox, get_vm, kill_sandbox, kill_vm, list_sandboxes, list_vms
@@ -70,7 +70,7 @@ _HOMES = {
     "SandboxAuditLog": "sandbox.audit.audit_log",
     **dict.fromkeys(("Blocked", "Hooks"), "sandbox.network.intercept.hooks"),
     **dict.fromkeys(("Chunk", "ExecResult"), "sandbox.result"),
-    **dict.fromkeys(("FileInfo", "Port", "ProcessInfo", "Stats"), "sandbox.info"),
+    **dict.fromkeys(("Ask", "FileInfo", "Port", "ProcessInfo", "Stats"), "sandbox.info"),
     **dict.fromkeys(("query_audit_feed", "subscribe_audit_feed", "get_audit_feed_size"), "sandbox.audit.feed"),
     **dict.fromkeys(("list_sandboxes", "get_sandbox", "kill_sandbox"), "sandbox.registry.api"),
     **dict.fromkeys(("list_vms", "get_vm", "kill_vm"), "sandbox.registry.api"),
@@ -93,6 +93,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Ask",
     "AsyncProcess",
     "AsyncSandbox",
     "Blocked",

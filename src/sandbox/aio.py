@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from inspect import iscoroutinefunction
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox import arguments
@@ -16,7 +18,7 @@ from sandbox.async_process import AsyncProcess
 from sandbox.config.section import owned
 from sandbox.errors import SandboxClosed
 from sandbox.file_methods import FILE_LIMIT
-from sandbox.hook_names import names_of
+from sandbox.hook_names import ASK, names_of
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
 from sandbox.sandbox import Sandbox
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from sandbox.arguments import Command, Path
     from sandbox.config.model import Config
     from sandbox.events import Handler
-    from sandbox.info import FileInfo, Port, ProcessInfo, Stats
+    from sandbox.info import Ask, FileInfo, Port, ProcessInfo, Stats
     from sandbox.protocols import Process
     from sandbox.result import Listener
     from sandbox.vfs.changes import Change
@@ -92,11 +94,13 @@ class AsyncSandbox:
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
         if self._sandbox is None:
-            self._sandbox = await self._threads.run(self._build, Sandbox.close)
+            loop = asyncio.get_running_loop()
+            self._sandbox = await self._threads.run(lambda: self._build(loop), Sandbox.close)
         return self
 
-    def _build(self) -> Sandbox:
-        return Sandbox(self._config, hooks=self._hooks, command=self._command, resolve=self._resolve)
+    def _build(self, loop: asyncio.AbstractEventLoop) -> Sandbox:
+        hooks = _asked_in(loop, self._hooks)
+        return Sandbox(self._config, hooks=hooks, command=self._command, resolve=self._resolve)
 
     @property
     def sync(self) -> Sandbox:
@@ -284,6 +288,10 @@ class AsyncSandbox:
         """Renames inside, replacing a file that is at `new`. Raises OSError."""
         await self._threads.run(lambda: self.sync.rename(old, new))
 
+    async def chmod(self, path: Path, mode: int) -> None:
+        """Changes the permissions of a file or directory inside; a link is followed. Raises OSError."""
+        await self._threads.run(lambda: self.sync.chmod(path, mode))
+
     async def symlink(self, target: Path, path: Path) -> None:
         """Makes `path` inside a symbolic link to `target`, which is kept as it is given. Raises OSError."""
         await self._threads.run(lambda: self.sync.symlink(target, path))
@@ -322,6 +330,22 @@ class AsyncSandbox:
     async def update_network(self, changes: Mapping[str, Any]) -> None:
         """Changes the network's configuration; new connections see it at once. Raises ConfigError, changing nothing."""
         await self._threads.run(lambda: self.sync.update_network(changes))
+
+    async def asks(self, watch: bool = False) -> list[Ask]:
+        """Returns the questions that wait for an answer (docs/asks.md), the oldest first.
+
+        With `watch`, somebody here follows `ask` events and answers from now on, so questions wait for that. Raises
+        SandboxClosed.
+        """
+        return await self._threads.run(lambda: self.sync.asks(watch))
+
+    async def answer(self, id: int, answer: str) -> None:
+        """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
+
+        Raises NotFound when it was answered or its time is over, InvalidArgument, and SandboxError when the config
+        cannot be written.
+        """
+        await self._threads.run(lambda: self.sync.answer(id, answer))
 
     async def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
         """Connects to a TCP port that a program inside listens on. Raises OSError when nobody does, SandboxClosed.
@@ -368,3 +392,15 @@ class AsyncSandbox:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _asked_in(loop: asyncio.AbstractEventLoop, hooks: object | None) -> object | None:
+    """The same hooks; an `on_ask` that is a coroutine function runs in `loop`, where the program's own things are."""
+    hook = getattr(hooks, ASK, None)
+    if not iscoroutinefunction(hook):
+        return hooks
+
+    def on_ask(ask: Ask) -> Any:
+        return asyncio.run_coroutine_threadsafe(hook(ask), loop).result(ask.timeout)
+
+    return SimpleNamespace(**{name: getattr(hooks, name) for name in names_of(hooks)} | {ASK: on_ask})

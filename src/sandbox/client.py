@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox import arguments
 from sandbox.client_files import ClientFiles
 from sandbox.errors import InvalidArgument, SandboxClosed
-from sandbox.info import Port, ProcessInfo, Stats
+from sandbox.info import Ask, Port, ProcessInfo, Stats
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
 from sandbox.rpc import errors
 from sandbox.rpc.connection import Connection
@@ -201,6 +201,25 @@ class Client(ClientFiles):
     def update_network(self, changes: Mapping[str, Any]) -> None:
         """Changes the network's configuration; new connections see it at once. Raises ConfigError, changing nothing."""
         self._connection.call("update_network", dict(changes))
+
+    def asks(self, watch: bool = False) -> list[Ask]:
+        """Returns the questions that wait for an answer (docs/asks.md), the oldest first.
+
+        With `watch`, somebody here follows `ask` events and answers from now on, so questions wait for that. Raises
+        SandboxClosed.
+        """
+        return [Ask(**one) for one in self._connection.call("asks", {"watch": watch})["asks"]]
+
+    def answer(self, id: int, answer: str) -> None:
+        """Answers a question: "once", "sandbox" (until this one ends), "always" (in the user's config too) or "deny".
+
+        Raises NotFound when it was answered or its time is over, InvalidArgument, and SandboxError when the config
+        cannot be written.
+        """
+        self._answer(id, answer, "")
+
+    def _answer(self, id: int, answer: str, by: str) -> None:
+        self._connection.call("answer", {"ask": id, "answer": answer, "by": by})
 
     def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
         """Connects to a TCP port that a program inside listens on. Raises OSError when nobody does, SandboxClosed.

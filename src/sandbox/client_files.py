@@ -71,6 +71,10 @@ class ClientFiles(FileMethods):
         """Renames inside, replacing a file that is at `new`. Raises OSError."""
         self._connection.call("rename", {"old": _path(old), "new": _path(new)})
 
+    def chmod(self, path: Path, mode: int) -> None:
+        """Changes the permissions of a file or directory inside; a link is followed. Raises OSError."""
+        self._connection.call("chmod", {"path": _path(path), "mode": mode & 0o777})
+
     def symlink(self, target: Path, path: Path) -> None:
         """Makes `path` inside a symbolic link to `target`, which is kept as it is given. Raises OSError."""
         self._connection.call("symlink", {"target": _path(target), "path": _path(path)})

@@ -7,7 +7,7 @@ unchanged and `event["type"]` works in every language.
 from __future__ import annotations
 
 import time
-from threading import Lock
+from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Handler = Callable[[dict[str, object]], object]
 
 
-def event(kind: str, **details: object) -> dict[str, object]:
+def event(kind: str, /, **details: object) -> dict[str, object]:
     """An event of `kind` (network, file, exec_start, exec, lifecycle), stamped now, in seconds since 1970."""
     return {"type": kind, "timestamp": time.time(), kind: details}
 

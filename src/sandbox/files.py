@@ -77,6 +77,10 @@ class Files(FileMethods):
         """Renames inside, replacing a file that is at `new`. Raises OSError."""
         self._file("rename", old, to=self._path(new))
 
+    def chmod(self, path: Path, mode: int) -> None:
+        """Changes the permissions of a file or directory inside; a link is followed. Raises OSError."""
+        self._file("chmod", path, mode=mode & 0o777)
+
     def symlink(self, target: Path, path: Path) -> None:
         """Makes `path` inside a symbolic link to `target`, which is kept as it is given. Raises OSError."""
         self._file("symlink", path, target=os.fsencode(target))

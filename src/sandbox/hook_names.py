@@ -5,11 +5,12 @@ from __future__ import annotations
 from sandbox.errors import ConfigError
 
 HTTP = ("on_request", "on_response", "on_tls_verify")
+ASK = "on_ask"
 OPERATIONS = (
     "stat", "readdir", "open", "create", "read", "write", "sync", "close", "mkdir", "mknod", "remove", "rename",
     "symlink", "readlink", "link", "setattr", "getxattr", "setxattr", "listxattr", "removexattr",
 )  # fmt: skip
-HOOKS = (*HTTP, *(f"{when}_{operation}" for operation in OPERATIONS for when in ("before", "after")))
+HOOKS = (*HTTP, ASK, *(f"{when}_{operation}" for operation in OPERATIONS for when in ("before", "after")))
 _PREFIXES = ("on_", "before_", "after_")
 _SQUEEZED = {name.replace("_", ""): name for name in HOOKS}
 

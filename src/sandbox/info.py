@@ -112,3 +112,41 @@ class Stats(Fields):
         self.cpu_ms = cpu_ms  # user and system time, of those that have ended too
         self.processes = processes
         self.lifetime_left = lifetime_left  # seconds; None: it ends when somebody ends it
+
+
+class Ask(Fields):
+    """A question to the owner: may the sandbox reach a host (`kind` "host") or open a blocked file ("file")?
+
+    `host`, `port`, and for HTTP `method` and `path` say where to; for a file `path` and `operation`. `program`, `exe`
+    and `pid` are who wants it, as far as that is known: a program inside chooses its own name. `text` is the question
+    in English, safe to print. `answers` are those there are: "once", "sandbox", "always", "deny". `state` is "waiting",
+    "allowed", "denied", "expired" or "withdrawn"; then `answer` and `by` say how.
+    """
+
+    __slots__ = fields = (
+        "id", "sandbox", "kind", "host", "port", "method", "path", "operation", "program", "exe", "pid", "text",
+        "answers", "asked", "timeout", "state", "answer", "by",
+    )  # fmt: skip
+
+    def __init__(self, **told: Any) -> None:
+        for name in self.fields:
+            setattr(self, name, told.get(name))
+
+    id: int
+    sandbox: str
+    kind: str
+    host: str | None
+    port: int | None
+    method: str | None
+    path: str | None
+    operation: str | None
+    program: str
+    exe: str
+    pid: int | None
+    text: str
+    answers: list[str]
+    asked: float
+    timeout: float
+    state: str
+    answer: str
+    by: str

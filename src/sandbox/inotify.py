@@ -8,7 +8,7 @@ from struct import Struct
 
 ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x4, 0x8, 0x40, 0x80, 0x100, 0x200
 OVERFLOW, IGNORED, IS_DIR = 0x4000, 0x8000, 0x40000000
-ONLY_DIR, DONT_FOLLOW = 0x01000000, 0x02000000
+ONLY_DIR, DONT_FOLLOW, MASK_ADD = 0x01000000, 0x02000000, 0x20000000
 
 _EVENT = Struct("iIII")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -32,6 +32,10 @@ class Inotify:
         if number < 0:
             raise OSError(ctypes.get_errno(), "cannot be watched", path)
         return number
+
+    def remove(self, number: int) -> None:
+        """Ends one watch. Does nothing when the directory is gone and its watch with it."""
+        _libc.inotify_rm_watch(self.fd, number)
 
     def read(self) -> list[tuple[int, int, int, str]]:
         """What happened, without waiting: number of the watch, mask, cookie that joins the halves of a rename, name."""

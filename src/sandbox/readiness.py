@@ -1,4 +1,4 @@
-"""One sleeping thread for all sandboxes of a process: it calls back when somebody connects to one of them.
+"""One sleeping thread for all sandboxes of a process: it calls back when somebody connects to one of them, or later.
 
 Every sandbox listens, for tenants' connections and for clients, and most of the time nobody comes. A thread for each of
 them is cheap to have, but the kernel looks at every thread of the machine whenever a new sandbox changes its root, so
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.1
 _PATIENCE = 5.0  # for the thread to end
+_UNIT = 1 if hasattr(select, "epoll") else 1000  # epoll counts in seconds, poll in milliseconds
 
 
 class Watch:
@@ -40,6 +41,20 @@ class Watch:
         self._waiter.remove(self)
 
 
+class Later:
+    """Calls `due` once, in the waiting thread, `seconds` from now. `due` must not block."""
+
+    def __init__(self, seconds: float, due: Callable[[], object]) -> None:
+        self.at = time.monotonic() + seconds
+        self.due = due
+        self._waiter = _current
+        self._waiter.add_later(self)
+
+    def cancel(self) -> None:
+        """It may still be called while it is being cancelled. Idempotent."""
+        self._waiter.remove_later(self)
+
+
 class _Waiter:
     """The thread and what it waits for."""
 
@@ -47,6 +62,7 @@ class _Waiter:
         # Reentrant: a garbage collection under the lock may close a forgotten sandbox.
         self._lock = RLock()
         self._watches: dict[int, Watch] = {}
+        self._laters: set[Later] = set()
         self._loop: _Loop | None = None
 
     def add(self, watch: Watch) -> None:
@@ -54,8 +70,32 @@ class _Waiter:
         with self._lock:
             self._watches.update(ours)
             if self._loop is None:
-                self._loop = _Loop(self.fire)
+                self._loop = _Loop(self.fire, self.fire_due)
             self._loop.register(watch.descriptors)
+
+    def add_later(self, later: Later) -> None:
+        with self._lock:
+            # The thread sleeps until the first of them is due, and need not know of those after it.
+            first = all(later.at < one.at for one in self._laters)
+            self._laters.add(later)
+            if self._loop is None:
+                self._loop = _Loop(self.fire, self.fire_due)
+            elif first:
+                self._loop.wake()
+
+    def remove_later(self, later: Later) -> None:
+        with self._lock:
+            self._laters.discard(later)
+            ended = self._unneeded()
+        if ended is not None:
+            ended.stop()
+
+    def _unneeded(self) -> _Loop | None:
+        """The loop, when there is nothing left to wait for. Call it under the lock."""
+        if self._watches or self._laters:
+            return None
+        ended, self._loop = self._loop, None
+        return ended
 
     def remove(self, watch: Watch) -> None:
         ended = None
@@ -65,8 +105,7 @@ class _Waiter:
                 del self._watches[one]
             if ours and self._loop is not None:
                 self._loop.unregister(ours)
-                if not self._watches:
-                    ended, self._loop = self._loop, None
+                ended = self._unneeded()
         if ended is not None:
             ended.stop()
 
@@ -83,12 +122,27 @@ class _Waiter:
             time.sleep(_PAUSE)
             self.add(watch)
 
+    def fire_due(self) -> float | None:
+        """Called in the thread: calls what is due, and says in how many seconds the next is."""
+        now = time.monotonic()
+        with self._lock:
+            due = [one for one in self._laters if one.at <= now]
+            next_at = min((one.at for one in self._laters if one.at > now), default=None)
+        for one in due:
+            try:
+                one.due()
+            except RuntimeError:  # no thread can be started at the moment
+                return _PAUSE
+            self.remove_later(one)
+        return None if next_at is None else max(0.0, next_at - time.monotonic())
+
 
 class _Loop:
     """One life of the thread."""
 
-    def __init__(self, fire: Callable[[int], None]) -> None:
+    def __init__(self, fire: Callable[[int], None], fire_due: Callable[[], float | None]) -> None:
         self._fire = fire
+        self._fire_due = fire_due
         self._poll = select.epoll() if hasattr(select, "epoll") else select.poll()
         self._woken, self._wake = socket.socketpair()
         self._poll.register(self._woken, select.POLLIN)
@@ -109,18 +163,28 @@ class _Loop:
     def _notice(self) -> None:
         """poll(2), unlike epoll, sees changes only when it is called again."""
         if not hasattr(select, "epoll"):
+            self.wake()
+
+    def wake(self) -> None:
+        try:
             self._wake.send(b"x")
+        except OSError:
+            pass  # the thread has ended
 
     def stop(self) -> None:
         """Ends the thread and gives its descriptors back."""
         self._stopped = True
-        self._wake.send(b"x")
+        self.wake()  # the thread may have ended already, so this end is not its to close
         if self._thread is not current_thread():
             self._thread.join(_PATIENCE)
+        self._wake.close()
 
     def _run(self) -> None:
         while not self._stopped:
-            for descriptor, _ in self._poll.poll():
+            seconds = self._fire_due()
+            if self._stopped:
+                break
+            for descriptor, _ in self._poll.poll(None if seconds is None else seconds * _UNIT):
                 if descriptor == self._woken.fileno():
                     self._woken.recv(64)
                 else:
@@ -128,7 +192,6 @@ class _Loop:
         if hasattr(self._poll, "close"):
             self._poll.close()
         self._woken.close()
-        self._wake.close()
 
 
 _current = _Waiter()

@@ -4,16 +4,26 @@
 
 has the same constants and calls, and `socket.socket` with what the start needs. Whoever needs the rest (asyncio, a
 caller of the API) gets a standard one from `standard()`.
+
+An address of a Unix socket has about 100 bytes, and the registry may lie deeper than that: hence `address_in`.
 """
 
 from __future__ import annotations
 
 import _socket
+import os
+import sys
+
+from sandbox.errors import SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from socket import socket as StandardSocket
     from typing import Any
+
+
+LINUX = sys.platform == "linux"
+_LONGEST = 103  # bytes of an address on macOS, without the zero at its end
 
 
 def __getattr__(name: str) -> Any:
@@ -50,3 +60,25 @@ def standard(sock: _socket.socket) -> StandardSocket:
     from socket import socket as standard_socket
 
     return standard_socket(fileno=sock.detach())
+
+
+def address_in(path: str, directory: int, name: str, *, proc: bool = LINUX) -> str:
+    """An address for the socket `name` in the directory at `path`, which is open as `directory`.
+
+    On Linux a path through the descriptor is always short enough. Elsewhere the real path must do; raises SandboxError
+    when it is too long.
+    """
+    if proc:
+        return f"/proc/self/fd/{directory}/{name}"
+    if len(os.fsencode(f"{path}/{name}")) > _LONGEST:
+        raise SandboxError("{path} is too long for a socket; set SANDBOX_HOME to a shorter path", path=f"{path}/{name}")
+    return f"{path}/{name}"
+
+
+def connect_in(sock: _socket.socket, path: str, name: str) -> None:
+    """Connects to the socket `name` in the directory at `path`, however long that is. Raises OSError, SandboxError."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sock.connect(address_in(path, directory, name))
+    finally:
+        os.close(directory)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sandbox.file_methods import FileMethods
 
 DEEPEST = 256
+UMASK = 0o022  # what the guest takes off the mode of something new
 PIECE = 2**20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -33,7 +34,9 @@ def upload(sandbox: FileMethods, source: Path, target: Path) -> list[str]:
     try:
         if stat.S_ISDIR(os.fstat(fd).st_mode):
             _send_directory(sandbox, fd, os.fspath(target), "", skipped, 0)
-        elif not _send_file(sandbox, fd, os.fspath(target)):
+        elif _send_file(sandbox, fd, os.fspath(target)):
+            sandbox.chmod(target, stat.S_IMODE(os.fstat(fd).st_mode) & 0o777)  # one that was there had its own
+        else:
             raise OSError(errno.EINVAL, "is neither a file nor a directory", os.fspath(source))
     finally:
         os.close(fd)
@@ -42,8 +45,9 @@ def upload(sandbox: FileMethods, source: Path, target: Path) -> list[str]:
 
 def _send_directory(sandbox: FileMethods, fd: int, target: str, below: str, skipped: list[str], depth: int) -> None:
     _check_depth(depth, below)
-    sandbox.mkdir(target, stat.S_IMODE(os.fstat(fd).st_mode) & 0o777 | 0o700)
-    there = {one.name: one for one in sandbox.list_files(target)}
+    mode, existed = stat.S_IMODE(os.fstat(fd).st_mode) & 0o777, _is_directory(sandbox, target)
+    sandbox.mkdir(target, mode | 0o700)
+    there = {one.name: one for one in sandbox.list_files(target)} if existed else {}
     for name in sorted(os.listdir(fd)):
         info = os.stat(name, dir_fd=fd, follow_symlinks=False)
         inside, shown = f"{target}/{name}", f"{below}{name}"
@@ -60,6 +64,15 @@ def _send_directory(sandbox: FileMethods, fd: int, target: str, below: str, skip
             with _Opened(name, _FILE, fd) as child:
                 if not _send_file(sandbox, child, inside):
                     skipped.append(shown)
+    if not existed and mode != (mode | 0o700) & ~UMASK:
+        sandbox.chmod(target, mode)  # last: it may forbid what was done here
+
+
+def _is_directory(sandbox: FileMethods, path: str) -> bool:
+    try:
+        return sandbox.stat(path).is_dir
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _send_file(sandbox: FileMethods, fd: int, target: str) -> bool:
@@ -72,7 +85,10 @@ def _send_file(sandbox: FileMethods, fd: int, target: str) -> bool:
         while data := os.read(fd, PIECE):
             yield memoryview(data)
 
-    sandbox._write_pieces(target, pieces(), stat.S_IMODE(info.st_mode) & 0o777)
+    mode = stat.S_IMODE(info.st_mode) & 0o777
+    sandbox._write_pieces(target, pieces(), mode | 0o600)  # each piece opens it for writing
+    if mode != (mode | 0o600) & ~UMASK:
+        sandbox.chmod(target, mode)
     return True
 
 

@@ -129,6 +129,36 @@ def test_a_directory_goes_in_and_out_with_links_as_links_and_modes(sb: Any, tmp_
     assert shape(tmp_path / "back") == shape(tmp_path / "given")
 
 
+def test_permissions_are_changed(sb: Any) -> None:
+    sb.write_file("f", b"x")
+    sb.symlink("f", "link")
+    sb.chmod("link", 0o604)
+    assert sb.stat("f").mode == 0o604
+    sb.mkdir("d")
+    sb.chmod("d", 0o500)
+    assert sb.stat("d").mode == 0o500
+    with pytest.raises(FileNotFoundError):
+        sb.chmod("nothing", 0o600)
+
+
+def test_an_upload_keeps_modes_that_a_umask_would_change_and_runs_nothing_inside(sb: Any, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    (given / "open").mkdir(parents=True)
+    (given / "open" / "f").write_bytes(b"x" * 3_000_000)
+    (given / "open" / "f").chmod(0o444)
+    (given / "g").write_text("g")
+    (given / "g").chmod(0o666)
+    (given / "open").chmod(0o577)
+    given.chmod(0o775)
+    events: list[dict[str, Any]] = []
+    sb.on_event(events.append)
+    sb.upload(given, "copy")
+    modes = {name: sb.stat(f"copy/{name}").mode for name in (".", "open", "open/f", "g")}
+    assert modes == {".": 0o775, "open": 0o577, "open/f": 0o444, "g": 0o666}
+    assert [one for one in events if one["type"].startswith("exec")] == []
+    sb.chmod("copy/open", 0o700)
+
+
 def test_a_single_file_goes_in_and_out(sb: Any, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("one")
     (tmp_path / "f").chmod(0o600)

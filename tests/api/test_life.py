@@ -44,6 +44,28 @@ def test_a_port_inside_is_dialled(sb: Any) -> None:
             assert line.recv(100) == b"AGAIN"
 
 
+ANSWERS_LATE = """
+import socket
+listener = socket.create_server(("127.0.0.1", 5006))
+print("up", flush=True)
+line, _ = listener.accept()
+line.sendall(b"all of it")
+line.shutdown(socket.SHUT_WR)
+heard = b"".join(iter(lambda: line.recv(65536), b""))
+print("heard", heard.decode(), flush=True)
+"""
+
+
+def test_a_port_that_has_sent_everything_can_still_be_written_to(sb: Any) -> None:
+    with sb.spawn(["python3", "-c", ANSWERS_LATE]) as server:
+        assert server.read().startswith(b"up")
+        with sb.dial(5006) as line:
+            assert b"".join(iter(lambda: line.recv(65536), b"")) == b"all of it"
+            line.sendall(b"thanks")
+            line.shutdown(socket.SHUT_WR)
+            assert server.wait().stdout.endswith("heard thanks\n")
+
+
 def test_a_port_where_nobody_listens_is_an_error(sb: Any) -> None:
     with pytest.raises(ConnectionRefusedError):
         sb.dial(5999)

@@ -44,6 +44,24 @@ def test_words_arrive_as_they_are(project: Path) -> None:
     assert srt(project, "printf", "%s|", "a b", "$HOME", "-d").stdout == "a b|$HOME|-d|"
 
 
+def test_a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_126(project: Path) -> None:
+    assert srt(project, "--", "/nonexistent").returncode == 127
+    assert srt(project, "--", "/etc").returncode == 126
+    assert srt(project, "-c", "/nonexistent").returncode == 127
+
+
+def test_short_options_may_be_written_together(project: Path) -> None:
+    (project / "s.json").write_text('{"filesystem": {"allowWrite": ["."]}}')
+    done = srt(project, "-ss.json", "-dc", "touch made")
+    assert done.returncode == 0 and (project / "made").exists() and "[SandboxDebug] Command string mode" in done.stderr
+
+
+def test_debug_can_be_a_variable(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "[SandboxDebug]" not in srt(project, "true").stderr
+    monkeypatch.setenv("SRT_DEBUG", "1")
+    assert "[SandboxDebug] Original command" in srt(project, "true").stderr
+
+
 def test_a_string_is_for_the_shell(project: Path) -> None:
     assert srt(project, "-c", "echo one; echo two | tr o 0").stdout == "one\ntw0\n"
     assert srt(project, "echo a && echo b").stdout == "a\nb\n"
@@ -57,7 +75,9 @@ def test_input_and_output_are_the_callers(project: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "no command"),
+        ([], "No command specified"),
+        (["-d"], "No command specified"),
+        (["proxy", "--decider-fd", "3"], "srt proxy is not supported"),
         (["-s"], "needs a value"),
         (["--frobnicate", "x"], "unknown option '--frobnicate'"),
         (["--control-fd", "2", "--", "true"], "3 or higher"),
@@ -112,6 +132,20 @@ def test_a_path_that_may_not_be_read_is_not(project: Path) -> None:
     assert done.returncode != 0 and "secret" not in done.stdout
 
 
+def test_a_refused_host_is_told_in_the_words_that_srts_users_look_for(project: Path) -> None:
+    settings = {"network": {"deniedDomains": ["old.test"], "deniedDomainReasons": {"old.test": "use new.test"}}}
+    done = srt(project, "-c", "curl -s http://evil.test/ http://old.test/", settings=settings)
+    assert (
+        "Connection blocked by network allowlist" in done.stdout
+        and "old.test:80 is denied: use new.test" in done.stdout
+    )
+    done = srt(project, "-c", "wget -qO- http://evil.test/", settings=settings)
+    if done.returncode != 127:
+        assert done.returncode != 0
+    # A program that does not look at the answer must fail, as behind srt's proxy.
+    assert srt(project, "-c", "curl -s https://evil.test/", settings=settings).returncode != 0
+
+
 def test_a_host_that_is_not_listed_is_refused_and_debug_says_why(project: Path) -> None:
     done = srt(project, "-d", "-c", "curl -s http://evil.test/; curl -si http://192.0.43.8/", settings={})
     assert "403 Forbidden" in done.stdout and "X-Proxy-Error: blocked-by-allowlist" in done.stdout
@@ -127,7 +161,18 @@ def test_settings_on_the_control_descriptor_change_the_network(project: Path) ->
     os.close(reader)
     os.close(writer)
     assert done.returncode == 0 and "good.test" in done.stdout
-    assert "stay in force" in done.stderr
+    assert "Invalid config on control fd" in done.stderr and "SandboxDebug" not in done.stderr
+
+
+def test_updates_are_shown_with_debug(project: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b'nonsense\n{"network": {"allowedDomains": ["good.test"]}}\n')
+    wait = "until curl -s http://good.test/ | grep -q 'could not reach good.test'; do :; done"
+    done = srt(project, "-d", "--control-fd", str(reader), "-c", wait, settings={}, pass_fds=(reader,))
+    os.close(reader)
+    os.close(writer)
+    assert "[SandboxDebug] Config updated from control fd: {" in done.stderr
+    assert "[SandboxDebug] Invalid config on control fd (ignored): " in done.stderr
 
 
 def test_the_command_cannot_read_the_control_descriptor(project: Path) -> None:
@@ -156,3 +201,13 @@ def test_ssh_goes_to_hosts_that_anything_goes_to() -> None:
     assert read_settings('{"network": {"allowedDomains": ["github.com"]}}').network.allow_git
     with pytest.raises(ConfigError, match=r"network\.deniedDomains"):
         read_settings('{"network": {"deniedDomains": ["not a host"]}}')
+
+
+def test_some_hosts_go_past_the_parent_proxy(project: Path) -> None:
+    proxy = {"http": "http://127.0.0.1:1", "noProxy": "direct.test"}
+    network = {"allowedDomains": ["direct.test", "*.direct.test", "other.test"], "parentProxy": proxy}
+    hosts = ("direct.test", "a.direct.test", "other.test")
+    for host in hosts:
+        said = srt(project, "curl", "-s", f"http://{host}/", settings={"network": network}).stdout
+        assert f"could not reach {host}" in said
+        assert ("Connect call failed" in said or "refused" in said) == (host == "other.test"), said

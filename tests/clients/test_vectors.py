@@ -98,7 +98,7 @@ def _expecting(error: dict[str, Any] | None) -> Iterator[None]:
         yield
     problem = errors.to_fault(caught.value)
     if isinstance(caught.value, RpcError):
-        problem = errors.Fault(caught.value.code, str(caught.value), caught.value.data)
+        problem = errors.Fault(caught.value.code, str(caught.value), data=caught.value.data)
     assert problem.code == error["code"]
     if "name" in error:
         assert problem.data is not None and problem.data["name"] == error["name"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from queue import Queue
 
@@ -12,6 +14,7 @@ import pytest
 
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
+from sandbox.guards.late_masks import NO_QUEUE
 
 SECRET = "hunter2-never-to-be-seen"
 
@@ -29,7 +32,11 @@ class Watched:
         self.sandbox = Sandbox({"filesystem": {"root": str(project), **filesystem}})
         self.covered: Queue[str] = Queue()
         self._end = subscribe_audit_feed(
-            lambda entry: self.covered.put(str(entry["target"])) if entry.get("operation") == "cover" else None
+            lambda entry: (
+                self.covered.put(str(entry["target"]))
+                if entry.get("operation") == "cover" and entry.get("sandbox") == self.sandbox.id
+                else None
+            )
         )
 
     def __enter__(self) -> Watched:
@@ -164,5 +171,72 @@ def test_a_sandbox_that_ends_at_once_leaves_no_watch_behind(project: Path) -> No
     before = set(os.listdir("/proc/self/fd"))
     for _ in range(5):
         Sandbox({"filesystem": {"root": str(project)}}).close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "sandbox-vigil"]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sandbox-")]
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def queues() -> int:
+    """The inotify queues of this process."""
+    own = "/proc/self/fd"
+    found = 0
+    for name in os.listdir(own):
+        try:
+            found += os.readlink(f"{own}/{name}") == "anon_inode:inotify"
+        except FileNotFoundError:
+            pass
+    return found
+
+
+def test_the_sandboxes_of_a_process_share_one_inotify_queue_and_each_covers_what_is_its_own(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("shared", "alone")]
+    for place in places:
+        place.mkdir()
+    with Watched(places[1]) as other, Watched(places[0]) as kept:
+        with Watched(places[0]) as ended:
+            assert queues() == 1
+            (places[0] / ".env").write_text(SECRET)
+            assert ended.hidden(places[0] / ".env")
+            assert kept.hidden(places[0] / ".env")
+        # One that has ended takes nobody's watch along, although the directory was theirs together.
+        (places[0] / "late.pem").write_text(SECRET)
+        assert kept.hidden(places[0] / "late.pem")
+        (places[1] / ".env").write_text(SECRET)
+        assert other.hidden(places[1] / ".env")
+        assert str(places[0] / "late.pem") not in other.sandbox.exec("cat /proc/self/mountinfo").stdout
+    assert queues() == 0
+
+
+def without_queues(command: list[str]) -> list[str]:
+    """The command where its user has no inotify queue at all: a user namespace has a number of its own."""
+    none = 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$@"'
+    return ["unshare", "--user", "--map-root-user", "sh", "-c", none, "sh", *command]
+
+
+TELL = """
+from sandbox import Sandbox
+with Sandbox() as sandbox:
+    assert sandbox._guard.wait_until_watching(60)
+    print(sandbox.notices[-1])
+"""
+
+
+def test_without_an_inotify_queue_the_person_is_told_and_the_record_says_so(project: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "SANDBOX_HOME": str(tmp_path / "home")}
+    told = subprocess.run(
+        without_queues([sys.executable, "-c", TELL]), cwd=project, env=env, capture_output=True, text=True, check=False
+    )
+    assert told.stdout == f"{NO_QUEUE}\n", told.stderr
+    assert NO_QUEUE in (tmp_path / "home" / "audit" / "audit.jsonl").read_text()
+
+
+def test_run_says_at_its_end_that_later_files_were_not_hidden(project: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "SANDBOX_HOME": str(tmp_path / "home")}
+    command = without_queues([sys.executable, "-m", "sandbox", "run", "--", "cat"])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=project, env=env, stdin=pipe, stderr=pipe, text=True) as run:
+        record = ["tail", "--retry", "-n", "+1", "-F", str(tmp_path / "home" / "audit" / "audit.jsonl")]
+        with subprocess.Popen(record, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as reader:
+            assert reader.stdout is not None
+            assert any(NO_QUEUE in line for line in reader.stdout)
+            reader.kill()
+        assert f"sandbox: {NO_QUEUE}\n" in run.communicate()[1]

@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,8 +21,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sandbox.config.model import Network
+from sandbox.config.credential_entries import complete
+from sandbox.config.model import Config, Network
 from sandbox.errors import Denied
+from sandbox.network.credentials.logins import Logins
 from sandbox.network.destination import Destination
 from sandbox.network.intercept.interception import Interception
 from sandbox.policy.decision import Decision
@@ -255,17 +257,18 @@ class Lab:
         hooks: object | None = None,
         protocols: list[str] | None = None,
         trust_origins: bool = True,
+        credentials: Mapping[str, Any] | None = None,
+        names: Sequence[str] = ("api.example.com", "other.example.com"),
     ) -> None:
         self.thread = LoopThread()
         self.pki = Pki(directory)
         protocols = protocols or ["http/1.1"]
-        names = ["api.example.com", "other.example.com"]
         self.origins = {
             name: Origin(self.thread, self.pki.server_context([name], (hosts or {}).get(name, protocols)))
             for name in names
         }
         self.plain = Origin(self.thread, None)
-        settings = {"allowed_hosts": names, **network}
+        settings = {"allowed_hosts": list(names), **network}
         if trust_origins:
             settings["ca_certificates"] = [self.pki.file]
         self.network = Network.read(settings)
@@ -275,7 +278,16 @@ class Lab:
         self.raised: list[BaseException] = []
         self.dialled: list[str] = []
         placeholders = {name: one.placeholder or PLACEHOLDER for name, one in self.network.secrets.items()}
-        self.interception = Interception(self.network, placeholders, hooks, log=self.lines.append)
+        self.complaints: list[tuple[str, str]] = []
+        self.logins = _logins(credentials) if credentials is not None else None
+        self.interception = Interception(
+            self.network,
+            placeholders,
+            hooks,
+            log=self.lines.append,
+            logins=self.logins,
+            complain=lambda *words: self.complaints.append(words),
+        )
         self.ca_file = str(directory / "sandbox-ca.pem")
         Path(self.ca_file).write_bytes(self.interception.ca_certificate())
         self.host, self.destination_port = "api.example.com", 443
@@ -288,6 +300,11 @@ class Lab:
         asyncio.run_coroutine_threadsafe(self._accept(), self.thread.loop)
 
     # GateContext
+
+    asks_first = False
+
+    async def admit(self, destination: Destination, method: str, path: str) -> None:
+        """Nobody is asked here."""
 
     def judge(self, destination: Destination) -> Decision:
         return self.policy.connect(destination.host, destination.port)
@@ -345,6 +362,15 @@ class Lab:
                 return data
             await asyncio.sleep(0.01)
         return data
+
+    def cancel_all(self) -> None:
+        """Ends every tenant's connection, as the gate does when it ends."""
+
+        async def cancel() -> None:
+            for one in self._tasks:
+                one.cancel()
+
+        self.thread.run(cancel())
 
     def wait_until_idle(self, timeout: float = 30) -> None:
         """Until every connection has been dealt with."""
@@ -408,6 +434,10 @@ class Lab:
         content = response.read()
         connection.close()
         return response.status, {name.lower(): value for name, value in response.getheaders()}, content
+
+
+def _logins(given: Mapping[str, Any]) -> Logins:
+    return Logins(complete(Config.read({"credentials": dict(given)}).credentials))
 
 
 def _all_of(sock: socket.socket) -> bytes:

@@ -59,12 +59,17 @@ class Walled:
         network: Mapping[str, object],
         names: Mapping[str, list[str]],
         filesystem: Mapping[str, object] | None = None,
+        credentials: Mapping[str, object] | None = None,
         **more: Any,
     ) -> None:
         self.heard = Heard()
         self.names = dict(names)
         self.asked: list[str] = []
-        config = {"network": dict(network), "filesystem": dict(filesystem or {})}
+        config = {
+            "network": dict(network),
+            "filesystem": dict(filesystem or {}),
+            "credentials": dict(credentials or {}),
+        }
         self.sandbox = Sandbox(config, resolve=self._resolve, **more)
         self.watch = self.sandbox._gate_thread
         self.sandbox.on_event(self.heard.emit)

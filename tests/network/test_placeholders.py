@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sandbox.config.model import Secret
@@ -9,11 +11,27 @@ from sandbox.errors import ConfigError
 from sandbox.network.secrets.placeholders import placeholders
 
 
-def test_each_secret_gets_a_placeholder_that_nobody_could_guess() -> None:
+def test_each_secret_gets_a_placeholder_that_nobody_could_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = placeholders({"A": Secret(value="x"), "B": Secret(value="y")})
-    second = placeholders({"A": Secret(value="x")})
-    assert len({first["A"], first["B"], second["A"]}) == 3
+    assert first["A"] != first["B"]
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "another person's"))
+    assert placeholders({"A": Secret(value="x")})["A"] != first["A"]
     assert all(len(one) > 32 and one != "x" for one in first.values())
+
+
+def test_a_placeholder_is_the_same_in_every_run_whatever_the_value() -> None:
+    """Claude Code asks once for each API key that looks new."""
+    assert placeholders({"A": Secret(value="x")}) == placeholders({"A": Secret(value="y")})
+
+
+def test_where_no_key_can_be_kept_a_placeholder_lasts_for_one_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "file"))
+    assert placeholders({"A": Secret(value="x")}) != placeholders({"A": Secret(value="x")})
 
 
 def test_a_chosen_placeholder_is_used() -> None:

@@ -523,5 +523,5 @@ def test_a_placeholder_that_tells_of_a_value_is_refused(placeholder: str) -> Non
 
 def test_nothing_that_can_be_printed_shows_a_value() -> None:
     secrets = Secrets(one(value=VALUE), {"KEY": PLACEHOLDER})
-    shown = repr(secrets) + repr(secrets._credentials) + secrets.scrub(f"x {VALUE} y")
+    shown = repr(secrets) + repr(secrets._held) + secrets.scrub(f"x {VALUE} y")
     assert VALUE not in shown

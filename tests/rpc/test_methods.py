@@ -254,9 +254,10 @@ def test_dialling_inwards_talks_to_a_port_and_ends_as_it_ends(create: Create) ->
         got += base64.b64decode(until(raw, "line", lambda result: "data" in result)["result"]["data"])
     assert got == b"9876"
     raw.send({"jsonrpc": "2.0", "method": "more", "params": {"request": "line", "bytes": 100}})
-    while (answer := until(raw, "line", lambda _: True)["result"]) != {"end": True}:
+    while (answer := until(raw, "line", lambda _: True)["result"]) != {"eof": True}:
         got += base64.b64decode(answer["data"])
     assert got == b"9876543210"
+    assert until(raw, "line", lambda _: True)["result"] == {"end": True}
 
 
 def test_cancelling_closes_a_connection(create: Create) -> None:

@@ -8,13 +8,14 @@ const PIECE = 2 ** 20; // of data, in one request
 
 /** @internal A connection to a port inside, as a stream. Data is taken from the sandbox as the reader asks for it. */
 export class DialStream extends Duplex {
-  private over = false; // the other side has closed the connection
+  private over = false; // the connection has ended in both directions
 
   constructor(
     private readonly connection: Connection,
     private readonly answers: Answers,
+    allowHalfOpen: boolean,
   ) {
-    super({ allowHalfOpen: false }); // after the other side's end nobody takes data any more
+    super({ allowHalfOpen });
   }
 
   override _read(): void {
@@ -27,7 +28,9 @@ export class DialStream extends Duplex {
       if (answer['end'] === true) {
         this.over = true;
         this.answers.finish();
-        this.push(null);
+      }
+      if (this.over || answer['eof'] === true) {
+        this.push(null); // the other side may still read
         return;
       }
       const data = bytes(answer['data']);

@@ -24,6 +24,19 @@ export class SandboxError extends Error {
     this.rpcCode = rpcCode;
     this.data = data;
   }
+
+  /** The message before its values were put in, in English: the key of a translation. Undefined when the error did not come
+   * over the protocol, or is the operating system's. */
+  get template(): string | undefined {
+    const { template } = this.data;
+    return typeof template === 'string' ? template : undefined;
+  }
+
+  /** The values of the template, as docs/rpc.md describes them. */
+  get values(): Readonly<Record<string, unknown>> {
+    const { values } = this.data;
+    return typeof values === 'object' && values !== null ? (values as Record<string, unknown>) : {};
+  }
 }
 
 /** The sandbox could not be started. */

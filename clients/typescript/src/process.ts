@@ -1,6 +1,9 @@
+import type { Readable, Writable } from 'node:stream';
 import { Answers } from './answers.js';
 import type { Connection, Json } from './connection.js';
 import { base64, type CallOptions } from './options.js';
+import { ProcessOutput } from './process-output.js';
+import { InputStream, OutputStream } from './process-streams.js';
 import { chunksOf, Collector, readResult, type Chunk, type ExecResult } from './result.js';
 
 const PIECE = 2 ** 20; // of input, in one request
@@ -19,13 +22,14 @@ export interface ProcessInfo {
 }
 
 /**
- * A command that runs. Iterate it for output as it comes, or `wait()` for all of it. A command whose output nobody reads
- * stops at the next half megabyte, as it would with a full pipe.
+ * A command that runs. Iterate it for output as it comes, `wait()` for all of it, or use `stdin`, `stdout` and `stderr` as
+ * streams. A command whose output nobody reads stops at the next half megabyte, as it would with a full pipe.
  */
 export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
   private ended: ExecResult | undefined;
   private waited: Promise<ExecResult> | undefined;
-  private last: Json | undefined; // the answer that says how it ended
+  private readonly output: ProcessOutput;
+  private readonly streams: { stdin?: Writable; stdout?: Readable; stderr?: Readable } = {};
 
   /** @internal Use `Sandbox.spawn` or `Sandbox.connect`. */
   constructor(
@@ -34,19 +38,41 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     readonly pid: number,
     /** It ran before: it was kept under a name, and this program joined it. */
     readonly joined: boolean,
-  ) {}
+  ) {
+    this.output = new ProcessOutput(answers);
+  }
+
+  /** Its standard input as a stream; ending the stream ends the input. */
+  get stdin(): Writable {
+    return (this.streams.stdin ??= new InputStream(this));
+  }
+
+  /** Its standard output as a stream. From the first use on, that output comes here only: iterating the process and `wait()`
+   * do not see it. Destroying the stream throws away what still comes. */
+  get stdout(): Readable {
+    return (this.streams.stdout ??= new OutputStream(this.output, 'stdout'));
+  }
+
+  /** Its standard error, as `stdout`. On a terminal everything is standard output. */
+  get stderr(): Readable {
+    return (this.streams.stderr ??= new OutputStream(this.output, 'stderr'));
+  }
 
   /** How it ended, once its output has been read to the end. */
   get result(): ExecResult | undefined {
-    return this.ended;
+    return (this.ended ??= this.output.last && readResult(this.output.last));
   }
 
   /** Output as it comes. Leaving the loop leaves the command running; a later loop goes on where this one stopped. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Chunk, void, undefined> {
     for (;;) {
-      const answer = await this.next();
-      if (!answer) return;
-      yield* consumed(this.answers, answer);
+      const chunk = await this.output.next();
+      if (!chunk) return;
+      try {
+        yield chunk;
+      } finally {
+        this.output.taken(chunk);
+      }
     }
   }
 
@@ -106,21 +132,10 @@ export class Process implements AsyncIterable<Chunk>, AsyncDisposable {
     return this;
   }
 
-  /** The next answer with output; none when the command has ended. */
-  private async next(): Promise<Json | undefined> {
-    if (this.last) return undefined;
-    const answer = await this.answers.next();
-    if (typeof answer['exit_code'] !== 'number') return answer;
-    this.answers.finish();
-    this.last = answer;
-    this.ended = readResult(answer);
-    return undefined;
-  }
-
   private async collect(maxOutput?: number): Promise<ExecResult> {
     const output = new Collector(maxOutput);
     for await (const chunk of this) output.add(chunk);
-    return (this.ended = output.result(this.last!));
+    return (this.ended = output.result(this.output.last!));
   }
 
   private async ask(method: string, params: Json, options: CallOptions): Promise<void> {

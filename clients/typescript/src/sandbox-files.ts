@@ -66,6 +66,11 @@ export abstract class SandboxFiles {
     await this.connection.call('rename', { old: from, new: to }, options);
   }
 
+  /** Changes the permissions of a file or directory; a link is followed. */
+  async chmod(path: string, mode: number, options: CallOptions = {}): Promise<void> {
+    await this.connection.call('chmod', { path, mode }, options);
+  }
+
   /** Makes a symbolic link at `path`. */
   async symlink(target: string, path: string, options: CallOptions = {}): Promise<void> {
     await this.connection.call('symlink', { target, path }, options);

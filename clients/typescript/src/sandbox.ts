@@ -5,7 +5,7 @@ import type { Config, NetworkChanges } from './config.js';
 import { Connection, type Json } from './connection.js';
 import { DialStream } from './dial.js';
 import { badConfig, failed } from './errors.js';
-import type { Event, EventHandler } from './events.js';
+import type { Ask, AskAnswer, Event, EventHandler } from './events.js';
 import { HookTable, type Hooks } from './hooks.js';
 import {
   commandParameters,
@@ -27,6 +27,18 @@ export interface CreateOptions extends CallOptions {
   hooks?: Hooks | undefined;
   /** The server to start, instead of `sandbox --rpc` (or what SANDBOX_COMMAND names). */
   command?: readonly string[] | undefined;
+}
+
+export interface AskOptions extends CallOptions {
+  /** This program answers questions from now on. */
+  watch?: boolean | undefined;
+}
+
+export interface DialOptions extends CallOptions {
+  /** An IP address inside; 127.0.0.1 by default. */
+  address?: string | undefined;
+  /** Keep your side open when the other side has sent everything. */
+  allowHalfOpen?: boolean | undefined;
 }
 
 interface Created {
@@ -225,12 +237,27 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
     }
   }
 
-  /** Connects to a TCP port that a command inside listens on. Aborting `signal` closes the connection. */
-  async dial(port: number, options: CallOptions & { address?: string | undefined } = {}): Promise<Duplex> {
-    const { address = '127.0.0.1', signal } = options;
+  /** The questions to the owner that wait for an answer (docs/asks.md). With `watch`, this program follows `ask` events and
+   * answers from now on, so questions wait for it. */
+  async asks(options: AskOptions = {}): Promise<Ask[]> {
+    onlyKnown(options, 'watch', 'signal');
+    const { watch = false } = options;
+    return (await this.connection.call<{ asks: Ask[] }>('asks', { watch }, options)).asks;
+  }
+
+  /** Answers a question. Throws SandboxError when it was answered already, or its time is over. */
+  async answer(id: number, answer: AskAnswer, options: CallOptions = {}): Promise<void> {
+    await this.connection.call('answer', { ask: id, answer }, options);
+  }
+
+  /** Connects to a TCP port that a command inside listens on. Aborting `signal` closes the connection. As with a socket of
+   * `node:net`, your side ends by itself when the other side has ended, unless `allowHalfOpen` is true. */
+  async dial(port: number, options: DialOptions = {}): Promise<Duplex> {
+    onlyKnown(options, 'address', 'allowHalfOpen', 'signal');
+    const { address = '127.0.0.1', allowHalfOpen = false, signal } = options;
     const answers = this.stream('dial', { port, address }, signal);
     await answers.next();
-    return new DialStream(this.connection, answers);
+    return new DialStream(this.connection, answers, allowHalfOpen);
   }
 
   // -- the sandbox itself

@@ -3,10 +3,9 @@ import { mkdir, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, posix, resolve } from 'node:path';
 import type { Connection } from './connection.js';
 import { Directory } from './directory.js';
-import { failed, SandboxError } from './errors.js';
+import { SandboxError } from './errors.js';
 import { inParallel, listFiles, lstat, readInto, writeFrom, type FileEntry, type FileInfo } from './files.js';
 import type { CallOptions } from './options.js';
-import { readResult } from './result.js';
 
 /** What `upload` and `download` left out, and why: sockets, pipes and devices, and names that are not UTF-8. */
 export interface Transferred {
@@ -15,6 +14,7 @@ export interface Transferred {
 
 const FILES = 8; // so many files are under way at a time
 const DEEPEST = 256;
+const UMASK = 0o022; // what the sandbox takes off the mode of something new
 const NOT_UTF8 = 'its name is not UTF-8';
 const SPECIAL = 'it is neither a file, a directory nor a symbolic link';
 
@@ -43,10 +43,7 @@ class Upload {
     if (found.isDirectory()) await this.directory(await parent.enter(name), found, to);
     else await this.other(parent, name, found, to);
     // Last, and the innermost first: into a directory that forbids it nothing could have been put.
-    for (const [path, mode] of this.narrow.reverse()) {
-      const done = readResult(await this.call('exec', { command: ['chmod', mode.toString(8), '--', path] }));
-      if (done.exit_code !== 0) throw failed(done);
-    }
+    for (const [path, mode] of this.narrow.reverse()) await this.call('chmod', { path, mode });
     return { skipped: this.skipped };
   }
 
@@ -55,7 +52,7 @@ class Upload {
       checkDepth(to, depth);
       await this.replaceUnlessDirectory(to);
       await this.call('mkdir', { path: to, mode: (mode & 0o777) | 0o700 });
-      if ((mode & 0o700) !== 0o700) this.narrow.push([to, mode & 0o777]);
+      if (differs(mode, 0o700)) this.narrow.push([to, mode & 0o777]);
       const [directories, others] = await this.sorted(directory, to);
       await inParallel(others, FILES, ([name, found]) => this.other(directory, name, found, posix.join(to, name)));
       for (const [name, found] of directories) {
@@ -103,7 +100,9 @@ class Upload {
         return buffer.subarray(0, bytesRead);
       };
       await this.remove(to); // what is there keeps its mode, and might be a link
-      await writeFrom(this.connection, to, { size, read }, mode & 0o777, this.options);
+      // Writable meanwhile, because each piece opens it again.
+      await writeFrom(this.connection, to, { size, read }, (mode & 0o777) | 0o600, this.options);
+      if (differs(mode, 0o600)) await this.call('chmod', { path: to, mode: mode & 0o777 });
     } finally {
       await file.close();
     }
@@ -198,6 +197,11 @@ class Download {
       await file?.close();
     }
   }
+}
+
+/** Whether something new that gets these bits in any case has another mode than it should. */
+function differs(mode: number, always: number): boolean {
+  return (mode & 0o777) !== (((mode & 0o777) | always) & ~UMASK);
 }
 
 /** Each level keeps a directory open. */

@@ -77,6 +77,29 @@ describe('files', () => {
     assert.deepEqual(described(join(local, 'back')), described(from));
   });
 
+  it('keep modes that a umask would change, and no program inside is run for it', async () => {
+    const from = join(local, 'modes');
+    fs.mkdirSync(join(from, 'open'), { recursive: true });
+    fs.writeFileSync(join(from, 'open', 'f'), Buffer.alloc(7 * 2 ** 20));
+    fs.writeFileSync(join(from, 'g'), 'g');
+    fs.chmodSync(join(from, 'open', 'f'), 0o444);
+    fs.chmodSync(join(from, 'g'), 0o666);
+    fs.chmodSync(join(from, 'open'), 0o577);
+    fs.chmodSync(from, 0o775);
+    const commands: unknown[] = [];
+    const stop = sandbox.onEvent((event) => void (event.type === 'exec_start' && commands.push(event)));
+    await sandbox.upload(from, '/tmp/modes');
+    await sandbox.stat('/tmp/modes');
+    stop();
+    assert.deepEqual(commands, []);
+    const modes = await Promise.all(['', '/open', '/open/f', '/g'].map(async (path) => (await sandbox.stat(`/tmp/modes${path}`)).mode));
+    assert.deepEqual(modes, [0o775, 0o577, 0o444, 0o666]);
+    await sandbox.chmod('/tmp/modes/g', 0o600);
+    assert.equal((await sandbox.stat('/tmp/modes/g')).mode, 0o600);
+    await assert.rejects(sandbox.chmod('/tmp/none', 0o600), { code: 'ENOENT' });
+    fs.chmodSync(join(from, 'open'), 0o700);
+  });
+
   it('never come out through a link, not even one that came out before', async () => {
     const host = join(local, 'host');
     fs.mkdirSync(host);

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { connect, type AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { getSandbox, Sandbox } from '../src/index.mjs';
@@ -16,6 +17,24 @@ while True:
     with connection, connection.makefile("rb") as file:
         connection.sendall(file.read().upper())
 `;
+
+const ANSWERS_LATE = `
+import socket
+listener = socket.create_server(("127.0.0.1", 5006))
+print("up", flush=True)
+line, _ = listener.accept()
+line.sendall(b"all of it")
+line.shutdown(socket.SHUT_WR)
+print("heard", b"".join(iter(lambda: line.recv(65536), b"")).decode(), flush=True)
+`;
+
+/** What comes until the other side has sent everything; the stream stays open. */
+async function readToEnd(stream: Duplex): Promise<string> {
+  const pieces: Buffer[] = [];
+  stream.on('data', (piece: Buffer) => pieces.push(piece));
+  await once(stream, 'end');
+  return Buffer.concat(pieces).toString();
+}
 
 async function serving(sandbox: Sandbox): Promise<void> {
   const server = await sandbox.spawn(['/usr/bin/python3', '-c', SERVER]);
@@ -33,6 +52,18 @@ describe('the network', () => {
     await assert.rejects(sandbox.dial(8001), { code: 'ECONNREFUSED' });
     (await sandbox.dial(8000)).destroy();
     assert.equal((await sandbox.exec('true')).exit_code, 0);
+  });
+
+  it('carries the end of each direction by itself', async () => {
+    await using sandbox = await Sandbox.create();
+    const server = await sandbox.spawn(['/usr/bin/python3', '-c', ANSWERS_LATE]);
+    for await (const { data } of server) if (data.includes('up')) break;
+    const stream = await sandbox.dial(5006, { allowHalfOpen: true });
+    assert.equal(await readToEnd(stream), 'all of it');
+    stream.end('thanks');
+    assert.match((await server.wait()).stdout, /heard thanks\n$/);
+    if (!stream.closed) await once(stream, 'close');
+    await assert.rejects(sandbox.dial(5006, { halfOpen: true } as object), TypeError);
   });
 
   it('has published ports, whose numbers are known', async () => {

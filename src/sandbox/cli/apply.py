@@ -19,10 +19,16 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox apply [--yes] [--overwrite] [id] [path…]"
+    parser.usage = "sandbox apply [--yes] [--overwrite] [id] [path…] | [--branch NAME] [--commit-rest] [--force] [id]"
     told = _("the sandbox; apply only these files and directories")
     parser.add_argument("words", nargs="*", metavar="[id] path", help=told)
     parser.add_argument("--overwrite", action="store_true", help=_("also overwrite files that changed on the host"))
+    told = _("bring its commits to this branch (default: the one it worked on)")
+    parser.add_argument("--branch", metavar="NAME", help=told)
+    told = _("at the end also commit on the branch what is not committed")
+    parser.add_argument("--commit-rest", action="store_true", help=told)
+    told = _("the branch need not be continued, and may be a default branch")
+    parser.add_argument("--force", action="store_true", help=told)
     parser.add_argument("--yes", "-y", action="store_true", help=_("do not ask for confirmation"))
 
 
@@ -30,6 +36,11 @@ def run(arguments: Namespace) -> int:
     from sandbox.vfs.review import printable, summary, unified
 
     entry, workspace, paths = _meant(arguments.words)
+    about_branch = arguments.branch is not None or arguments.commit_rest or arguments.force
+    if about_branch or (not paths and os.path.exists(os.path.join(workspace.directory, "branch.json"))):
+        from sandbox.cli.branch import bring_later
+
+        return bring_later(entry, arguments, paths)
     changes = workspace.changes()
     if os.isatty(0) and os.isatty(1) and not arguments.yes and changes:
         _ask(workspace, changes, paths)

@@ -8,7 +8,7 @@ from sandbox.service import why_closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
@@ -18,20 +18,26 @@ _RESULT = ("signal", "timed_out", "out_of_memory", "truncated", "stdout", "stder
 _USED = ("duration_ms", "user_ms", "system_ms", "max_rss_kb")
 
 
-def run(sandbox: Sandbox, command: Sequence[str]) -> int:
-    """Runs the command, ends the sandbox and prints the document. If the command could not run, raises why, too."""
+def run(
+    sandbox: Sandbox, command: Sequence[str], directory: str | None = None, finish: Callable[[], object] | None = None
+) -> int:
+    """Runs the command, ends the sandbox and prints the document. If the command could not run, raises why, too.
+
+    `finish` brings a branch's commits over and returns what is said of that.
+    """
     refusals = Refusals(sandbox)
     result: ExecResult | None = None
     problem: SandboxError | None = None
     try:
-        result = sandbox.exec(command)
+        result = sandbox.exec(command, directory)
     except SandboxClosed as raised:
         problem = why_closed(sandbox, raised)
     except SandboxError as raised:
         problem = raised
     sandbox.close()
     changed = 0
-    if sandbox.config.filesystem.overlay:
+    branch = finish() if finish is not None and result is not None else None
+    if sandbox.config.filesystem.overlay and branch is None:
         changed = len(sandbox.changes())
         if not changed:
             sandbox.discard()  # nothing is left behind, as without --json
@@ -39,6 +45,7 @@ def run(sandbox: Sandbox, command: Sequence[str]) -> int:
         "id": sandbox.id,
         "overlay": sandbox.id if changed else None,
         "changed": changed,
+        **({"branch": branch} if branch is not None else {}),
         "refused": refusals.plain(),
         "made": sandbox._made,
     }

@@ -13,6 +13,8 @@ import _signal as signal  # without the enumerations of `signal`, which take tim
 import os
 import stat
 
+from sandbox.cli.asked_relay import asking
+from sandbox.cli.background import in_background
 from sandbox.cli.relay import StdioRelay
 from sandbox.errors import SandboxClosed
 from sandbox.service import why_closed
@@ -28,24 +30,33 @@ if TYPE_CHECKING:
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def foreground(sandbox: Sandbox, command: Sequence[str], *, started: Callable[[], object] | None = None) -> ExecResult:
+def foreground(
+    sandbox: Sandbox,
+    command: Sequence[str],
+    *,
+    started: Callable[[], object] | None = None,
+    directory: str | None = None,
+) -> ExecResult:
     """Runs the command as if it had been started here. Raises CommandError when it never started, and SandboxClosed,
     with the reason, when the sandbox ended meanwhile.
 
-    `started` is called when it has; only a command without a terminal needs that.
+    `started` is called when it has; only a command without a terminal needs that. `directory`: where it starts, if not
+    in the project.
     """
     try:
-        return _run(sandbox, command, started)
+        return _run(sandbox, command, started, directory)
     except SandboxClosed as problem:
         raise why_closed(sandbox, problem) from None
 
 
-def _run(sandbox: Sandbox, command: Sequence[str], started: Callable[[], object] | None) -> ExecResult:
+def _run(
+    sandbox: Sandbox, command: Sequence[str], started: Callable[[], object] | None, directory: str | None
+) -> ExecResult:
     behind = in_background()
     if os.isatty(0) and os.isatty(1) and not behind:
         from sandbox.cli.terminal import with_terminal
 
-        return with_terminal(sandbox, command)
+        return with_terminal(sandbox, command, directory)
     null = os.stat(os.devnull).st_rdev
     kinds = [os.fstat(fd) for fd in (0, 1, 2)]
     given = [sandbox._null if kind.st_rdev == null != 0 else None for kind in kinds]
@@ -59,18 +70,10 @@ def _run(sandbox: Sandbox, command: Sequence[str], started: Callable[[], object]
     if one:
         given[1:] = theirs, theirs
     try:
-        return _copied(sandbox, command, given, ours, started)
+        return _copied(sandbox, command, given, ours, started, directory)
     finally:
         for fd in (ours, theirs) if one else ():
             os.close(fd)
-
-
-def in_background() -> bool:
-    """Whether our input is a terminal that we are in the background of (`… &`, `timeout …`): using it would stop us."""
-    try:
-        return os.tcgetpgrp(0) != os.getpgrp()
-    except OSError:
-        return False  # no terminal, or not one that stops anybody
 
 
 def _nameless(pipe: int) -> bool:
@@ -87,9 +90,10 @@ def _copied(
     given: Sequence[int | None],
     both: int,
     started: Callable[[], object] | None,
+    directory: str | None,
 ) -> ExecResult:
     """`both`: where the output of 1 and 2 together is read from, or -1."""
-    with sandbox._spawn(command, stdio=(given[0], given[1], given[2])) as process:
+    with sandbox._spawn(command, directory, stdio=(given[0], given[1], given[2])) as process:
         if started is not None:
             started()
         relay = StdioRelay(process)
@@ -99,7 +103,7 @@ def _copied(
             if source is not None:
                 relay.show(source, target)
         with Forwarding(process):
-            return relay.run()
+            return asking(sandbox, relay, process)
 
 
 class Forwarding:

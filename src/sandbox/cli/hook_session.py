@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from sandbox.config.layers import Resolved, Widening
     from sandbox.config.model import Config
+    from sandbox.host_process import ProcessHandle
     from sandbox.registry.detach import Background
 
 IDLE = 6 * 3600.0  # seconds without a command after which the sandbox ends; the next command starts another
@@ -171,12 +172,12 @@ def prove(name: str) -> None:
 
 def agents_process() -> int:
     """Claude Code itself: the nearest parent process that is not a shell."""
+    from sandbox.host_process import parent_and_program
+
     pid = os.getppid()
     for _step in range(4):
         try:
-            name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-                parent = int(file.read().rpartition(")")[2].split()[1])
+            parent, name = parent_and_program(pid)
         except (OSError, ValueError):
             return pid
         if name not in _SHELL_NAMES or parent <= 1:
@@ -190,10 +191,11 @@ def _own(
 ) -> int:
     """Owns the sandbox until Claude Code ends, the sandbox is killed, or no command has run for a long time."""
     from sandbox.cli.run import tell_ignored
+    from sandbox.host_process import ProcessHandle
     from sandbox.service import create
 
     os.close(lock)
-    pidfd = os.pidfd_open(watched)
+    claude = ProcessHandle(watched)
     _with_agent(resolved.config, agent, resolved.config.filesystem.root)
     ignored: list[Widening] = []
     with create(resolved, command=["claude-code"], agent=agent or "claude-code", tell=ignored.append) as sandbox:
@@ -203,8 +205,8 @@ def _own(
         ended, tell = os.pipe()
         sandbox.on_event(lambda event: os.write(tell, b".") if _stopped(event) else None)
         background.started(sandbox.id)
-        _wait(pidfd, ended, session)
-    if _ready(pidfd):
+        _wait(claude, ended, session)
+    if claude.ended:
         session.forget()  # Claude Code has ended, perhaps without telling the hook
     return 0
 
@@ -214,25 +216,15 @@ def _stopped(event: dict[str, Any]) -> bool:
     return isinstance(details, dict) and details.get("state") == "stopped"
 
 
-def _wait(agent: int, ended: int, session: Session) -> None:
-    import select
+def _wait(claude: ProcessHandle, ended: int, session: Session) -> None:
     import time
 
-    poll = select.poll()
-    poll.register(agent, select.POLLIN)
-    poll.register(ended, select.POLLIN)
     left = IDLE
-    while left > 0 and not poll.poll(min(left, 600) * 1000):
+    while left > 0 and not claude.wait(min(left, 600), wake=ended):
         try:
             left = os.stat(f"{session.path}/vm").st_mtime + IDLE - time.time()
         except OSError:
             return  # the session was ended
-
-
-def _ready(descriptor: int) -> bool:
-    import select
-
-    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 def _with_agent(config: Config, agent: str | None, project: str) -> None:

@@ -26,6 +26,9 @@ class StdioRelay:
         self._pending = memoryview(b"")
         self._outputs: dict[int, int] = {}
         self._calls: dict[int, Callable[[], object]] = {process.fileno(): process.advance}
+        self._typed = b""  # the last key that was passed on
+        self.between: Callable[[], object] | None = None  # called after each round of copying
+        self.tap: Callable[[bytes], object] | None = None  # sees the output
 
     def feed(self, source: int, target: int) -> None:
         """Copies `source` into the command's end `target`."""
@@ -40,6 +43,18 @@ class StdioRelay:
         """Calls `call` whenever `fd` is readable."""
         self._calls[fd] = call
 
+    @property
+    def typing(self) -> bool:
+        """Whether a line was begun that is not complete, or something typed is not passed on yet."""
+        return bool(self._pending) or self._typed not in (b"", b"\r", b"\n", b"\x03", b"\x04")
+
+    def interrupt(self) -> None:
+        """Ctrl-C, as if typed for the command."""
+        if self._process.terminal is not None:
+            os.write(self._process.terminal, b"\x03")
+        else:
+            os.killpg(0, 2)
+
     def run(self) -> ExecResult:
         """Runs until the command has ended and all its output is copied."""
         while self._process.result is None:
@@ -50,6 +65,8 @@ class StdioRelay:
                     self._copy(fd)
                 elif self._input is not None:
                     self._step(*self._input)
+            if self.between is not None:
+                self.between()
         for fd in list(self._outputs):
             os.set_blocking(fd, False)
             while self._copy(fd):
@@ -61,6 +78,11 @@ class StdioRelay:
         while ready := self._readable(silence):
             for fd in ready:
                 self._copy(fd)
+
+    def catch_up(self) -> None:
+        """Copies what the command has written until now, one piece of each output."""
+        for fd in self._readable(0):
+            self._copy(fd)
 
     def _readable(self, patience: float) -> list[int]:
         poll = select.poll()
@@ -88,6 +110,8 @@ class StdioRelay:
             if problem.errno != errno.EIO:  # a terminal reports this when the other side is closed
                 raise
             data = b""
+        if self.tap is not None:
+            self.tap(data)
         left = memoryview(data)
         while left:
             left = left[os.write(self._outputs[source], left) :]
@@ -99,6 +123,7 @@ class StdioRelay:
         """Reads a piece of input, or writes the pending one."""
         if not self._pending:
             self._pending = memoryview(os.read(source, PIECE))
+            self._typed = bytes(self._pending[-1:])
         try:
             if self._pending:
                 self._pending = self._pending[os.write(target, self._pending) :]

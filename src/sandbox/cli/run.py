@@ -8,7 +8,7 @@ import sys
 from sandbox.cli import options
 from sandbox.cli.options import Option, add_to
 from sandbox.cli.output import shown
-from sandbox.cli.run_summary import Refusals, status, tell
+from sandbox.cli.run_summary import Refusals, status, tell, tell_notices
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
 
@@ -24,11 +24,16 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     Option("--config", "read this configuration file", value="FILE"),
+    Option("--profile", "run with this profile; without a command, its program", value="NAME"),
+    Option("--trust", "with a profile: skip the program's own permission prompts", default=False),
     Option("--mode", "off, light, standard or max", value="MODE"),
     Option("--engine", "isolation engine: auto, bubblewrap, none …", value="ENGINE"),
     Option("--user", "user inside the sandbox: user or root", value="USER"),
     Option("--root", "project directory (default: current directory)", value="DIR"),
     Option("--overlay", "keep changes in a separate layer, to review and apply"),
+    Option("--branch", "work on this git branch in an overlay; its commits are brought over", value="NAME"),
+    Option("--commit-rest", "at the end also commit on the branch what is not committed", default=False),
+    Option("--force", "the branch need not be continued, and may be a default branch", default=False),
     Option("--memory", "memory limit, such as 512m", value="SIZE"),
     Option("--cpus", "CPU limit, such as 1.5", value="N"),
     Option("--pids", "maximum number of processes", value="N", number=True),
@@ -37,6 +42,8 @@ OPTIONS = (
     Option("--ro", "make another path readable", value="PATH", many=True),
     Option("--rw", "make another path writable", value="PATH", many=True),
     Option("--allow-host", "allow connections to this host", value="HOST", many=True),
+    Option("--network", "network preset: closed, registries or open", value="PRESET"),
+    Option("--ask", "ask before a connection to a host that is not listed"),
     Option("--publish", "publish a sandbox port on the host", value="[HOST:]PORT", many=True),
     Option("--localhost", "make a port of the host's loopback reachable", value="PORT", number=True, many=True),
     Option("--detach", "run in the background and print the sandbox's id", short="-d", default=False),
@@ -45,7 +52,7 @@ OPTIONS = (
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox run [options] [--] command…"
+    parser.usage = "sandbox run [options] [--] command…\n       sandbox PROFILE [options] [--] [arguments…]"
     add_to(parser, OPTIONS)
 
 
@@ -67,19 +74,52 @@ def run(arguments: Namespace | Arguments) -> int:
         as_json.failed(problem)
         raise
     with made as sandbox:
-        return as_json.run(sandbox, command)
+        if sandbox.config.filesystem.branch is None:
+            return as_json.run(sandbox, command)
+        from sandbox.cli.branch import bring_as_json
+
+        return as_json.run(sandbox, command, _start(sandbox), lambda: bring_as_json(sandbox, arguments))
 
 
 def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     """The configuration and the command."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command:
+    if not command and arguments.profile is None:
         raise SandboxError("no command; try `sandbox run -- ls`")
+    if arguments.trust and arguments.profile is None:
+        raise SandboxError("--trust is about a profile's program; name one with --profile")
     if arguments.detach and arguments.json:
         raise SandboxError("--json and --detach cannot be used together: --detach does not wait for a result")
     _hide(arguments)
+    if arguments.branch is None:
+        if arguments.commit_rest or arguments.force:
+            raise SandboxError("--commit-rest and --force are about a branch: name it with --branch")
+    elif arguments.root is None:
+        from sandbox.branches.target import top_of
+
+        vars(arguments)["root"] = top_of(
+            "."
+        )  # the whole work tree: half of one would look like files that were deleted
+    if arguments.profile is not None:
+        return _with_profile(arguments, command)
     resolved = configuration(arguments)
     return resolved, command
+
+
+def _with_profile(arguments: Namespace | Arguments, command: list[str]) -> tuple[Resolved, list[str]]:
+    from sandbox.profiles.prepare import prepare
+
+    prepared = prepare(
+        arguments.profile,
+        command,
+        flags(arguments),
+        project=arguments.root or ".",
+        config_file=arguments.config,
+        trust=arguments.trust,
+    )
+    for notice in prepared.notices:
+        print(f"sandbox: {shown(_.text(notice))}", file=sys.stderr)
+    return prepared.resolved, prepared.command
 
 
 def _run(arguments: Namespace | Arguments) -> int:
@@ -87,16 +127,30 @@ def _run(arguments: Namespace | Arguments) -> int:
     if arguments.detach:
         from sandbox.registry.detach import detach
 
-        return detach(lambda background: _in_background(resolved, command, background))
+        return detach(lambda background: _in_background(resolved, command, arguments, background))
     from sandbox.service import create
+    from sandbox.wiring import Wiring
 
+    Wiring.soon += ("sandbox.cli.foreground",)
     with create(resolved, command=command, tell=tell_ignored) as sandbox:
         tell_notices(sandbox)
         from sandbox.cli.foreground import foreground
 
-        refusals = Refusals(sandbox)
-        result = foreground(sandbox, command)
+        refusals = Refusals(sandbox, resolved.expected)
+        result = foreground(sandbox, command, directory=_start(sandbox))
+    if sandbox.config.filesystem.branch is not None:
+        from sandbox.cli.branch import bring_at_end
+
+        return bring_at_end(sandbox, arguments, tell(sandbox, result, refusals))
     return tell(sandbox, result, refusals)
+
+
+def _start(sandbox: Sandbox) -> str | None:
+    """Where the command starts: with --branch in this directory, which may be below the work tree's top."""
+    if sandbox.config.filesystem.branch is None:
+        return None
+    here = os.path.realpath(".")
+    return here if here.startswith(f"{sandbox.directory}/") else None
 
 
 def _hide(arguments: Namespace | Arguments) -> None:
@@ -112,7 +166,9 @@ def _hide(arguments: Namespace | Arguments) -> None:
         hide_in_arguments(values)
 
 
-def _in_background(resolved: Resolved, command: list[str], background: Background) -> int:
+def _in_background(
+    resolved: Resolved, command: list[str], arguments: Namespace | Arguments, background: Background
+) -> int:
     from sandbox.cli.foreground import foreground
     from sandbox.errors import SandboxClosed
     from sandbox.service import create
@@ -121,7 +177,9 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
         tell_notices(sandbox)
         background.print_to(sandbox.log)
         try:
-            return status(foreground(sandbox, command, started=lambda: background.started(sandbox.id)))
+            result = foreground(
+                sandbox, command, started=lambda: background.started(sandbox.id), directory=_start(sandbox)
+            )
         except SandboxClosed as problem:
             if sandbox.end_reason:
                 print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
@@ -129,6 +187,11 @@ def _in_background(resolved: Resolved, command: list[str], background: Backgroun
         except SandboxError as problem:
             print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
             raise
+    if sandbox.config.filesystem.branch is not None:
+        from sandbox.cli.branch import bring_at_end
+
+        return bring_at_end(sandbox, arguments, status(result))
+    return status(result)
 
 
 def configuration(arguments: Namespace | Arguments) -> Resolved:
@@ -143,17 +206,12 @@ def tell_ignored(ignored: Widening) -> None:
     print(f"sandbox: {shown(_.text(ignored.message))}", file=sys.stderr)
 
 
-def tell_notices(sandbox: Sandbox) -> None:
-    """Prints what the user should know before the command runs: what is hidden, which limits are weaker here."""
-    for notice in sandbox.notices:
-        print(f"sandbox: {_.text(notice)}", file=sys.stderr)
-
-
 def flags(arguments: Namespace | Arguments) -> dict[str, object]:
     """The command line as a configuration layer, without options that were not given."""
     filesystem = {
         "root": os.path.abspath(os.path.expanduser(arguments.root)) if arguments.root else None,
         "overlay": arguments.overlay,
+        "branch": arguments.branch,
         "allow_read": arguments.ro or None,
         "allow_write": arguments.rw or None,
     }
@@ -167,6 +225,8 @@ def flags(arguments: Namespace | Arguments) -> dict[str, object]:
         "network": _said(
             {
                 "allowed_hosts": arguments.allow_host or None,
+                "preset": arguments.network,
+                "ask": arguments.ask,
                 "publish": arguments.publish or None,
                 "localhost_ports": arguments.localhost or None,
             }

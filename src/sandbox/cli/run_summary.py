@@ -10,6 +10,8 @@ from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
 
@@ -26,9 +28,12 @@ class Refusals:
     refused, or how to change that.
     """
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, expected: Sequence[str] = ()) -> None:
+        """`expected`: hosts whose refusal is no news, because the program can do without them."""
+        self._expected = frozenset(expected)
         self._reasons: dict[str, dict[str, object]] = {}
         self._files: dict[tuple[object, object], None] = {}
+        self.told = len(sandbox.notices)  # those that came later are told at the end: a terminal is the command's now
         sandbox.on_event(self._hear)
 
     def _hear(self, event: dict[str, object]) -> None:
@@ -47,7 +52,7 @@ class Refusals:
 
     def tell(self, sandbox: Sandbox) -> None:
         """Prints one line each, and how to list the rest."""
-        told = list(self._reasons)
+        told = [reason for reason, one in self._reasons.items() if _host(str(one.get("url", ""))) not in self._expected]
         for reason in told[:MOST]:
             print(_("sandbox: blocked: {reason}").format(reason=shown(_.text(reason))), file=sys.stderr)
         if len(told) > MOST:
@@ -55,10 +60,16 @@ class Refusals:
             print(more.format(count=len(told) - MOST, id=sandbox.id), file=sys.stderr)
 
 
+def _host(url: str) -> str:
+    """The host of an event's address, which may have a scheme, a port and a path."""
+    return url.rpartition("://")[2].partition("/")[0].partition(":")[0]
+
+
 def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     """Prints the summary, once the sandbox has ended. Returns the exit status."""
-    if sandbox.config.filesystem.overlay:
+    if sandbox.config.filesystem.overlay and sandbox.config.filesystem.branch is None:
         _tell_changes(sandbox)
+    tell_notices(sandbox, refusals.told)
     tell_undone(sandbox._undone)
     for path in sandbox._made:
         told = _("{path} was created while the sandbox ran; review it before a program on the host uses it")
@@ -69,6 +80,12 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
     if result.note:
         print(f"sandbox: {_.text(result.note)}", file=sys.stderr)
     return status(result)
+
+
+def tell_notices(sandbox: Sandbox, told: int = 0) -> None:
+    """Prints what the user should know: what is hidden, which limits are weaker here. `told`: how many they know."""
+    for notice in sandbox.notices[told:]:
+        print(f"sandbox: {_.text(notice)}", file=sys.stderr)
 
 
 def tell_undone(undone: list[tuple[str, str]]) -> None:

@@ -1,6 +1,6 @@
 """`srt`: the command line of Anthropic's sandbox-runtime, with our isolation.
 
-srt [-s settings.json] [-d] [--control-fd N] [--] command…      srt [options] -c "shell string"
+srt [-s settings.json] [-d] [--strict] [--control-fd N] [--] command…      srt [options] -c "shell string"
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 from sandbox.cli.main import fill_standard_streams
 from sandbox.cli.output import shown
-from sandbox.errors import ConfigError, SandboxError
+from sandbox.errors import CommandError, ConfigError, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +28,18 @@ Run a command in a sandbox with network and filesystem restrictions.
   -s, --settings FILE   settings (default: ~/.srt-settings.json)
   -c COMMAND            run a shell string
   -d, --debug           show the configuration, and what is refused while the command runs
+  --strict              a closed home: only the system, the project and what is named is there
   --control-fd FD       read changed settings from a descriptor, one JSON object per line
   --version, --help
 """
 _OUR_ERROR = 1
+_VALUES = {"-s": "--settings", "-c": "-c", "--settings": "--settings", "--control-fd": "--control-fd"}
+# What is found out only when the walls are built, in srt's spelling.
+_SPELLED = {
+    "filesystem.allow_read": "filesystem.allowRead",
+    "filesystem.allow_write": "filesystem.allowWrite",
+    "filesystem.root": "the current directory",
+}
 
 
 class Options:
@@ -40,7 +48,8 @@ class Options:
     def __init__(self, words: Sequence[str]) -> None:
         self.settings: str | None = None
         self.string: str | None = None
-        self.debug = False
+        self.debug = bool(os.environ.get("SRT_DEBUG"))
+        self.strict = False
         self.control: int | None = None
         self.show: str | None = None
         rest = list(words)
@@ -52,32 +61,50 @@ class Options:
         self.command = rest
 
     def _option(self, word: str, rest: list[str]) -> None:
-        name, equals, value = word.partition("=")
-        if name in ("-s", "--settings", "-c", "--control-fd"):
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+        else:
+            name, value = word[:2], word[2:]
+            equals = value
+        if name in _VALUES:
             if not equals:
                 if not rest:
                     raise SandboxError("{name} needs a value", name=name)
                 value = rest.pop(0)
-            if name == "-c":
-                self.string = value
-            elif name == "--control-fd":
-                self.control = _descriptor(value)
-            else:
-                self.settings = value
+            self._value(_VALUES[name], value)
+        elif name == "-d" and value:
+            self.debug = True
+            self._option(f"-{value}", rest)  # `-dc 'x'`
         elif word in ("-d", "--debug"):
             self.debug = True
+        elif word == "--strict":
+            self.strict = True
         elif word in ("--version", "-V", "--help", "-h"):
             self.show = "version" if "V" in word or "version" in word else "help"
         else:
             raise SandboxError("unknown option {word!r}; put the command's own options after `--`", word=word)
 
+    def _value(self, name: str, value: str) -> None:
+        if name == "-c":
+            self.string = value
+        elif name == "--control-fd":
+            self.control = _descriptor(value)
+        else:
+            self.settings = value
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line. Returns the command's exit status, or 1 if it could not run."""
+    """Runs one command line. Returns the command's exit status, 127 or 126 if there is no such command, or 1 if it
+    could not run."""
     fill_standard_streams()
     try:
         return _run(Options(sys.argv[1:] if argv is None else argv))
+    except CommandError as problem:
+        print(f"srt: {shown(problem, keep=chr(10))}", file=sys.stderr)
+        return problem.exit_code  # 127 or 126, as a shell's
     except SandboxError as problem:
+        if isinstance(problem, ConfigError) and problem.path in _SPELLED:
+            problem = ConfigError(problem.problem, path=_SPELLED[problem.path])
         print(f"Error: {shown(problem, keep=chr(10))}", file=sys.stderr)
         return _OUR_ERROR
     except KeyboardInterrupt:
@@ -91,17 +118,20 @@ def _run(options: Options) -> int:
         print(f"srt (agent-sandbox {__version__})" if options.show == "version" else USAGE, end="")
         return 0
     command = _command(options)
-    config = settings(options.settings)
+    config = settings(options.settings, strict=options.strict)
     if options.debug:
         _debug(f"configuration: {config.plain()}")
+        _debug(f"Command string mode (-c): {options.string}" if options.string else f"Original command: {command}")
     from sandbox.cli.foreground import foreground
     from sandbox.sandbox import Sandbox
 
     with Sandbox(config) as sandbox:
+        for notice in sandbox.notices:
+            print(f"srt: {shown(notice)}", file=sys.stderr)
         if options.debug:
             sandbox.on_event(_show_refusal)
         if options.control is not None:
-            _listen(options.control, sandbox)
+            _listen(options, options.control, sandbox)
         return foreground(sandbox, command).exit_code
 
 
@@ -109,7 +139,9 @@ def _command(options: Options) -> list[str]:
     if options.string is not None:
         return [_shell(), "-c", options.string]
     if not options.command:
-        raise SandboxError("no command; write it after the options or pass it with -c")
+        raise SandboxError("No command specified. Use -c <command> or provide command arguments.")
+    if options.command[0] == "proxy":
+        raise SandboxError("srt proxy is not supported: the gate of a sandbox serves that sandbox alone")
     if options.command[0].startswith("windows-"):
         raise SandboxError("{command} is for Windows, which is not supported", command=options.command[0])
     if len(options.command) == 1 and any(letter.isspace() for letter in options.command[0]):
@@ -122,7 +154,7 @@ def _shell() -> str:
     return "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
 
 
-def settings(file: str | None) -> Config:
+def settings(file: str | None, *, strict: bool = False) -> Config:
     """The settings as our configuration. A file that was named, or exists, must be valid: using the defaults instead
     would drop its rules. Raises ConfigError."""
     path = file or os.path.expanduser("~/.srt-settings.json")
@@ -138,37 +170,24 @@ def settings(file: str | None) -> Config:
     if not content.strip():
         raise ConfigError("is empty; delete it or add settings", file=path)
     try:
-        return read_settings(content)
+        return read_settings(content, strict=strict)
     except ConfigError as problem:
         raise ConfigError(problem.problem, path=problem.path, file=path) from None
 
 
-def read_settings(content: str) -> Config:
+def read_settings(content: str, *, strict: bool = False) -> Config:
     """One JSON object of settings. Raises ConfigError with the setting's own name."""
-    import json
+    from sandbox.service import srt_config
 
-    from sandbox.config.dialects.srt import translate
-    from sandbox.config.model import Config
+    data: Any = {}
+    if content != "{}":  # what stands for no file: then `json` need not be loaded
+        import json
 
-    try:
-        data = json.loads(content)
-    except ValueError as problem:
-        raise ConfigError("is not valid JSON: {problem}", problem=problem) from None
-    if not isinstance(data, dict):
-        raise ConfigError("must be a mapping")
-    translated = translate(data)
-    # The original allows ssh to every allowed host.
-    translated.data.setdefault("network", {}).setdefault("allow_git", True)
-    try:
-        config = Config.read(translated.data)
-        if config.network.allowed_hosts or config.network.denied_hosts:
-            from sandbox.policy.network import NetworkPolicy
-
-            NetworkPolicy(config.network)
-        return config
-    except ConfigError as problem:
-        path = next((known for ours, known in translated.spelled.items() if problem.path.startswith(ours)), None)
-        raise ConfigError(problem.problem, path=path or problem.path) from None
+        try:
+            data = json.loads(content)
+        except ValueError as problem:
+            raise ConfigError("is not valid JSON: {problem}", problem=problem) from None
+    return srt_config(data, strict=strict)
 
 
 # -- while the command runs
@@ -180,13 +199,15 @@ def _descriptor(text: str) -> int:
     return int(text)
 
 
-def _listen(control: int, sandbox: Sandbox) -> None:
+def _listen(options: Options, control: int, sandbox: Sandbox) -> None:
     """Applies every line of the control descriptor to the running sandbox's network."""
     from threading import Thread
 
     try:
         os.set_inheritable(control, False)
-        stream = os.fdopen(control, "r", encoding="utf-8")
+        stream = os.fdopen(control, "r", encoding="utf-8", errors="replace")
+        if not stream.readable():
+            raise OSError(None, "Bad file descriptor")
     except OSError as problem:
         raise SandboxError(
             "--control-fd {control} cannot be read: {reason}", control=control, reason=problem.strerror
@@ -196,17 +217,21 @@ def _listen(control: int, sandbox: Sandbox) -> None:
         with stream:
             for line in stream:
                 if line.strip():
-                    _apply(line, sandbox, control)
+                    _apply(line, sandbox, options, control)
 
     Thread(target=listen, name="srt-control", daemon=True).start()
 
 
-def _apply(line: str, sandbox: Sandbox, control: int) -> None:
+def _apply(line: str, sandbox: Sandbox, options: Options, control: int) -> None:
     try:
-        sandbox.update_network(read_settings(line).network.whole())
+        sandbox.update_network(read_settings(line, strict=options.strict).network.whole())
     except SandboxError as problem:
-        kept = "the settings before it stay in force"
-        print(f"srt: a line on descriptor {control} makes no sense, {kept}: {problem}", file=sys.stderr)
+        print(f"Invalid config on control fd {control}: ignored, previous config still in force", file=sys.stderr)
+        if options.debug:
+            _debug(f"Invalid config on control fd (ignored): {problem}")
+        return
+    if options.debug:
+        _debug(f"Config updated from control fd: {line.strip()}")
 
 
 def _show_refusal(happened: dict[str, Any]) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import termios
 import tty
 
+from sandbox.cli.asked_relay import asking
 from sandbox.cli.relay import PIECE, StdioRelay
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,11 +24,17 @@ if TYPE_CHECKING:
 SILENCE = 0.02  # seconds: a terminal passes on what was written to it a moment later
 
 
-def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
+def with_terminal(sandbox: Sandbox, command: Sequence[str], directory: str | None = None) -> ExecResult:
     """Runs the command with a real terminal. Restores the user's own, whatever happens."""
+    if sandbox.config.network.ask or sandbox.config.filesystem.ask:
+        words = _(
+            "sandbox: questions are asked here while no program uses the whole screen; otherwise in `sandbox asks`, in "
+            "another terminal"
+        )
+        print(words, file=sys.stderr)
     size = os.get_terminal_size(1)
     variables = {"TERM": os.environ.get("TERM", "xterm-256color")}
-    with sandbox._spawn(command, env=variables, pty=(size.lines, size.columns)) as process:
+    with sandbox._spawn(command, directory, env=variables, pty=(size.lines, size.columns)) as process:
         before = termios.tcgetattr(0)
         wakes, waking = os.pipe()
         os.set_blocking(waking, False)
@@ -33,7 +42,7 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
         ended = signal.signal(signal.SIGTERM, lambda got, _: process.signal(got))
         try:
             tty.setraw(0, termios.TCSANOW)  # what was typed already is not lost
-            return _relay(process, wakes, before)
+            return _relay(sandbox, process, wakes, before)
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, before)
             signal.signal(signal.SIGWINCH, resized)
@@ -42,7 +51,7 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str]) -> ExecResult:
             os.close(waking)
 
 
-def _relay(process: Process, wakes: int, before: list[Any]) -> ExecResult:
+def _relay(sandbox: Sandbox, process: Process, wakes: int, before: list[Any]) -> ExecResult:
     assert process.terminal is not None
 
     def resized() -> None:
@@ -57,7 +66,7 @@ def _relay(process: Process, wakes: int, before: list[Any]) -> ExecResult:
     # A separate descriptor for input: the relay waits for space on it and for output on the other at the same time.
     with os.fdopen(os.dup(process.terminal), "wb", buffering=0) as terminal:
         relay.feed(0, terminal.fileno())
-        return relay.run()
+        return asking(sandbox, relay, process)
 
 
 def _sleep(process: Process, before: list[Any], relay: StdioRelay) -> None:

@@ -56,16 +56,20 @@ def add(parser: ArgumentParser) -> None:
     question.add_argument("--tool", metavar="TOOL", help=_("may an agent call this tool, such as 'Bash(git push)'?"))
     parser.add_argument("--write", action="store_true", help=_("with --path: ask about changing the file"))
     parser.add_argument("--agent", metavar="NAME", help=_("with --tool: use this agent's rules"))
+    parser.add_argument("--profile", metavar="NAME", help=_("ask about a run with this profile"))
     parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
 def run(arguments: Namespace) -> int:
-    resolved = resolve({}, project=".", config_file=arguments.config)
+    resolved = _resolved(arguments)
     asked, decision = decide(arguments, resolved)
     rule = decision.rule.partition(":")[0]
     setting, change = SETTINGS.get(rule, (rule, rule) if "." in rule else ("", ""))
     origin = str(resolved.origin(setting)) if setting else "built-in"
+    if setting == "network.allowed_hosts" and decision.rule.partition(": ")[2] in resolved.profile_hosts:
+        origin = f"profile ({resolved.profile})"
+    asked_about = arguments.host is not None and not decision and _asks(resolved, asked)
     how = _how(change, asked)
     if arguments.agent and not decision and tool_decision(resolved, asked, None):
         from sandbox.config.agents import find
@@ -83,6 +87,7 @@ def run(arguments: Namespace) -> int:
                 "setting": setting or None,
                 "origin": origin,
                 "change": change or None,
+                **({"asks": asked_about} if arguments.host is not None else {}),
             }
         )
     else:
@@ -91,9 +96,20 @@ def run(arguments: Namespace) -> int:
         print(_("  because  {reason}").format(reason=shown(_.text(decision.reason))))
         print(_("  rule     {rule}").format(rule=shown(decision.rule)))
         print(_("  from     {setting} {origin}").format(setting=setting, origin=shown(origin)))
+        if asked_about:
+            print(_("  asked    network.ask is set: you are asked when a program connects"))
         if not decision:
             print(_("  change   {how}").format(how=shown(how)))
     return 0 if decision else 1
+
+
+def _resolved(arguments: Namespace) -> Resolved:
+    if arguments.profile is None:
+        return resolve({}, project=".", config_file=arguments.config)
+    from sandbox.profiles.find import load
+    from sandbox.profiles.prepare import configured
+
+    return configured(arguments.profile, load(arguments.profile), {}, project=".", config_file=arguments.config)
 
 
 def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:
@@ -181,16 +197,29 @@ def tool_decision(resolved: Resolved, text: str, agent_name: str | None) -> Deci
 
 def host_decision(resolved: Resolved, asked: str) -> Decision:
     """Uses the gate's own rules."""
-    from sandbox.policy.hosts import InvalidHost, canonical_host
     from sandbox.policy.network import NetworkPolicy
+
+    return NetworkPolicy(resolved.config.network).connect(*_host_and_port(asked))
+
+
+def _host_and_port(asked: str) -> tuple[str, int]:
+    from sandbox.policy.hosts import InvalidHost, canonical_host
 
     host, colon, port = asked.rpartition(":")
     if not colon or not port.isdecimal() or (":" in host and not host.endswith("]")):
         host, port = asked, "443"
     try:
-        return NetworkPolicy(resolved.config.network).connect(canonical_host(host), int(port))
+        return canonical_host(host), int(port)
     except InvalidHost as problem:
         raise SandboxError(message_of(problem)) from None
+
+
+def _asks(resolved: Resolved, asked: str) -> bool:
+    """Whether the owner would be asked about a host that is refused."""
+    from sandbox.policy.network import NetworkPolicy
+
+    network = resolved.config.network
+    return network.ask and NetworkPolicy(network).askable(*_host_and_port(asked))
 
 
 def _how(change: str, asked: str) -> str:

@@ -34,3 +34,8 @@ def record_directory(config: Config) -> str:
 def authority_directory() -> str:
     """Where the certificate authority is that sandboxes trust. `SANDBOX_AUTHORITY` lets several homes share one."""
     return os.environ.get("SANDBOX_AUTHORITY") or os.path.join(home(), "authority")
+
+
+def own_directories(config: Config) -> list[str]:
+    """The real paths of all that is the sandbox's own: config and registry, record, certificate authority."""
+    return [os.path.realpath(path) for path in (home(), record_directory(config), authority_directory())]

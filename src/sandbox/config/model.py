@@ -3,8 +3,9 @@
 Empty allow-lists allow nothing. Field documentation here is what the JSON Schema and `docs/config.md` show.
 """
 
-from sandbox.config import patterns, units
+from sandbox.config import caches, patterns, units
 from sandbox.config.section import Section, field
+from sandbox.config.state_names import state_name, state_paths
 from sandbox.config.variables import without_password
 from sandbox.errors import ConfigError
 
@@ -25,7 +26,8 @@ ENGINES = (
     "firecracker",
     "none",
 )
-USERS = ("user", "root")
+USERS = ("user", "root", "owner")
+PRESETS = ("closed", "registries", "open")  # from the strictest
 
 # As in UDS. A pattern without a slash matches a name at any depth; a trailing slash means a directory.
 SENSITIVE_PATTERNS = [
@@ -47,10 +49,22 @@ class Filesystem(Section):
     root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")
     read_only: bool = field(False, "The project can be read but not changed.")
     overlay: bool = field(False, "Changes to the project go to a separate layer, to be reviewed and applied.")
+    show_host: bool = field(
+        False,
+        "Everything of this machine that `deny_read` does not name can be read, and nothing that is not named"
+        " can be changed, as in srt. Unix sockets cannot be made, unless `network.unix_sockets` names one.",
+    )
+    branch: str | None = field(
+        None,
+        "The project is a git repository: work on this branch in an overlay, and bring the commits to it afterwards.",
+    )
     allow_read: list[str] = field([], "Further paths that can be read.", example=["~/datasets"])
     allow_write: list[str] = field([], "Further paths that can be read and changed.")
     deny_read: list[str] = field([], "Paths that cannot be read; a narrower `allow_read` wins.")
     deny_write: list[str] = field([], "Paths that cannot be changed; wins over everything.")
+    allow_git_config: bool = field(
+        False, "Repositories' `.git/config` can be changed: then they can make git run programs on the host."
+    )
     blocked_patterns: list[str] = field(
         SENSITIVE_PATTERNS,
         "Names or paths, as in gitignore, that cannot be read or changed anywhere under the visible paths.",
@@ -65,9 +79,25 @@ class Filesystem(Section):
     toolchains: bool = field(
         True, "Programs on PATH that live under the home directory (pyenv, nvm, cargo, …) work, read-only."
     )
+    programs: list[str] = field(
+        [],
+        "Programs, wherever they are, whose own directories can be read, so that they run.",
+        example=["/srv/x/bin/x"],
+    )
     scratch_size: int = field(
         2**30, "Maximum size of each of the sandbox's own /tmp, /run, /dev/shm and home.", parse=units.size
     )
+    ask: bool = field(False, "Ask you when a blocked file is touched; if you allow it, the next attempt succeeds.")
+
+
+class State(Section):
+    """Directories of the tenant's home that are kept from run to run. They are the sandbox's own, never yours."""
+
+    name: str | None = field(None, "Whose they are: kept in `state/NAME` under the sandbox home.", parse=state_name)
+    keep: list[str] = field(
+        [], 'Directories, relative to the home; "." is the whole home.', parse=state_paths, example=[".config/tool"]
+    )
+    per_project: bool = field(True, "Each project has its own; otherwise all projects share them.")
 
 
 class Environment(Section):
@@ -224,11 +254,32 @@ class Network(Section):
         [],
         'Hosts: "name", "*.name" (strict subdomains), "name:port", address, CIDR; "tcp:name:port" is never inspected.',
     )
-    denied_hosts: list[str] = field([], "Hosts, written in the same way. Overrides `allowed_hosts`.")
+    preset: str = field(
+        "closed",
+        "Hosts allowed besides: closed (none), registries (of packages, and source hosts), open (all public ones).",
+        choices=PRESETS,
+    )
+    denied_hosts: list[str] = field([], "Hosts, written in the same way. Overrides `allowed_hosts` and `preset`.")
     block_private_ips: bool = field(True, "Refuse names that resolve to private or link-local addresses.")
+    intranet: bool = field(
+        False, "Allowed names may resolve to private addresses, but not to loopback ones or to this machine's own."
+    )
     allow_localhost: bool = field(True, "The sandbox can use its own loopback.")
     localhost_ports: list[int] = field([], "Ports of the host's loopback that can be reached.", example=[5432])
     publish: list[str] = field([], "Sandbox ports to publish on the host.", example=["127.0.0.1:8080:80"])
+    denied_reasons: dict[str, str] = field(
+        {}, "What the tenant is told when an entry of `denied_hosts` refuses it, by entry."
+    )
+    refusals: str = field(
+        "explained",
+        "How a tenant is refused: with an answer that says why, also inside TLS, or as by srt: TLS fails.",
+        choices=("explained", "srt"),
+    )
+    unix_sockets: list[str] = field(
+        [],
+        'Unix sockets of the host that programs can connect to; "*" is every one in sight.',
+        example=["/run/docker.sock"],
+    )
     allow_git: bool = field(True, "git over https and ssh (port 22) to the allowed hosts.")
     http: HttpRules = field(HttpRules, "Rules for single requests.")
     secrets: dict[str, Secret] = field({}, "Credentials by name.")
@@ -238,6 +289,13 @@ class Network(Section):
     ca_certificates: list[str] = field([], "Further certificate files trusted for upstream hosts.")
     upstream_proxy: str | None = field(
         None, "An HTTP proxy that every outgoing connection goes through.", shown=without_password
+    )
+    ask: bool = field(False, "A connection to a host that is not listed waits while you are asked.")
+    ask_timeout: float = field(
+        30.0, "How long such a connection waits for an answer; then it is refused.", parse=units.seconds, example="1m"
+    )
+    upstream_exceptions: list[str] = field(
+        [], "Hosts, written as in `allowed_hosts`, that are reached without that proxy.", example=["*.corp.example"]
     )
 
 
@@ -256,6 +314,7 @@ class Agents(Section):
     hosts: list[str] = field(
         [], "Hosts that the runner itself needs, such as its model's, even for an agent without network tools."
     )
+    profile: str | None = field(None, "The profile that agents run with (docs/agents.md).", example="claude")
     allow_no_sandbox: bool = field(False, "Allow `--no-sandbox`. Only the user's own file can set this.")
 
 
@@ -310,15 +369,21 @@ class Config(Section):
     engine: str = field("auto", "What isolates the sandbox.", choices=ENGINES)
     user: str = field(
         "user",
-        "The user inside: an ordinary one (uid 1000 if you are root), or root as far as the engine allows.",
+        "The user inside: an ordinary one (uid 1000 if you are root), root as far as the engine allows, or the owner.",
         choices=USERS,
     )
     image: str | None = field(None, "For container and microVM engines: the image.")
     filesystem: Filesystem = field(Filesystem, "Files.")
+    state: State = field(State, "What of the home is kept.")
     environment: Environment = field(Environment, "Variables.")
     network: Network = field(Network, "Hosts and secrets.")
     credentials: dict[str, Credential] = field({}, "Credential files and logins by name.")
     limits: Limits = field(Limits, "Resources.")
+    caches: list[str] = field(
+        caches.TOOLS,
+        "Tools whose package cache of yours can be read; what is added is kept apart, for this project.",
+        parse=caches.checked,
+    )
     tools: Tools = field(Tools, "An agent's tools.")
     agents: Agents = field(Agents, "How to run agents.")
     audit: Audit = field(Audit, "The record.")

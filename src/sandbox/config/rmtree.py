@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
+LINUX = sys.platform == "linux"
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -47,8 +49,11 @@ def empty_tree(top: int) -> None:
             os.rmdir(holder, dir_fd=top)
 
 
-def _open_up(parent: int, name: str) -> None:
-    # By a descriptor: a link that takes the directory's place at this moment must not be followed.
+def _open_up(parent: int, name: str, *, proc: bool = LINUX) -> None:
+    """A link that takes the directory's place at this moment is not followed."""
+    if not (sys.platform == "linux" and proc):
+        os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
+        return
     fd = os.open(name, os.O_PATH | _DIRECTORY, dir_fd=parent)
     try:
         os.chmod(f"/proc/self/fd/{fd}", 0o700)

@@ -30,10 +30,18 @@ def _lacking(config: Config, engine: Engine) -> Iterator[str]:
         yield "filesystem.overlay"
     if (vfs.mounts or vfs.direct_mounts) and not can.fuse:
         yield "vfs"
+    if config.state.keep and (not can.own_root or config.filesystem.show_host):
+        yield "state.keep"
     if vfs.file_events and not can.descriptors:
         yield "vfs.file_events"
+    if config.filesystem.ask and not can.tripwires:
+        yield "filesystem.ask"
+    if config.network.ask and can.gate == "none":
+        yield "network.ask"
     if config.network.publish and can.gate == "proxy":
         yield "network.publish"
+    if config.network.unix_sockets and not can.own_root:
+        yield "network.unix_sockets"
     if not can.limits:
         asked = (name for name in config.limits.fields if getattr(config.limits, name) is not None)
         yield from (f"limits.{name}" for name in asked if name not in TIMES)

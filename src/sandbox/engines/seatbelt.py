@@ -14,11 +14,13 @@ import sys
 import tempfile
 from contextlib import suppress
 
+from sandbox.config.home import own_directories
 from sandbox.engines import seatbelt_profile
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
 from sandbox.engines.launch import Launch
 from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError
-from sandbox.policy.files import PROTECTED
+from sandbox.host_process import descendants
+from sandbox.policy.files import protected_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +86,8 @@ class SeatbeltStart(Started):
             home=os.path.realpath(os.path.expanduser("~")),
             scratch=self._own,
             proxy_port=port,
-            protected=PROTECTED,
+            protected=protected_names(plan.config.filesystem),
+            hidden=own_directories(plan.config),
             programs=(os.path.realpath(sys.base_prefix), PACKAGE),
         )
 
@@ -122,7 +125,7 @@ class SeatbeltRunning(GuestRunning):
         if not self._closed:
             self._closed = True
             # The guest does not reach those that made sessions of their own; after its end nobody knows whose they are.
-            left = _descendants(self._launch.pid)
+            left = descendants(self._launch.pid, proc=False)
             self._launch.abandon()
             for pid in left:
                 with suppress(OSError):
@@ -130,23 +133,6 @@ class SeatbeltRunning(GuestRunning):
         for listener in self.take_sockets().values():
             listener.close()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _descendants(ancestor: int) -> list[int]:
-    """The processes below `ancestor` whose parents all live still."""
-    import subprocess
-
-    listed = subprocess.run(["/bin/ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
-    children: dict[int, list[int]] = {}
-    for line in listed.splitlines():
-        pid, parent = line.split()
-        children.setdefault(int(parent), []).append(int(pid))
-    found, waiting = [], [ancestor]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
 
 
 def _guest() -> list[str]:

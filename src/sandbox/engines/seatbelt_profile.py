@@ -50,15 +50,19 @@ def profile(
     proxy_port: int,
     protected: Sequence[str] = (),
     programs: Sequence[str] = (),
+    hidden: Sequence[str] = (),
 ) -> str:
     """The profile's text.
 
     `scratch` is the sandbox's own temporary directory; `protected` are patterns of files that programs on the host run
-    later, which cannot be changed; `programs` are further directories that are read, as the system's are.
+    later, which cannot be changed; `programs` are further directories that are read, as the system's are; `hidden` are
+    those that nobody inside may read.
     """
     lines = ["(version 1)", f'(deny default (with message "{_quoted("sandbox " + posixpath.basename(root))}"))']
     lines += _processes()
     lines += _files(config.filesystem, _real(root), home, _real(scratch), protected, programs)
+    if hidden:
+        lines += ["; the sandbox's own", _rule("deny", "file-read* file-write*", map(_subpath, map(_real, hidden)))]
     lines += _network(config.network, proxy_port)
     return "\n".join(lines) + "\n"
 
@@ -119,7 +123,8 @@ def _files(
     readable, writable = paths(filesystem.allow_read), paths(filesystem.allow_write)
     seen = [root, scratch, *readable, *writable]
     changing = [scratch, *writable] if filesystem.read_only else [root, scratch, *writable]
-    lines = [
+    lines = ["; everything that is not refused", '(allow file-read* (subpath "/"))'] if filesystem.show_host else []
+    lines += [
         "",
         "; the system, read-only",
         _rule("allow", "file-read*", [*map(_subpath, (*SYSTEM, *programs)), *map(_literal, (*SYSTEM_FILES, *DEVICES))]),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandbox.guards.git_config import Entry
 
 WANTED = ("user.name", "user.email")
+IGNORES = "core.excludesfile"
 
 
 def settings_for(project: str) -> bytes:
@@ -25,9 +26,22 @@ def settings_for(project: str) -> bytes:
     return written(entries)
 
 
+def ignored(project: str) -> bytes:
+    """What the person's own ignore file says; empty when there is none."""
+    found: dict[str, str] = {}
+    for path in personal_files():
+        _read(path, project, found, 0)
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    try:
+        with open(as_path(found.get(IGNORES, f"{config}/git/ignore"), os.path.expanduser("~")), "rb") as file:
+            return file.read(2**20) + b"\n"
+    except (OSError, ValueError):
+        return b""
+
+
 def _read(path: str, project: str, found: dict[str, str], depth: int) -> None:
     for name, value in read_config(path) or ():
-        if name in WANTED and value:
+        if name in (*WANTED, IGNORES) and value:
             found[name] = value
             continue
         section, condition, key = split(name)

@@ -1,7 +1,7 @@
-"""Whose a Unix socket in a project is: a tenant's own, or one that leads to a program of the host.
+"""Whether a Unix socket in a project belongs to a tenant or to a program on the host.
 
-The file does not tell. The kernel does: it lists the sockets of a network namespace with the inodes of their files,
-and tenants have a namespace of their own.
+The file does not say. The kernel does: it lists the sockets of a network namespace with the inodes of their files,
+and tenants have a network namespace of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _REQUEST = Struct("BBHIIIII")  # struct unix_diag_req
 _ATTRIBUTE = Struct("HH")  # struct rtattr
 _MESSAGE_SIZE = 16  # struct unix_diag_msg
 _SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _DUMP, _DONE = 4, 20, 0x301, 3
-_SHOW_VFS, _VFS = 2, 1
+_SHOW_NAME, _SHOW_VFS, _NAME, _VFS = 1, 2, 0, 1
 _AF_UNIX = 1
 
 
@@ -23,18 +23,32 @@ def sockets_of_the_host(paths: list[str]) -> list[str]:
     inodes = {}
     for path in paths:
         try:
-            inodes[path] = os.lstat(path).st_ino & 0xFFFFFFFF  # as many bits as the kernel tells
+            inodes[path] = os.lstat(path).st_ino & 0xFFFFFFFF  # the kernel lists only these bits
         except OSError:
             continue  # gone since
     ours = _listed() if inodes else set()
     return [path for path, inode in inodes.items() if inode in ours]
 
 
-def _listed() -> set[int]:
-    import socket
+def named_sockets_of_the_host() -> list[str]:
+    """The real paths of all sockets that programs in our own network namespace made, by absolute paths. Raises
+    OSError."""
+    names = dict.fromkeys(os.fsdecode(data) for kind, data in _attributes() if kind == _NAME and data.startswith(b"/"))
+    return list(dict.fromkeys(real for name in names if os.path.lexists(real := os.path.realpath(name))))
 
-    found: set[int] = set()
-    request = _REQUEST.pack(_AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_VFS, 0, 0)
+
+def _listed() -> set[int]:
+    return {int.from_bytes(data[:4], "little") for kind, data in _attributes() if kind == _VFS}
+
+
+def _attributes() -> list[tuple[int, bytes]]:
+    import socket
+    import sys
+
+    if sys.platform != "linux":
+        raise OSError("only Linux lists sockets")
+    found: list[tuple[int, bytes]] = []
+    request = _REQUEST.pack(_AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_NAME | _SHOW_VFS, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
         kernel.send(_HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _DUMP, 0, 0) + request)
         while True:
@@ -42,19 +56,18 @@ def _listed() -> set[int]:
             at = 0
             while at < len(data):
                 size, kind, *_ = _HEADER.unpack_from(data, at)
-                if kind != _SOCK_DIAG_BY_FAMILY:  # the end, or an error: nothing more is to come
+                if kind != _SOCK_DIAG_BY_FAMILY:  # the end, or an error
                     if kind != _DONE:
                         raise OSError("the kernel does not list sockets")
                     return found
-                found.update(_inodes(data, at + _HEADER.size + _MESSAGE_SIZE, at + size))
+                found += _attributes_in(data, at + _HEADER.size + _MESSAGE_SIZE, at + size)
                 at += (size + 3) & ~3
 
 
-def _inodes(data: bytes, at: int, end: int) -> list[int]:
+def _attributes_in(data: bytes, at: int, end: int) -> list[tuple[int, bytes]]:
     found = []
     while at < end:
         size, kind = _ATTRIBUTE.unpack_from(data, at)
-        if kind == _VFS:
-            found.append(int.from_bytes(data[at + 4 : at + 8], "little"))
+        found.append((kind, data[at + 4 : at + size].rstrip(b"\0") if kind == _NAME else data[at + 4 : at + size]))
         at += (size + 3) & ~3
     return found

@@ -1,39 +1,53 @@
-"""Blocked names that appear after the start, or come back: covered as soon as they are seen.
+"""Covers blocked files that appear after the start.
 
-A cover is a mount on a name. A file made on the host later has none, and a program on the host that saves by
-renaming a new file over the old one (as editors do) takes the old one's cover away with it: the kernel lets
-nobody outside be stopped by a mount inside. So a thread watches the directories by inotify and puts the cover
-(back) on, in the sandbox's own mount namespace, which its owner may enter. Between the file's appearing and
-its cover lies about a millisecond: `docs/limits.md` says what that means.
+A cover is a mount on a name. A file that is created on the host later has none. A program on the host that saves by
+renaming a new file over the old one, as editors do, removes the old one's cover, because a mount inside cannot stop
+anybody outside. So the directories are watched (`appearances.py`), and the cover is mounted (again) in the sandbox's
+mount namespace, which its owner may enter. About a millisecond passes between a file's appearance and its cover:
+`docs/limits.md` says what that means.
 
-Short runs never get here: the thread waits a moment before it does anything.
+Short runs never get here, because watching starts after a delay. A sandbox has a thread of its own only while there is
+something to look at.
 """
 
 from __future__ import annotations
 
 import os
-from threading import Event, Thread, current_thread
+from errno import EMFILE
+from threading import Event, RLock, Thread, current_thread
 
+from sandbox.errors import Message
 from sandbox.guards.covers import Covers, Mask, inside_one
-from sandbox.guards.host_sockets import sockets_of_the_host
 from sandbox.guards.search import SOCKET, Search, is_socket
+from sandbox.readiness import Later
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection
 
+    from sandbox.guards.appearances import Appearances, Appeared
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.scan import Scanner
 
 DELAY = 0.25  # seconds of life before the watch begins
-MOST = 4096  # covers put on in one life
-FEW = 100  # told one by one
-BINDING = 0.005  # a socket's name appears a little before the kernel lists whose it is
+MOST = 4096  # covers in one sandbox's life
+FEW = 100  # reported one by one
+MOST_WAITING = 16384  # names in the queue; beyond that, everything is searched again
+BINDING = 0.005  # a socket's file appears a little before the kernel lists the socket
+
+NO_QUEUE = Message(
+    "blocked files that appear while the sandbox runs are not hidden: all your inotify instances are in use "
+    "(raise fs.inotify.max_user_instances)"
+)
+NO_WATCH = Message(
+    "blocked files that appear while the sandbox runs are hidden only in some directories: all your inotify watches "
+    "are in use (raise fs.inotify.max_user_watches)"
+)
 
 
 class LateMasks:
-    """Watches for one sandbox until closed. `tell(summary, path, rule)` hears what was covered or could not
-    be.
+    """Watches for one sandbox until closed. Calls `tell(summary, path, rule)` for what was covered or could not be, and
+    `notice` with a message for the person when not everything can be watched.
     """
 
     def __init__(
@@ -41,92 +55,137 @@ class LateMasks:
         pid: int,
         looker: Scanner,
         tell: Callable[[str, str, str], object],
+        notice: Callable[[str], object],
         repositories: Repositories | None = None,
+        lifted: Collection[str] = (),
     ) -> None:
+        """`lifted`: paths inside that the owner has uncovered."""
+        self._lifted = lifted
         self._pid = pid
         self._looker = looker
         self._views = looker.views
         self._roots = looker.views.roots
         self._tell = tell
+        self._notice = notice
+        self._complete = True  # whether every directory is watched
         self._count = 0
         self._repositories = repositories
+        self._namespace = -1
+        self._appearances: Appearances | None = None
+        self._search: Search | None = None
+        self._covered: dict[str, Mask] = {}
         self._closing = Event()
         self.watching = Event()  # set when everything is watched
-        self._wake = os.pipe2(os.O_CLOEXEC)
-        self._thread = Thread(target=self._run, name="sandbox-vigil", daemon=True)
-        self._thread.start()
+        # Reentrant: a garbage collection under the lock may close a forgotten sandbox.
+        self._lock = RLock()
+        self._waiting: list[Appeared] = []
+        self._worker: Thread | None = None
+        self._later = Later(DELAY, self._work)
 
     def close(self) -> None:
         """Ends the watch. Idempotent."""
-        if not self._closing.is_set():
+        with self._lock:
+            if self._closing.is_set():
+                return
             self._closing.set()
-            os.write(self._wake[1], b".")
-            if self._thread is not current_thread():  # a forgotten sandbox is collected in any thread
-                self._thread.join()
-            for fd in self._wake:
-                os.close(fd)
+            worker = self._worker
+        self._later.cancel()
+        if worker is not None and worker is not current_thread():  # a forgotten sandbox is collected in any thread
+            worker.join()
+        if self._appearances is not None:
+            self._appearances.close()
+        if self._namespace >= 0:
+            os.close(self._namespace)
+
+    # -- when there is something to look at
+
+    def _hear(self, appeared: list[Appeared]) -> None:
+        """Called in the thread that reads for all sandboxes."""
+        with self._lock:
+            self._waiting += appeared
+            if len(self._waiting) > MOST_WAITING:
+                self._waiting = [(None, False)]
+        try:
+            self._work()
+        except RuntimeError:  # no thread can be started now: with the next name
+            pass
+
+    def _work(self) -> None:
+        """Starts a thread for what is queued, if there is none. Raises RuntimeError when no thread can be started."""
+        with self._lock:
+            if self._worker is None and not self._closing.is_set():
+                worker = Thread(target=self._run, name="sandbox-late-masks", daemon=True)
+                worker.start()
+                self._worker = worker
 
     def _run(self) -> None:
-        if self._closing.wait(DELAY):
-            return
         try:
-            namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as problem:
-            self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
+            if self._search is None:
+                self._begin()
+            while (appeared := self._next()) is not None:
+                self._look_at(appeared)
+        except Exception as problem:  # noqa: BLE001 - never silently: the person and whoever reads the record learn of it
+            full = isinstance(problem, OSError) and problem.errno == EMFILE and self._appearances is None
+            why = Message("blocked files that appear while the sandbox runs are not hidden: {problem}", problem=problem)
+            self._unwatched(NO_QUEUE if full else why, self._roots[0])
             self.watching.set()
-            return
-        try:
-            with Watches() as watches:
-                self._watch(watches, namespace)
-        except Exception as problem:  # noqa: BLE001 - never silently: whoever reads the record learns of it
-            self._tell(f"what appears later is not covered: {problem}", self._roots[0], "vigil")
-            self.watching.set()
-        finally:
-            os.close(namespace)
 
-    def _watch(self, watches: Watches, namespace: int) -> None:
-        import select
+    def _next(self) -> list[Appeared] | None:
+        """What is queued; None when the queue is empty, and this thread ends."""
+        with self._lock:
+            appeared, self._waiting = self._waiting, []
+            if appeared and not self._closing.is_set():
+                return appeared
+            self._worker = None
+            return None
 
-        # Watch first, look then: what appears in between is seen by one of the two.
+    def _unwatched(self, message: Message, path: str) -> None:
+        self._tell(message, path, "late-masks")
+        self._notice(message)
+
+    def _begin(self) -> None:
+        # Here, because it loads ctypes.
+        from sandbox.guards.appearances import Appearances
+
+        self._namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        self._appearances = Appearances(self._hear)
+        # Watch first, then search: what appears in between is seen by one of the two.
         for root in self._roots:
-            self._add(watches, root)
-        covered = self._of_the_host(self._looker.look().found.masks)
-        self._cover(namespace, set(covered), quietly=True)
+            self._add(root)
+        self._covered = self._of_the_host(self._looker.look().found.masks)
+        self._cover(set(self._covered), quietly=True)
         if self._repositories is not None:
             self._repositories.look_again()
-        poller = select.poll()
-        poller.register(watches.fd, select.POLLIN)
-        poller.register(self._wake[0], select.POLLIN)
+        self._search = self._looker.again()
         self.watching.set()
-        search = self._looker.again()
-        while True:
-            if any(fd == self._wake[0] for fd, _ in poller.poll()):
-                return
-            appeared = list(watches.read())
-            found: dict[str, Mask] = {}
-            if any(path is None for path, _ in appeared):  # the queue overflowed: look at everything
-                for root in self._roots:
-                    self._add(watches, root)
-                found = self._looker.look().found.masks
-                self._closing.wait(DELAY)  # a tenant that floods the queue must not keep us busy with nothing else
-            for path, is_dir in appeared:
-                if path is None:
-                    if self._repositories is not None:
-                        self._repositories.look_again()
-                    continue
-                if is_dir:
-                    self._add(watches, path)
-                self._look_at_git(watches, path)
-                if is_dir or search.could_match(os.path.basename(path)) or self._known(search, path):
-                    found.update(self._blocked(search, path, is_dir))
-                elif is_socket(path):
-                    found[path] = Mask(path, False, SOCKET)
-            # What lies behind a cover is out of reach, and looking for it there would be an attempt like any other.
-            found = {path: mask for path, mask in found.items() if not inside_one(path, covered)}
-            found = self._of_the_host(found)
-            if found and self._count < MOST:
-                covered.update(found)
-                self._cover(namespace, set(found), rules=found)
+
+    def _look_at(self, appeared: list[Appeared]) -> None:
+        assert self._search is not None
+        found: dict[str, Mask] = {}
+        if any(path is None for path, _ in appeared):  # some were lost: search everything
+            for root in self._roots:
+                self._add(root)
+            found = self._looker.look().found.masks
+            if self._repositories is not None:
+                self._repositories.look_again()
+            self._closing.wait(DELAY)  # a tenant that floods the queue must not keep a processor busy
+        for path, is_dir in appeared:
+            if path is not None:
+                found.update(self._look_at_one(self._search, path, is_dir))
+        # What is below a cover is out of reach, and looking for it there would trip a tripwire.
+        found = {path: mask for path, mask in found.items() if not inside_one(path, self._covered)}
+        found = self._of_the_host(found)
+        if found and self._count < MOST:
+            self._covered.update(found)
+            self._cover(set(found), rules=found)
+
+    def _look_at_one(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
+        if is_dir:
+            self._add(path)
+        self._look_at_git(path)
+        if is_dir or search.could_match(os.path.basename(path)) or self._known(search, path):
+            return self._blocked(search, path, is_dir)
+        return {path: Mask(path, False, SOCKET)} if is_socket(path) else {}
 
     def _known(self, search: Search, path: str) -> bool:
         """Whether it may have been blocked under another name."""
@@ -135,14 +194,17 @@ class LateMasks:
         except OSError:
             return False
 
-    def _add(self, watches: Watches, root: str) -> None:
+    def _add(self, root: str) -> None:
+        assert self._appearances is not None
         waiting = [root]
         while waiting:
             directory = waiting.pop()
             if directory in self._looker.hidden:
                 continue
-            if not watches.add(directory):
-                self._tell("too many directories to watch; some later files are not covered", directory, "vigil")
+            if not self._appearances.add(directory):
+                if self._complete:
+                    self._complete = False
+                    self._unwatched(NO_WATCH, directory)
                 return
             try:
                 with os.scandir(directory) as entries:
@@ -151,7 +213,7 @@ class LateMasks:
                 continue
 
     def _blocked(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
-        """What is to be covered of a path that appeared, by the same search as at the start."""
+        """What to cover at a path that appeared, found by the same search as at the start."""
         top = next((root for root in self._roots if path.startswith(f"{root.rstrip('/')}/")), None)
         if top is None:
             return {}
@@ -166,81 +228,39 @@ class LateMasks:
             search.blocked_before.save()
         return search.found.masks
 
-    def _look_at_git(self, watches: Watches, path: str) -> None:
-        """What git of the host would run is undone at once. A new repository is watched for writing as well."""
+    def _look_at_git(self, path: str) -> None:
+        """Undoes at once what the host's git would run. A new repository is also watched for writes."""
+        assert self._appearances is not None
         if self._repositories is not None and self._repositories.look(path):
-            watches.add(os.path.dirname(path), written=True)
+            self._appearances.add(os.path.dirname(path), written=True)
 
     def _of_the_host(self, masks: dict[str, Mask]) -> dict[str, Mask]:
-        """Without the sockets among them that tenants made for themselves."""
+        """Leaves out the sockets that tenants created themselves."""
         sockets = [path for path, mask in masks.items() if mask.rule == SOCKET]
         if not sockets:
             return masks
+        from sandbox.guards.host_sockets import sockets_of_the_host
+
         self._closing.wait(BINDING)
         try:
             theirs = set(sockets) - set(sockets_of_the_host(sockets))
         except OSError:
-            return masks  # nobody can tell
+            return masks  # the kernel does not say whose they are
         return {path: mask for path, mask in masks.items() if path not in theirs}
 
-    def _cover(
-        self, namespace: int, paths: set[str], *, quietly: bool = False, rules: dict[str, Mask] | None = None
-    ) -> None:
+    def _cover(self, paths: set[str], *, quietly: bool = False, rules: dict[str, Mask] | None = None) -> None:
         from sandbox.guards.mount_in_namespace import cover
 
-        inside = {shown: path for path in paths for shown in self._views.inside(path)}
-        for shown, problem in cover(namespace, sorted(inside)):
+        inside = {shown: path for path in paths for shown in self._views.inside(path) if shown not in self._lifted}
+        for shown, problem in cover(self._namespace, sorted(inside)):
             path = inside[shown]
             if problem is None and not quietly:
                 self._count += 1
-                # A tenant can make such names by the thousand: neither record nor mount table are theirs to fill.
+                # A tenant can create thousands of such names, and must fill neither the record nor the mount table.
                 if self._count <= FEW or self._count % FEW == 0:
                     rule = rules[path].rule if rules else ""
                     self._tell(f"a blocked file appeared and was covered (number {self._count})", path, rule)
                 if self._count == MOST:
-                    self._tell("too many blocked files appear; no further ones are covered", path, "vigil")
+                    self._tell("too many blocked files appear; no further ones are covered", path, "late-masks")
             elif problem:
-                self._tell(f"a blocked file appeared and could not be covered: {problem}", path, "vigil")
-
-
-class Watches:
-    """Names that appear in directories."""
-
-    def __init__(self) -> None:
-        from sandbox.inotify import Inotify
-
-        self._inotify = Inotify()
-        self.fd = self._inotify.fd
-        self._places: dict[int, str] = {}
-
-    def __enter__(self) -> Watches:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._inotify.close()
-
-    def add(self, directory: str, written: bool = False) -> bool:
-        """Watches one directory; False when the kernel's bound is reached. `written`: also for files written there."""
-        from errno import ENOSPC
-
-        from sandbox.inotify import CLOSE_WRITE, CREATE, DONT_FOLLOW, MOVED_TO, ONLY_DIR
-
-        try:
-            wanted = CREATE | MOVED_TO | (CLOSE_WRITE if written else 0)
-            number = self._inotify.add(directory, wanted | ONLY_DIR | DONT_FOLLOW)
-        except OSError as problem:
-            return problem.errno != ENOSPC  # gone again, or unreadable and so covered whole
-        self._places[number] = directory
-        return True
-
-    def read(self) -> Iterator[tuple[str | None, bool]]:
-        """What appeared: path and whether it is a directory. A None says that some was lost."""
-        from sandbox.inotify import IGNORED, IS_DIR, OVERFLOW
-
-        for number, mask, _, name in self._inotify.read():
-            if mask & OVERFLOW:
-                yield None, False
-            elif mask & IGNORED:  # the directory is gone; a tenant may make and remove any number
-                self._places.pop(number, None)
-            elif number in self._places and name:
-                yield f"{self._places[number].rstrip('/')}/{name}", bool(mask & IS_DIR)
+                self._tell(f"a blocked file appeared and could not be covered: {problem}", path, "late-masks")

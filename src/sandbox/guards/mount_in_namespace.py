@@ -1,13 +1,13 @@
-"""Covering a path in a running sandbox's mount namespace, from outside.
+"""Covers a path in a running sandbox's mount namespace, or removes a cover, from outside.
 
-The owner of a user namespace may enter it, and with it the mount namespace it owns. That must be done by a
-process with one thread, so it is a short-lived fork that does nothing but system calls, on what was prepared
-before.
+The owner of a user namespace may enter it, and with it the mount namespace that belongs to it. Only a process with a
+single thread can do so. So a short-lived fork does it, which makes nothing but system calls, on data prepared before.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ FSCONFIG_SET_STRING, FSCONFIG_CMD_CREATE = 1, 6
 MOVE_MOUNT_EMPTY_PATHS = 0x4 | 0x40  # from and to are descriptors
 RDONLY, NOSUID, NODEV = 1, 2, 4
 AT_FDCWD = -100
+AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = 0x100, 0x1000, 0x8000
+MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
+MOUNT_SETATTR = 442
+GIVEN = 0o1600  # the mode of a file of ours that is mounted in the place of one of the person's
 COVERED_FILE = b"/proc/cmdline"  # in every place that has walls: layout.PROC_HIDDEN
 O_PATH = 0o10000000
 DONE, THERE, GONE, FAILED = 0, 1, 2, 3
@@ -39,6 +43,17 @@ def cover(namespace: int, paths: list[str]) -> Iterator[tuple[str, str | None]]:
         yield path, None if code == DONE else why
 
 
+def lift(namespace: int, path: str, writable: bool) -> str | None:
+    """Takes the cover off `path` in the mount namespace; without `writable`, what was beneath is read-only there.
+    Returns why it could not be done, and then it is covered."""
+    name = os.fsencode(path)
+    answers = _entered(namespace, lambda calls, line: _lift(calls, name, writable, line))
+    code = answers[0][0][0] if answers else FAILED
+    if code in (THERE, GONE):
+        return "there is no cover"
+    return None if code == DONE else os.strerror(code - FAILED)
+
+
 class _Calls:
     """libc."""
 
@@ -50,7 +65,7 @@ class _Calls:
 
 
 def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> list[tuple[bytes, list[int]]]:
-    """Does `work` in the mount namespace, and returns what it sent: a byte and perhaps a descriptor each time."""
+    """Runs `work` in the mount namespace, and returns what it sent: each time a byte and perhaps a descriptor."""
     import fcntl
     import socket
     import warnings
@@ -58,7 +73,7 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
     calls = _Calls()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with warnings.catch_warnings():
-        # Python warns of forking with threads, rightly: the child touches none of their locks.
+        # Python rightly warns about forking with threads; this child touches none of their locks.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -90,6 +105,42 @@ def _cover_all(calls: _Calls, names: list[bytes], line: socket.socket) -> None:
         line.send(bytes([_one(calls, name)]))
 
 
+def _lift(calls: _Calls, name: bytes, writable: bool, line: socket.socket) -> None:
+    line.send(bytes([_lifted(calls, name, writable)]))
+
+
+def _lifted(calls: _Calls, name: bytes, writable: bool) -> int:
+    try:
+        info = os.lstat(name)
+    except OSError:
+        return GONE
+    if info.st_mode & 0o777 or not _covered(name, info.st_dev):
+        return THERE  # something other than a cover is mounted there, or nothing
+    if calls.libc.umount2(name, MNT_DETACH | UMOUNT_NOFOLLOW) != 0:
+        return FAILED + int(calls.errno())
+    failed = 0 if writable else _frozen(calls, name)
+    if failed:
+        _one(calls, name)
+        return FAILED + failed
+    return DONE
+
+
+def _frozen(calls: _Calls, name: bytes) -> int:
+    """Mounts what is at `name` read-only on itself. Returns 0 or an errno."""
+    tree = calls.libc.syscall(OPEN_TREE, AT_FDCWD, name, OPEN_TREE_CLONE | AT_RECURSIVE | AT_SYMLINK_NOFOLLOW)
+    if tree < 0:
+        return int(calls.errno())
+    attributes = RDONLY.to_bytes(8, sys.byteorder) + bytes(24)
+    changed = calls.libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH | AT_RECURSIVE, attributes, len(attributes))
+    target = os.open(name, O_PATH | os.O_NOFOLLOW) if changed == 0 else -1
+    moved = -1 if target < 0 else calls.libc.syscall(MOVE_MOUNT, tree, b"", target, b"", MOVE_MOUNT_EMPTY_PATHS)
+    failed = 0 if moved == 0 else int(calls.errno())
+    for fd in (tree, target):
+        if fd >= 0:
+            os.close(fd)
+    return failed
+
+
 def _one(calls: _Calls, name: bytes) -> int:
     """One byte of answer: done, already covered, gone, or FAILED + errno."""
     try:
@@ -98,11 +149,12 @@ def _one(calls: _Calls, name: bytes) -> int:
         return GONE
     try:
         info = os.fstat(target)
-        if info.st_mode & 0o777 == 0 and info.st_size == 0 and _covered(name, info.st_dev):
+        unreadable = info.st_mode & 0o777 == 0 and info.st_size == 0
+        if (unreadable or info.st_mode & 0o7777 == GIVEN) and _covered(name, info.st_dev):
             return THERE
         kind = info.st_mode & 0o170000
         if kind == 0o120000:
-            return GONE  # a link: what it leads to is covered by its own name
+            return GONE  # a link: its target is covered under its own name
         fresh = _directory(calls.libc) if kind == 0o040000 else _file(calls.libc)
         moved = calls.libc.syscall(MOVE_MOUNT, fresh, b"", target, b"", MOVE_MOUNT_EMPTY_PATHS)
         failed = FAILED + calls.errno()
@@ -114,8 +166,8 @@ def _one(calls: _Calls, name: bytes) -> int:
 
 
 def _file(libc: Any) -> int:
-    """A copy of the unreadable file that covers another since the start. (A new one could not be copied: before Linux
-    6.15 a mount must be somewhere for that, and tenants would see it there.)"""
+    """A copy of a mount that has covered a file since the start. (Before Linux 6.15 only an attached mount can be
+    copied, and tenants would see a new one where it is attached.)"""
     tree: int = libc.syscall(OPEN_TREE, AT_FDCWD, COVERED_FILE, OPEN_TREE_CLONE)
     return tree
 
@@ -132,5 +184,5 @@ def _directory(libc: Any) -> int:
 
 
 def _covered(name: bytes, device: int) -> bool:
-    """Whether something is mounted on the name: then it is on another device than the directory it is in."""
+    """Whether something is mounted on the name: then its device differs from that of its directory."""
     return os.stat(os.path.dirname(name)).st_dev != device

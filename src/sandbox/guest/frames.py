@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from array import array
+import sys
 from struct import pack, unpack
 
 from sandbox import sockets as socket
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LARGEST = 4 * 2**20
 MOST_FDS = 64
+_CLOEXEC = socket.MSG_CMSG_CLOEXEC if sys.platform == "linux" else 0
 BROKEN = "broken"  # said by our own end of a framed connection (`bridge.py`): the guest broke the protocol
 
 
@@ -40,7 +41,7 @@ def send(sock: _socket.socket, message: dict[str, object], fds: Sequence[int] = 
     frame = memoryview(pack("<I", len(body)) + body)
     try:
         if fds:
-            sent = sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))])
+            sent = sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, pack(f"{len(fds)}i", *fds))])
             frame = frame[sent:]
         if frame:  # sending nothing to a guest that has answered and ended would fail, and its answer be lost
             sock.sendall(frame)
@@ -125,12 +126,15 @@ def _exactly(sock: _socket.socket, size: int, with_fds: bool = False) -> tuple[b
 def receive_some(sock: _socket.socket, size: int) -> tuple[bytes, list[int]]:
     """At most `size` bytes, and the descriptors that came with them. Raises GuestError when those are too many."""
     # Not socket.recv_fds: it drops its flags, and the descriptors would be inherited by the next program started.
-    part, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(MOST_FDS * 4), socket.MSG_CMSG_CLOEXEC)
-    fds = array("i")
+    part, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(MOST_FDS * 4), _CLOEXEC)
+    fds: list[int] = []
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) // 4 * 4])
+            fds += unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+    if not _CLOEXEC:
+        for fd in fds:
+            os.set_inheritable(fd, False)
     if flags & socket.MSG_CTRUNC:
         close_all(fds)
         raise GuestError("the guest sent too many descriptors")
-    return part, list(fds)
+    return part, fds

@@ -62,6 +62,11 @@ def _rename(request: dict[str, Any]) -> Answer:
     return {}, []
 
 
+def _chmod(request: dict[str, Any]) -> Answer:
+    os.chmod(request["path"], int(request["mode"]))
+    return {}, []
+
+
 def _symlink(request: dict[str, Any]) -> Answer:
     os.symlink(request["target"], request["path"])
     return {}, []
@@ -123,6 +128,7 @@ OPERATIONS: dict[object, Callable[[dict[str, Any]], Answer]] = {
     "mkdir": _mkdir,
     "remove": _remove,
     "rename": _rename,
+    "chmod": _chmod,
     "symlink": _symlink,
     "readlink": _readlink,
     "list": _list,

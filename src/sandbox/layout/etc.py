@@ -1,21 +1,22 @@
-"""The inside's own `/etc`: who the user is and who resolves names is written here; the rest is how programs work."""
+"""The sandbox's own `/etc`: users and the resolver are written here; other files come from the host."""
 
 from __future__ import annotations
 
 import os
 import pwd
 
-from sandbox.guards.git_person import settings_for
+from sandbox.guards.git_person import ignored, settings_for
+from sandbox.plan.mount_operations import Bind
 from sandbox.plan.plan import HOSTNAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
-RESOLVER = "198.18.0.2"  # answered by the gate, like every other address; not a loopback, so that it passes there
+RESOLVER = "198.18.0.2"  # the gate answers there, as at every address that is not on the loopback
 
-# Files of /etc that hold how programs work and nothing about this machine or its people. Programs in /usr are not whole
-# without them: Java's own `conf` is a link to one, and so are R's and LibreOffice's settings.
+# Files of /etc that configure programs and say nothing about this machine or its people. Programs in /usr need them:
+# Java's own `conf` is a link into /etc, and so are R's and LibreOffice's settings.
 ETC = (
     "ssl/certs",
     "ssl/openssl.cnf",
@@ -83,7 +84,7 @@ def etc(plan: Plan, home: str) -> None:
         ("/etc/hostname", 0o644, HOSTNAME.encode() + b"\n"),
         ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
     ]
-    # In the system's file, so that a repository's own settings are stronger, as on the host.
+    # In the system's file, so that a repository's own settings override them, as on the host.
     plan.files.append(("/etc/gitconfig", 0o644, settings_for(plan.directory)))
 
 
@@ -109,6 +110,30 @@ def ignore(plan: Plan, names: list[str]) -> None:
     plan.files.append(("/etc/gitignore", 0o644, _lines([f"/{name}/" for name in names])))
 
 
+def hold(plan: Plan, files: list[str]) -> None:
+    """Has tenants see empty files of the host as devices that nobody can open, and git inside ignore them."""
+    plan.covers += (Bind(path, "/dev/null", read_only=True, optional=True) for path in files)
+    top = f"{plan.directory}/"
+    names = [path.removeprefix(top) for path in files if path.startswith(top) and "\n" not in path]
+    if names and os.path.lexists(f"{plan.directory}/.git"):
+        exactly = ("".join(f"\\{sign}" if sign in "\\*?[ " else sign for sign in name) for name in names)
+        plan.files.append(
+            (f"{plan.own_files}/gitignore", 0o644, ignored(plan.directory) + _lines([f"/{name}" for name in exactly]))
+        )
+        add_git_setting(plan.environment, "core.excludesFile", f"{plan.own_files}/gitignore")
+
+
+def add_git_setting(environment: dict[str, str], key: str, value: str) -> None:
+    """Adds a setting for git to those that the environment has."""
+    said = environment.get("GIT_CONFIG_COUNT", "0")
+    count = int(said) if said.isdecimal() else 0
+    environment |= {
+        "GIT_CONFIG_COUNT": str(count + 1),
+        f"GIT_CONFIG_KEY_{count}": key,
+        f"GIT_CONFIG_VALUE_{count}": value,
+    }
+
+
 def _shown() -> list[str]:
     versioned = [name for name in os.listdir("/etc") if name.startswith(ETC_VERSIONED)]
     php = os.listdir("/etc/php") if os.path.isdir("/etc/php") else []
@@ -120,15 +145,15 @@ def _lines(entries: list[str]) -> bytes:
 
 
 def tenant(asked: str) -> tuple[str, int, int]:
-    """Whom tenants are inside: name, user and group. On the host their files are the owner's, whoever they are here.
+    """Who tenants are inside: name, user and group. On the host their files belong to the owner in any case.
 
-    Root's tenants are not root: uid 0 without the right to give files away is what tar, cp and rsync do not expect, and
-    they fail. Nobody minds an ordinary user.
+    Root's tenants are not root: tar, cp and rsync fail when uid 0 may not change a file's owner. As an ordinary user
+    they work.
     """
     if asked == "root":
         return "root", 0, 0
     uid, gid = os.getuid(), os.getgid()
-    if uid == 0:
+    if uid == 0 and asked != "owner":
         return "user", ORDINARY, ORDINARY
     try:
         return pwd.getpwuid(uid).pw_name, uid, gid

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sandbox.config.model import Filesystem
     from sandbox.plan.plan import Plan
 
-# A project here would be the machine itself.
+# A project here would include the machine itself.
 NO_PROJECT = (
     "/",
     "/bin",
@@ -42,6 +43,8 @@ def project_root(filesystem: Filesystem) -> str:
     root = os.path.realpath(asked)
     if not os.path.isdir(root):
         raise ConfigError("{asked!r} is not a directory", asked=asked, path="filesystem.root")
+    if filesystem.show_host:
+        return root
     if root in ("/tmp", "/var/tmp"):
         raise ConfigError(
             "every sandbox has its own {root}; choose a directory in it", root=root, path="filesystem.root"
@@ -53,14 +56,53 @@ def project_root(filesystem: Filesystem) -> str:
     return root
 
 
-def writable_trees(filesystem: Filesystem, shown: Sequence[tuple[str, str, bool]] = ()) -> list[str]:
-    """The host's directories that tenants write into; `shown` are those that mounts add. Raises ConfigError."""
+def expanded(root: str, entry: str, *, through_links: bool = False) -> list[str]:
+    """The existing paths that an entry of a path list means: the path it spells, or, where it is a glob, each match.
+
+    What a glob finds through a link beneath its literal part counts only with `through_links`: tenants of an earlier
+    run may have put it there. `src/**` is `src`, and a glob that is also the name of something there is that, too.
+    """
+    path = os.path.normpath(os.path.join(root, os.path.expanduser(entry)))
+    if path.endswith("/**"):
+        path = path[:-3] or "/"
+    if not any(sign in path for sign in "*?["):
+        return [path] if os.path.lexists(path) and os.path.exists(path) else []
+    import glob
+
+    parts = path.split("/")
+    literal = next(index for index, part in enumerate(parts) if any(sign in part for sign in "*?["))
+    base = "/".join(parts[:literal]) or "/"
+    real = os.path.realpath(base)
+    found = [path] if os.path.exists(path) else []
+    for match in glob.iglob(path, recursive=True, include_hidden=True):
+        match = match.rstrip("/")
+        below = os.path.relpath(match, base)
+        if through_links or os.path.realpath(match) == os.path.normpath(os.path.join(real, below)):
+            found.append(match)
+    return found
+
+
+def is_shared(path: str) -> bool:
+    """Whether a directory is one that all users share, such as /tmp: everybody writes there, it changes all the time,
+    and nobody's work is in it."""
+    info = os.stat(path)
+    return bool(info.st_mode & stat.S_ISVTX and info.st_mode & stat.S_IWOTH)
+
+
+def writable_trees(
+    filesystem: Filesystem, shown: Sequence[tuple[str, str, bool]] = (), *, searched: bool = False
+) -> list[str]:
+    """The host's directories that tenants write into; `shown` are those that mounts add. `searched`: only those in
+    which somebody looks for what to hide and freeze. Raises ConfigError."""
     root = project_root(filesystem)
     trees = [] if filesystem.read_only or filesystem.overlay else [root]
     for asked in filesystem.allow_write:
-        trees.append(os.path.realpath(os.path.join(root, os.path.expanduser(asked))))
+        trees += [os.path.realpath(path) for path in expanded(root, asked)]
     trees += [os.path.realpath(source) for source, _, writable in shown if writable]
-    return [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
+    found = [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
+    if filesystem.show_host and searched:
+        return [one for one in found if not is_shared(one)]
+    return found
 
 
 def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
@@ -70,11 +112,21 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
         ("allow_read", filesystem.allow_read, False),
         ("allow_write", filesystem.allow_write, True),
     ):
-        for asked in paths:
-            path = os.path.abspath(os.path.join(plan.directory, os.path.expanduser(asked)))
-            if not os.path.exists(path):
-                raise ConfigError("{asked!r} does not exist", asked=asked, path=f"filesystem.{key}")
+        for path in _each(plan.directory, paths, key):
             real = os.path.realpath(path)
+            if real == "/":
+                raise ConfigError(
+                    "shows the whole machine; for that, use filesystem.show_host", path=f"filesystem.{key}"
+                )
+            if is_beneath(path, plan.directory) and not is_beneath(real, plan.directory) and not filesystem.read_only:
+                raise ConfigError(
+                    "{link!r} is a link out of the project, which a sandbox may have made; name what it leads to",
+                    path=f"filesystem.{key}",
+                    link=path,
+                )
+            if not writable and is_beneath(real, plan.directory):
+                shown.append(real)  # there already; a mount of its own would make it read-only
+                continue
             if (
                 (writable and real in NO_PROJECT)
                 or is_beneath(real, "/proc")
@@ -86,6 +138,14 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
                 plan.links.append((path, real))
             shown.append(real)
     return shown
+
+
+def _each(root: str, entries: list[str], key: str) -> Iterator[str]:
+    for asked in entries:
+        found = expanded(root, asked)
+        if not found and not any(sign in asked for sign in "*?["):
+            raise ConfigError("{asked!r} does not exist", asked=asked, path=f"filesystem.{key}")
+        yield from found
 
 
 def refuse_our_own(sources: list[str], own: list[str]) -> None:

@@ -49,6 +49,14 @@ class GateContext(Protocol):
     def policy(self) -> NetworkPolicy:
         """The same, compiled: `connect(host, port)`, `request(method, host, port, path)`, …"""
 
+    @property
+    def asks_first(self) -> bool:
+        """Whether nothing may be dialled before `admit` allowed a request: the host is not listed, and the owner is
+        asked about each request."""
+
+    async def admit(self, destination: Destination, method: str, path: str) -> None:
+        """Waits until the owner has allowed this request. Raises Denied. Does nothing where nobody is asked."""
+
     def judge(self, destination: Destination) -> Decision:
         """Whether the destination may be connected to, by the policy and by the policy script."""
 
@@ -94,6 +102,9 @@ class Interception(Protocol):
 
     def ca_certificate(self) -> bytes:
         """The certificate of the authority that tenants trust, PEM."""
+
+    async def finish(self) -> None:
+        """Waits for what must not be left half done, when every connection has ended."""
 
     def refuse_placeholders(self, head: bytes, destination: Destination) -> None:
         """Raises Denied when a request head that the gate itself reads (CONNECT) contains a placeholder."""

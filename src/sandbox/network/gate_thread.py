@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 from sandbox import sockets as socket
 from sandbox.errors import ConfigError
 from sandbox.plan.mount_operations import Bind
-from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
+    import threading
     from collections.abc import Callable, Mapping, Sequence
     from socket import socket as StandardSocket
     from typing import Protocol
 
+    from sandbox.asks.table import Asks
     from sandbox.config.model import Network
+    from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
     from sandbox.network.tls.ca import Authority
     from sandbox.network.tls.stored_authority import Generation
     from sandbox.plan.mount_operations import Operation
     from sandbox.policy.network import NetworkPolicy
+    from sandbox.readiness import Watch
 
     class Furnished(Protocol):
         """What `furnish` uses of a plan."""
 
         environment: dict[str, str]
+        own_files: str
         files: list[tuple[str, int, bytes]]
         after_seal: list[Operation]
         network: bool
@@ -39,6 +43,16 @@ if TYPE_CHECKING:
 _OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
 
 HOOKS = ("on_request", "on_response", "on_tls_verify")
+
+
+def _at(plan: Furnished, text: str) -> str:
+    """A path, or a variable with one, of the files that make tenants trust the gate, where this plan has them."""
+    return text.replace("/etc/sandbox-", f"{plan.own_files}/sandbox-")
+
+
+def nobody_asked() -> Asks:
+    """For a gate without a sandbox around it."""
+    raise ConfigError("nobody can be asked here", path="network.ask")
 
 
 class GateThread:
@@ -63,6 +77,8 @@ class GateThread:
         resolve: Callable[[str, int], Sequence[str]] | None = None,
         placeholders: Mapping[str, str] | None = None,
         proxy_token: str | None = None,
+        logins: Logins | None = None,
+        asks: Callable[[], Asks] = nobody_asked,
     ) -> None:
         self.sockets: Mapping[str, _socket.socket] = sockets
         self.listening: dict[str, StandardSocket] = {}  # the same, once the gate runs
@@ -74,13 +90,18 @@ class GateThread:
         self.resolve = resolve
         self.placeholders = dict(placeholders or {})
         self.proxy_token = proxy_token
+        self.logins = logins
+        self.asks = asks
+        self.pid: int | None = None  # of a process that all tenants descend from, where that is on this machine
         self.network = network
         self._policy: NetworkPolicy | None = None
         self._interception: Interception | None = None
         self._generation: Generation | None = None
         self._authority: Authority | None = None
-        self.had_secrets = bool(network.secrets)  # stays true: a placeholder that was handed out stays blocked
-        self._lock = threading.Lock()
+        self.had_secrets = (
+            bool(network.secrets) or logins is not None
+        )  # stays true: a placeholder that was handed out stays blocked
+        self._lock = Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
         self.published: list[tuple[Published, StandardSocket]] = []
@@ -125,10 +146,10 @@ class GateThread:
         if self._generation is None:
             return self._furnish_own(plan)
         for source, target in self._generation.files():
-            plan.show(source, target, False)
+            plan.show(source, _at(plan, target), False)
         for path, by in self._generation.covered:
-            plan.after_seal.append(Bind(path, by, read_only=True, optional=True))
-        self._point_to(plan, self._generation.environment)
+            plan.after_seal.append(Bind(path, _at(plan, by), read_only=True, optional=True))
+        self._point_to(plan, {name: _at(plan, value) for name, value in self._generation.environment.items()})
 
     def _furnish_proxy(self, plan: Furnished) -> None:
         """Where nothing can be mounted: the files go to the tenants' own directory, and variables name them."""
@@ -145,7 +166,7 @@ class GateThread:
         start a few tenths of a second."""
         from sandbox.network.tls.trust import trusted
 
-        trust = trusted(self.authority().pem)
+        trust = trusted(self.authority().pem, directory=plan.own_files)
         plan.files += trust.files
         plan.after_seal += trust.mounts()
         self._point_to(plan, trust.environment)
@@ -174,10 +195,14 @@ class GateThread:
         self.sockets = {name: sock for name, sock in self.sockets.items() if name.startswith(_OURS)}
         listeners = [*self.sockets.values(), *(listener for _, listener in self.published)]
         if listeners:
+            from sandbox.readiness import Watch
+
             self._watch = Watch(listeners, self._start_gate)
 
     def _start_gate(self) -> None:
         """A connection or a DNS query has arrived."""
+        import threading
+
         with self._lock:
             if not self._closed:
                 stop, self._stopper = socket.socketpair()
@@ -221,9 +246,25 @@ class GateThread:
                 from sandbox.network.intercept.interception import Interception
 
                 self._interception = Interception(
-                    self.network, self.placeholders, self.hooks, log=self._said, authority=self.authority
+                    self.network,
+                    self.placeholders,
+                    self.hooks,
+                    log=self._said,
+                    authority=self.authority,
+                    logins=self.logins,
+                    complain=self._complained,
                 )
             return self._interception
+
+    async def finish(self) -> None:
+        """In the gate's thread, when every connection has ended."""
+        if self._interception is not None:
+            await self._interception.finish()
+
+    def _complained(self, setting: str, error: str) -> None:
+        """New tokens could not be written to the person's file."""
+        said = f"{setting}: renewed tokens could not be written ({error}); they are good for this sandbox alone"
+        self.record("policy_decision", said, severity="warn")
 
     def _said(self, line: str) -> None:
         """Emits what a policy script prints."""
@@ -245,6 +286,8 @@ class GateThread:
             self._watch.cancel()
         if self._stopper is not None and self._thread is not None:
             self._stopper.send(b"x")
+            import threading
+
             if self._thread is not threading.current_thread():
                 self._thread.join()
             self._stopper.close()

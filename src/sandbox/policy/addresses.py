@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 class Range:
     """A range that is refused: always, or unless an entry of `allowed_hosts` names the address itself."""
 
-    __slots__ = ("text", "bits", "network", "prefix", "what", "always")
+    __slots__ = ("text", "bits", "network", "prefix", "what", "always", "intranet")
 
-    def __init__(self, text: str, what: str, *, always: bool = False) -> None:
+    def __init__(self, text: str, what: str, *, always: bool = False, intranet: bool = False) -> None:
         self.text = text
         self.what = what
         self.always = always
+        self.intranet = intranet  # where an organisation's own servers are
         self.bits, self.network, self.prefix = parse_network(text)
 
     def __contains__(self, address: Address) -> bool:
@@ -124,12 +125,12 @@ BLOCKED: tuple[Range, ...] = (
     Range("::1/128", Message("loopback"), always=True),
     Range("fe80::/10", Message("link-local"), always=True),
     Range("ff00::/8", Message("multicast"), always=True),
-    Range("10.0.0.0/8", Message("private")),
+    Range("10.0.0.0/8", Message("private"), intranet=True),
     Range("127.0.0.0/8", Message("loopback")),
-    Range("172.16.0.0/12", Message("private")),
-    Range("192.168.0.0/16", Message("private")),
-    Range("fc00::/7", Message("unique local")),
-    Range("100.64.0.0/10", Message("carrier-grade NAT")),
+    Range("172.16.0.0/12", Message("private"), intranet=True),
+    Range("192.168.0.0/16", Message("private"), intranet=True),
+    Range("fc00::/7", Message("unique local"), intranet=True),
+    Range("100.64.0.0/10", Message("carrier-grade NAT"), intranet=True),
     Range("192.0.0.0/24", Message("protocol assignments")),
     Range("192.0.2.0/24", Message("documentation")),
     Range("198.18.0.0/15", Message("benchmarks")),

@@ -11,7 +11,6 @@ Order of precedence, first match decides:
 from __future__ import annotations
 
 import posixpath
-from functools import cache
 
 from sandbox.config.patterns import Patterns, fold
 from sandbox.policy.decision import Decision
@@ -36,6 +35,11 @@ PROTECTED = (
     # Where git finds the repository's config and hooks, when it is not where the repository is.
     ".git/commondir", ".git/modules/**/commondir", ".git/worktrees/*/commondir", ".git/worktrees/*/config.worktree",
 )  # fmt: skip
+# Of `.claude`, where the rest may be written (`show_host`, as in srt): what Claude Code runs, or obeys.
+CLAUDE = (
+    ".claude/commands/", ".claude/agents/", ".claude/skills/", ".claude/hooks/", ".claude/plugins/",
+    ".claude/settings.json", ".claude/settings.local.json",
+)  # fmt: skip
 # Names of branches and tags, not of files: a branch `fix-secret-scan` is a hash that git must be able to read.
 GIT_NAMES = (".git/refs", ".git/logs")
 
@@ -55,7 +59,8 @@ class FileGuard:
         self.system = system
         self.blocked = Patterns(filesystem.blocked_patterns)
         self.allowed = Patterns(filesystem.allowed_patterns)
-        self.protected = protected_patterns()
+        self.protected = protected_in(filesystem)
+        self.show_host = filesystem.show_host
         self.allow_read = self._paths(filesystem.allow_read)
         self.allow_write = self._paths(filesystem.allow_write)
         self.deny_read = self._paths(filesystem.deny_read)
@@ -123,6 +128,8 @@ class FileGuard:
         return Decision(True, "within-project-root", "Within {top}", top=top)
 
     def _elsewhere(self, absolute: str, operation: str) -> Decision:
+        if self.show_host:
+            return self._of_the_host(absolute, operation)
         # A home directory below /tmp still is the host's.
         if narrowest(absolute, OWN) is not None and narrowest(absolute, [self.home]) is None:
             return Decision(True, "own-scratch", "Belongs to the sandbox; contains no files of the host")
@@ -135,6 +142,14 @@ class FileGuard:
                 return Decision(True, "system", "Programs and libraries are readable")
             return Decision(False, "system", "The system is read-only")
         return Decision(False, "outside-project-root", "Outside project root")
+
+    def _of_the_host(self, absolute: str, operation: str) -> Decision:
+        denied = narrowest(absolute, self.deny_read)
+        if denied is not None:
+            return Decision(False, "deny-read", "Denied by filesystem.deny_read: {pattern}", pattern=denied)
+        if operation == "read" or narrowest(absolute, ("/dev",)) is not None:
+            return Decision(True, "show-host", "Everything can be read that is not denied (filesystem.show_host)")
+        return Decision(False, "show-host", "Only what filesystem.allow_write names can be changed")
 
     def _visible_under(self, absolute: str) -> str | None:
         return narrowest(absolute, [self.root, *self.allow_read, *self.allow_write])
@@ -151,10 +166,31 @@ class FileGuard:
         return [self._absolute(path) for path in paths]
 
 
-@cache
-def protected_patterns() -> Patterns:
+_made: dict[tuple[bool, bool], Patterns] = {}
+
+
+def protected_patterns(show_host: bool = False, git_config: bool = False) -> Patterns:
     """What may never be written, at any depth. Made once, because it never changes."""
-    return Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in PROTECTED])
+    asked = show_host, git_config
+    if asked not in _made:
+        names = _protected(show_host, git_config)
+        _made[asked] = Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in names])
+    return _made[asked]
+
+
+def _protected(show_host: bool, git_config: bool) -> list[str]:
+    names = [name for name in PROTECTED if not (git_config and name == ".git/config")]
+    return [name for name in names if name != ".claude/"] + list(CLAUDE) if show_host else names
+
+
+def protected_names(filesystem: Filesystem) -> list[str]:
+    """The names behind `protected_in`."""
+    return _protected(filesystem.show_host, filesystem.allow_git_config)
+
+
+def protected_in(filesystem: Filesystem) -> Patterns:
+    """What may never be written in this sandbox, at any depth."""
+    return protected_patterns(filesystem.show_host, filesystem.allow_git_config)
 
 
 def git_name(relative: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox.config.network_presets import HOSTS as PRESET_HOSTS
 from sandbox.errors import Message
 from sandbox.policy.addresses import blocked_range, format_address, parse_address
 from sandbox.policy.decision import Decision
@@ -26,7 +27,12 @@ class NetworkPolicy:
 
     def __init__(self, network: Network) -> None:
         self._allowed = HostSet(network.allowed_hosts, "network.allowed_hosts", raw=True)
+        self._preset_name = network.preset
+        self._preset = HostSet(PRESET_HOSTS[network.preset])
         self._denied = HostSet(network.denied_hosts, "network.denied_hosts")
+        self._reasons = network.denied_reasons
+        self._direct = HostSet(network.upstream_exceptions, "network.upstream_exceptions")
+        self.as_srt = network.refusals == "srt"
         self._http = HttpRules(network.http.allow, network.http.deny)
         self._secret_hosts = HostSet(
             (host for secret in network.secrets.values() for host in secret.hosts),
@@ -36,6 +42,7 @@ class NetworkPolicy:
         # The sandbox always has its own loopback; this setting is about the host's.
         self._localhost_ports = frozenset(network.localhost_ports if network.allow_localhost else ())
         self._block_private = network.block_private_ips
+        self.intranet = network.intranet
         self._git = network.allow_git
         self._everything = network.intercept
 
@@ -45,7 +52,7 @@ class NetworkPolicy:
             return self._local(host, None)
         denied = self._denied.names(host)
         if denied is not None and denied.port is None:
-            return _denied_by(denied.text, host)
+            return self._denied_by(denied.text, host)
         return self._listed(host, None)
 
     def connect(self, host: str, port: int) -> Decision:
@@ -55,7 +62,7 @@ class NetworkPolicy:
             return self._local(shown, port)
         denied = self._denied.denies(host, port)
         if denied is not None:
-            return _denied_by(denied.text, shown)
+            return self._denied_by(denied.text, shown)
         decision = self._listed(host, port)
         address = parse_address(host)
         if decision.allowed and address is not None:
@@ -63,12 +70,38 @@ class NetworkPolicy:
             return decision if checked else checked
         return decision
 
+    def _denied_by(self, entry: str, shown: str) -> Decision:
+        rule, why = f"network.denied_hosts: {entry}", self._reasons.get(entry)
+        if why is None:
+            return Decision(False, rule, "{shown} is denied by network.denied_hosts", shown=shown)
+        return Decision(False, rule, "{shown} is denied: {why}", shown=shown, why=why)
+
+    def askable(self, host: str, port: int) -> bool:
+        """Whether nothing but the missing entry stands against a connection: then its owner may be asked.
+
+        Denied hosts, private addresses, ports of the host and, without `allow_git`, ssh are refused for other reasons.
+        """
+        if host == HOST_NAME or (port == SSH and not self._git):
+            return False
+        if self._denied.denies(host, port) is not None or self._listed(host, port):
+            return False
+        return parse_address(host) is None or bool(self.addresses(host, port, [host]))
+
     def _listed(self, host: str, port: int | None) -> Decision:
         allowed = self._allowed.names(host) if port is None else self._allowed.allows(host, port)
         shown = _joined(host, port)
         if allowed is not None:
             return Decision(True, f"network.allowed_hosts: {allowed.text}", "{shown} is allowed", shown=shown)
-        if port == SSH and self._git and self._allowed.names(host) is not None:
+        preset = self._preset.names(host) if port is None else self._preset.allows(host, port)
+        if preset is not None:
+            return Decision(
+                True,
+                f"network.preset: {preset.text}",
+                "{shown} is one of the hosts of the network preset {preset}",
+                shown=shown,
+                preset=self._preset_name,
+            )
+        if port == SSH and self._git and (self._allowed.names(host) or self._preset.names(host)) is not None:
             return Decision(True, "network.allow_git", "ssh to {host} is allowed for git", host=host)
         ruled = self._http.allowing(host, port)
         if ruled and port != SSH:
@@ -79,7 +112,7 @@ class NetworkPolicy:
 
     def _missing(self, host: str, port: int | None) -> str:
         shown = _joined(host, port)
-        if port is not None and self._allowed.names(host) is not None:
+        if port is not None and (self._allowed.names(host) or self._preset.names(host)) is not None:
             way = f"add {shown!r}" + (", or set network.allow_git" if port == SSH else "")
             return f"{host} is allowed, but not on port {port}; to allow it, {way} to network.allowed_hosts"
         if parse_address(host) is not None:
@@ -108,7 +141,7 @@ class NetworkPolicy:
                 return Decision(False, rule, "{host} resolved to an invalid address", host=host)
             denied = self._denied.denies(format_address(address), port)
             if denied is not None:
-                return _denied_by(denied.text, f"{host} ({format_address(address)})")
+                return self._denied_by(denied.text, f"{host} ({format_address(address)})")
             found = blocked_range(address)
             if found is not None and not self._excepted(address, port, found):
                 shown = format_address(address)
@@ -127,10 +160,29 @@ class NetworkPolicy:
                 )
         return Decision(True, rule, "{host} resolves to public or explicitly allowed addresses", host=host)
 
+    def dialled_directly(self, host: str, port: int) -> bool:
+        """Whether connections to `host` do not go through the upstream proxy."""
+        return self._direct.denies(host, port) is not None  # an entry without a port is about all of them
+
+    def own_address(self, host: str, port: int, address: str) -> Decision:
+        """Whether `host` may be dialled although it resolved to an address of this machine."""
+        if any(one.port in (None, port) for one in self._allowed.matching(address)):
+            return Decision(True, "network.allowed_hosts", "{host} is allowed by its address", host=host)
+        return Decision(
+            False,
+            "network.intranet",
+            "{host} resolves to {address}, which is this machine's own; to allow it, add {address!r} to "
+            "network.allowed_hosts",
+            host=host,
+            address=address,
+        )
+
     def _excepted(self, address: Address, port: int, found: Range) -> bool:
         """Only an entry within the blocked range is an exception: `0.0.0.0/0` does not allow 10.0.0.1."""
         if found.always or not self._block_private:
             return not found.always
+        if self.intranet and found.intranet:
+            return True
         return any(
             one.port in (None, port) and one.network is not None and one.network[2] >= found.prefix
             for one in self._allowed.matching(format_address(address))
@@ -160,10 +212,6 @@ class NetworkPolicy:
         if self.intercepts_by_rule(host):
             return False
         return any(one.raw and one.port == port for one in self._allowed.matching(host))
-
-
-def _denied_by(entry: str, shown: str) -> Decision:
-    return Decision(False, f"network.denied_hosts: {entry}", "{shown} is denied by network.denied_hosts", shown=shown)
 
 
 def _joined(host: str, port: int | None) -> str:

@@ -6,6 +6,7 @@
         status        running, stopped or crashed
         created_at    Unix timestamp
         socket        JSON-RPC, for the same user only (rpc/listen.py)
+        launch        for launchers, once one was asked for (rpc/launches.py)
         logs/vm.log   output of a detached sandbox
 
 An entry is prepared under a hidden name and appears by one rename, so no reader ever sees half of one; it disappears by
@@ -20,6 +21,7 @@ from sandbox.errors import SandboxError
 from sandbox.registry.json_text import encode
 from sandbox.registry.process_identity import identity
 from sandbox.registry.status import RUNNING, STOPPED, overwrite_status
+from sandbox.sockets import address_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,9 +55,14 @@ class Registration:
         """Where a detached sandbox's output goes."""
         return f"{self.path}/logs/vm.log"
 
+    @property
+    def socket(self) -> str:
+        """The address to listen on. Raises SandboxError where the registry's path is too long for one."""
+        return self.beside("socket")
+
     def beside(self, name: str) -> str:
-        """A short path of `name` in the entry, however deep the home is: a socket's may have only 107 bytes."""
-        return f"/proc/self/fd/{self._directory}/{name}"
+        """The address of another socket in the entry. Raises SandboxError where the path is too long for one."""
+        return address_in(self.path, self._directory, name)
 
     def note(self, name: str, facts: Mapping[str, object]) -> None:
         """Adds a file that `sandbox get` shows. Once for each name."""
@@ -75,7 +82,7 @@ class Registration:
             return
         try:
             overwrite_status(directory, status)
-            for name in ("pid", "socket"):
+            for name in ("pid", "socket", "launch"):
                 try:
                     os.unlink(name, dir_fd=directory)
                 except FileNotFoundError:
@@ -84,10 +91,20 @@ class Registration:
             pass  # somebody removed the entry by hand
         finally:
             os.close(directory)
-        if self.id.endswith("0"):  # one run in sixteen deletes old entries
-            from sandbox.registry.remove import trim
+        if self.id.endswith("0"):  # one end in sixteen deletes old entries
+            _trim(self.home)
 
-            trim(self.home, _KEPT)
+
+def _trim(home: str) -> None:
+    """The more entries there are, the more rarely: an end pays for a few of them, however many sandboxes live."""
+    try:
+        many = len(os.listdir(f"{home}/vms"))
+    except OSError:
+        return
+    if many > _KEPT and int.from_bytes(os.urandom(2), "big") * many < 2**16 * 2 * _KEPT:
+        from sandbox.registry.remove import trim
+
+        trim(home, _KEPT)
 
 
 def _make(home: str, path: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None) -> int:

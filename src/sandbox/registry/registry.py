@@ -93,14 +93,14 @@ class Entry:
 def entries(home: str) -> list[Entry]:
     """Every sandbox, the newest first."""
     boot = Boot()
-    found = [entry for name in _names(home) if (entry := _read(f"{home}/vms/{name}", name, boot)) is not None]
+    found = [entry for name in names(home) if (entry := _read(f"{home}/vms/{name}", name, boot)) is not None]
     found.sort(key=lambda entry: (-entry.created_at, entry.id))
     return found
 
 
 def find(home: str, wanted: str) -> Entry:
     """The sandbox with that id, or whose id begins so (with or without "vm-"). Raises NotFound."""
-    matching = [name for name in _names(home) if name == wanted or name.startswith((wanted, f"vm-{wanted}"))]
+    matching = [name for name in names(home) if name == wanted or name.startswith((wanted, f"vm-{wanted}"))]
     if wanted in matching:
         matching = [wanted]
     if not wanted or not matching:
@@ -117,12 +117,13 @@ def find(home: str, wanted: str) -> Entry:
     return entry
 
 
-def _names(home: str) -> Iterator[str]:
+def names(home: str) -> Iterator[str]:
+    """The ids of all entries, in no order."""
     try:
-        names = os.listdir(f"{home}/vms")
+        listed = os.listdir(f"{home}/vms")
     except FileNotFoundError:
         return
-    for name in names:
+    for name in listed:
         if name.startswith("vm-"):  # a leading dot: being made, or being removed
             yield name
 

@@ -6,8 +6,9 @@ import os
 
 from sandbox.errors import SandboxError
 from sandbox.registry.process_identity import identity
-from sandbox.registry.registry import Entry, entries
-from sandbox.registry.status import STOPPED, mark
+from sandbox.registry.registry import Entry, entries, names
+from sandbox.registry.status import STOPPED, mark, stopped_at
+from sandbox.sockets import connect_in
 
 
 def kill(entry: Entry, *, patience: float = 5.0) -> None:
@@ -18,23 +19,25 @@ def kill(entry: Entry, *, patience: float = 5.0) -> None:
     """
     import signal
 
+    from sandbox.host_process import ProcessHandle
+
     if entry.pid is None:
         raise SandboxError("{id} is not running; it is {status}", id=entry.id, status=entry.status)
     try:
-        owner = os.pidfd_open(entry.pid)
+        owner = ProcessHandle(entry.pid)
     except ProcessLookupError:
         return
     try:
         if not _is_same(entry) or _asked_to_close(entry, patience):
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
-            signal.pidfd_send_signal(owner, number)
-            if _gone(owner, patience):
+            owner.send_signal(number)
+            if owner.wait(patience):
                 break
     except ProcessLookupError:
         pass
     finally:
-        os.close(owner)
+        owner.close()
     mark(entry.path, STOPPED)
 
 
@@ -64,14 +67,23 @@ def prune(home: str, *, changes_too: bool = False) -> tuple[list[str], list[str]
 
 
 def trim(home: str, keep: int) -> None:
-    """Deletes the oldest stopped entries beyond `keep`. Crashed ones stay until `prune`."""
-    stopped = [entry for entry in entries(home) if entry.status == STOPPED and not _holds_changes(entry.path)]
-    for entry in stopped[keep:]:
-        remove_entry(entry.path)
+    """Deletes the stopped entries that ended first, beyond `keep`. Crashed ones stay until `prune`.
+
+    Reads nothing but statuses: closing 1,000 sandboxes took 8 s when every entry was read whole, most of it here.
+    """
+    stopped: list[tuple[int, str]] = []
+    for name in names(home):
+        path = f"{home}/vms/{name}"
+        ended = stopped_at(path)
+        if ended is not None and not _holds_changes(path):
+            stopped.append((ended, path))
+    stopped.sort(reverse=True)
+    for _, path in stopped[keep:]:
+        remove_entry(path)
 
 
 def _is_same(entry: Entry) -> bool:
-    """Whether the pid, which a pidfd now holds, is the owner's and was not reused."""
+    """Whether the pid, which our handle now holds, is the owner's and was not reused."""
     with open(f"{entry.path}/pid", encoding="ascii") as file:
         return entry.pid is not None and identity(entry.pid) == file.read().partition("\n")[2].strip()
 
@@ -82,11 +94,7 @@ def _asked_to_close(entry: Entry, patience: float) -> bool:
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(patience)
         try:
-            directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                line.connect(f"/proc/self/fd/{directory}/socket")
-            finally:
-                os.close(directory)
+            connect_in(line, entry.path, "socket")
             line.sendall(b'{"jsonrpc": "2.0", "method": "close", "params": {"grace": 0}, "id": 1}\n')
             received = b""
             while b'"id":1' not in received:  # events may come before the answer
@@ -97,14 +105,6 @@ def _asked_to_close(entry: Entry, patience: float) -> bool:
             return True
         except OSError:
             return False
-
-
-def _gone(owner: int, patience: float) -> bool:
-    import select
-
-    poll = select.poll()
-    poll.register(owner, select.POLLIN)
-    return bool(poll.poll(patience * 1000))
 
 
 def _holds_changes(path: str) -> bool:

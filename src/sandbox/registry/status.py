@@ -29,3 +29,16 @@ def mark(path: str, status: str) -> None:
         pass
     finally:
         os.close(directory)
+
+
+def stopped_at(path: str) -> int | None:
+    """When the entry at `path` was marked stopped, in nanoseconds; None when it says something else, or is gone."""
+    try:
+        descriptor = os.open(f"{path}/status", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        stopped = os.read(descriptor, 16) == STOPPED.encode()
+        return os.fstat(descriptor).st_mtime_ns if stopped else None
+    finally:
+        os.close(descriptor)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from threading import Lock
 
+from sandbox.errors import Message
 from sandbox.rpc import errors
 from sandbox.rpc.errors import Fault
 
 REQUESTS = 2048  # of one connection
 BYTES = 128 * 2**20  # of one connection
 ALL_BYTES = 512 * 2**20  # of all of them together
-NO_ROOM = "too much data under way; wait for answers first"
+NO_ROOM = Message("too much data under way; wait for answers first")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

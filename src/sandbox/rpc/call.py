@@ -92,7 +92,7 @@ class Call:
         """The command, as soon as it runs. Raises Fault when this request runs none."""
         self._started.wait()
         if self._process is None:
-            raise Fault(errors.NO_SUCH_REQUEST, f"{self.method} runs no command")
+            raise Fault(errors.NO_SUCH_REQUEST, "{method} runs no command", method=self.method)
         return self._process
 
     def cancel(self) -> None:

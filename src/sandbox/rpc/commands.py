@@ -150,23 +150,43 @@ def ended(result: ExecResult) -> dict[str, Any]:
 
 
 def dial(call: Call, sandbox: Sandbox, asked: m.Dial) -> dict[str, Any]:
-    """`dial`: what the port sends is `data`, what `input` sends goes there; the last answer is `end`."""
+    """`dial`: what the port sends is `data`, its end is `eof`; what `input` sends goes there. The last answer is `end`.
+
+    Each direction ends by itself, as TCP has it: after `eof` the port still reads, after the end of input it still
+    sends.
+    """
     call.credit.start(asked.credit)
     with sandbox.dial(port=asked.port, address=asked.address) as line:
-        call.runs(None, lambda: _shut(line, socket.SHUT_RDWR))
+
+        def leave() -> None:
+            call.inputs.close()
+            _shut(line, socket.SHUT_RDWR)  # wakes a thread that still sends or receives
+
+        call.runs(None, leave)
         feed = (line.sendall, lambda: _shut(line, socket.SHUT_WR))
-        Thread(target=call.inputs.feed, args=feed, daemon=True).start()
+        feeding = Thread(target=call.inputs.feed, args=feed, daemon=True)
+        feeding.start()
         call.piece({"connected": True})
         try:
-            while not call.gone and (size := call.credit.take(_PIECE)) and (data := line.recv(size)):
-                call.piece({"data": data})
-                call.credit.add(size - len(data))
+            if _send_received(call, line) and not call.cancelled:
+                call.piece({"eof": True})
+                feeding.join()
         finally:
-            call.inputs.close()
-            _shut(line, socket.SHUT_RDWR)  # wakes a thread that still sends
+            leave()
     if call.cancelled:
         raise Fault(errors.CANCELLED, "cancelled")
     return {"end": True}
+
+
+def _send_received(call: Call, line: socket.socket) -> bool:
+    """Sends what comes, and returns whether that was all of it; else nobody takes it any more."""
+    while not call.gone and (size := call.credit.take(_PIECE)):
+        data = line.recv(size)
+        if not data:
+            return True
+        call.piece({"data": data})
+        call.credit.add(size - len(data))
+    return False
 
 
 def _shut(line: socket.socket, how: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from sandbox.errors import SandboxClosed, SandboxError
+from sandbox.rpc.client_events import ClientEvents
 from sandbox.rpc.errors import to_exception
-from sandbox.rpc.event_thread import EventThread
 from sandbox.rpc.lines import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
+from sandbox.sockets import connect_in
 
 if TYPE_CHECKING:
     from typing import Self
@@ -49,10 +49,12 @@ class _Large(msgspec.Struct):
     result: Content
 
 
-class _Data(msgspec.Struct):
-    """An answer of `dial`."""
+class Received(msgspec.Struct):
+    """An answer of `dial`: data, the end of the data (`eof`), or the end of the connection (`end`)."""
 
-    data: bytes | None = None
+    data: bytes = b""
+    eof: bool = False
+    end: bool = False
 
 
 _LARGE = 2**16
@@ -62,7 +64,7 @@ class Connection:
     """A connection to one server. `finish` closes what it was made of."""
 
     def __init__(self, source: int, sink: int, finish: Callable[[], object]) -> None:
-        self.events = EventThread()
+        self.events = ClientEvents()
         self.hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"blocked": "this client has no hooks"}
         self.ended = False
         self._source = source
@@ -103,11 +105,7 @@ class Connection:
             raise SandboxError("{id} is {status}; only a running sandbox can be used", id=entry.id, status=entry.status)
         line = socket.socket(socket.AF_UNIX)
         try:
-            directory = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                line.connect(f"/proc/self/fd/{directory}/socket")  # the real path may be longer than an address
-            finally:
-                os.close(directory)
+            connect_in(line, entry.path, "socket")
         except OSError as problem:
             line.close()
             raise SandboxError(
@@ -249,9 +247,9 @@ class Stream:
         answer: dict[str, Any] = msgspec.json.decode(self.next_raw())
         return answer
 
-    def next_data(self) -> bytes | None:
-        """The `data` of the next answer, which is base64; None when it has none, which is then the last."""
-        return msgspec.json.decode(self.next_raw(), type=_Data).data
+    def next_received(self) -> Received:
+        """The next answer of a `dial`."""
+        return msgspec.json.decode(self.next_raw(), type=Received)
 
     def next_raw(self, timeout: float | None = None) -> msgspec.Raw:
         """The next answer, read by whoever knows what it is. Raises what an error stands for, and TimeoutError."""

@@ -9,6 +9,8 @@ import errno
 from typing import Any
 
 from sandbox import errors
+from sandbox.errors import Message
+from sandbox.rpc.translatable import pack, unpack
 
 PARSE = -32700  # not JSON, not UTF-8
 INVALID_REQUEST = -32600  # JSON, but not a request; or an id that is still in use
@@ -33,19 +35,17 @@ OTHER = -32099
 
 
 class Fault(Exception):
-    """An error response: code, message and, for programs, data."""
+    """An error response: code, message (a template and its values) and, for programs, data."""
 
-    def __init__(self, code: int, message: str, data: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, code: int, message: str, /, *, data: dict[str, Any] | None = None, **values: object) -> None:
+        self.message = Message(message, **values) if values else message
+        super().__init__(self.message)
         self.code = code
-        self.data = data
+        self.data = data or {}
 
     def plain(self) -> dict[str, Any]:
         """The value of `error` in the response."""
-        body: dict[str, Any] = {"code": self.code, "message": str(self)}
-        if self.data:
-            body["data"] = self.data
-        return body
+        return {"code": self.code, "message": str(self), "data": {**self.data, **pack(self.message)}}
 
 
 def to_fault(problem: BaseException) -> Fault:
@@ -53,27 +53,55 @@ def to_fault(problem: BaseException) -> Fault:
 
     An error of ours keeps its message. Of any other only the kind is told: its message might hold a secret.
     """
+    if isinstance(problem, Fault):
+        return problem
+    if isinstance(problem, errors.SandboxError):
+        return _Ours(problem)
+    if isinstance(problem, OSError) and problem.errno is not None:
+        name = errno.errorcode.get(problem.errno, "")
+        return _File(FILE, _said(problem), data={"errno": problem.errno, "name": name})
+    return Fault(INTERNAL, "internal error: {kind}", kind=type(problem).__name__)
+
+
+class _File(Fault):
+    """The operating system's words, which are in nobody's catalogue."""
+
+    def plain(self) -> dict[str, Any]:
+        return {"code": self.code, "message": str(self), "data": self.data}
+
+
+class _Ours(Fault):
+    """An error of our own. Its text can be more than its message: the rule, or the place in a file."""
+
+    def __init__(self, problem: errors.SandboxError) -> None:
+        code, more = _told(problem)
+        super().__init__(code, str(problem), data={"kind": type(problem).__name__, **more})
+        match problem:
+            case errors.ConfigError():
+                self.message = problem.problem
+            case errors.Denied():
+                self.message = problem.reason
+            case _:
+                self.message = errors.message_of(problem)
+
+
+def _told(problem: errors.SandboxError) -> tuple[int, dict[str, Any]]:
+    """Its code, and what `data` has besides the message."""
     match problem:
-        case Fault():
-            return problem
         case errors.ConfigError():
-            return Fault(CONFIG, str(problem), {"path": problem.path} if problem.path else None)
+            where = {"path": problem.path, "file": problem.file, "line": problem.line}
+            return CONFIG, {name: value for name, value in where.items() if value}
         case errors.Denied():
-            return Fault(DENIED, str(problem), {"rule": problem.rule, "reason": problem.reason})
+            return DENIED, {"rule": problem.rule, "reason": str(problem.reason)}
         case errors.CommandError():
-            return Fault(COMMAND, str(problem), {"exit_code": problem.exit_code})
+            return COMMAND, {"exit_code": problem.exit_code}
         case errors.SandboxClosed():
-            return Fault(CLOSED, str(problem))
+            return CLOSED, {}
         case errors.EngineUnavailable() | errors.WallError() | errors.LimitUnavailable():
-            return Fault(NOT_STARTED, str(problem), {"kind": type(problem).__name__})
+            return NOT_STARTED, {}
         case errors.InvalidArgument():
-            return Fault(INVALID_PARAMS, str(problem), {"kind": type(problem).__name__})
-        case errors.SandboxError():
-            return Fault(OTHER, str(problem), {"kind": type(problem).__name__})
-        case OSError() if problem.errno is not None:
-            name = errno.errorcode.get(problem.errno, "")
-            return Fault(FILE, _said(problem), {"errno": problem.errno, "name": name})
-    return Fault(INTERNAL, f"internal error: {type(problem).__name__}")
+            return INVALID_PARAMS, {}
+    return OTHER, {}
 
 
 def _said(problem: OSError) -> str:
@@ -83,40 +111,53 @@ def _said(problem: OSError) -> str:
 
 # -- the client's way back
 
-_KINDS = {kind.__name__: kind for kind in (errors.EngineUnavailable, errors.WallError, errors.LimitUnavailable)}
-_OTHERS = {kind.__name__: kind for kind in (errors.NotFound, errors.InvalidArgument, errors.GuestError)}
+_KINDS: dict[str, type[errors.SandboxError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.EngineUnavailable, errors.WallError, errors.LimitUnavailable, errors.InvalidArgument,
+        errors.SandboxClosed, errors.NotFound, errors.GuestError, errors.SandboxError,
+    )
+}  # fmt: skip
 
 
 class RpcError(errors.SandboxError):
     """An error response without a counterpart among our own exceptions. `code` is in the table of docs/rpc.md."""
 
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
+    def __init__(self, code: int, message: str, /, data: Any = None) -> None:
         super().__init__(message)
         self.code = code
         self.data = data
 
 
 def to_exception(error: dict[str, Any]) -> Exception:
-    """The exception that `error` stands for."""
-    code, message = error.get("code"), str(error.get("message", ""))
+    """The exception that `error` stands for: as `Sandbox` raises it, with the same template and values."""
+    code, text = error.get("code"), str(error.get("message", ""))
     data = error.get("data")
     more: dict[str, Any] = data if isinstance(data, dict) else {}
-    kind = more.get("kind", "")
+    kind = str(more.get("kind", ""))
+    carried = unpack(more)
+    message = carried if carried is not None and str(carried) in text else text
     if code == CONFIG:
-        problem = errors.ConfigError(message)
-        problem.path = more.get("path", "")
-        return problem
+        return _config_error(message, more)
     if code == DENIED:
-        return errors.Denied(more.get("rule", ""), more.get("reason", message))
+        return errors.Denied(more.get("rule", ""), carried if carried is not None else more.get("reason", text))
     if code == COMMAND:
         return errors.CommandError(message, exit_code=more.get("exit_code", 127))
+    if code == FILE and isinstance(more.get("errno"), int):
+        reason, _, path = text.partition(": ")
+        return OSError(more["errno"], reason, path or None)
+    if kind in _KINDS:
+        return _KINDS[kind](message)
     if code in (CLOSED, NOT_CREATED):
         return errors.SandboxClosed(message)
-    if code == NOT_STARTED:
-        return _KINDS.get(kind, errors.SandboxError)(message)
-    if code == FILE and isinstance(more.get("errno"), int):
-        reason, _, path = message.partition(": ")
-        return OSError(more["errno"], reason, path or None)
-    if code in (OTHER, INVALID_PARAMS) and kind in _OTHERS:
-        return _OTHERS[kind](message)
     return RpcError(code if isinstance(code, int) else OTHER, message, data)
+
+
+def _config_error(message: str, more: dict[str, Any]) -> errors.ConfigError:
+    if not isinstance(message, Message):  # from another version: all of it is in the text
+        problem = errors.ConfigError(message)
+        problem.path = ""
+        problem.at = more.get("path", "")
+        return problem
+    file, line = more.get("file"), more.get("line")
+    return errors.ConfigError(message, path=more.get("path", ""), file=file, line=line)

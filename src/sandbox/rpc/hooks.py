@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 
 from sandbox.errors import Denied, Message
-from sandbox.hook_names import HOOKS, HTTP, unknown_hook
+from sandbox.hook_names import ASK, HOOKS, HTTP, unknown_hook
 from sandbox.rpc import errors
 from sandbox.rpc.errors import Fault
 
@@ -62,30 +62,34 @@ class _ResponseAnswer(_Answer, kw_only=True):
     response: _ResponseChanges | None = None
 
 
+class _AskAnswer(_Answer, kw_only=True):
+    answer: Literal["once", "sandbox", "always", "deny"] | None = None  # None: left to others
+
+
 class _Message(Protocol):
     headers: Any
     body: bytes
 
 
 def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
-    """An object with the hooks that the client says it has. Raises Fault for a name that is no hook's."""
+    """An object with the hooks that the client says it has. Raises ConfigError for a name that is no hook's, Fault."""
     if not isinstance(asked, dict):
-        raise Fault(errors.INVALID_PARAMS, f"hooks must be an object, not {type(asked).__name__}")
+        raise Fault(errors.INVALID_PARAMS, "hooks must be an object, not {kind}", kind=type(asked).__name__)
     hooks = SimpleNamespace()
     for name, value in asked.items():
         if name not in HOOKS:
-            raise Fault(errors.INVALID_PARAMS, str(unknown_hook(name)))
+            raise unknown_hook(name)
         try:
             options = msgspec.convert(value, _Options)
         except msgspec.ValidationError as problem:
-            raise Fault(errors.INVALID_PARAMS, f"hooks.{name}: {problem}") from None
+            raise Fault(errors.INVALID_PARAMS, "hooks.{name}: {problem}", name=name, problem=problem) from None
         hook = _HTTP[name](ask, options.body) if name in _HTTP else _file_hook(ask, name)
         hook.__qualname__ = name  # what a refusal names
         setattr(hooks, name, hook)
     return hooks
 
 
-def _asked(ask: Ask, kind: type[A], name: str, **params: Any) -> A:
+def _asked(ask: Ask, kind: type[A], name: str, /, **params: Any) -> A:
     """The client's answer. Raises Denied when it refuses, fails, or the answer is not valid."""
     try:
         answer = msgspec.convert(ask({"name": name, **params}), kind)
@@ -132,10 +136,18 @@ def _on_tls_verify(ask: Ask, _: bool) -> Callable[[str, list[Any]], bool]:
     return on_tls_verify
 
 
+def _on_ask(ask: Ask, _: bool) -> Callable[[Any], str | None]:
+    def on_ask(question: Any) -> str | None:
+        return _asked(ask, _AskAnswer, ASK, ask=dict(question)).answer
+
+    return on_ask
+
+
 _HTTP: Mapping[str, Callable[[Ask, bool], Callable[..., Any]]] = {
     "on_request": _on_request,
     "on_response": _on_response,
     "on_tls_verify": _on_tls_verify,
+    ASK: _on_ask,
 }
 
 
@@ -188,6 +200,8 @@ def answer(hooks: object, params: dict[str, Any]) -> dict[str, Any]:
 def _answer(hooks: object, params: dict[str, Any]) -> dict[str, Any]:
     name = params["name"]
     hook = getattr(hooks, name)
+    if name == ASK:
+        return _answer_ask(hook, params["ask"])
     if name not in HTTP:
         hook(*params["args"])
         return {}
@@ -204,6 +218,19 @@ def _answer(hooks: object, params: dict[str, Any]) -> dict[str, Any]:
     chain = [x509.load_der_x509_certificate(one) for one in msgspec.convert(params["certificates"], list[bytes])]
     refused = hook(params["host"], chain) is False
     return {"blocked": f"{name} does not accept the certificates of {params['host']}"} if refused else {}
+
+
+def _answer_ask(hook: Callable[[Any], Any], told: dict[str, Any]) -> dict[str, Any]:
+    from inspect import iscoroutine
+
+    from sandbox.info import Ask
+
+    answer = hook(Ask(**told))
+    if iscoroutine(answer):
+        import asyncio
+
+        answer = asyncio.run(answer)
+    return {} if answer is None else {"answer": answer}
 
 
 class _Shown(msgspec.Struct):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import sys
 from collections.abc import Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -159,10 +160,11 @@ def _readable(value: Any) -> Any:
 
 def widen(descriptor: int) -> None:
     """Enlarges a pipe to a megabyte: with 64 KiB large files take twice as long. Does nothing to other files."""
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _READ)
-    except OSError:
-        pass
+    if sys.platform == "linux":
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _READ)
+        except OSError:
+            pass
 
 
 def _wait(descriptor: int, what: int, wake: int | None = None) -> bool:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
+import sys
 import time
 from _weakref import ref
 from threading import Condition, Thread
 
 from sandbox import sockets as socket
 from sandbox.readiness import Watch
+from sandbox.rpc.same_user import same_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class Listener:
         self._connections: set[StandardSocket] = set()
         self._changed = Condition()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
+        if sys.platform == "linux":  # macOS refuses this; there only the entry's own mode (0700) protects that moment
+            os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
         self._socket.bind(path)
         os.chmod(path, 0o600)  # for an umask that would lock out the owner too
         self._socket.listen(16)
@@ -83,7 +85,7 @@ class Listener:
                 return
             connection.setblocking(True)
             sandbox = self._sandbox()
-            if sandbox is None or len(self._connections) >= _CONNECTIONS or not _same_user(connection):
+            if sandbox is None or len(self._connections) >= _CONNECTIONS or not same_user(connection):
                 connection.close()
                 continue
             with self._changed:
@@ -115,9 +117,3 @@ class Listener:
                 if not self._connections:
                     self._current = None  # it holds the sandbox
                 self._changed.notify_all()
-
-
-def _same_user(connection: StandardSocket) -> bool:
-    """Asks the kernel. The directory's mode keeps others out as well, but somebody may change that."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return bool(struct.unpack("3i", credentials)[1] == os.geteuid())

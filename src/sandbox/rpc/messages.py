@@ -158,6 +158,11 @@ class Mkdir(Struct, forbid_unknown_fields=True):
     parents: bool = True
 
 
+class Chmod(Struct, forbid_unknown_fields=True):
+    path: Path
+    mode: Annotated[int, Meta(ge=0, le=0o777)]
+
+
 class Symlink(Struct, forbid_unknown_fields=True):
     """`symlink`: makes `path` a link to `target`, which is kept as it is."""
 
@@ -187,6 +192,20 @@ class Extend(Struct, forbid_unknown_fields=True):
 
     lifetime: Seconds | UnsetType | None = UNSET
     idle_timeout: Seconds | UnsetType | None = UNSET
+
+
+class Asks(Struct, forbid_unknown_fields=True):
+    """`asks`. `watch`: this client follows `ask` events and answers, so that questions wait for it."""
+
+    watch: bool = False
+
+
+class Answer(Struct, forbid_unknown_fields=True):
+    """`answer`: to the question of that number. `by` says what the person used, for the record."""
+
+    ask: int
+    answer: Annotated[str, Meta(max_length=16)]
+    by: Annotated[str, Meta(max_length=64)] = ""
 
 
 Anything = dict[str, Any]

@@ -42,9 +42,9 @@ class RpcMethod:
         try:
             return self._decoder.decode(b"{}" if bytes(memoryview(params)[:5]) == b"null" else params)
         except msgspec.ValidationError as problem:
-            raise Fault(errors.INVALID_PARAMS, f"invalid params: {problem}") from None
+            raise Fault(errors.INVALID_PARAMS, "invalid params: {problem}", problem=problem) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-            raise Fault(errors.PARSE, f"not a line of JSON: {problem}") from None
+            raise Fault(errors.PARSE, "not a line of JSON: {problem}", problem=problem) from None
 
 
 # -- the session
@@ -61,6 +61,22 @@ def _create(session: Session, call: Call, config: dict[str, Any]) -> Answer:
 def _close(session: Session, call: Call, asked: m.Close) -> Answer:
     session.finish(call, asked.grace)
     return None
+
+
+def _asks(session: Session, call: Call, asked: m.Asks) -> Answer:
+    sandbox = session.current.sandbox()
+    if asked.watch:
+        session.watch(sandbox)
+    return {"asks": [dict(one) for one in sandbox.asks()]}
+
+
+def _launcher(session: Session, call: Call, asked: m.Nothing) -> Answer:
+    from sandbox.rpc.launches import Launches
+
+    sandbox = session.current.sandbox()
+    answer = methods.launcher(sandbox, asked)
+    sandbox._companion(Launches).told.add(session.events)
+    return answer
 
 
 # -- other requests
@@ -104,7 +120,9 @@ def _number(named: int | str) -> int:
     try:
         return signals.Signals[name if name.startswith("SIG") else f"SIG{name}"]
     except KeyError:
-        raise Fault(errors.INVALID_PARAMS, f"no signal {named!r}; TERM, INT, HUP, KILL, … or a number") from None
+        raise Fault(
+            errors.INVALID_PARAMS, "no signal {name!r}; TERM, INT, HUP, KILL, … or a number", name=named
+        ) from None
 
 
 # -- the sandbox
@@ -127,9 +145,11 @@ def _send_content(session: Session, call: Call, content: methods.FileContent) ->
     if content.length > CONTENT_LIMIT:
         raise Fault(
             errors.TOO_LARGE,
-            f"{content.path} has {content.size} bytes; one message carries {CONTENT_LIMIT}: read it in pieces"
-            " with offset and length",
-            {"size": content.size, "limit": CONTENT_LIMIT},
+            "{path} has {size} bytes; one message carries {limit}: read it in pieces with offset and length",
+            path=content.path,
+            size=content.size,
+            limit=CONTENT_LIMIT,
+            data={"size": content.size, "limit": CONTENT_LIMIT},
         )
     with session.budget.hold(content.length):
         data = content.read()
@@ -157,5 +177,7 @@ METHODS: dict[str, RpcMethod] = {
     "signal": RpcMethod(m.Signal, _signal),
     "cancel": RpcMethod(m.Cancel, _cancel, inline=True),
     **{name: _plain(method) for name, method in methods.METHODS.items()},
+    "asks": RpcMethod(m.Asks, _asks),
+    "launcher": RpcMethod(m.Nothing, _launcher),
     "close": RpcMethod(m.Close, _close, unordered=True),
 }

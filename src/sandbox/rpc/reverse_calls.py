@@ -35,9 +35,10 @@ class ReverseCalls:
             self._waiting[id] = answers
         self._writer.send({"jsonrpc": "2.0", "method": "hook", "params": params, "id": id})
         try:
-            answer = answers.get(timeout=_TIMEOUT)
+            patience = params["ask"]["timeout"] if "ask" in params else _TIMEOUT  # `on_ask` may ask a person
+            answer = answers.get(timeout=patience)
         except Empty:
-            raise Denied(name, "the client did not answer within {patience:g} s", patience=_TIMEOUT) from None
+            raise Denied(name, "the client did not answer within {patience:g} s", patience=patience) from None
         finally:
             with self._lock:
                 self._waiting.pop(id, None)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from threading import Condition, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -27,7 +28,11 @@ from sandbox.rpc.method_table import METHODS, RpcMethod
 from sandbox.rpc.request_order import RequestOrder
 from sandbox.rpc.reverse_calls import ReverseCalls
 
+if TYPE_CHECKING:
+    from sandbox.sandbox import Sandbox
+
 _GRACE = 5.0  # seconds
+_LAST_EVENTS = 1.0  # seconds that the client has to read its last events
 _LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was closed
 
 
@@ -38,7 +43,7 @@ class Session:
         self.current: CurrentSandbox = current
         self.budget = Budget(BYTES, current.budget)
         self.writer = Writer(sink)
-        self.events = EventQueue(self.writer)
+        self.events = EventQueue(self._send_event, "sandbox-rpc-events")
         self.hooks = ReverseCalls(self.writer)
         self._source = source
         self._limit = limit
@@ -48,7 +53,11 @@ class Session:
         self._order = RequestOrder()
         self._closing: Call | None = None  # the `close` that is under way
         self._closed = False
-        self._wakes, self._waking = os.pipe2(os.O_CLOEXEC)
+        self._wakes, self._waking = os.pipe()
+        self._unwatch: Callable[[], None] | None = None
+
+    def _send_event(self, happened: dict[str, Any]) -> None:
+        self.writer.send({"jsonrpc": "2.0", "method": "event", "params": happened})
 
     def run(self) -> None:
         """Serves until the other side closes its end, or `close` was requested and answered.
@@ -61,7 +70,7 @@ class Session:
                 if self._closed:
                     break
                 if isinstance(line, TooLong):
-                    self._refuse(Fault(errors.LINE_TOO_LONG, f"a line may have {self._limit} bytes"), None)
+                    self._refuse(Fault(errors.LINE_TOO_LONG, "a line may have {limit} bytes", limit=self._limit), None)
                 elif isinstance(line, NoRoom):
                     self._refuse(Fault(errors.BUSY, NO_ROOM), None)
                 else:
@@ -70,13 +79,23 @@ class Session:
             self._await_running()
         finally:
             self.hooks.close()
+            if self._unwatch is not None:
+                self._unwatch()
             for call in self.calls():
                 call.cancel()
-            self.events.close()
+            self.events.close(_LAST_EVENTS)
             with self._idle:
                 self._closed = True
                 os.close(self._waking)
                 os.close(self._wakes)
+
+    def watch(self, sandbox: Sandbox) -> None:
+        """The client answers questions to the owner, until it leaves."""
+        with self._idle:
+            if self._unwatch is None:
+                self._unwatch = sandbox._asking().watch()
+                if self._closed:
+                    self._unwatch()
 
     def calls(self) -> list[Call]:
         """The requests that are running."""
@@ -88,7 +107,7 @@ class Session:
         with self._idle:
             found = self._calls.get(id)
         if found is None:
-            raise Fault(errors.NO_SUCH_REQUEST, f"no request {id!r} is running")
+            raise Fault(errors.NO_SUCH_REQUEST, "no request {id!r} is running", id=id)
         return found
 
     def finish(self, call: Call, grace: float) -> None:
@@ -99,7 +118,8 @@ class Session:
         self._await_others(grace)
         self.current.close()
         for other in self.calls():
-            other.credit.close()  # one that waits for credit has nothing to wait for any more
+            other.credit.close()  # one that waits for credit or input has nothing to wait for any more
+            other.inputs.close()
         self._await_others(_LAST_ANSWERS)
         call.reply({})
         with self._idle:
@@ -132,7 +152,10 @@ class Session:
         method = METHODS.get(message.method)
         if method is None:
             known = ", ".join(METHODS)
-            self._answer(message, Fault(errors.NO_SUCH_METHOD, f"no method {message.method!r}; there are {known}"))
+            refusal = Fault(
+                errors.NO_SUCH_METHOD, "no method {name!r}; there are {known}", name=message.method, known=known
+            )
+            self._answer(message, refusal)
             return
         try:
             asked = method.read(message.params) if params is None else params
@@ -178,10 +201,10 @@ class Session:
             if self._closing is not None and message.method not in ("input", "more", "signal", "cancel", "resize"):
                 raise Fault(errors.CLOSED, "the sandbox is being closed")
             if self._running >= REQUESTS:
-                raise Fault(errors.BUSY, f"{REQUESTS} requests are running; wait for answers first")
+                raise Fault(errors.BUSY, "{count} requests are running; wait for answers first", count=REQUESTS)
             if not isinstance(message.id, UnsetType):
                 if message.id in self._calls:
-                    raise Fault(errors.INVALID_REQUEST, f"id {message.id!r} is still in use")
+                    raise Fault(errors.INVALID_REQUEST, "id {id!r} is still in use", id=message.id)
                 self._calls[message.id] = call
             self._running += 1
             if message.method == "close":
@@ -239,11 +262,11 @@ class _Loose(msgspec.Struct):
 
 def _unreadable(line: Line, problem: Exception) -> tuple[Fault, Id | None]:
     if not isinstance(problem, msgspec.ValidationError):
-        return Fault(errors.PARSE, f"not a line of JSON: {problem}"), None
+        return Fault(errors.PARSE, "not a line of JSON: {problem}", problem=problem), None
     try:
         id = msgspec.json.decode(line, type=_Loose).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         id = None
     if line.lstrip().startswith(b"["):
         return Fault(errors.INVALID_REQUEST, "batches are not supported: send one message per line"), None
-    return Fault(errors.INVALID_REQUEST, f"not a JSON-RPC 2.0 request: {problem}"), id
+    return Fault(errors.INVALID_REQUEST, "not a JSON-RPC 2.0 request: {problem}", problem=problem), id

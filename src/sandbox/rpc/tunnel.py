@@ -25,9 +25,12 @@ def tunnel(connection: Connection, port: int, address: str) -> socket.socket:
 
 def _from_inside(connection: Connection, stream: Stream, line: socket.socket) -> None:
     try:
-        while (data := stream.next_data()) is not None:
-            line.sendall(data)
-            connection.notify("more", {"request": stream.id, "bytes": len(data)})
+        while not (received := stream.next_received()).end:
+            if received.eof:
+                line.shutdown(socket.SHUT_WR)  # inside sends no more, but may still read
+            elif received.data:
+                line.sendall(received.data)
+                connection.notify("more", {"request": stream.id, "bytes": len(received.data)})
         stream.finished()
         line.shutdown(socket.SHUT_WR)
     except (SandboxError, OSError):  # the sandbox has ended, or nobody reads here any more

@@ -1,4 +1,4 @@
-"""The directories of one sandbox beside its plain files: arranged before the walls stand, served while they do."""
+"""The directories of one sandbox that are more than host files: arranged before the walls are built, then served."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Mounts:
-    """Arranged when made; `furnish` the plan, `serve` when the guest is ready, `close` after the place is gone."""
+    """Arranges them when created. Then `furnish` the plan, `serve` when the guest is ready, `close` at the end."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Mounts:
 
     @property
     def ways(self) -> dict[str, str]:
-        """How each directory is made, by its inside path."""
+        """How each directory is provided, by its path inside."""
         return self._arrangement.ways
 
     @property
@@ -45,12 +45,15 @@ class Mounts:
 
     @property
     def hiding(self) -> list[str]:
-        """The inside paths at which something else is."""
+        """The paths inside at which something other than host files is mounted."""
         return [path for path, _ in self._arrangement.scratch]
 
-    def furnish(self, plan: Plan, state: str | None = None) -> None:
-        """Adds to the plan what these directories need; `state` is the directory that keeps an overlay project's
-        changes. Raises ConfigError where there are no walls to put them in."""
+    def furnish(self, plan: Plan, state: str | None = None, repository: tuple[str, str] | None = None) -> None:
+        """Adds to the plan what these directories need. Raises ConfigError where there are no walls to put them in.
+
+        `state` is the directory that keeps an overlay project's changes, `repository` its repository's directory
+        outside, and what keeps the changes there.
+        """
         result = self._arrangement
         if not plan.walls:
             key = "filesystem.overlay" if state is not None else "vfs"
@@ -58,6 +61,9 @@ class Mounts:
         if state is not None:
             overlay_project(result, plan.directory, state)
             plan.freeze(plan.directory)  # the layer is above it; what is beneath stays as it is
+        if repository is not None:
+            overlay_project(result, *repository, name="repository")
+            result.writable.append(repository[0])
         for source, target, writable in result.binds:
             plan.show(source, target, writable)
         if result.device is not None:
@@ -77,7 +83,7 @@ class Mounts:
             self._sessions.append(Session(devices.pop(name), provider, report=self._report))
 
     def close(self) -> None:
-        """After the place is gone: its mounts are too, and with them the sessions. Never raises."""
+        """Ends the sessions. Call it when the sandbox, and so its mounts, are gone. Never raises."""
         for session in self._sessions:
             session.close()
         if not self._sessions:

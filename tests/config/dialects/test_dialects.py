@@ -118,11 +118,22 @@ def test_srt_settings_of_the_seed() -> None:
     assert config.network.allowed_hosts == ["api.telegram.org", "*.github.com", "packages.example.org:443"]
     assert config.network.denied_hosts == ["gist.github.com", "*:22"]
     assert config.network.upstream_proxy == "http://127.0.0.1:3128"
+    assert config.filesystem.deny_read == ["~/.ssh", "~/.aws", "**/*.sqlite"]
+    assert config.filesystem.show_host and config.filesystem.blocked_patterns == []
+    assert config.filesystem.allow_write == ["/tmp", "~/.openclaw", *srt.ALWAYS_WRITABLE]
+    assert config.filesystem.deny_write == ["./secrets"]
+    assert not config.filesystem.read_only
+    assert not config.environment.filter_secrets and config.environment.allow == ["*"]
+
+
+@pytest.mark.parametrize("how", ["key", "argument"])
+def test_strict_srt_settings_keep_the_home_closed(how: str) -> None:
+    asked = {**SRT_SEED, "strict": True} if how == "key" else SRT_SEED
+    config = Config.read(srt.translate(asked, strict=how == "argument").data)
+    assert not config.filesystem.show_host and config.environment.filter_secrets and config.user == "user"
     assert config.filesystem.deny_read == ["~/.ssh", "~/.aws"]
     assert config.filesystem.blocked_patterns == [*SENSITIVE_PATTERNS, "**/*.sqlite"]
     assert config.filesystem.allow_write == ["~/.openclaw"]  # /tmp is the sandbox's own
-    assert config.filesystem.deny_write == ["./secrets"]
-    assert not config.filesystem.read_only
 
 
 def test_srt_lets_nothing_be_written_that_it_does_not_name() -> None:
@@ -130,7 +141,8 @@ def test_srt_lets_nothing_be_written_that_it_does_not_name() -> None:
     assert Config.read(srt.translate({}).data).filesystem.read_only
 
 
-def test_srt_settings_of_today() -> None:
+def test_srt_settings_of_today(tmp_path: Path) -> None:
+    (tmp_path / "corp.pem").touch()
     today = {
         "network": {
             "allowedDomains": ["api.anthropic.com"],
@@ -139,7 +151,7 @@ def test_srt_settings_of_today() -> None:
             "strictAllowlist": True,
             "allowUnixSockets": ["/var/run/docker.sock"],
             "allowMachLookup": ["com.apple.*"],
-            "tlsTerminate": {"extraCaCertPaths": ["corp.pem"]},
+            "tlsTerminate": {"extraCaCertPaths": [str(tmp_path / "corp.pem"), "/nowhere.pem"], "maxTunnels": 5},
             "parentProxy": {"https": "http://proxy:8080"},
         },
         "filesystem": {"denyRead": ["~"], "allowRead": ["."], "allowWrite": ["."], "denyWrite": []},
@@ -161,7 +173,9 @@ def test_srt_settings_of_today() -> None:
     assert config.network.secrets["ANTHROPIC_API_KEY"].from_env == "ANTHROPIC_API_KEY"
     assert config.network.secrets["ANTHROPIC_API_KEY"].hosts == ["api.anthropic.com"]
     assert config.network.intercept
-    assert config.network.ca_certificates == ["corp.pem"]
+    assert config.network.ca_certificates == [str(tmp_path / "corp.pem")]
+    assert config.network.denied_reasons == {"x.org": "no"}
+    assert config.network.unix_sockets == ["/var/run/docker.sock"]
     assert config.network.upstream_proxy == "http://proxy:8080"
 
 
@@ -170,7 +184,17 @@ def test_srt_settings_of_today() -> None:
     [
         {"network": {"allowedDomains": ["*"]}},
         {"filesystem": {"disabled": True}},
-        {"filesystem": {"allowGitConfig": True}},
+        {"network": {"tlsTerminate": {"caKeyPath": "/k"}}},
+        {"network": {"stripResponseHeaders": ["set-cookie"]}},
+        {"network": {"parentProxy": {"noProxy": ["localhost"]}}},
+        {"network": {"ambiguousRequestTarget": "maybe"}},
+        {"network": {"allowUnixSockets": ["*"]}},
+        {"credentials": {"envVars": [{"name": "X", "mode": "mask", "decode": "jwt"}]}},
+        {"credentials": {"envVars": [{"name": "X", "mode": "mask", "injectHosts": []}]}},
+        {"filesystem": {"allowWrite": [{"path": "x"}]}},
+        {"filesystem": {"allowWrite": [""]}},
+        {"allowNestedUserNamespaces": True},
+        {"strict": "yes"},
         {"network": {"socksProxyPort": 1080}},
         {"network": {"mitmProxy": {"socketPath": "/x", "domains": ["a.org"]}}},
         {"credentials": {"files": [{"path": "x", "mode": "mask"}]}},
@@ -181,6 +205,29 @@ def test_srt_settings_of_today() -> None:
 def test_what_srt_means_and_we_do_not_have_is_an_error(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         srt.translate(settings)
+
+
+def test_a_literal_path_is_no_pattern() -> None:
+    found = srt.translate({"filesystem": {"denyRead": [{"path": "~/[x]/*.env", "literal": True}]}}).data
+    assert found["filesystem"]["deny_read"] == ["~/[[]x]/[*].env"]
+
+
+def test_what_goes_past_the_parent_proxy() -> None:
+    asked = {"network": {"parentProxy": {"noProxy": "localhost, .corp.test,10.0.0.0/8,x.test:8080"}}}
+    found = Config.read(srt.translate(asked).data).network.upstream_exceptions
+    assert found[:5] == ["localhost", "*.localhost", "corp.test", "*.corp.test", "10.0.0.0/8"]
+    assert found[5:] == ["x.test:8080", "*.x.test:8080"]
+    every = {"network": {"parentProxy": {"noProxy": "*"}}}
+    assert Config.read(srt.translate(every).data).network.upstream_exceptions == ["*"]
+
+
+def test_what_is_not_to_be_terminated_is_never_inspected() -> None:
+    hosts = ["*.example.com", "mtls.example.net", "db.example.org:5432"]
+    excluded = ["pinned.example.com", "mtls.example.net", "elsewhere.org", "*.example.org"]
+    asked = {"network": {"allowedDomains": hosts, "tlsTerminate": {"excludeDomains": excluded}}}
+    network = srt.translate(asked).data["network"]
+    more = ["tcp:pinned.example.com:443", "tcp:mtls.example.net:443", "tcp:db.example.org:5432"]
+    assert network["allowed_hosts"] == [*hosts, *more] and network["intercept"]
 
 
 def test_a_settings_file_is_recognised(project: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from sandbox.config.files import Source
@@ -18,7 +19,7 @@ def translate(source: Source) -> dict[str, Any]:
     name = source.file.replace("\\", "/")
     if name.endswith("/.uds/config.yaml"):
         from sandbox.config.dialects import uds as dialect
-    elif name.endswith(".json") and _looks_like_srt(source.data):
+    elif name.endswith(".json") and looks_like_srt(source.data):
         from sandbox.config.dialects import srt as dialect  # type: ignore[no-redef]
     else:
         return source.data
@@ -38,13 +39,29 @@ def spelled(source: Source, path: str) -> str:
     return path
 
 
-def _looks_like_srt(data: dict[str, Any]) -> bool:
+def from_client(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's parameters of `create` in our spelling, whether they are in its own or srt's. Raises ConfigError."""
+    from sandbox.config.dialects import create
+
+    if not looks_like_srt(asked):
+        return create.translate(asked).data
+    from sandbox.config.dialects import srt
+
+    tops = {key.partition(".")[0] for key in srt.TABLE}
+    found = srt.translate({key: value for key, value in asked.items() if key in tops}).data
+    for name, settings in create.translate(
+        {key: value for key, value in asked.items() if key not in tops}
+    ).data.items():
+        found[name] = {**found.get(name, {}), **settings} if isinstance(settings, dict) else settings
+    return found
+
+
+def looks_like_srt(data: Mapping[str, Any]) -> bool:
+    """Whether settings have a key that only srt's have."""
+    sections = [(name, data[name]) for name in ("filesystem", "network") if isinstance(data.get(name), dict)]
+    keys = [f"{name}.{key}" for name, section in sections for key in section]
+    if not any(key != key.lower() for key in keys):
+        return False  # theirs are in camel case
     from sandbox.config.dialects.srt import TABLE
 
-    filesystem, network = data.get("filesystem"), data.get("network")
-    return any(
-        f"{section}.{key}" in TABLE
-        for section, found in (("filesystem", filesystem), ("network", network))
-        if isinstance(found, dict)
-        for key in found
-    )
+    return any(key in TABLE or any(known.startswith(f"{key}.") for known in TABLE) for key in keys)

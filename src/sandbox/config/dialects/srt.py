@@ -1,12 +1,15 @@
 """Settings of Anthropic's sandbox-runtime (`srt`), of its first versions and of today's.
 
-Two differences, both stricter. srt lets programs read everything that `denyRead` does not name; here
-nothing outside the project and the system is visible until `allowRead` (or `allowWrite`) names it. And /tmp
-is always the sandbox's own, so naming it changes nothing.
+They mean what they mean there: everything can be read that `denyRead` does not name, nothing written that `allowWrite`
+does not, and the environment passes. `"strict": true`, our own key, is the closed home of `sandbox run` instead: only
+the system, the project and what is named is there, and variables that look like secrets are left out.
 """
 
 from __future__ import annotations
 
+import os
+
+from sandbox.config.dialects.srt_credentials import credential_files, credential_variables
 from sandbox.config.dialects.table import ALWAYS, Translated, boolean, refused, text_list
 from sandbox.config.dialects.table import translate as by_table
 from sandbox.config.model import SENSITIVE_PATTERNS
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
 
 _PROJECT = (".", "./", "./**", "**")
 _TMP = ("/tmp", "/private/tmp", "/var/tmp")
+_SIGNS = "*?["
+# srt lets these be written without being asked; those that do not exist are left out.
+ALWAYS_WRITABLE = ("/tmp/claude", "~/.npm/_logs", "~/.claude/debug")
+NO_FUNCTION = Message("a settings file cannot contain a function: use network.policy_script or hooks")
+SIGNING = Message("signing AWS requests is not supported")
 
 
 def _allowed_domains(value: object) -> dict[str, Any]:
@@ -32,26 +40,56 @@ def _all_domains(value: object) -> dict[str, Any]:
     return {"network.allowed_hosts": ["*"]} if boolean(value) else {}
 
 
-def _deny_read(value: object) -> dict[str, Any]:
-    globs = [path for path in text_list(value) if any(sign in path for sign in "*?[")]
-    found: dict[str, Any] = {"filesystem.deny_read": [path for path in text_list(value) if path not in globs]}
-    if globs:
-        found["filesystem.blocked_patterns"] = [*SENSITIVE_PATTERNS, *globs]
+def _paths(value: object) -> list[str]:
+    """A list of paths; `{path, literal: true}` is one in which no sign is a pattern's."""
+    if not isinstance(value, list):
+        raise ConfigError("must be a list of paths")
+    found = []
+    for item in value:
+        if isinstance(item, dict):
+            if set(item) != {"path", "literal"} or item["literal"] is not True or not isinstance(item["path"], str):
+                raise ConfigError("an entry is a path, or a mapping of `path` and `literal: true`")
+            item = "".join(f"[{sign}]" if sign in _SIGNS else sign for sign in item["path"])
+        if not isinstance(item, str) or not item:
+            raise ConfigError("an entry is a path, or a mapping of `path` and `literal: true`")
+        found.append(item)
     return found
 
 
+def _deny_read(value: object) -> dict[str, Any]:
+    return {"filesystem.deny_read": _paths(value)}
+
+
+def _allow_read(value: object) -> dict[str, Any]:
+    return {"filesystem.allow_read": _paths(value)}
+
+
+def _deny_write(value: object) -> dict[str, Any]:
+    return {"filesystem.deny_write": _paths(value)}
+
+
 def _allow_write(value: object) -> dict[str, Any]:
-    paths = [path.rstrip("/") or "/" for path in text_list(value)]
-    others = [path for path in paths if path not in _PROJECT and path not in _TMP]
+    paths = [path.rstrip("/") or "/" for path in _paths(value)]
     # What srt does not name cannot be written, not even the project.
     return {
         "filesystem.read_only": not any(path in _PROJECT for path in paths),
-        "filesystem.allow_write": others,
+        "filesystem.allow_write": [path for path in paths if path not in _PROJECT],
     }
 
 
 def _local_binding(value: object) -> dict[str, Any]:
     return {"network.allow_localhost": True} if boolean(value) else {}  # the sandbox has its own loopback
+
+
+def _unix_sockets(value: object) -> dict[str, Any]:
+    paths = text_list(value)
+    if "*" in paths:
+        raise ConfigError("to allow every socket, use allowAllUnixSockets")
+    return {"network.unix_sockets": paths}
+
+
+def _all_unix_sockets(value: object) -> dict[str, Any]:
+    return {"network.unix_sockets": ["*"]} if boolean(value) else {}
 
 
 def _proxy_port(value: object) -> dict[str, Any]:
@@ -60,85 +98,104 @@ def _proxy_port(value: object) -> dict[str, Any]:
     return {"network.upstream_proxy": f"http://127.0.0.1:{value}"}
 
 
-def _terminate(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError("must be a mapping")
-    for key in value:
-        if key != "extraCaCertPaths":
-            raise ConfigError("{key!r} is not supported: the gate makes its own certificate authority", key=key)
-    return {
-        "network.intercept": True,
-        "network.ca_certificates": text_list(value.get("extraCaCertPaths", [])),
-    }
+def _no_proxy(value: object) -> dict[str, Any]:
+    if not isinstance(value, str):
+        raise ConfigError("must be a list of hosts, with commas between")
+    found: list[str] = []
+    for entry in filter(None, (one.strip().removeprefix("*").removeprefix(".") for one in value.split(","))):
+        # A name there is a suffix: the name itself, and all below it.
+        is_name = not entry.startswith("[") and "/" not in entry and any(letter.isalpha() for letter in entry)
+        found += [entry, f"*.{entry}"] if is_name and entry.count(":") < 2 else [entry]
+    return {"network.upstream_exceptions": ["*"] if "*" in value.split(",") else found}
 
 
-def _credential_files(value: object) -> dict[str, Any]:
-    for entry in _entries(value):
-        if entry.get("mode") != "deny" or not isinstance(entry.get("path"), str):
-            raise ConfigError("only mode deny is supported for files; for a masked credential, use network.secrets")
-    return {"filesystem.deny_read": [entry["path"] for entry in _entries(value)]}
+def _extra_certificates(value: object) -> dict[str, Any]:
+    paths = [os.path.expanduser(path) for path in text_list(value)]
+    return {"network.ca_certificates": [path for path in paths if os.path.isfile(path)]}  # as there: others are skipped
 
 
-def _credential_variables(value: object) -> dict[str, Any]:
-    blocked, secrets, placeholders = [], {}, {}
-    for entry in _entries(value):
-        name = entry.get("name")
-        unknown = set(entry) - {"name", "mode", "injectHosts"}
-        if not isinstance(name, str) or unknown:
-            if unknown:
-                raise ConfigError("unknown keys: {keys}", keys=", ".join(sorted(unknown)))
-            raise ConfigError("an entry needs a name")
-        if entry.get("mode") == "mask":
-            # No list of hosts means every allowed one; see translate().
-            secrets[name] = {"from_env": name, "hosts": entry.get("injectHosts")}
-            placeholders[name] = f"${{{name}}}"
-        elif entry.get("mode") == "deny":
-            blocked.append(name)
-        else:
-            raise ConfigError("mode must be deny or mask, not {mode!r}", mode=entry.get("mode"))
-    return {"environment.block": blocked, "network.secrets": secrets, "environment.set": placeholders}
+def _excluded(value: object) -> dict[str, Any]:
+    return {"network.excluded": text_list(value)}  # see _exclude
 
 
-def _entries(value: object) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise ConfigError("must be a list of mappings")
-    return value
+def _number(value: object) -> dict[str, Any]:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError("must be a positive number")
+    return {}  # the gate has limits of its own
+
+
+def _opaque(value: object) -> dict[str, Any]:
+    return {"network.intercept": True, "network.allow_git": False} if boolean(value) else {}
+
+
+def _target(value: object) -> dict[str, Any]:
+    if value not in ("refuse", "asSpelled", "normalize"):
+        raise ConfigError("must be one of: {choices}", choices="refuse, asSpelled, normalize")
+    return {}  # it is about what a `filterRequest` is asked, and a settings file has none
+
+
+def _safe_directories(value: object) -> dict[str, Any]:
+    said = os.environ.get("GIT_CONFIG_COUNT", "0")
+    first = int(said) if said.isdecimal() else 0
+    paths = [os.path.abspath(os.path.expanduser(path)) for path in text_list(value)]
+    settings = {f"GIT_CONFIG_KEY_{first + at}": "safe.directory" for at in range(len(paths))}
+    settings |= {f"GIT_CONFIG_VALUE_{first + at}": path for at, path in enumerate(paths)}
+    return {"environment.set": {**settings, "GIT_CONFIG_COUNT": str(first + len(paths))}} if paths else {}
+
+
+def _strict(value: object) -> dict[str, Any]:
+    boolean(value)
+    return {}  # see translate
 
 
 TABLE: Mapping[str, Any] = {
+    "strict": _strict,
     "network.allowedDomains": _allowed_domains,
     "network.deniedDomains": "network.denied_hosts",
+    "network.deniedDomainReasons": "network.denied_reasons",
+    "network.deniedResolvedAddresses": "network.denied_hosts",
     "network.allowAllDomains": _all_domains,
+    "network.strictAllowlist": ALWAYS,
+    "network.allowUnixSockets": _unix_sockets,
+    "network.allowAllUnixSockets": _all_unix_sockets,
     "network.allowLocalBinding": _local_binding,
+    "network.allowMachLookup": ALWAYS,
     "network.httpProxyPort": _proxy_port,
     "network.socksProxyPort": refused(Message("an upstream SOCKS proxy is not supported; use httpProxyPort")),
     "network.parentProxy.http": "network.upstream_proxy",
     "network.parentProxy.https": "network.upstream_proxy",
-    "network.parentProxy.noProxy": refused(Message("exceptions to the upstream proxy are not supported")),
-    "network.tlsTerminate": _terminate,
+    "network.parentProxy.noProxy": _no_proxy,
     "network.mitmProxy": refused(Message("the gate intercepts connections itself: use network.policy_script or hooks")),
-    "network.filterRequest": refused(
-        Message("a settings file cannot contain a function: use network.policy_script or hooks")
+    "network.filterRequest": refused(NO_FUNCTION),
+    "network.allowPlaintextHeaderSet": ALWAYS,  # only a `filterRequest` sets headers
+    "network.stripResponseHeaders": refused(
+        Message("the gate leaves headers of responses as they are: use an on_response hook")
     ),
-    "network.strictAllowlist": ALWAYS,
-    "network.deniedDomainReasons": ALWAYS,
+    "network.refuseOpaqueTunnels": _opaque,
+    "network.requireHostMatch": ALWAYS,
+    "network.ambiguousRequestTarget": _target,
+    "network.tlsTerminate.caCertPath": refused(Message("the gate makes its own certificate authority")),
+    "network.tlsTerminate.caKeyPath": refused(Message("the gate makes its own certificate authority")),
+    "network.tlsTerminate.excludeDomains": _excluded,
+    "network.tlsTerminate.extraCaCertPaths": _extra_certificates,
+    "network.tlsTerminate.maxTunnels": _number,
+    "network.tlsTerminate.handshakeTimeoutMs": _number,
     "filesystem.denyRead": _deny_read,
-    "filesystem.allowRead": "filesystem.allow_read",
+    "filesystem.allowRead": _allow_read,
     "filesystem.allowWrite": _allow_write,
-    "filesystem.denyWrite": "filesystem.deny_write",
+    "filesystem.denyWrite": _deny_write,
     "filesystem.disabled": refused(Message("a settings file cannot disable the walls; use mode off")),
-    "filesystem.allowGitConfig": refused(
-        Message(".git/config stays read-only: it can make git run programs on the host")
-    ),
-    "credentials.files": _credential_files,
-    "credentials.envVars": _credential_variables,
+    "filesystem.allowGitConfig": "filesystem.allow_git_config",
+    "credentials.files": credential_files,
+    "credentials.envVars": credential_variables,
     "credentials.allowPlaintextInject": refused(Message("a secret is only sent over a verified TLS connection")),
-    "credentials.awsPairs": refused(Message("signing AWS requests is not supported")),
-    "credentials.sigv4": refused(Message("signing AWS requests is not supported")),
+    "credentials.awsPairs": refused(SIGNING),
+    "credentials.sigv4": refused(SIGNING),
+    "git.safeDirectories": _safe_directories,
+    "allowNestedUserNamespaces": refused(
+        Message("a namespace of their own would let tenants undo the write denies; they never get one")
+    ),
     # Settings that weaken srt's isolation, or tune programs that we do not use.
-    "network.allowUnixSockets": ALWAYS,
-    "network.allowAllUnixSockets": ALWAYS,
-    "network.allowMachLookup": ALWAYS,
     "ignoreViolations": ALWAYS,
     "enableWeakerNestedSandbox": ALWAYS,
     "enableWeakerNetworkIsolation": ALWAYS,
@@ -149,19 +206,61 @@ TABLE: Mapping[str, Any] = {
     "seccomp": ALWAYS,
     "bwrapPath": ALWAYS,
     "socatPath": ALWAYS,
+    "javaAgentJarPath": ALWAYS,  # the gate needs no proxy variables, so a JVM needs no agent that reads them
     "windows": ALWAYS,
-    "git.safeDirectories": ALWAYS,
 }
 
 
-def translate(data: Mapping[str, Any]) -> Translated:
-    """srt's settings in our spelling."""
+def translate(data: Mapping[str, Any], *, strict: bool = False) -> Translated:
+    """srt's settings in our spelling. `strict`: as if they had `"strict": true`. Raises ConfigError."""
     into = by_table(data, TABLE)
-    filesystem = into.data.setdefault("filesystem", {})
+    filesystem, network = into.data.setdefault("filesystem", {}), into.data.setdefault("network", {})
     filesystem.setdefault("read_only", True)
-    network = into.data.get("network", {})
+    if "tlsTerminate" in (data.get("network") or {}):
+        network["intercept"] = True
+    network.setdefault("allow_git", True)  # srt allows ssh to every allowed host
+    if strict or data.get("strict") is True:
+        _closed(filesystem)
+    else:
+        _open(into.data)
+    _exclude(network)
     for secret in network.get("secrets", {}).values():
         if secret["hosts"] is None:
             hosts = network.get("allowed_hosts", [])
             secret["hosts"] = [host for host in hosts if host != "*" and not host.startswith("tcp:")]
     return into
+
+
+def _open(ours: dict[str, Any]) -> None:
+    """srt's own meaning."""
+    ours["user"] = "owner"
+    filesystem = ours["filesystem"]
+    filesystem |= {"show_host": True, "blocked_patterns": [], "allowed_patterns": [], "toolchains": False}
+    filesystem["allow_write"] = [*filesystem.get("allow_write", []), *ALWAYS_WRITABLE]
+    environment = ours.setdefault("environment", {})
+    environment |= {"filter_secrets": False, "allow": ["*"]}
+    ours["network"] |= {"refusals": "srt", "intranet": True}
+
+
+def _closed(filesystem: dict[str, Any]) -> None:
+    """Ours: /tmp is the sandbox's own, so naming it changes nothing; patterns hold for what appears later, too."""
+    filesystem["allow_write"] = [path for path in filesystem.get("allow_write", []) if path not in _TMP]
+    globs = [path for path in filesystem.get("deny_read", []) if any(sign in path for sign in _SIGNS)]
+    if globs:
+        filesystem["deny_read"] = [path for path in filesystem["deny_read"] if path not in globs]
+        filesystem["blocked_patterns"] = [*SENSITIVE_PATTERNS, *globs]
+
+
+def _exclude(network: dict[str, Any]) -> None:
+    """`tlsTerminate.excludeDomains`: of what is allowed, what is never inspected."""
+    allowed = network.get("allowed_hosts", [])
+    for excluded in network.pop("excluded", []):
+        for host in allowed:
+            name, _, port = host.partition(":")
+            narrower = excluded if _covers(name, excluded) else name if _covers(excluded, name) else None
+            if narrower is not None:
+                network["allowed_hosts"] = [*network["allowed_hosts"], f"tcp:{narrower}:{port or 443}"]
+
+
+def _covers(pattern: str, name: str) -> bool:
+    return pattern in ("*", name) or (pattern.startswith("*.") and name.removeprefix("*").endswith(pattern[1:]))

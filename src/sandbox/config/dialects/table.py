@@ -93,6 +93,13 @@ def text_list(value: object) -> list[str]:
     return value
 
 
+def entries(value: object) -> list[dict[str, Any]]:
+    """A list of mappings. Raises ConfigError."""
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ConfigError("must be a list of mappings")
+    return value
+
+
 def boolean(value: object) -> bool:
     """True or false. Raises ConfigError."""
     if not isinstance(value, bool):

@@ -42,7 +42,7 @@ class Dialer:
         """A connected socket to a destination that was judged. Raises Denied for a refused address, or OSError."""
         if destination.host == HOST_NAME:
             return await _connect(["127.0.0.1", "::1"], destination.port)
-        if upstream_proxy is not None:
+        if upstream_proxy is not None and not policy.dialled_directly(destination.host, destination.port):
             # The proxy resolves the name: it may be the only one that can, and the owner chose it.
             return await _through(upstream_proxy, destination)
         return await _connect(await self._addresses(destination, policy), destination.port)
@@ -57,7 +57,21 @@ class Dialer:
         decision = policy.addresses(destination.host, destination.port, found)
         if not decision:
             raise Denied(decision.rule, decision.reason)
-        return [normalize_ip_for_policy(one) for one in found]
+        addresses = [normalize_ip_for_policy(one) for one in found]
+        for address in addresses if policy.intranet else ():
+            if _is_ours(address) and not (refused := policy.own_address(destination.host, destination.port, address)):
+                raise Denied(refused.rule, refused.reason)
+        return addresses
+
+
+def _is_ours(address: str) -> bool:
+    """Whether the address is one of this machine's: then a server that listens on all of them answers there."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 async def _connect(addresses: Sequence[str], port: int) -> socket.socket:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import Denied, Message
 from sandbox.network.destination import Destination
-from sandbox.network.gate import proxy
+from sandbox.network.gate import asking, proxy
 from sandbox.network.gate.acceptor import IDLE, Acceptor
 from sandbox.network.gate.dialer import Dialer
 from sandbox.network.gate.dns_server import serve_datagrams, serve_stream
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
 
+    from sandbox.asks.table import Asks
     from sandbox.config.model import Network
-    from sandbox.network.destination import Interception
+    from sandbox.network.destination import GateContext, Interception
     from sandbox.network.gate.acceptor import Serve
     from sandbox.network.gate.publish import Published
     from sandbox.network.tls.ca import Authority
@@ -46,11 +47,13 @@ if TYPE_CHECKING:
     class Setup(Protocol):
         """What the gate is given: `gate_thread.GateThread`."""
 
+        asks: Callable[[], Asks]
         dial: Callable[[str, int], socket.socket]
         emit: Callable[[dict[str, object]], None]
         had_secrets: bool
         listening: dict[str, socket.socket]
         network: Network
+        pid: int | None
         proxy_token: str | None
         published: list[tuple[Published, socket.socket]]
         record: Callable[..., None]
@@ -65,12 +68,16 @@ if TYPE_CHECKING:
 
         def wants_interception(self, host: str) -> bool: ...
 
+        async def finish(self) -> None: ...
+
 
 _FIRST_BYTES = 30.0  # seconds that a slow sender has for a ClientHello or a request line
 
 
 class Gate:
     """One sandbox's gate. The interceptor sees it as a `destination.GateContext`."""
+
+    asks_first = False
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -106,6 +113,7 @@ class Gate:
         self._loop.add_reader(stop, over.set)
         await over.wait()
         await self._acceptor.close()
+        await self._setup.finish()
 
     def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._reporter.broke(context.get("exception") or RuntimeError(str(context.get("message"))))
@@ -167,13 +175,42 @@ class Gate:
                 host=host,
             )
         decision = self.policy.connect(host, port)
+        if not decision and destination.named_by != "hook" and self._granted(destination):
+            decision = asking.allowed(destination)
         scripted = self._scripted(host) if host != HOST_NAME else None
         if scripted is None or decision.rule.startswith("network.denied_hosts"):
             return decision
         if not scripted or decision:
             return decision if scripted else scripted
         # The script takes the place of a list that was not written. Where there is a list, both must agree.
-        return decision if self.network.allowed_hosts or parse_address(host) is not None else scripted
+        listed = self.network.allowed_hosts or self.network.preset != "closed"
+        return decision if listed or parse_address(host) is not None else scripted
+
+    def _granted(self, destination: Destination) -> bool:
+        """Whether the owner was asked about it and allowed it until the sandbox ends."""
+        if not self.network.ask or not self.policy.askable(destination.host, destination.port):
+            return False
+        return asking.granted(self._setup.asks(), destination)
+
+    def _asks_about(self, destination: Destination, decision: Decision) -> bool:
+        """Whether the owner is asked: only about what is refused because it is not listed."""
+        return (
+            not decision
+            and self.network.ask
+            and decision.rule == "network.allowed_hosts"
+            and self.policy.askable(destination.host, destination.port)
+        )
+
+    async def _ask(
+        self, client: socket.socket, destination: Destination, decision: Decision, style: ClientStyle
+    ) -> Decision:
+        """Waits for the owner's answer about a connection."""
+        method, path = await style.first_request(client)
+        asks, seconds = self._setup.asks(), self.network.ask_timeout
+        return await asking.asked(asks, self._setup.pid, client, destination, decision, seconds, method, path)
+
+    async def admit(self, destination: Destination, method: str, path: str) -> None:
+        """See GateContext.admit. The destination was judged already."""
 
     def _scripted(self, host: str) -> Decision | None:
         if self.network.policy_script is None:
@@ -196,12 +233,19 @@ class Gate:
     async def connect(self, client: socket.socket, destination: Destination, style: ClientStyle | None = None) -> None:
         """Serves a tenant's connection to `destination` until it ends."""
         style = style or ClientStyle()
+        style.as_srt = self.policy.as_srt
         decision = self.judge(destination)
         self._names.hold(destination.host)
         try:
+            intercepted = self._is_intercepted(destination)
+            if self._asks_about(destination, decision):
+                if intercepted and destination.port != SSH:
+                    await style.welcome(client, None)
+                    return await self._intercept(client, destination, self._asking(client, destination))
+                decision = await self._ask(client, destination, decision, style)
             if not decision:
                 await self.deny(client, destination, decision, style)
-            elif not self._is_intercepted(destination):
+            elif not intercepted:
                 await self._pass(client, destination, decision, style)
             elif destination.port == SSH:
                 await style.welcome(client, None)
@@ -212,14 +256,20 @@ class Gate:
         finally:
             self._names.release(destination.host)
 
+    def _asking(self, client: socket.socket, destination: Destination) -> asking.AskedContext:
+        return asking.AskedContext(self, self._setup.asks(), self._setup.pid, client, destination)
+
     async def deny(
         self, client: socket.socket, destination: Destination, decision: Decision, style: ClientStyle
     ) -> None:
         """Refuses the connection: writes it to the record, emits an event, and tells the tenant."""
         self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=decision, status=403)
+        style.as_srt = self.policy.as_srt
         await style.deny(client, destination, decision, self._setup.authority)
 
-    async def _intercept(self, client: socket.socket, destination: Destination) -> None:
+    async def _intercept(
+        self, client: socket.socket, destination: Destination, context: GateContext | None = None
+    ) -> None:
         try:
             async with asyncio.timeout(_FIRST_BYTES):
                 peeked, found = await first_bytes(client)
@@ -232,7 +282,7 @@ class Gate:
         if found.kind in ("tls", "http"):
             interception = self._setup.interception()
             try:
-                await getattr(interception, found.kind)(client, peeked, destination, self)
+                await getattr(interception, found.kind)(client, peeked, destination, context or self)
             except Denied as denied:
                 refused = Decision(False, denied.rule, denied.reason)
                 self.report(destination, method="CONNECT", url=f"tcp://{destination}", decision=refused, status=403)

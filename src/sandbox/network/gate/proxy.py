@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sandbox.errors import Denied
 from sandbox.network.gate.first_bytes import exactly, peek
-from sandbox.network.gate.refusal import ClientStyle, HttpProxyStyle, farewell
+from sandbox.network.gate.refusal import ClientStyle, HttpProxyStyle, farewell, request_line
 from sandbox.network.http.denied_response import plain_bytes, proxy_error
 from sandbox.network.http.http1_rules import MAX_HEAD, refuse_odd_target
 from sandbox.network.http.message import BadMessage
@@ -105,6 +105,9 @@ class _Absolute(ClientStyle):
     def __init__(self, head: bytes, rewritten: bytes) -> None:
         self._head = head
         self._rewritten = rewritten
+
+    async def first_request(self, client: socket.socket) -> tuple[str, str]:
+        return request_line(self._head)
 
     async def welcome(self, client: socket.socket, upstream: socket.socket | None) -> None:
         if upstream is not None:  # the interceptor reads the request itself
@@ -198,6 +201,9 @@ class _SocksError(Exception):
 
 
 class _Socks(ClientStyle):
+    async def first_request(self, client: socket.socket) -> tuple[str, str]:
+        return "", ""  # it sends none before it is answered
+
     async def welcome(self, client: socket.socket, upstream: socket.socket | None) -> None:
         await asyncio.get_running_loop().sock_sendall(client, _reply(_SUCCEEDED))
 

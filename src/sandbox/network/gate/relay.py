@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import struct
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ class _Flow:
 
     def _splice(self) -> bool:
         """Moves one piece through the pipe, in the kernel."""
+        if sys.platform != "linux":
+            return False  # never: no pipe was opened
         assert self._pipe is not None
         size = os.splice(self._in, self._pipe[1], _PIPE, flags=_SPLICE)
         if size == 0:
@@ -181,13 +184,16 @@ class _Flow:
         try:
             while self._left:
                 self._left = self._left[self._sink.send(self._left) :]
-            while self._in_pipe and self._pipe is not None:
-                self._in_pipe -= os.splice(self._pipe[0], self._out, self._in_pipe, flags=_SPLICE)
+            if sys.platform == "linux":
+                while self._in_pipe and self._pipe is not None:
+                    self._in_pipe -= os.splice(self._pipe[0], self._out, self._in_pipe, flags=_SPLICE)
         except BlockingIOError:
             return False
         return True
 
     def _open_pipe(self) -> None:
+        if sys.platform != "linux":
+            return
         try:
             self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:

@@ -17,20 +17,25 @@ if TYPE_CHECKING:
 PHRASES = {400: b"Bad Request", 403: b"Forbidden", 407: b"Proxy Authentication Required", 502: b"Bad Gateway"}
 
 
-def denied(what: str, decision: Decision) -> Response:
-    """403: the policy refuses `what`, which contains no secret value."""
+SRT = "Connection blocked by network allowlist"  # what people and agents who use srt look for
+
+
+def denied(what: str, decision: Decision, *, as_srt: bool = False) -> Response:
+    """403: the policy refuses `what`, which contains no secret value. `as_srt`: also in srt's words."""
     text = (
         f"Blocked by the sandbox: {what}\n"
         f"Reason: {decision.reason}\n"
         f"Rule: {decision.rule}\n"
         "Retrying will not help: only the sandbox's owner can change this rule.\n"
     )
+    if as_srt:
+        return _plain(403, f"{SRT}\n{text}", "blocked-by-allowlist", phrase(decision, SRT))
     return _plain(403, text, "blocked-by-allowlist", phrase(decision))
 
 
-def phrase(decision: Decision) -> bytes:
+def phrase(decision: Decision, told: str = "blocked by the sandbox") -> bytes:
     """The refusal as a reason phrase: many clients print that, and nothing of the body."""
-    text = f"Forbidden: blocked by the sandbox: {decision.reason}".encode("ascii", "backslashreplace")
+    text = f"Forbidden: {told}: {decision.reason}".encode("ascii", "backslashreplace")
     return bytes(one if 32 <= one < 127 else 63 for one in text[:400])
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Change = Callable[[bytes, bool], bytes]
 
     class MessageGuard(Protocol):
-        """What may pass: `secrets.injection.MessageGuard`."""
+        """What may pass: `secrets.message_guard.MessageGuard`."""
 
         def outgoing(self) -> Change: ...
 

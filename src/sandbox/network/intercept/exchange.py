@@ -94,13 +94,9 @@ class Exchange:
         if request.stream is not EMPTY:
             report.body = request.stream = Counted(request.stream)
         request = await self._hooked(request)
+        shown = self._secrets.scrub(request.target.partition("?")[0])  # before values are in it; a query may hold one
         asked = request.copy() if self._hooks.on_responses else request  # with placeholders, for on_response
-        await self._fitted(request, report.body)
-        try:
-            response = await self._upstreams.send(request)
-        except BaseException:
-            request.stream.close()  # it may still be reading ahead
-            raise
+        response = await self._tokens(request, shown) or await self._sent(request, report.body, shown)
         if response.switched is not None:
             return self._upgraded(request, response, report)
         response.allowance = request.allowance
@@ -112,6 +108,34 @@ class Exchange:
             response.stream.close()  # upstream is still sending it
             raise
         return report.following(response)
+
+    async def _sent(self, request: Request, body: Body, shown: str) -> Response:
+        """The answer of the host that `request` is for."""
+        await self._fitted(request, body)
+        try:
+            await self._admitted(request, shown)
+            return await self._upstreams.send(request)
+        except BaseException:
+            request.stream.close()  # it may still be reading ahead
+            raise
+
+    async def _tokens(self, request: Request, shown: str) -> Response | None:
+        """The answer of a token endpoint, without its tokens; None when `request` is for none."""
+        logins = self._secrets.logins
+        login = logins.endpoint(request) if logins is not None else None
+        if login is None:
+            return None
+        from sandbox.network.credentials.endpoint import TokenExchange
+
+        await self._admitted(request, shown)
+        # A connection of its own: the tenant's ends with the tenant, and the answer must be read all the same.
+        return await TokenExchange(login, self._secrets, self._upstreams.apart()).handled(request)
+
+    async def _admitted(self, request: Request, shown: str) -> None:
+        """Asks the owner, last: what is refused for any other reason is not asked about. A hook that sends the request
+        elsewhere has had that judged."""
+        if (request.host, request.port) == (self._destination.host, self._destination.port):
+            await self._context.admit(self._destination, request.method, shown)
 
     async def _hooked(self, request: Request) -> Request:
         """`request` after the hooks, judged again when they changed where it goes."""
@@ -163,12 +187,13 @@ class Exchange:
 
     def _upgraded(self, request: Request, response: Response, report: Report) -> Response:
         from sandbox.network.http.websocket import FrameRelay, refuse_other_upgrade
+        from sandbox.network.secrets.message_guard import message_guard
 
         assert response.switched is not None
         upstream, ahead = response.switched
         refuse_other_upgrade(request, response)
         self._secrets.clean(response, request)
-        guard = self._secrets.message_guard(request)
+        guard = message_guard(self._secrets, request)
 
         async def upgraded(tenant: ByteStream, read_ahead: bytes) -> None:
             relay = FrameRelay(tenant, upstream, guard)

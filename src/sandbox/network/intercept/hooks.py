@@ -5,6 +5,7 @@ can hang the gate and so that a failure refuses the request.
         def on_request(self, req): ...           # return req, changed or not; None or `raise Blocked(...)` refuses it
         def on_response(self, resp, req): ...    # the same for the response
         def on_tls_verify(self, host, certs): ...  # raise, or return False, to refuse upstream's certificates
+        def on_ask(self, ask): ...               # "once", "sandbox", "always" or "deny"; see `asks/ways.py`
 
 Each may be a plain function, which runs in a worker thread and may block, or a coroutine function, which runs in the
 gate's event loop.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from sandbox.info import Ask
     from sandbox.network.intercept.script import Script
     from sandbox.policy.decision import Decision
 
@@ -45,10 +47,12 @@ class Hooks:
         on_request: Callable[[Request], object] | None = None,
         on_response: Callable[[Response, Request], object] | None = None,
         on_tls_verify: Callable[[str, list[Any]], object] | None = None,
+        on_ask: Callable[[Ask], object] | None = None,
     ) -> None:
         self.on_request = on_request
         self.on_response = on_response
         self.on_tls_verify = on_tls_verify
+        self.on_ask = on_ask
 
 
 class HookRunner:

@@ -46,7 +46,7 @@ class Inspection:
             hello = read_client_hello(peeked)
             offered = hello.protocols if hello is not None else ()
             offer = tuple(one for one in offered if one in (HTTP1, HTTP2)) or (HTTP1,)
-            protocol = await upstreams.agree(destination, offer)
+            protocol = upstreams.later(offer) if context.asks_first else await upstreams.agree(destination, offer)
             tls = TlsStream(stream, self._parts.authority.context(destination.host, protocol), server_side=True)
             await _handshake(tls)
             _end_with(stream, upstreams)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sandbox.config.model import Network
+    from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Destination, GateContext
     from sandbox.network.intercept.inspection import Inspection
     from sandbox.network.intercept.script import Script
@@ -36,6 +37,8 @@ class Interception:
         *,
         log: Callable[[str], None] | None = None,
         authority: Callable[[], Authority] | None = None,
+        logins: Logins | None = None,
+        complain: Callable[[str, str], None] | None = None,
     ) -> None:
         self._given_hooks = hooks
         self._log = log or (lambda line: None)
@@ -43,7 +46,7 @@ class Interception:
         self._authority: Authority | None = None
         self._trusted_authority = authority
         self._inspection: Inspection | None = None
-        self.secrets = Secrets(network.secrets, placeholders)
+        self.secrets = Secrets(network.secrets, placeholders, logins, complain)
         self.hooks = HookRunner(hooks, _script(network, self._log))
         self.allowance = Allowance()
 
@@ -100,6 +103,10 @@ class Interception:
 
             self._inspection = Inspection(self, self._network.ca_certificates)
         return self._inspection
+
+    async def finish(self) -> None:
+        """See `destination.Interception`."""
+        await self.secrets.finish()
 
     def close(self) -> None:
         """Does nothing: connections end with the gate's loop, and threads of hooks are not waited for."""

@@ -110,9 +110,21 @@ class Upstreams:
             return HTTP2 if offer == (HTTP2,) else HTTP1
         return HTTP2 if isinstance(upstream, Http2Upstream) else HTTP1
 
+    def later(self, offer: tuple[str, ...]) -> str:
+        """Connects when the first request is sent. Returns the protocol to speak until then, the older one of `offer`:
+        it has a line for a refusal, and every server has it."""
+        self._offer = (HTTP1 if HTTP1 in offer else HTTP2,)
+        return self._offer[0]
+
     def plain(self, protocol: str) -> None:
         """Uses `protocol` without TLS, as the tenant does."""
         self._offer = (protocol,)
+
+    def apart(self) -> Upstreams:
+        """Others, to the same hosts by the same rules, that do not end with the tenant's connection."""
+        other = Upstreams(self._context, self._trust, self._hooks)
+        other._offer = (HTTP2, HTTP1)
+        return other
 
     async def send(self, request: Request) -> Response:
         """Sends `request` to its host. Raises Denied or UpstreamError."""

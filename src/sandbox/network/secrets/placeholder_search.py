@@ -77,6 +77,13 @@ def unescaped(data: bytes) -> bytes:
     return _ESCAPED.sub(lambda match: match[3] or bytes((int(match[1] or match[2], 16),)), data)
 
 
+def word_in(data: bytes, words: Iterable[bytes]) -> bytes | None:
+    """The first of `words` that is in `data`, plainly or escaped once or twice."""
+    once = unescaped(data)
+    views = {data, once, unescaped(once)}
+    return next((word for word in words for view in views if word in view), None)
+
+
 class Finder:
     """Finds words in a stream, plain or escaped, wherever the pieces are cut."""
 

@@ -18,12 +18,11 @@ PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 
 def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
-    """The placeholder of each secret: its own, or a random one. Raises ConfigError for an invalid one."""
-    from os import urandom
-
+    """The placeholder of each secret: its own, or one that is made of its name and the same in every run. Raises
+    ConfigError for an invalid one."""
     found: dict[str, str] = {}
     for name, secret in secrets.items():
-        text = secret.placeholder or f"SANDBOX_PLACEHOLDER_{urandom(16).hex()}"
+        text = secret.placeholder or f"SANDBOX_PLACEHOLDER_{_digest(name)}"
         path = f"network.secrets.{name}.placeholder"
         check_placeholder(text, path)
         for other, taken in found.items():
@@ -31,6 +30,15 @@ def placeholders(secrets: Mapping[str, Secret]) -> dict[str, str]:
                 raise ConfigError("overlaps with the placeholder of {other!r}", other=other, path=path)
         found[name] = text
     return found
+
+
+def _digest(name: str) -> str:
+    """Programs remember a key that they have been allowed to use, so it must not be another in each run."""
+    import hmac
+
+    from sandbox.network.secrets.stored_key import placeholder_key
+
+    return hmac.digest(placeholder_key(), f"secret\0{name}".encode(), "sha256")[:16].hex()
 
 
 def check_placeholder(text: str, path: str) -> None:

@@ -1,11 +1,13 @@
-"""Where secret values come from: the owner's configuration, environment, files or programs.
+"""Where secret values come from: the owner's configuration, environment, files, programs or keyring.
 
-They are read on the host, at the start and again when the configuration changes. Light to import.
+They are read on the host, at the start and again when the configuration changes; a file when it has changed, a
+program's output before its life ends. Never with input from a tenant. Light to import.
 """
 
 from __future__ import annotations
 
 from sandbox.errors import ConfigError, Message
+from sandbox.network.secrets.missing import Missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,34 +19,78 @@ MAX_VALUE = 16 * 1024
 SHORTEST = 8  # shorter ones occur by chance, and would be replaced everywhere
 COMMAND_TIMEOUT = 30
 PLACES = ("header", "query", "body")
+SOURCES = ("value", "from_env", "from_file", "from_command", "from_keyring")
 
 
 def resolve(secrets: Mapping[str, Secret]) -> dict[str, str]:
     """The value of every secret. Raises ConfigError that says which one failed and why, never its value."""
-    return {name: _value(secret, f"network.secrets.{name}") for name, secret in secrets.items()}
+    found = {}
+    for name, secret in secrets.items():
+        check(secret, f"network.secrets.{name}")
+        found[name], _ = read(secret, f"network.secrets.{name}")
+    return found
 
 
-def _value(secret: Secret, path: str) -> str:
-    sources = (secret.value, secret.from_env, secret.from_file, secret.from_command)
-    if sum(source is not None for source in sources) != 1:
-        raise ConfigError("needs exactly one of value, from_env, from_file, from_command", path=path)
+def check(secret: Secret, path: str) -> None:
+    """Raises ConfigError for what is wrong whatever the source has."""
+    if sum(getattr(secret, source) is not None for source in SOURCES) != 1:
+        raise ConfigError("needs exactly one of {sources}", sources=", ".join(SOURCES), path=path)
     if not secret.hosts:
         raise ConfigError("does not say which hosts it may be sent to: add `hosts`", path=path)
     for place in secret.places:
         if place not in PLACES:
             raise ConfigError("must be one of {places}", places=", ".join(PLACES), path=f"{path}.in")
+    _refuse_values_as_names(secret, path)
+    if secret.from_command is not None and not secret.from_command:
+        raise ConfigError("is an empty command", path=f"{path}.from_command")
+    if secret.from_keyring is not None and len(secret.from_keyring) != 2:
+        raise ConfigError("must be a service and a user name", path=f"{path}.from_keyring")
+    if secret.json_field is not None and secret.from_file is None and secret.from_command is None:
+        raise ConfigError("is for from_file and from_command alone", path=f"{path}.field")
+    for key in ("ttl", "expires"):
+        if getattr(secret, key) is not None and secret.from_command is None:
+            raise ConfigError("is for from_command alone", path=f"{path}.{key}")
+
+
+def _refuse_values_as_names(secret: Secret, path: str) -> None:
+    """The value itself where the name of its source belongs is a mistake at once: names are shown and kept."""
+    from sandbox.config.variables import secret_value
+
+    if secret.from_env is not None and (not secret.from_env.isidentifier() or secret_value(secret.from_env)):
+        raise ConfigError("must be the name of a variable, not the value", path=f"{path}.from_env")
+    if secret.from_file is not None and secret_value(secret.from_file):
+        raise ConfigError("must be the name of a file, not the value", path=f"{path}.from_file")
+    if secret.from_command and secret_value(secret.from_command[0]):
+        raise ConfigError("must be a program, not the value", path=f"{path}.from_command")
+
+
+def read(secret: Secret, path: str) -> tuple[str, float | None]:
+    """The value now, and when it ends if that is known. Raises Missing, and ConfigError for a value of no use."""
+    end = None
     if secret.value is not None:
         value = secret.value
     elif secret.from_env is not None:
         value = _from_env(secret.from_env, f"{path}.from_env")
     elif secret.from_file is not None:
-        value = _from_file(secret.from_file, f"{path}.from_file")
+        value = _from_file(secret.from_file, f"{path}.from_file", whole=secret.json_field is not None)
+    elif secret.from_keyring is not None:
+        value = _from_keyring(secret.from_keyring, f"{path}.from_keyring")
     else:
         value = _from_command(secret.from_command or [], f"{path}.from_command")
+    if secret.json_field is not None or secret.expires is not None:
+        from sandbox.network.secrets.json_fields import picked
+
+        value, end = picked(value, secret, path)
+    if secret.ttl is not None:
+        import time
+
+        end = min(end or float("inf"), time.time() + secret.ttl)
+    if not value and secret.value is None:
+        raise Missing("is empty", path=path)
     problem = unusable(value)
     if problem is not None:
         raise ConfigError(problem, path=path)
-    return value
+    return value, end
 
 
 def unusable(value: str) -> str | None:
@@ -78,18 +124,19 @@ def _from_env(name: str, path: str) -> str:
 
     value = os.environ.get(name)
     if value is None:
-        raise ConfigError("the environment has no variable{name}", name=_shown(name), path=path)
+        raise Missing("the environment has no variable{name}", name=_shown(name), path=path)
     return value
 
 
-def _from_file(name: str, path: str) -> str:
+def _from_file(name: str, path: str, *, whole: bool = False) -> str:
     import os
 
+    most = 2**20 if whole else MAX_VALUE + 2
     try:
         with open(os.path.expanduser(name), "rb") as file:
-            data = file.read(MAX_VALUE + 2)
+            data = file.read(most)
     except OSError as problem:
-        raise ConfigError(
+        raise Missing(
             "cannot read{name}: {reason}",
             name=_shown(name, path=True),
             reason=problem.strerror,
@@ -101,25 +148,37 @@ def _from_file(name: str, path: str) -> str:
 def _from_command(command: list[str], path: str) -> str:
     import subprocess
 
-    if not command:
-        raise ConfigError("is an empty command", path=path)
     try:
         # Its standard error is the owner's terminal: it may ask for a password there, and we never keep it.
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT, check=False
         )
     except OSError as problem:
-        raise ConfigError(
+        raise Missing(
             "cannot run{name}: {reason}",
             name=_shown(command[0], path=True),
             reason=problem.strerror,
             path=path,
         ) from None
     except subprocess.TimeoutExpired:
-        raise ConfigError("the program did not finish in {seconds} s", seconds=COMMAND_TIMEOUT, path=path) from None
+        raise Missing("the program did not finish in {seconds} s", seconds=COMMAND_TIMEOUT, path=path) from None
     if done.returncode:
-        raise ConfigError("the program failed with status {status}", status=done.returncode, path=path)
+        raise Missing("the program failed with status {status}", status=done.returncode, path=path)
     return _text(done.stdout, path)
+
+
+def _from_keyring(where: list[str], path: str) -> str:
+    try:
+        import keyring
+    except ImportError:
+        raise ConfigError("needs the package `keyring`: pip install 'agent-sandbox[keyring]'", path=path) from None
+    try:
+        value = keyring.get_password(*where)
+    except Exception as problem:  # noqa: BLE001 - each system's keyring has errors of its own
+        raise Missing("the keyring failed: {error}", error=type(problem).__name__, path=path) from None
+    if value is None:
+        raise Missing("the keyring has no such entry", path=path)
+    return str(value)
 
 
 def _text(data: bytes, path: str) -> str:

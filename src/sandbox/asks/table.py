@@ -1,0 +1,400 @@
+"""The questions of one sandbox: who waits for which, and what was answered. The first answer wins.
+
+A tenant decides when questions arise, so everything is bounded: one question at a time about a host, a few hosts at a
+time, so many connections that wait. After a denial the same host is not asked about again for a while, and all
+questions become rarer. What exceeds a bound is refused at once.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Condition, Thread, current_thread
+
+from sandbox.asks.question import ALLOWED, ALWAYS, DENY, ENDS, ONCE, Question
+from sandbox.asks.record import Reporter
+from sandbox.errors import InvalidArgument, Message, NotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from typing import Protocol
+
+    from sandbox.asks.question import Subject
+
+    class Way(Protocol):
+        """A way to reach the owner. Its methods are called from any thread and return at once."""
+
+        name: str
+
+        def there(self) -> bool:
+            """Whether somebody can be asked now."""
+
+        def show(self, question: Question) -> None:
+            """Asks. The answer comes to `Asks.answer`."""
+
+        def over(self, question: Question) -> None:
+            """The question has ended, whoever answered."""
+
+
+MOST_QUESTIONS = 8  # at a time
+MOST_WAITING = 256  # connections and requests, of all questions together
+BURST = 10  # questions at once; then one each EVERY seconds, and rarer after each denial
+EVERY, RAREST = 5.0, 300.0
+PAUSE, LONGEST_PAUSE = 30.0, 3600.0  # seconds that a denial of one host holds: doubled with each
+KEPT = 30.0  # seconds that "once" waits for a client that has given up and tries again
+
+NOBODY = Message("nobody was there to answer; `sandbox asks` in another terminal shows such questions")
+TOO_MANY = Message("too many questions are waiting for an answer")
+TOO_FAST = Message("there were too many questions a short time ago")
+ENDED = Message("the sandbox has ended")
+UNRECORDED = Message("the answer could not be written to the record")
+
+
+class Verdict:
+    """What came of a question. `allowed` by whom, or not, and why."""
+
+    __slots__ = ("allowed", "answer", "why")
+
+    def __init__(self, allowed: bool, answer: str, why: str) -> None:
+        self.allowed = allowed
+        self.answer = answer
+        self.why = why
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+class Waiter:
+    """Somebody who waits. `then` is called once, in any thread; `alive` says whether an answer is still of use."""
+
+    __slots__ = ("subject", "then", "alive", "seconds")
+
+    def __init__(
+        self, subject: Subject, seconds: float, then: Callable[[Verdict], object], alive: Callable[[], bool]
+    ) -> None:
+        self.subject = subject
+        self.seconds = seconds
+        self.then = then
+        self.alive = alive
+
+
+class Asks:
+    """Thread-safe. `number()` gives the next question's number, `keep(subject)` writes an "always" to the user's config
+    and raises SandboxError when it cannot."""
+
+    def __init__(
+        self,
+        sandbox: str,
+        *,
+        emit: Callable[[dict[str, object]], None],
+        record: Callable[..., None],
+        number: Callable[[], int],
+        keep: Callable[[Subject], None],
+        clock: Callable[[], float] = time.monotonic,
+        timer: bool = True,
+    ) -> None:
+        """Without a `timer`, nothing expires until `expire` is called."""
+        self._sandbox = sandbox
+        self._reporter = Reporter(emit, record)
+        self._number = number
+        self._keep = keep
+        self._clock = clock
+        self._timer = timer
+        self._thread: Thread | None = None
+        self._changed = Condition()
+        self._ways: list[Way] = []
+        self._questions: dict[Hashable, Question] = {}  # by key
+        self._waiting: dict[Hashable, list[Waiter]] = {}
+        self._shown: dict[int, list[Way]] = {}
+        self._claimed: set[int] = set()
+        self._granted: set[Hashable] = set()
+        self._tickets: dict[Hashable, float] = {}
+        self._refused: dict[Hashable, tuple[float, float]] = {}  # key -> until when, and how long it was
+        self._budget = Budget(clock)
+        self._closed = False
+
+    # -- who can be asked
+
+    def add(self, way: Way) -> Callable[[], None]:
+        """Asks this way too, from the next question on. Returns what ends that."""
+        with self._changed:
+            self._ways.append(way)
+
+        def remove() -> None:
+            with self._changed:
+                if way in self._ways:
+                    self._ways.remove(way)
+
+        return remove
+
+    # -- asking
+
+    def granted(self, subject: Subject) -> bool:
+        """Whether it was allowed for the sandbox's whole life."""
+        return subject.grant in self._granted
+
+    def ask(
+        self,
+        subject: Subject,
+        seconds: float,
+        then: Callable[[Verdict], object],
+        alive: Callable[[], bool] = lambda: True,
+    ) -> Callable[[], None]:
+        """Calls `then` with the verdict, now or later. Returns what gives up waiting; the question stays, so that a
+        client that tries again finds the answer."""
+        waiter = Waiter(subject, seconds, then, alive)
+        with self._changed:
+            verdict = self._known(subject)
+            asked = None
+            if verdict is None:
+                same = self._waiting.get(subject.key)
+                if same is not None:
+                    same.append(waiter)
+                else:
+                    verdict, asked = self._begin([waiter])
+        if verdict is not None:
+            then(verdict)
+        elif asked is not None:
+            self._show(asked)
+        return lambda: self._give_up(waiter)
+
+    def _known(self, subject: Subject) -> Verdict | None:
+        """What is already decided; under the lock."""
+        now = self._clock()
+        if self._closed:
+            return Verdict(False, "", ENDED)
+        if subject.grant in self._granted:
+            return Verdict(True, "sandbox", Message("allowed by its owner for this sandbox"))
+        if self._tickets.pop(subject.exact, 0.0) > now:
+            return Verdict(True, ONCE, Message("allowed by its owner once"))
+        if subject.key in self._questions:
+            too_many = sum(map(len, self._waiting.values())) >= MOST_WAITING
+            return Verdict(False, "", TOO_MANY) if too_many else None
+        until = self._refused.get(subject.key, (0.0, 0.0))[0]
+        if until > now:
+            why = Message(
+                "it was refused a short time ago; its owner is asked again in {seconds:.0f} s at the earliest",
+                seconds=until - now,
+            )
+            return Verdict(False, "", why)
+        return None
+
+    def _begin(self, waiters: list[Waiter]) -> tuple[Verdict | None, Question | None]:
+        """Starts the question of the first of `waiters`; under the lock."""
+        subject = waiters[0].subject
+        there = [way for way in self._ways if way.there()]
+        if not there:
+            return Verdict(False, "", NOBODY), None
+        if len(self._questions) >= MOST_QUESTIONS:
+            return Verdict(False, "", TOO_MANY), None
+        if not self._budget.take():
+            return Verdict(False, "", TOO_FAST), None
+        question = Question(self._number(), subject, self._sandbox, waiters[0].seconds, self._clock())
+        self._reporter.asked(question, [way.name for way in there])  # before anything waits: it may raise
+        self._questions[subject.key] = question
+        self._waiting[subject.key] = waiters
+        self._shown[question.id] = there
+        self._start_timer()
+        return None, question
+
+    def _show(self, question: Question) -> None:
+        for way in list(self._shown.get(question.id, ())):
+            way.show(question)
+
+    def _give_up(self, waiter: Waiter) -> None:
+        with self._changed:
+            waiting = self._waiting.get(waiter.subject.key, [])
+            if waiter in waiting:
+                waiting.remove(waiter)
+
+    # -- answering
+
+    def pending(self) -> list[Question]:
+        """Those that wait, the oldest first."""
+        with self._changed:
+            return sorted(self._questions.values(), key=lambda one: one.id)
+
+    def answer(self, id: int, answer: str, by: str) -> Question:
+        """Ends a question. Raises NotFound when it does not wait (any more), InvalidArgument for an answer that it does
+        not have, and what `keep` raises; then it still waits."""
+        with self._changed:
+            question = next((one for one in self._questions.values() if one.id == id), None)
+            if question is None or id in self._claimed:
+                raise NotFound("no question {id} is waiting: it was answered, or its time is over", id=id)
+            if answer not in question.subject.answers:
+                raise InvalidArgument(
+                    "{answer!r} is no answer to this question; there are {answers}",
+                    answer=answer,
+                    answers=", ".join(question.subject.answers),
+                )
+            self._claimed.add(id)  # the first one; writing a file takes a while
+        try:
+            if answer == ALWAYS:
+                self._keep(question.subject)
+        except BaseException:
+            with self._changed:
+                self._claimed.discard(id)
+                self._changed.notify_all()
+            raise
+        self._end(question, answer, by)
+        return question
+
+    def abstain(self, question: Question, way: Way) -> None:
+        """A way has nobody who answers after all. When it was the last, nobody is there."""
+        with self._changed:
+            shown = self._shown.get(question.id, [])
+            if way in shown:
+                shown.remove(way)
+            last = not shown and question.id not in self._claimed
+            if last and self._questions.get(question.subject.key) is question:
+                self._claimed.add(question.id)
+            else:
+                last = False
+        if last:
+            self._end(question, "time", "", NOBODY)
+
+    def expire(self) -> float | None:
+        """Ends the questions whose time is over. Returns when to look again, by the clock."""
+        now = self._clock()
+        with self._changed:
+            waiting = [one for one in self._questions.values() if one.id not in self._claimed]
+            over = [one for one in waiting if one.until <= now]
+            self._claimed.update(one.id for one in over)
+        for question in over:
+            self._end(question, "time", "")
+        with self._changed:
+            waiting = [one for one in self._questions.values() if one.id not in self._claimed]
+            return min((one.until for one in waiting), default=None)
+
+    def _end(self, question: Question, event: str, by: str, why: str = "") -> None:
+        """Carries an answer out, and asks the next question about the same host."""
+        subject = question.subject
+        settled: list[tuple[Waiter, Verdict]] = []
+        with self._changed:
+            if self._questions.get(subject.key) is not question:
+                return  # `close` was faster
+            question.state, question.answer, question.by = ENDS[event], event if event in subject.answers else "", by
+            verdict = Verdict(question.state == ALLOWED, question.answer, why or reason(question))
+            shown = self._shown.pop(question.id, [])
+            self._claimed.discard(question.id)
+            del self._questions[subject.key]
+            waiters = self._waiting.pop(subject.key)
+            left = self._settle(subject, verdict, event, waiters, settled)
+            following = None
+            if left:
+                refused, following = self._begin(left)
+                settled += [(one, refused) for one in left if refused is not None]
+            self._changed.notify_all()
+        try:
+            self._reporter.ended(question, verdict.why)
+        except BaseException:  # what is not on the record is not allowed
+            self._granted.discard(subject.grant)
+            settled = [(waiter, Verdict(False, "", UNRECORDED)) for waiter, _ in settled]
+            raise
+        finally:
+            for way in shown:
+                way.over(question)
+            for waiter, answered in settled:
+                waiter.then(answered)
+        self._reporter.told(question)  # last: who hears of the answer finds it carried out
+        if following is not None:
+            self._show(following)
+
+    def _settle(
+        self,
+        subject: Subject,
+        verdict: Verdict,
+        event: str,
+        waiters: list[Waiter],
+        settled: list[tuple[Waiter, Verdict]],
+    ) -> list[Waiter]:
+        """Says what each waiter gets; returns those about whom the answer says nothing. Under the lock."""
+        if not verdict:
+            if event != "close":
+                long = min(2 * self._refused.get(subject.key, (0.0, PAUSE / 2))[1], LONGEST_PAUSE)
+                self._refused[subject.key] = self._clock() + long, long
+                self._forget_old()
+                self._budget.denied()
+            settled += [(one, verdict) for one in waiters]
+            return []
+        self._budget.allowed()
+        self._refused.pop(subject.key, None)
+        if event == ONCE:
+            meant = [one for one in waiters if one.subject.exact == subject.exact]
+            if not any(one.alive() for one in meant):
+                self._tickets[subject.exact] = self._clock() + KEPT
+        else:
+            self._granted.add(subject.grant)
+            meant = [one for one in waiters if one.subject.grant == subject.grant]
+        settled += [(one, verdict) for one in meant]
+        return [one for one in waiters if one not in meant]
+
+    def _forget_old(self) -> None:
+        """A tenant can make up any number of names; what is over is forgotten when there are many."""
+        if len(self._refused) > MOST_WAITING:
+            now = self._clock()
+            self._refused = {key: held for key, held in self._refused.items() if held[0] > now}
+
+    # -- time, and the end
+
+    def _start_timer(self) -> None:
+        if self._timer and self._thread is None:
+            self._thread = Thread(target=self._watch_time, name="sandbox-asks", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _watch_time(self) -> None:
+        while True:
+            until = self.expire()
+            with self._changed:
+                if self._closed:
+                    return
+                if until is None and not self._questions:
+                    self._changed.wait()
+                else:
+                    self._changed.wait(max(0.0, until - self._clock()) if until is not None else 0.1)
+
+    def close(self) -> None:
+        """The sandbox ends: nothing waits any more. Idempotent."""
+        with self._changed:
+            self._closed = True
+            left = list(self._questions.values())
+            self._changed.notify_all()
+        for question in left:
+            self._end(question, "close", "", ENDED)
+        if self._thread is not None and self._thread is not current_thread():
+            self._thread.join(1.0)
+
+
+class Budget:
+    """How often questions may come."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._tokens = float(BURST)
+        self._at = clock()
+        self._every = EVERY
+
+    def take(self) -> bool:
+        now = self._clock()
+        self._tokens = min(float(BURST), self._tokens + (now - self._at) / self._every)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def denied(self) -> None:
+        self._every = min(self._every * 2, RAREST)
+
+    def allowed(self) -> None:
+        self._every = EVERY
+
+
+def reason(question: Question) -> Message:
+    """How it ended, in the words that the tenant, the record and the event get."""
+    if question.answer == DENY:
+        return Message("its owner was asked and denied it")
+    if question.state == ALLOWED:
+        return Message("its owner was asked and allowed it")
+    return Message("its owner was asked and did not answer within {seconds:g} s", seconds=question.seconds)

@@ -1,0 +1,226 @@
+"""Questions on the terminal of `sandbox run`, while it is free.
+
+It is free when we are in its foreground, the command has it in line mode with echo (no editor, no full-screen program,
+no shell's line editing, no password prompt), no alternate screen is up, and nobody is in the middle of typing a line.
+While a question is shown, what the command prints is held back and what is typed is not passed on, so that a tenant can
+neither draw over the question nor see the answer. It can print text that looks like a question, but nothing typed
+into that answers one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import termios
+import tty
+from collections import deque
+
+from sandbox.asks.question import WAITING
+from sandbox.cli.background import in_background
+from sandbox.errors import NotFound, SandboxError
+from sandbox.i18n import _
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sandbox.asks.question import Question
+    from sandbox.asks.table import Asks
+    from sandbox.cli.relay import StdioRelay
+    from sandbox.guest.process import Process
+    from sandbox.sandbox import Sandbox
+
+# Ends a control sequence that the command left open, and undoes colours, hidden text, margins and character sets.
+RESET = b"\x18\x1b\\\x1b[!p\x1b(B\x0f\x1b[0m\r\n"
+ANSWERS = {"o": "once", "s": "sandbox", "a": "always", "d": "deny"}
+LONGEST = 16
+_SCREEN = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?([hl])")
+_TAIL = 32
+
+
+class AlternateScreen:
+    """Whether the command has switched to it, from what it prints."""
+
+    def __init__(self) -> None:
+        self.up = False
+        self._tail = b""
+
+    def see(self, data: bytes) -> None:
+        """Looks at the next piece of output; a sequence may be cut anywhere."""
+        whole = self._tail + data
+        for found in _SCREEN.finditer(whole):
+            self.up = found[1] == b"h"
+        self._tail = whole[-_TAIL:]
+
+
+class TerminalWay:
+    """Asks on a terminal. The relay's thread does it, between two pieces of output."""
+
+    name = "terminal"
+
+    def __init__(self, asks: Asks, fds: tuple[int, int], relay: StdioRelay, process: Process) -> None:
+        """`fds`: where the person types, and where they look."""
+        self._asks = asks
+        self._fd, self._out = fds
+        self._relay = relay
+        self._process = process
+        self._line_mode = self._fd if process.terminal is None else process.terminal  # whose mode the command decides
+        self._screen = AlternateScreen()
+        self._waiting: deque[Question] = deque()
+        self._wakes, self._waking = os.pipe()
+        os.set_blocking(self._wakes, False)
+        os.set_blocking(self._waking, False)
+        relay.when(self._wakes, self._woken)
+        relay.between, relay.tap = self._turn, self._screen.see
+        self._remove = asks.add(self)
+
+    def close(self) -> None:
+        """The command has ended."""
+        self._remove()
+        os.close(self._waking)
+        os.close(self._wakes)
+
+    # -- in any thread
+
+    def there(self) -> bool:
+        return self._free()
+
+    def show(self, question: Question) -> None:
+        self._waiting.append(question)
+        self._wake()
+
+    def over(self, question: Question) -> None:
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._waking, b".")
+        except OSError:
+            pass  # full: it is awake; closed: the command has ended
+
+    def _free(self) -> bool:
+        try:
+            if in_background(self._fd):
+                return False
+            mode = termios.tcgetattr(self._line_mode)[3]
+        except (OSError, termios.error):
+            return False
+        in_lines = bool(mode & termios.ICANON) and bool(mode & termios.ECHO)
+        return in_lines and not self._screen.up and not self._relay.typing
+
+    # -- in the relay's thread
+
+    def _woken(self) -> None:
+        try:
+            os.read(self._wakes, 4096)
+        except BlockingIOError:
+            pass
+
+    def _turn(self) -> None:
+        """Asks the next question, if it still waits and the terminal is free now."""
+        while self._waiting and self._waiting[0].state != WAITING:
+            self._waiting.popleft()
+        if not self._waiting:
+            return
+        self._relay.catch_up()  # it may hold what makes the terminal somebody's
+        if not self._free():
+            # Whoever else was asked may answer. When nobody was, nobody is there.
+            self._asks.abstain(self._waiting[0], self)
+        else:
+            before = termios.tcgetattr(self._fd)
+            try:
+                # What was typed before the question was shown is no answer to it.
+                tty.setraw(self._fd, termios.TCSANOW)
+                termios.tcflush(self._fd, termios.TCIFLUSH)
+                self._dialogue(self._waiting[0])
+            finally:
+                termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
+
+    def _dialogue(self, question: Question) -> None:
+        self._say(RESET.decode("latin-1") + _("sandbox: {question}").format(question=_.text(question.subject.text)))
+        self._prompt(question)
+        typed = ""
+        poll = select.poll()
+        for fd in (self._fd, self._wakes, self._process.fileno()):
+            poll.register(fd, select.POLLIN)
+        while question.state == WAITING:
+            ready = {fd for fd, _event in poll.poll()}
+            if self._wakes in ready:
+                self._woken()
+            if question.state != WAITING:
+                self._say("\r\n" + (_("answered elsewhere") if question.answer else _("nobody answered in time")))
+            elif self._fd in ready:
+                data = self._keys()
+                if not data:  # the terminal is gone
+                    self._waiting.remove(question)
+                    return self._asks.abstain(question, self)
+                typed = self._typed(question, typed, data)
+            elif self._process.fileno() in ready:
+                break
+        self._say("\r\n")
+
+    def _keys(self) -> bytes:
+        try:
+            return os.read(self._fd, 4096)
+        except OSError:
+            return b""
+
+    def _typed(self, question: Question, typed: str, data: bytes) -> str:
+        """Takes keys; returns what of the line is still to be completed. What follows a complete line is dropped."""
+        for key in data.decode("latin-1"):
+            if key in "\r\n":
+                self._answer(question, typed.strip().lower())
+                return ""
+            if key == "\x03":
+                self._relay.interrupt()  # first: it must not go on with a refusal
+                self._answer(question, "deny")
+                return ""
+            if key in "\x7f\b":
+                self._say("\b \b" * bool(typed))
+                typed = typed[:-1]
+            elif " " < key <= "~" and len(typed) < LONGEST:
+                self._say(key)
+                typed += key
+        return typed
+
+    def _answer(self, question: Question, word: str) -> None:
+        answer = ANSWERS.get(word, word)
+        if answer in question.subject.answers:
+            try:
+                self._asks.answer(question.id, answer, "terminal")
+            except NotFound:
+                return  # somebody else was faster
+            except SandboxError as problem:
+                self._say(f"\r\n{_.text(problem)}")
+            else:
+                return
+        self._prompt(question)
+
+    def _prompt(self, question: Question) -> None:
+        always = _("[o]nce, for this [s]andbox, [a]lways, or [d]eny? ")
+        without = _("[o]nce, for this [s]andbox, or [d]eny? ")
+        self._say("\r\n" + (always if "always" in question.subject.answers else without))
+
+    def _say(self, text: str) -> None:
+        left = text.encode("utf-8", "replace")
+        while left:
+            left = left[os.write(self._out, left) :]
+
+
+def on_terminal(sandbox: Sandbox, relay: StdioRelay, process: Process) -> Callable[[], None]:
+    """Asks on our terminal, if we have one, while `relay` runs. Returns what ends that."""
+    asks = sandbox._asking().asks()
+    if process.terminal is not None:
+        return TerminalWay(asks, (0, 1), relay, process).close
+    try:
+        fd = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return lambda: None  # no terminal
+    way = TerminalWay(asks, (fd, fd), relay, process)
+
+    def end() -> None:
+        way.close()
+        os.close(fd)
+
+    return end

@@ -1,0 +1,136 @@
+"""`sandbox asks`: shows what sandboxes ask their owner. `sandbox allow` and `sandbox deny` answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+from queue import Empty, SimpleQueue
+
+from sandbox.cli.output import print_json, shown, table
+from sandbox.config.home import home
+from sandbox.errors import NotFound, SandboxError
+from sandbox.i18n import _
+from sandbox.registry.registry import entries
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from sandbox.client import Client
+    from sandbox.info import Ask
+
+LOOK = 0.5  # seconds between looks for new sandboxes
+
+
+def add(parser: ArgumentParser) -> None:
+    parser.add_argument("--follow", action="store_true", help=_("go on showing questions (the default on a terminal)"))
+    parser.add_argument("--json", action="store_true", help=_("print JSON; with --follow, a line for each event"))
+
+
+def run(arguments: Namespace) -> int:
+    if arguments.follow or (os.isatty(1) and not arguments.json):
+        return follow(arguments.json)
+    found = [ask for _client, ask in waiting()]
+    if arguments.json:
+        print_json([dict(ask) for ask in found])
+    elif found:
+        print(table(((ask.id, ask.sandbox, ask.text) for ask in found), ("ASK", "SANDBOX", "QUESTION")))
+    return 0
+
+
+def waiting() -> Iterator[tuple[Client, Ask]]:
+    """Every question that waits, in any running sandbox of this user, and a client to answer it with."""
+    for client in _clients({}):
+        with client:
+            yield from ((client, ask) for ask in client.asks())
+
+
+def _clients(known: dict[str, Client]) -> Iterator[Client]:
+    """Clients of the running sandboxes that are not among `known`."""
+    from sandbox.client import attach
+
+    for entry in entries(home()):
+        if entry.running and entry.id not in known:
+            try:
+                client = attach(entry.id)
+            except SandboxError:
+                continue  # it has just ended, or is not ready yet
+            yield client
+
+
+def answer(id: int, word: str, by: str) -> int:
+    """Answers the question of that number, wherever it waits. Raises NotFound."""
+    for client, ask in waiting():
+        if ask.id == id:
+            client._answer(id, word, by)
+            print(shown(_.text(ask.text)))
+            return 0
+    raise NotFound("no question {id} is waiting: it was answered, or its time is over", id=id)
+
+
+# -- following
+
+
+def follow(as_json: bool) -> int:
+    """Shows questions and answers as they come, until interrupted. While it runs, questions wait for an answer."""
+    from sandbox.asks.keeping import watching
+
+    held = watching()
+    known: dict[str, Client] = {}
+    seen: set[int] = set()
+    happened: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    say = _json_line if as_json else _line
+    if not as_json:
+        print(
+            _("waiting for questions; answer with `sandbox allow N` or `sandbox deny N`, end with Ctrl-C"), flush=True
+        )
+    try:
+        while True:
+            _attach_new(known, happened.put)
+            try:
+                event = happened.get(timeout=LOOK)
+            except Empty:
+                continue
+            if event["state"] != "waiting" or event["id"] not in seen:
+                seen.add(event["id"])
+                say(event)
+    finally:
+        for client in known.values():
+            client.close()
+        os.close(held)
+
+
+def _attach_new(known: dict[str, Client], put: Callable[[dict[str, Any]], object]) -> None:
+    for id in [id for id, client in known.items() if client._connection.ended]:
+        known.pop(id).close()
+
+    def hear(event: dict[str, Any]) -> None:
+        if event["type"] == "ask":
+            put(event["ask"])
+
+    for client in _clients(known):
+        known[client.id] = client
+        client.on_event(hear)
+        for ask in client.asks(watch=True):
+            put(dict(ask))
+
+
+def _line(event: dict[str, Any]) -> None:
+    from sandbox.info import Ask
+
+    ask = Ask(**event)
+    if ask.state == "waiting":
+        words = _("{id}  {sandbox}  {text}  ({seconds:.0f} s)")
+        print(words.format(id=ask.id, sandbox=ask.sandbox, text=shown(ask.text), seconds=ask.timeout), flush=True)
+        return
+    how = f"{ask.state} ({ask.answer}, {ask.by})" if ask.answer else ask.state
+    print(f"{ask.id}  {ask.sandbox}  {shown(how)}", flush=True)
+
+
+def _json_line(event: dict[str, Any]) -> None:
+    import json
+
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,115 @@
+"""Asking about blocked files: who touches one is refused, and the owner is asked; when they allow it, the cover is
+lifted for this sandbox alone, and the next open succeeds.
+
+Only covers of `blocked_patterns` are asked about: `deny_read`, files of secrets, sockets and our own things are refused
+for other reasons, and of the home's secret places there is nothing beneath the cover.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from threading import Lock, Thread
+
+from sandbox.asks.question import ONCE, FileSubject, Requester
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from sandbox.asks.table import Asks, Verdict
+
+OPEN = 0x20  # inotify's
+
+
+class FileAsks:
+    """Asks for one sandbox. `pid` is a process in its mount namespace; `lifted` are the paths inside that are free now;
+    `tell(summary, path, rule)` hears what could not be done."""
+
+    def __init__(
+        self,
+        asks: Callable[[], Asks],
+        pid: int,
+        patterns: Collection[str],
+        seconds: float,
+        lifted: set[str],
+        tell: Callable[[str, str, str], object],
+    ) -> None:
+        self._asks = asks
+        self._pid = pid
+        self._patterns = frozenset(patterns)
+        self._seconds = seconds
+        self._lifted = lifted
+        self._tell = tell
+        self._lock = Lock()
+        self._ends, self._ending = os.pipe()
+        self._threads: list[Thread] = []
+        self._closed = False
+
+    def touched(self, path: str, operation: str, rule: str, pid: int, program: str) -> None:
+        """A tenant touched the cover at `path`."""
+        if rule in self._patterns:
+            subject = FileSubject(path, operation, Requester(program, "", pid))
+            self._asks().ask(subject, self._seconds, lambda verdict: self._answered(subject, verdict))
+
+    def _answered(self, subject: FileSubject, verdict: Verdict) -> None:
+        if not verdict:
+            return
+        from sandbox.guards.mount_in_namespace import lift
+
+        with self._lock:
+            if self._closed or subject.path in self._lifted:
+                return
+            self._lifted.add(subject.path)
+            namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                problem = lift(namespace, subject.path, subject.writes)
+            finally:
+                os.close(namespace)
+            if problem is not None:
+                self._lifted.discard(subject.path)
+                self._tell(f"the cover could not be lifted: {problem}", subject.path, "ask")
+            elif verdict.answer == ONCE:
+                thread = Thread(target=self._until_opened, args=(subject.path,), name="sandbox-lifted", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _until_opened(self, path: str) -> None:
+        """Covers it again, plainly, once it was opened, or when nobody opens it in time."""
+        from sandbox.guards.mount_in_namespace import cover
+        from sandbox.inotify import Inotify
+
+        inotify = Inotify()
+        try:
+            inotify.add(f"/proc/{self._pid}/root{path}", OPEN)
+            poll = select.poll()
+            poll.register(inotify.fd, select.POLLIN)
+            poll.register(self._ends, select.POLLIN)
+            poll.poll(self._seconds * 1000)
+        except OSError as problem:
+            self._tell(f"it is covered again at once: {problem}", path, "ask")
+        finally:
+            inotify.close()
+        with self._lock:
+            if self._closed:
+                return
+            self._lifted.discard(path)
+            namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                for _, why in cover(namespace, [path]):
+                    if why:
+                        self._tell(f"it could not be covered again: {why}", path, "ask")
+            finally:
+                os.close(namespace)
+
+    def close(self) -> None:
+        """The sandbox ends. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            threads = list(self._threads)
+        os.close(self._ending)
+        for thread in threads:
+            thread.join(5.0)
+        os.close(self._ends)

@@ -1,0 +1,30 @@
+"""When a token ends: as answers and programs say it, and as files write it."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+from sandbox.network.credentials.shapes import jwt_claims
+from sandbox.network.secrets.moments import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def end_of(answer: Mapping[str, Any]) -> float | None:
+    """When the access token of an answer ends: as it says, or as the token itself does."""
+    if answer.get("expires_in") is not None:
+        return moment(answer["expires_in"])
+    token = answer.get("access_token")
+    claims = jwt_claims(token) if isinstance(token, str) else None
+    return moment(claims.get("exp")) if claims else None
+
+
+def written_end(end: float, how: str) -> int | str:
+    """A moment as a file writes it: `ms`, `s` or `iso`."""
+    if how == "iso":
+        return (
+            datetime.datetime.fromtimestamp(end, datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        )
+    return round(end * 1000) if how == "ms" else round(end)

@@ -1,0 +1,136 @@
+"""Credential files in their formats: which strings they hold, and the same file with other ones.
+
+Everything else of a file (comments, order, numbers) stays as it is; JSON is written anew, with the same content.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sandbox.network.credentials import text_formats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandbox.network.secrets.field_paths import Keys
+
+MOST = 1024 * 1024  # bytes of a credential file
+
+
+class Leaf(NamedTuple):
+    """A string in a file. `number`: the how-manieth of this path, where a format allows several."""
+
+    keys: Keys
+    value: str
+    number: int = 0
+
+
+class Unreadable(Exception):
+    """A file is not what its format says. The text never repeats what is in it."""
+
+
+def leaves(text: str, format: str) -> list[Leaf]:
+    """Every string in the file, in its order. Raises Unreadable."""
+    try:
+        if format == "json":
+            return _numbered(_walked(_json(text), ()))
+        if format == "toml":
+            return _numbered(_walked(_toml(text), ()))
+        return _numbered((span.keys, span.value) for span in text_formats.spans(text, format))
+    except (ValueError, RecursionError):
+        raise Unreadable(f"not {format}") from None
+
+
+def changed(text: str, format: str, new: Mapping[tuple[Keys, int], Any]) -> str:
+    """The file with other values in some places. In JSON they need not exist yet. Raises Unreadable."""
+    try:
+        if format == "json":
+            return _changed_json(text, new)
+        if format == "toml":
+            return _changed_toml(text, new)
+        return text_formats.replaced(text, format, new)
+    except (ValueError, RecursionError):
+        raise Unreadable(f"not {format}") from None
+
+
+def _numbered(found: Any) -> list[Leaf]:
+    seen: dict[Keys, int] = {}
+    out = []
+    for keys, value in found:
+        out.append(Leaf(keys, value, seen.get(keys, 0)))
+        seen[keys] = seen.get(keys, 0) + 1
+    return out
+
+
+def _walked(data: Any, keys: Keys) -> Any:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _walked(value, (*keys, str(key)))
+    elif isinstance(data, list):
+        for at, value in enumerate(data):
+            yield from _walked(value, (*keys, str(at)))
+    elif isinstance(data, str):
+        yield keys, data
+
+
+def _json(text: str) -> Any:
+    data = json.loads(text or "{}")
+    if not isinstance(data, dict):
+        raise ValueError
+    return data
+
+
+def _changed_json(text: str, new: Mapping[tuple[Keys, int], Any]) -> str:
+    data = _json(text)
+    for (keys, _), value in new.items():
+        place = data
+        for key in keys[:-1]:
+            if isinstance(place, list):
+                place = place[int(key)]
+            else:
+                place = place.setdefault(key, {})
+                if place is None:
+                    raise ValueError
+        if isinstance(place, list):
+            place[int(keys[-1])] = value
+        else:
+            place[keys[-1]] = value
+    indent = 2 if "\n" in text.strip() or not text.strip() else None
+    end = "\n" if text.endswith("\n") else ""
+    separators = (",", ": ") if indent else (", ", ": ") if '": ' in text else (",", ":")
+    return json.dumps(data, indent=indent, separators=separators, ensure_ascii=False) + end
+
+
+def _toml(text: str) -> dict[str, Any]:
+    import tomllib
+
+    return tomllib.loads(text)
+
+
+def _changed_toml(text: str, new: Mapping[tuple[Keys, int], Any]) -> str:
+    """There is no writer: a value is exchanged where it stands, and what comes out must be what was meant."""
+    wanted = {(leaf.keys, leaf.number): leaf.value for leaf in leaves(text, "toml")}
+    for where, value in new.items():
+        old = wanted.get(where)
+        if old is None or not isinstance(value, str):
+            raise ValueError
+        for spelled in (json.dumps(old, ensure_ascii=False), json.dumps(old), f"'{old}'"):
+            text = text.replace(spelled, json.dumps(value))
+        wanted = {place: value if known == old else known for place, known in wanted.items()}
+    if {(leaf.keys, leaf.number): leaf.value for leaf in leaves(text, "toml")} != wanted:
+        raise ValueError
+    return text
+
+
+def value_at(text: str, format: str, keys: Keys) -> Any:
+    """What a JSON file has at `keys`, of any type; of other formats a string. None when there is nothing."""
+    try:
+        if format != "json":
+            return next((leaf.value for leaf in leaves(text, format) if leaf.keys == keys), None)
+        place = _json(text)
+        for key in keys:
+            place = place.get(key) if isinstance(place, dict) else None
+    except (ValueError, RecursionError, Unreadable):
+        return None
+    return place

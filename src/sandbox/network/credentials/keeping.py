@@ -1,0 +1,108 @@
+"""What is kept of credentials in `~/.sandbox/credentials`, mode 700, never visible inside.
+
+key                  what placeholders are derived with
+<name>.<format>      a login made inside, when the person's own file is not to be changed
+<name>.more          tokens of such a login that belong to no field of the file
+<digest>.lock        held while the tokens of one file are renewed
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from sandbox.network.secrets.stored_key import directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class FileLock:
+    """Held by one sandbox at a time, of all that renew tokens of `file`. The kernel gives it back when we die."""
+
+    def __init__(self, file: str) -> None:
+        import hashlib
+
+        name = hashlib.sha256(os.path.realpath(file).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        self._fd = os.open(os.path.join(directory(), f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def tried(self) -> bool:
+        """Whether we hold it now. Returns at once."""
+        import fcntl
+
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Gives it back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def save(file: str, text: str, cover: Callable[[str], None] | None = None) -> None:
+    """Replaces `file` by one rename, keeping its mode and owner, and where a link leads. Raises OSError; then the old
+    one is as it was. `cover` is called with the new file's name before anything is in it."""
+    file = os.path.realpath(file)
+    try:
+        old = os.stat(file)
+    except FileNotFoundError:
+        old = None
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+    beside = f"{file}.{os.getpid()}.{os.urandom(4).hex()}"
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as new:
+            if cover is not None:
+                cover(beside)
+            new.write(text.encode())
+            new.flush()
+            if old is not None:
+                if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(fd, old.st_uid, old.st_gid)
+                os.fchmod(fd, old.st_mode & 0o7777)
+            os.fsync(fd)
+        os.rename(beside, file)
+    except BaseException:
+        os.unlink(beside)
+        raise
+    _sync(os.path.dirname(file))
+
+
+def _sync(place: str) -> None:
+    """Also after a power failure the new name counts."""
+    fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass  # not every file system can
+    finally:
+        os.close(fd)
+
+
+MOST_MORE = 32
+
+
+def more_tokens(name: str) -> dict[str, dict[str, object]]:
+    """Tokens of logins made inside, by placeholder: value and hosts."""
+    import json
+
+    try:
+        with open(os.path.join(directory(), f"{name}.more"), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def keep_more(name: str, placeholder: str, value: str, hosts: list[str]) -> None:
+    """Keeps one, and of all the latest."""
+    import json
+
+    known = more_tokens(name)
+    known.pop(placeholder, None)
+    known[placeholder] = {"value": value, "hosts": hosts}
+    save(os.path.join(directory(), f"{name}.more"), json.dumps(dict(list(known.items())[-MOST_MORE:])))

@@ -1,0 +1,299 @@
+"""One credential entry at work: the tokens in the person's file, the same file for inside, and renewals.
+
+The person's file is what counts. It is read again whenever it has changed, so a renewal by another sandbox or by the
+person's own program is seen at once; and it is read again under a lock before it is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from sandbox.config.variables import secret_value, secret_word
+from sandbox.errors import ConfigError, Message
+from sandbox.network.credentials import keeping
+from sandbox.network.credentials.expiry import end_of, written_end
+from sandbox.network.credentials.formats import MOST, Unreadable, changed, leaves
+from sandbox.network.credentials.shapes import looks_like_token, shaped
+from sandbox.network.credentials.token import Token
+from sandbox.network.secrets.field_paths import has_wildcard, host_in, keys_of, matches, written
+from sandbox.network.secrets.stored_key import place
+from sandbox.policy.hosts import HostSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sandbox.config.model import Credential, CredentialField
+    from sandbox.network.credentials.formats import Leaf
+    from sandbox.network.secrets.field_paths import Keys
+
+_WITH_PASSWORD = re.compile(r"([a-z][a-z0-9+.-]*://[^/\s:@]*:)([^/\s@]+)@([^/\s?#]+)", re.IGNORECASE)
+_SIGNIFICANT = 20  # characters; a shorter string of unknown meaning is hidden, but not looked for in traffic
+Signature = tuple[int, int, int]
+
+
+class Login:
+    """Safe to use from one thread at a time."""
+
+    def __init__(self, name: str, entry: Credential, key: bytes, cover: Callable[[str], None] | None = None) -> None:
+        self.name, self.entry, self._key, self._cover = name, entry, key, cover
+        self.path = f"credentials.{name}"
+        self.file = os.path.abspath(os.path.expanduser(entry.file)) if entry.file else None
+        self.store = os.path.join(place(), f"{name}.{entry.format}")  # where a login made inside is kept
+        self.exchanges = 0
+        self._tokens: dict[tuple[Keys, int], Token] = {}
+        self._more: dict[str, Token] = {}  # of logins made inside, by placeholder
+        self.hidden: dict[str, bytes] = {}  # other strings of the file that look like secrets, with placeholders
+        self._inside: dict[tuple[Keys, int], str] = {}
+        self._text = ""
+        self._seen: tuple[str, Signature] | None = None
+        self.version = 0
+        self.problem: str | None = None  # why the file could not be read
+        self.endpoint = HostSet(entry.refresh.hosts, f"{self.path}.refresh.hosts", near_secret=True)
+        for field in entry.tokens.values():
+            if "{host}" not in "".join(field.hosts):
+                HostSet(field.hosts, f"{self.path}.fields", near_secret=True)
+        for placeholder, kept in keeping.more_tokens(name).items():
+            self._remember(placeholder, str(kept.get("value")), [str(one) for one in _listed(kept.get("hosts"))])
+        self.load()
+
+    # -- the file
+
+    def source(self) -> str | None:
+        """The file that tokens come from: that of a login made inside, else the person's own."""
+        if self.entry.file is None:
+            return None
+        return self.store if os.path.exists(self.store) else self.file
+
+    def load(self) -> None:
+        """Reads the file when it has changed. One that cannot be read now, as while it is being written, leaves what
+        was known."""
+        source = self.source()
+        if source is None:
+            return
+        try:
+            if self._seen == (source, _signature(os.stat(source))):
+                return
+            with open(source, "rb") as file:
+                seen = source, _signature(os.fstat(file.fileno()))
+                data = file.read(MOST + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            if self._seen is not None:
+                self._seen, self._text, self._inside = None, "", {}
+                for token in self._tokens.values():
+                    token.gone()
+                self.version += 1
+            return
+        except OSError as problem:
+            self.problem = Message("cannot read {file!r}: {reason}", file=source, reason=problem.strerror)
+            return
+        try:
+            text = data.decode() if len(data) <= MOST else "\0"
+            self._take(text, leaves(text, self.entry.format))
+        except (UnicodeDecodeError, Unreadable):
+            self.problem = Message(
+                "{file!r} is not {format}, so programs inside have no login", file=source, format=self.entry.format
+            )
+            return
+        self.problem, self._seen = None, seen
+
+    def readable(self) -> bool:
+        """Whether the file is there and could be read."""
+        return self._seen is not None
+
+    def _take(self, text: str, found: list[Leaf]) -> None:
+        inside: dict[tuple[Keys, int], str] = {}
+        here: set[tuple[Keys, int]] = set()
+        for leaf in found:
+            where = leaf.keys, leaf.number
+            field = self._field(leaf.keys)
+            if field is not None and leaf.value and not leaf.value.startswith("${"):
+                token, instead = self._token(leaf, *field)
+                here.add(where)
+                inside[where] = instead
+                self._tokens[where] = token
+            elif field is None and not self._harmless(leaf):
+                inside[where] = self._hidden(leaf)
+        for where, token in self._tokens.items():
+            if where not in here:
+                token.gone()
+        self._text, self._inside = text, inside
+        self.version += 1
+
+    def _field(self, keys: Keys) -> tuple[str, CredentialField] | None:
+        return next(((path, field) for path, field in self.entry.tokens.items() if matches(path, keys)), None)
+
+    def _token(self, leaf: Leaf, path: str, field: CredentialField) -> tuple[Token, str]:
+        """The token that is, or is in, a string of the file; and that string with its placeholder."""
+        host = host_in(path, leaf.keys)
+        value, before, after = leaf.value, "", ""
+        if (url := _WITH_PASSWORD.search(leaf.value)) is not None:
+            value, host = unquote(url[2]), url[3].lower()
+            before, after = leaf.value[: url.start(2)], leaf.value[url.end(2) :]
+        hosts = [one.replace("{host}", host or "") for one in field.hosts if host or "{host}" not in one]
+        where = leaf.keys, leaf.number
+        token = self._tokens.get(where) or self._new_token(where, field, hosts)
+        token.has(value, self._key)
+        return token, before + token.placeholder.decode() + after
+
+    def _new_token(self, where: tuple[Keys, int], field: CredentialField, hosts: list[str]) -> Token:
+        path = written(where[0]) + (f"#{where[1]}" if where[1] else "")
+        setting = f"{self.path}.fields.{path}"
+        try:
+            return Token(f"{self.name}.{path}", self._label(path), field.kind, hosts, field.places, setting)
+        except ConfigError:  # a host in the person's file that is none: its token goes nowhere
+            return Token(f"{self.name}.{path}", self._label(path), field.kind, [], field.places, setting)
+
+    def _label(self, path: str) -> str:
+        return f"{self.name}\0{path}"
+
+    def _harmless(self, leaf: Leaf) -> bool:
+        if not leaf.value or leaf.value.startswith("${"):
+            return True
+        path = next((one for one in self.entry.keep if matches(one, leaf.keys)), None)
+        if path is None or secret_value(leaf.value) or looks_like_token(leaf.value):
+            return False
+        # A wildcard keeps what is not known to it: not what is called a secret.
+        last = keys_of(path)[-1]
+        return "*" not in last or not (secret_word(leaf.keys[-1]) or "auth" in leaf.keys[-1].lower())
+
+    def _hidden(self, leaf: Leaf) -> str:
+        path = f"{written(leaf.keys)}#{leaf.number}"
+        placeholder = shaped(leaf.value, self._key, self._label(f"hidden\0{path}"))
+        if len(leaf.value) >= _SIGNIFICANT and " " not in leaf.value and leaf.value.isascii():
+            self.hidden[leaf.value] = placeholder.encode()
+        return placeholder
+
+    def inside(self) -> str | None:
+        """The file as tenants have it; None when there is none. Raises ConfigError when it cannot be made."""
+        if not self.readable():
+            return None
+        try:
+            return changed(self._text, self.entry.format, self._inside)
+        except Unreadable:
+            raise ConfigError("the file cannot be written with placeholders", path=f"{self.path}.file") from None
+
+    # -- its tokens
+
+    def tokens(self) -> Iterator[Token]:
+        """Every token that ever was in the file, and those of logins made inside."""
+        yield from list(self._tokens.values())
+        yield from list(self._more.values())
+
+    def of_kind(self, kind: str) -> Token | None:
+        """The token of one kind, where a file holds one login."""
+        for path, field in self.entry.tokens.items():
+            if field.kind == kind and not has_wildcard(path):
+                where = keys_of(path), 0
+                if where not in self._tokens:
+                    self._tokens[where] = self._new_token(where, field, field.hosts)
+                return self._tokens[where]
+        return None
+
+    def extra(self, value: str, host: str) -> str:
+        """A token from an answer of the token endpoint at `host` that belongs to no field of the file. It may go where
+        the entry's other tokens may. Returns its placeholder."""
+        import hmac
+
+        digest = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256").hex()
+        placeholder = shaped(value, self._key, self._label(f"answer\0{digest}"))
+        fields = [field for field in self.entry.tokens.values() if field.kind != "refresh"]
+        hosts = list(dict.fromkeys(one.replace("{host}", host) for field in fields for one in field.hosts))
+        self._remember(placeholder, value, hosts)
+        return placeholder
+
+    def _remember(self, placeholder: str, value: str, hosts: list[str]) -> None:
+        path = f"{self.path}.fields"
+        token = Token(f"{self.name} (from a login inside)", "", "key", hosts, ("header",), path)
+        token.has(value, self._key)
+        token.placeholders = [placeholder.encode()]
+        self._more[placeholder] = token
+        self.version += 1
+
+    def more(self, placeholder: str) -> Token:
+        """One that `extra` has made."""
+        return self._more[placeholder]
+
+    # -- renewal
+
+    def only_in_memory(self, new: Mapping[str, str]) -> None:
+        """The tokens of an answer (by kind), where they cannot be written."""
+        for kind, value in new.items():
+            if (token := self.of_kind(kind)) is not None:
+                token.has(value, self._key)
+        self.version += 1
+
+    def renewed(self, sent: str | None, new: Mapping[str, str], answer: Mapping[str, Any]) -> None:
+        """Writes the tokens of an answer (`new`, by kind) to the file they belong to. `sent`: the refresh token that
+        was sent for them; None for a login made inside. Call it under the lock. Raises OSError or Unreadable."""
+        target = self._target(sent)
+        try:
+            with open(target, encoding="utf-8") as file:
+                text = file.read(MOST)
+        except FileNotFoundError:
+            text = ""
+        if sent is not None and self._newer_there(text, sent, answer):
+            self._seen = None
+            return self.load()
+        change: dict[tuple[Keys, int], Any] = {}
+        for path, field in self.entry.tokens.items():
+            if field.kind in new and not has_wildcard(path):
+                change[keys_of(path), 0] = new[field.kind]
+        change |= self._around(answer)
+        keeping.save(target, changed(text, self.entry.format, change), self._cover if target == self.file else None)
+        self._seen = None
+        self.load()
+
+    def _target(self, sent: str | None) -> str:
+        if sent is None:
+            return self.file if self.entry.save_login and self.file else self.store
+        return self.source() or self.store
+
+    def _around(self, answer: Mapping[str, Any]) -> dict[tuple[Keys, int], Any]:
+        """What the file says about its tokens."""
+        refresh = self.entry.refresh
+        change: dict[tuple[Keys, int], Any] = {}
+        end = end_of(answer)
+        if refresh.expires and end is not None:
+            change[keys_of(refresh.expires), 0] = written_end(end, refresh.expires_as)
+        if refresh.refreshed:
+            change[keys_of(refresh.refreshed), 0] = written_end(time.time(), "iso")
+        if refresh.scope and isinstance(answer.get("scope"), str):
+            change[keys_of(refresh.scope), 0] = answer["scope"].split()
+        return change
+
+    def _newer_there(self, text: str, sent: str, answer: Mapping[str, Any]) -> bool:
+        """Whether somebody else has renewed the tokens meanwhile, and theirs last longer."""
+        from sandbox.network.credentials.formats import value_at
+
+        path = next((one for one, field in self.entry.tokens.items() if field.kind == "refresh"), None)
+        if path is None or self.entry.refresh.expires is None or not text:
+            return False
+        there = value_at(text, self.entry.format, keys_of(path))
+        ends = value_at(text, self.entry.format, keys_of(self.entry.refresh.expires))
+        ours = end_of(answer)
+        return (
+            isinstance(there, str)
+            and there != sent
+            and isinstance(ends, int | float)
+            and ours is not None
+            and ends > written_end_number(ours, self.entry.refresh.expires_as)
+        )
+
+
+def written_end_number(end: float, how: str) -> float:
+    """The end of a life as a number in the file's unit; infinite where it is no number there."""
+    found = written_end(end, how)
+    return float(found) if isinstance(found, int | float) else float("inf")
+
+
+def _signature(now: os.stat_result) -> Signature:
+    """What is another when a file has changed."""
+    return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+def _listed(data: object) -> list[object]:
+    return data if isinstance(data, list) else []

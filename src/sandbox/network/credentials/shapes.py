@@ -1,0 +1,137 @@
+"""Placeholders in the shape that programs expect of a token: its prefix, length and alphabet; a JWT with its claims.
+
+A placeholder is derived from the person's own key and from where the token is kept, not from its value: it is the same
+in every run, also after the token was renewed, and says nothing about the value beyond its shape.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHORTEST = 20  # characters; a shorter token's placeholder is longer than the token, so as not to occur by chance
+
+# Public beginnings by which programs tell tokens apart. What is not listed is taken for part of the secret.
+_PREFIX = re.compile(
+    r"sk-ant-[a-z]{3,6}\d\d-|sk-(?:proj|svcacct|admin|None|or-v1|lf)-|sk-|pk-lf-|gh[a-z]_|github_pat_|glpat-|npm_|pypi-"
+    r"|ya29\.|AIza|hf_|xai-|gsk_|r8_|rt_|fw_|pplx-|dop_v1_|xox[a-z]-|sgp_|sbp_|amp_|key_|1//"
+)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_JWT = re.compile(r"[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*")
+
+# Claims that programs look for in a token. What they say identifies an account; none of them gives access to it. A
+# person's name and address are not among them: no program we know needs them to work.
+_CLAIMS = frozenset(
+    (
+        "iss", "aud", "azp", "sub", "typ", "token_use", "scope", "scp", "client_id", "user_id", "account_id", "org_id",
+        "organization_id", "project_id", "plan", "plan_type", "account_plan", "chatgpt_account_id", "chatgpt_user_id",
+        "chatgpt_account_user_id", "chatgpt_plan_type", "chatgpt_compute_residency",
+    )
+)  # fmt: skip
+_HEADER = ("alg", "typ", "kid")
+_DEEPEST = 4
+
+
+def shaped(value: str, key: bytes, label: str) -> str:
+    """The placeholder for `value`, which is kept at `label`: of `A-Z a-z 0-9 - . _ ~` only."""
+    claims = jwt_claims(value)
+    if claims is not None:
+        return _jwt(value, claims, key, label)
+    prefix = _PREFIX.match(value)
+    start = re.sub(r"[^A-Za-z0-9._-]", "_", prefix[0]) if prefix else ""
+    rest = value[prefix.end() :] if prefix else value
+    letters = _letters(_stream(key, label), _alphabet(rest))
+    if _UUID.fullmatch(rest):
+        return start + "-".join(_taken(letters, size) for size in (8, 4, 4, 4, 12))
+    return start + _taken(letters, max(len(rest), SHORTEST))
+
+
+def jwt_claims(value: str) -> dict[str, Any] | None:
+    """The claims of a JWT; None when `value` is none."""
+    if not _JWT.fullmatch(value):
+        return None
+    header, claims = (_object(part) for part in value.split(".")[:2])
+    return claims if header is not None and "alg" in header else None
+
+
+def looks_like_token(text: str) -> bool:
+    """Whether `text` is a token by its shape alone: a JWT, or one with a prefix of its own."""
+    prefix = _PREFIX.match(text)
+    return bool(prefix and len(text) - prefix.end() >= 16 and " " not in text) or (jwt_claims(text) is not None)
+
+
+def _jwt(value: str, claims: dict[str, Any], key: bytes, label: str) -> str:
+    """A JWT with the harmless claims of `value`, and a signature that nobody made."""
+    header, _, signature = value.split(".")
+    head = _object(header) or {}
+    first = _written({name: head[name] for name in _HEADER if isinstance(head.get(name), str)})
+    second = _written(_harmless(claims, 0))
+    letters = _letters(_stream(key, f"{label}\0{first}.{second}"), _ALPHANUMERIC)
+    return f"{first}.{second}.{_taken(letters, max(len(signature), 43))}"
+
+
+def _harmless(claims: dict[str, Any], depth: int) -> dict[str, Any]:
+    """What of `claims` tenants see: numbers and switches, the known strings, and the same of objects in them."""
+    found: dict[str, Any] = {}
+    for name, value in claims.items():
+        if isinstance(value, bool | int | float) or value is None:
+            found[name] = value
+        elif isinstance(value, dict) and depth < _DEEPEST:
+            found[name] = _harmless(value, depth + 1)
+        elif name in _CLAIMS and _plain(value):
+            found[name] = value
+    return found
+
+
+def _plain(value: object) -> bool:
+    """Whether it is a string, or some, none of which is a token."""
+    each = value if isinstance(value, list) else [value]
+    return all(isinstance(one, str) and len(one) <= 512 and not looks_like_token(one) for one in each)
+
+
+def _object(part: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _written(data: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(data, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+_DIGITS, _LOWER = "0123456789", "abcdefghijklmnopqrstuvwxyz"
+_ALPHANUMERIC = _LOWER.upper() + _LOWER + _DIGITS
+
+
+def _alphabet(text: str) -> str:
+    """The letters that `text` is made of, as far as a placeholder may have them."""
+    letters = set(text) - set("-._~")
+    for alphabet in (_DIGITS, _DIGITS + "abcdef", _LOWER + _DIGITS, _LOWER.upper() + _DIGITS):
+        if letters and letters <= set(alphabet):
+            return alphabet
+    return _ALPHANUMERIC
+
+
+def _stream(key: bytes, label: str) -> Iterator[int]:
+    number = 0
+    while True:
+        yield from hmac.digest(key, b"%d\0%s" % (number, label.encode()), "sha256")
+        number += 1
+
+
+def _letters(stream: Iterator[int], alphabet: str) -> Iterator[str]:
+    fair = 256 - 256 % len(alphabet)
+    return (alphabet[byte % len(alphabet)] for byte in stream if byte < fair)
+
+
+def _taken(letters: Iterator[str], size: int) -> str:
+    return "".join(next(letters) for _ in range(size))

@@ -1,0 +1,163 @@
+"""Where the strings stand in an INI, netrc, YAML or env file: they can be exchanged, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sandbox.network.secrets.field_paths import Keys
+
+
+class Span(NamedTuple):
+    """A string of a file: where it is, and what it means there."""
+
+    keys: Keys
+    value: str
+    start: int
+    end: int
+    quoted: bool = False  # the span holds its quotation marks
+
+
+def spans(text: str, format: str) -> list[Span]:
+    """Every string, in order. Raises ValueError."""
+    return list(_READERS[format](text))
+
+
+def replaced(text: str, format: str, new: Mapping[tuple[Keys, int], Any]) -> str:
+    """`text` with other strings. Raises ValueError for a place that is not there."""
+    out, end, seen, left = [], 0, dict[Any, int](), dict(new)
+    for span in sorted(spans(text, format), key=lambda one: one.start):
+        number = seen[span.keys] = seen.get(span.keys, -1) + 1
+        if (span.keys, number) in left:
+            value = left.pop((span.keys, number))
+            if not isinstance(value, str):
+                raise ValueError
+            if span.start < end:
+                continue  # an alias in YAML: the same string once more
+            out += [text[end : span.start], json.dumps(value) if span.quoted else value]
+            end = span.end
+    if left:
+        raise ValueError
+    return "".join((*out, text[end:]))
+
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for match in _LINE.finditer(text):
+        yield match.start(), match[0].rstrip("\r\n")
+
+
+def _trimmed(keys: Keys, text: str, start: int) -> Span:
+    """The value that begins at `start` of the file: without the space and quotation marks around it."""
+    value = text.strip()
+    start += len(text) - len(text.lstrip())
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+        if value[0] == '"' and "\\" in value:
+            try:
+                meant = json.loads(value)
+            except ValueError:
+                meant = value[1:-1]
+            return Span(keys, str(meant), start, start + len(value), quoted=True)
+        return Span(keys, value[1:-1], start + 1, start + len(value) - 1)
+    return Span(keys, value, start, start + len(value))
+
+
+def _ini(text: str) -> Iterator[Span]:
+    section: Keys = ()
+    key: Keys | None = None
+    for at, line in _lines(text):
+        bare = line.strip()
+        if not bare or bare[0] in "#;":
+            continue
+        if bare[0] == "[" and bare[-1] == "]":
+            section, key = (bare[1:-1].strip(),), None
+        elif line[0] in " \t" and key is not None and section:
+            yield _trimmed(key, line, at)  # a value that goes on
+        else:
+            # An .npmrc has colons in its keys, and always an equals sign.
+            sign = "=" if "=" in line else ":"
+            name, found, value = line.partition(sign)
+            key = (*section, name.strip())
+            if found and value.strip():
+                yield _trimmed(key, value, at + len(name) + 1)
+
+
+def _env(text: str) -> Iterator[Span]:
+    for at, line in _lines(text):
+        match = re.match(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=", line)
+        if match and line[match.end() :].strip():
+            yield _trimmed((match[1],), line[match.end() :], at + match.end())
+
+
+_NETRC = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s]+')
+
+
+def _netrc(text: str) -> Iterator[Span]:
+    machine, want = "", ""
+    at = 0
+    while match := _NETRC.search(text, at):
+        at = match.end()
+        word = match[0]
+        if want == "machine":
+            machine, want = word, ""
+        elif want == "macdef":
+            # A macro ends with an empty line. It may hold anything.
+            end = text.find("\n\n", at)
+            end = len(text) if end < 0 else end
+            body = text[at:end]
+            if body.strip():
+                yield _trimmed(("macdef", word), body, at)
+            at, want = end, ""
+        elif want:
+            yield (
+                Span((machine, want), re.sub(r"\\(.)", r"\1", word[1:-1]), match.start(), match.end(), quoted=True)
+                if (word[0] == '"' and len(word) > 1)
+                else Span((machine, want), word, match.start(), match.end())
+            )
+            want = ""
+        elif word.startswith("#"):
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+        elif word == "default":
+            machine = "default"
+        elif word in ("machine", "macdef", "login", "user", "password", "account"):
+            want = "login" if word == "user" else word
+        else:
+            raise ValueError
+
+
+def _yaml(text: str) -> Iterator[Span]:
+    import yaml
+
+    try:
+        # Not the C loader: its nodes do not say where they are.
+        yield from _nodes(yaml.compose(text, Loader=yaml.SafeLoader), (), yaml, 0)
+    except yaml.YAMLError:
+        raise ValueError from None
+
+
+def _nodes(node: Any, keys: Keys, yaml: Any, depth: int) -> Iterator[Span]:
+    if depth > 50:
+        raise ValueError
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError
+            yield from _nodes(value, (*keys, key.value), yaml, depth + 1)
+    elif isinstance(node, yaml.SequenceNode):
+        for at, value in enumerate(node.value):
+            yield from _nodes(value, (*keys, str(at)), yaml, depth + 1)
+    elif isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:str":
+        # Quotation marks make any placeholder a string. A block scalar's end is the next line's beginning.
+        if node.style in ("|", ">"):
+            raise ValueError
+        yield Span(keys, node.value, node.start_mark.index, node.end_mark.index, quoted=True)
+
+
+_READERS: dict[str, Callable[[str], Iterator[Span]]] = {"ini": _ini, "env": _env, "netrc": _netrc, "yaml": _yaml}

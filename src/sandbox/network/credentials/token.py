@@ -1,0 +1,61 @@
+"""One token of a credential file, as the gate holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandbox.errors import Message
+from sandbox.network.credentials.shapes import shaped
+from sandbox.network.secrets.sources import unusable
+from sandbox.policy.hosts import HostSet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_PLACEHOLDERS = 32  # that one token had over time: a JWT's changes with its claims
+MISSING = Message("it is not in your credential file")
+
+
+class Token:
+    """Where it may go, its value as it is now (None: there is none, and `why`), and every placeholder it has had. The
+    last one is what new copies of the file have; all of them stand for the value as it is now."""
+
+    def __init__(
+        self, name: str, label: str, kind: str, hosts: Sequence[str], places: Sequence[str], setting: str
+    ) -> None:
+        self.name = name  # in messages
+        self.label = label
+        self.kind = kind
+        self.hosts = HostSet(list(hosts), setting, near_secret=True)
+        self.places = frozenset(places)
+        self.setting = setting
+        self.value: bytes | None = None
+        self.why: str | None = MISSING
+        self.placeholders: list[bytes] = []
+
+    @property
+    def endpoint_only(self) -> bool:
+        """Whether it goes into requests for new tokens alone."""
+        return self.kind == "refresh"
+
+    @property
+    def placeholder(self) -> bytes:
+        """What new copies of the file have."""
+        return self.placeholders[-1]
+
+    def has(self, value: str, key: bytes) -> None:
+        """Its value is `value` from now on."""
+        placeholder = shaped(value, key, self.label).encode()
+        if placeholder not in self.placeholders:
+            self.placeholders = [*self.placeholders, placeholder][-MOST_PLACEHOLDERS:]
+        elif self.placeholders[-1] != placeholder:
+            self.placeholders = [*(one for one in self.placeholders if one != placeholder), placeholder]
+        self.why = unusable(value)
+        self.value = None if self.why else value.encode()
+
+    def gone(self) -> None:
+        """It has no value any more."""
+        self.value, self.why = None, MISSING
+
+    def __repr__(self) -> str:
+        return f"Token({self.name!r})"

@@ -1,0 +1,143 @@
+"""An answer of a token endpoint, with placeholders in the place of everything in it that may be a token.
+
+Which strings those are is not a list of names: every string is one that is not known to be harmless, by its name (what
+OAuth defines, and what the entry keeps) and by its shape. An error's text is kept unless it looks like a token.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
+
+from sandbox.config.variables import secret_value, secret_word
+from sandbox.errors import Denied
+from sandbox.network.credentials.shapes import looks_like_token
+from sandbox.network.secrets.field_paths import matches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sandbox.network.secrets.field_paths import Keys
+
+    StandIn = Callable[[Keys, str], str]
+
+RULE = "credentials"
+MOST = 1024 * 1024  # bytes of an answer
+MOST_TOKENS = 32  # in one answer
+SHORT = 8  # a string below that many characters is no token
+_DEEPEST = 32
+_HARMLESS = frozenset(("token_type", "scope", "issued_token_type", "error", "error_description", "error_uri"))
+_TIME = re.compile(r"\d{1,13}|\d{4}-\d\d-\d\d[T ][0-9:.]{4,18}(?:Z|[+-]\d\d:?\d\d)?")
+_RUN = re.compile(r"[A-Za-z0-9_.~+/=-]{32,}")
+FORM = "application/x-www-form-urlencoded"
+
+
+def rewritten(body: bytes, kind: str, status: int, keep: Sequence[str], stand_in: StandIn) -> bytes:
+    """`body`, of the media type `kind`, with `stand_in(keys, value)` for each token. Unchanged when it has none.
+
+    Raises Denied for a successful answer that cannot be read, or is too large."""
+    if len(body) > MOST:
+        raise _unreadable()
+    if not body.strip():
+        return body
+    judge = _Judge(status, keep, stand_in)
+    try:
+        data = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return _other(body, kind, status, judge)
+    new = judge.changed(data, (), 0)
+    # Also when a name comes twice: what we have read is what the tenant reads.
+    return json.dumps(new).encode() if judge.found or _ambiguous(data) else body
+
+
+def _other(body: bytes, kind: str, status: int, judge: _Judge) -> bytes:
+    """A form, or text that is no JSON."""
+    if kind == FORM:
+        try:
+            pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=100)
+        except ValueError:
+            raise _unreadable() from None
+        new = [(name, judge.string((name,), value)) for name, value in pairs]
+        judge.name_of(name for name, _ in pairs)
+        return urlencode(new).encode() if judge.found else body
+    if 200 <= status < 400:
+        raise _unreadable()
+    text = body.decode("latin-1")
+    return _RUN.sub(lambda run: judge.string(("",), run[0]), text).encode("latin-1")
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object of JSON, as it was written."""
+
+
+class _Judge:
+    """Which strings of one answer are tokens."""
+
+    def __init__(self, status: int, keep: Sequence[str], stand_in: StandIn) -> None:
+        self._failed = status >= 400
+        self._keep = keep
+        self._stand_in = stand_in
+        self.found = 0
+
+    def changed(self, data: Any, keys: Keys, depth: int) -> Any:
+        if depth > _DEEPEST:
+            raise _unreadable()
+        if isinstance(data, _Pairs):
+            self.name_of(name for name, _ in data)
+            return {name: self.changed(value, (*keys, name), depth + 1) for name, value in data}
+        if isinstance(data, list):
+            return [self.changed(value, (*keys, str(at)), depth + 1) for at, value in enumerate(data)]
+        return self.string(keys, data) if isinstance(data, str) else data
+
+    def name_of(self, names: Any) -> None:
+        """A token in the place of a name could not be replaced: programs would not find what they look for."""
+        if any(_token_like(name) for name in names):
+            raise _unreadable()
+
+    def string(self, keys: Keys, value: str) -> str:
+        """`value`, or what stands in for it."""
+        if len(value) < SHORT or _TIME.fullmatch(value):
+            return value
+        name = next((key for key in reversed(keys) if not key.isdigit()), "")
+        known = name in _HARMLESS or any(matches(path, keys) for path in self._keep)
+        if self._failed and not known:
+            known = not secret_word(name)
+        if known and not any(_token_like(word) for word in value.split()):
+            return value
+        self.found += 1
+        if self.found > MOST_TOKENS:
+            raise _unreadable()
+        return self._stand_in(keys, value)
+
+
+def _token_like(word: str) -> bool:
+    """Whether it is a token whatever it is called: by its prefix, as a JWT, or as a long run of letters and digits."""
+    if looks_like_token(word) or (secret_value(word) and len(word) >= 20):
+        return True
+    if "://" in word:
+        return False  # a scope, or the address of a page about an error
+    run = max(_RUN.findall(word), key=len, default="")
+    return bool(run) and any(one.isdigit() for one in run) and any(one.isalpha() for one in run)
+
+
+def _ambiguous(data: Any) -> bool:
+    if isinstance(data, _Pairs):
+        return len({name for name, _ in data}) != len(data) or any(_ambiguous(value) for _, value in data)
+    return isinstance(data, list) and any(_ambiguous(value) for value in data)
+
+
+def _unreadable() -> Denied:
+    return Denied(RULE, "the token endpoint's answer cannot be inspected")
+
+
+def top_level(body: bytes, kind: str) -> dict[str, Any]:
+    """What an answer says at its top, by name; empty when it cannot be read. The last of several counts."""
+    try:
+        if kind == FORM:
+            return dict(parse_qsl(body.decode("ascii"), max_num_fields=100))
+        found = json.loads(body.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,73 @@
+"""A request to a token endpoint: what it asks for, and the one place in it where a refresh token belongs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from sandbox.network.credentials.token_answer import FORM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST = 256 * 1024  # bytes of a request
+LOGIN_GRANTS = ("authorization_code", "urn:ietf:params:oauth:grant-type:device_code")
+
+
+class TokenRequest:
+    """`grant` is what it asks for; `refresh_token` what it sends for that. Both empty when it cannot be read."""
+
+    def __init__(self, kind: str, body: bytes) -> None:
+        self._form = kind == FORM
+        self._fields: dict[str, object] = {}
+        try:
+            if self._form:
+                pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=100)
+                once = len({name for name, _ in pairs}) == len(pairs)
+                self._fields = dict(pairs) if once else {}
+            elif kind.endswith("json"):
+                found = json.loads(body.decode())
+                self._fields = found if isinstance(found, dict) else {}
+        except (ValueError, RecursionError):
+            pass
+        self.grant = self._text("grant_type")
+        self.refresh_token = self._text("refresh_token") if self.grant == "refresh_token" else ""
+
+    def _text(self, name: str) -> str:
+        value = self._fields.get(name)
+        return value if isinstance(value, str) else ""
+
+    def written(self) -> bytes:
+        """The request, written anew: as it was understood, and in no other way."""
+        if self._form:
+            return urlencode([(name, str(value)) for name, value in self._fields.items()]).encode()
+        return json.dumps(self._fields).encode()
+
+    def with_value(self, body: bytes, placeholder: bytes, value: bytes) -> bytes | None:
+        """`body`, as `written` wrote it, with the value; None when the placeholder stands elsewhere in it, too."""
+        if body.count(placeholder) != 1:
+            return None
+        text = value.decode("ascii")
+        spelled = quote(text, safe="") if self._form else json.dumps(text)[1:-1]
+        return body.replace(placeholder, spelled.encode())
+
+
+def same_path(target: str, paths: Iterable[str]) -> bool:
+    """Whether some server may read `target` as one of `paths`. Only an exact one is given a refresh token, but the
+    answers of all are rewritten."""
+    return _normal(target) in {_normal(path) for path in paths}
+
+
+def _normal(target: str) -> str:
+    path = target.partition("?")[0]
+    for _ in range(3):
+        path = unquote(path)
+    parts: list[str] = []
+    for part in path.replace("\\", "/").lower().split("/"):
+        part = part.partition(";")[0].strip("\0 \t")
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)

@@ -1,0 +1,37 @@
+"""A secret's value in JSON that a file holds or a program prints, and when it ends."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from sandbox.network.secrets.field_paths import keys_of
+from sandbox.network.secrets.missing import Missing
+from sandbox.network.secrets.moments import moment
+
+if TYPE_CHECKING:
+    from sandbox.config.model import Secret
+
+
+def picked(text: str, secret: Secret, path: str) -> tuple[str, float | None]:
+    """The field of `text` that the secret names, and the end of its life. Raises Missing, never with what is there."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Missing("is not JSON", path=path) from None
+    end = moment(_at(data, secret.expires)) if secret.expires is not None else None
+    if secret.expires is not None and end is None:
+        raise Missing("does not say when it ends, where {key} should", key=f"{path}.expires", path=path)
+    value = _at(data, secret.json_field) if secret.json_field is not None else None
+    if not isinstance(value, str):
+        raise Missing("has no string in the field that {key} names", key=f"{path}.field", path=path)
+    return value, end
+
+
+def _at(data: Any, path: str | None) -> Any:
+    for key in keys_of(path or ""):
+        if isinstance(data, list) and key.isdigit() and int(key) < len(data):
+            data = data[int(key)]
+        else:
+            data = data.get(key) if isinstance(data, dict) else None
+    return data
