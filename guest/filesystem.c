@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int open_place(const char *path)
+int open_place(const char *path)
 {
 	struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
 	return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);

@@ -68,7 +68,8 @@ describe('SandboxManager', () => {
   });
 
   it('rejects settings that make no sense, and then wraps nothing with them', async () => {
-    await assert.rejects(SandboxManager.initialize({ network: { allowedDomains: ['*'] } } as never), ConfigError);
+    await assert.rejects(SandboxManager.initialize(settings({ allowedDomains: ['*'] })), ConfigError);
+    await assert.rejects(SandboxManager.initialize({ network: 7 } as never), ConfigError);
     await assert.rejects(SandboxManager.initialize(settings({}, {}, { noSuchSetting: 1 })), ConfigError);
     await assert.rejects(SandboxManager.initialize(settings({ filterRequest: () => true })), TypeError);
     assert.equal(SandboxManager.isSandboxingEnabled(), false);

@@ -15,6 +15,7 @@ import struct
 from array import array
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from sandbox.errors import CommandError, GuestError, SandboxError
 from sandbox.guest import frames
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 
     from sandbox.guest.process import Process
     from sandbox.result import ExecResult
+    from sandbox.rpc.event_queue import EventQueue
     from sandbox.sandbox import Sandbox
 
 NAME = "launch"
 _MOST = 256  # at a time; more wait
+_PATIENCE = 0.1  # seconds
 _SPARE = 4  # threads that wait for the next one
 _WORD = struct.Struct("=c3xi")
 
@@ -42,8 +45,9 @@ class Launches:
         """Raises OSError when there can be no such socket."""
         registration = sandbox._register()
         self.path = f"{registration.path}/{NAME}"
-        self._sandbox = sandbox
-        self._environments = Environments(sandbox)
+        self.sandbox = sandbox
+        self.environments = Environments(sandbox)
+        self.told: WeakSet[EventQueue] = WeakSet()  # of clients that hear of refusals and then of a command's end
         self._lock = Lock()
         self._threads = self._idle = 0
         self._closed = False
@@ -89,7 +93,7 @@ class Launches:
             try:
                 with connection:
                     if same_user(connection):
-                        _Launch(self._sandbox, self._environments, connection).run()
+                        _Launch(self, connection).run()
             except (SandboxError, OSError):
                 pass  # the launcher has gone, or the sandbox has ended: the closed connection says so
             with self._lock:
@@ -102,7 +106,8 @@ class Launches:
 class _Launch:
     """One command, from a launcher's request to its end."""
 
-    def __init__(self, sandbox: Sandbox, environments: Environments, connection: socket.socket) -> None:
+    def __init__(self, launches: Launches, connection: socket.socket) -> None:
+        sandbox, environments, self._told = launches.sandbox, launches.environments, launches.told
         self._sandbox = sandbox
         self._environments = environments
         self._connection = connection
@@ -121,6 +126,9 @@ class _Launch:
             return
         finally:
             self._close()
+        # Whoever asks after the command's end what it was refused has heard of it.
+        for queue in list(self._told):
+            queue.settle(("network", "file"), _PATIENCE)
         if result.signal is not None:
             self._say(b"K", result.signal)
         else:

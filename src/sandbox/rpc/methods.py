@@ -274,7 +274,6 @@ METHODS = {
     "processes": Method(m.Nothing, processes),
     "extend": Method(m.Extend, extend),
     "update_network": Method(m.Anything, update_network),
-    "launcher": Method(m.Nothing, launcher),
     "rules_hold": Method(m.Nothing, rules_hold),
     "answer": Method(m.Answer, answer),
     "read_file": Method(m.ReadFile, read_file),

@@ -223,8 +223,8 @@ class Manager {
 
   /** The sandbox for such settings in this directory: one that stands, or a new one. */
   private async sandbox(settings: SandboxRuntimeConfig, listsId: string | undefined): Promise<WarmSandbox> {
-    const { allowedDomains, deniedDomains, deniedDomainReasons, ...fixed } = settings.network;
-    const closed = allowedDomains.length === 0 && (this.config?.network.allowedDomains.length ?? 0) > 0;
+    const { allowedDomains, deniedDomains, deniedDomainReasons, ...fixed } = settings.network ?? {};
+    const closed = allowedDomains?.length === 0 && (this.config?.network?.allowedDomains?.length ?? 0) > 0;
     const key = JSON.stringify([process.cwd(), listsId, closed, { ...settings, network: fixed, ignoreViolations: undefined }]);
     const there = this.sandboxes.get(key);
     const holds = there && (await there.started.then((sandbox) => sandbox.holds(), () => false));
@@ -251,7 +251,7 @@ class Manager {
 
   /** With the hosts that one command may reach besides. */
   private withLists(settings: SandboxRuntimeConfig, listsId: string | undefined): SandboxRuntimeConfig {
-    const more = listsId === undefined || settings.network.strictAllowlist ? [] : (this.lists.get(listsId) ?? []);
+    const more = listsId === undefined || settings.network?.strictAllowlist ? [] : (this.lists.get(listsId) ?? []);
     if (more.length === 0) return settings;
     return { ...settings, network: { ...settings.network, allowedDomains: [...settings.network.allowedDomains, ...more] } };
   }

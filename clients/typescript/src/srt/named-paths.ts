@@ -15,7 +15,8 @@ export class NamedPaths {
 
   /** Make it before the sandbox is started: what changes meanwhile then counts. */
   constructor({ filesystem, credentials }: SandboxRuntimeConfig) {
-    const { denyRead = [], allowRead = [], allowWrite = [], denyWrite = [] } = filesystem;
+    // A program in JavaScript may leave out what the types demand; the sandbox says so.
+    const { denyRead = [], allowRead = [], allowWrite = [], denyWrite = [] } = filesystem ?? {};
     const entries = [...denyRead, ...allowRead, ...allowWrite, ...denyWrite, ...(credentials?.files ?? []).map(({ path }) => path)];
     const patterns = entries.filter(isPattern);
     this.patterns = patterns.length > 0;
