@@ -154,8 +154,8 @@ class Login:
         if path is None or any(suspect(word) for word in leaf.value.split()):
             return False
         # A wildcard keeps what is not known to it: not what is called a secret.
-        last = keys_of(path)[-1]
-        return "*" not in last or not (secret_word(leaf.keys[-1]) or "auth" in leaf.keys[-1].lower().replace("author", ""))
+        name = leaf.keys[-1].lower().replace("author", "")
+        return "*" not in keys_of(path)[-1] or not (secret_word(name) or "auth" in name)
 
     def _hidden(self, leaf: Leaf) -> str:
         path = f"{written(leaf.keys)}#{leaf.number}"
