@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint docs bench soak compat kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo test lint docs bench soak compat agents kernels bare setup-run setup-dev setup-bench setup-kernels clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -28,6 +28,10 @@ soak: setup-dev $(GUEST) ## the long fuzz and soak runs
 compat: setup-dev $(GUEST) ## CPython's and Go's own test suites, outside and inside, as root and as a user
 	@scripts/compat
 
+agents: setup-dev $(GUEST) ## the real agents that npm and PyPI have, each at a terminal in its sandbox
+	@scripts/agents
+	@.venv/bin/python -m pytest tests/agents
+
 kernels: setup-kernels $(GUEST) ## the tests about walls on Debian's stock kernels and on aarch64, in QEMU
 	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null
 	@scripts/kernels
@@ -47,5 +51,5 @@ $(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
 	@touch $@
 
 clean: ## everything that was made here
-	rm -rf .venv site .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv site .agents .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

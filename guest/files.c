@@ -172,27 +172,36 @@ static bool do_rename(struct cbor q, const char *path, struct answer *a)
 	return true;
 }
 
+/* A descriptor that only names the file, which need not be readable. Nothing of procfs: its files and links would be those
+ * of this process, the guest's own. */
+static int open_name(const char *path, uint64_t flags)
+{
+	struct open_how how = {.flags = flags | O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
+	struct statfs fs;
+	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+	if (fd >= 0 && (fstatfs(fd, &fs) || fs.f_type == PROC_MAGIC)) {
+		close(fd);
+		errno = EACCES;
+		return -1;
+	}
+	return fd;
+}
+
 /* By descriptor, so that what was looked at is what is changed. fchmod takes no O_PATH descriptor, and one that is open for
  * reading cannot be had of every file; the link in /proc is this process's own, to which it is always let through. */
 static bool do_chmod(struct cbor q, const char *path, struct answer *a)
 {
 	char again[32];
 	uint64_t mode;
-	struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
-	struct statfs fs;
 	if (!cbor_get_uint(q, "mode", 07777, UINT64_MAX, &mode))
 		return false;
 	if (mode > 07777 || mode & place.set_id) {
 		errno = mode > 07777 ? EINVAL : EPERM;
 		return false;
 	}
-	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
-	if (fd < 0 || fstatfs(fd, &fs))
+	int fd = open_name(path, 0);
+	if (fd < 0)
 		return false;
-	if (fs.f_type == PROC_MAGIC) {
-		errno = EACCES;
-		return false;
-	}
 	snprintf(again, sizeof again, "/proc/self/fd/%d", fd);
 	if (chmod(again, (mode_t)mode))
 		return false;
@@ -209,20 +218,13 @@ static bool do_symlink(struct cbor q, const char *path, struct answer *a)
 	return true;
 }
 
-/* Not of procfs, whose links in this process would be the guest's own. */
 static bool do_readlink(struct cbor q, const char *path, struct answer *a)
 {
 	(void)q;
 	char target[4096];
-	struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
-	struct statfs fs;
-	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
-	if (fd < 0 || fstatfs(fd, &fs))
+	int fd = open_name(path, O_NOFOLLOW);
+	if (fd < 0)
 		return false;
-	if (fs.f_type == PROC_MAGIC) {
-		errno = EACCES;
-		return false;
-	}
 	ssize_t size = readlinkat(fd, "", target, sizeof target);
 	if (size < 0) {
 		errno = errno == ENOENT ? EINVAL : errno; /* what readlinkat says of a descriptor that is no link's */

@@ -122,6 +122,22 @@ func (vm *VM) Ports(ctx context.Context) ([]Port, error) {
 	return got.Ports, err
 }
 
+// Asks returns the questions to the owner that wait for an answer (docs/asks.md). With watch, this program follows the
+// events of type *Ask and answers from now on, so questions wait for it.
+func (vm *VM) Asks(ctx context.Context, watch bool) ([]*Ask, error) {
+	var told struct {
+		Asks []*Ask `json:"asks"`
+	}
+	err := vm.call(ctx, "asks", map[string]bool{"watch": watch}, &told)
+	return told.Asks, err
+}
+
+// Answer answers a question with AllowOnce, AllowSandbox, AllowAlways or Deny. It fails when the question was answered
+// already, or its time is over.
+func (vm *VM) Answer(ctx context.Context, id int, answer string) error {
+	return vm.call(ctx, "answer", map[string]interface{}{"ask": id, "answer": answer}, nil)
+}
+
 // UpdateNetwork changes settings of the network section (docs/config.md), such as "allowed_hosts". New connections meet
 // the new settings at once.
 func (vm *VM) UpdateNetwork(ctx context.Context, changes map[string]interface{}) error {

@@ -289,6 +289,8 @@ func TestEveryMethodEndsWithItsContext(t *testing.T) {
 		"Extend":        vm.Extend(ctx, sandbox.Lifetime(time.Hour)),
 		"Ports":         second(vm.Ports(ctx)),
 		"UpdateNetwork": vm.UpdateNetwork(ctx, nil),
+		"Asks":          second(vm.Asks(ctx, false)),
+		"Answer":        vm.Answer(ctx, 1, sandbox.Deny),
 		"Dial":          second(vm.Dial(ctx, "tcp", "127.0.0.1:80")),
 		"Changes":       second(vm.Changes(ctx)),
 		"Apply":         second(vm.Apply(ctx, nil)),

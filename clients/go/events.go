@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Event is something that happened: a *NetworkEvent, *FileEvent, *ExecStartEvent, *ExecEvent, *LogEvent or
+// Event is something that happened: a *NetworkEvent, *FileEvent, *ExecStartEvent, *ExecEvent, *LogEvent, *Ask or
 // *LifecycleEvent.
 type Event interface {
 	Time() time.Time // when it happened
@@ -67,6 +67,37 @@ type LogEvent struct {
 	Message string `json:"message"`
 }
 
+// Ask is a question to the sandbox's owner, and an event when it begins to wait and when it ends: may a command reach a
+// host (Kind "host"), or open a blocked file ("file")? See docs/asks.md.
+type Ask struct {
+	stamp
+	ID        int      `json:"id"`
+	Sandbox   string   `json:"sandbox"`
+	Kind      string   `json:"kind"`
+	Host      string   `json:"host"`
+	Port      int      `json:"port"`
+	Method    string   `json:"method"`    // for HTTP
+	Path      string   `json:"path"`      // of the request, or of the file
+	Operation string   `json:"operation"` // what was tried with the file: "read", "write" or "list"
+	Program   string   `json:"program"`   // who wants it, as far as that is known; programs choose their own names
+	Exe       string   `json:"exe"`
+	PID       int      `json:"pid"`
+	Text      string   `json:"text"` // the question in English, safe to print
+	Answers   []string `json:"answers"`
+	Timeout   float64  `json:"timeout"` // seconds
+	State     string   `json:"state"`   // "waiting", "allowed", "denied", "expired" or "withdrawn"
+	Answer    string   `json:"answer"`
+	By        string   `json:"by"`
+}
+
+// Answers to an Ask: for this one time, until the sandbox ends, also in the user's own configuration file, or not.
+const (
+	AllowOnce    = "once"
+	AllowSandbox = "sandbox"
+	AllowAlways  = "always"
+	Deny         = "deny"
+)
+
 // LifecycleEvent is a change of the sandbox's own state: "ready" or "stopped". The state "events_lost" says that Count
 // events are missing here because nobody read the channel in time.
 type LifecycleEvent struct {
@@ -87,6 +118,7 @@ var eventTypes = map[string]func() stamped{
 	"exec_start": func() stamped { return &ExecStartEvent{} },
 	"exec":       func() stamped { return &ExecEvent{} },
 	"log":        func() stamped { return &LogEvent{} },
+	"ask":        func() stamped { return &Ask{} },
 	"lifecycle":  func() stamped { return &LifecycleEvent{} },
 }
 

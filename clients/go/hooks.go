@@ -19,6 +19,11 @@ type HTTPHooks struct {
 	OnResponse  func(resp *HTTPResponse, req *HTTPRequest) (*HTTPResponse, error)
 	OnTLSVerify func(host string, certs []*x509.Certificate) error
 
+	// OnAsk answers a question to the owner (the network setting "ask", docs/asks.md) with AllowOnce, AllowSandbox,
+	// AllowAlways or Deny; "" leaves it to others. An error, a panic, or silence for the question's Timeout denies. It
+	// does not make the gate decrypt anything.
+	OnAsk func(ask *Ask) (string, error)
+
 	// WithoutBodies does not show bodies to the hooks, so that they are streamed and not held in memory. A hook can
 	// still replace a body: a Body that is nil leaves it as it is, any other replaces it.
 	WithoutBodies bool
@@ -48,6 +53,7 @@ func (c *Config) hooks() map[string]interface{} {
 	put(named, "on_request", bodies, own.OnRequest != nil)
 	put(named, "on_response", bodies, own.OnResponse != nil)
 	put(named, "on_tls_verify", struct{}{}, own.OnTLSVerify != nil)
+	put(named, "on_ask", struct{}{}, own.OnAsk != nil)
 	for name, hook := range c.VFS.Hooks.table() {
 		put(named, name, struct{}{}, hook != nil)
 	}
@@ -69,6 +75,7 @@ type hookCall struct {
 	Host         string            `json:"host"`
 	Certificates [][]byte          `json:"certificates"`
 	Args         []json.RawMessage `json:"args"`
+	Ask          *Ask              `json:"ask"`
 }
 
 // hook answers one call of a hook: with what it changed, or with the reason why it refuses.
@@ -93,6 +100,12 @@ func (c *Config) answer(call *hookCall) (interface{}, error) {
 		return own.onResponse(call)
 	case call.Name == "on_tls_verify" && own.OnTLSVerify != nil:
 		return struct{}{}, own.onTLSVerify(call)
+	case call.Name == "on_ask" && own.OnAsk != nil && call.Ask != nil:
+		answer, err := own.OnAsk(call.Ask)
+		if err != nil || answer == "" {
+			return struct{}{}, err
+		}
+		return map[string]string{"answer": answer}, nil
 	}
 	if hook := c.VFS.Hooks.table()[call.Name]; hook != nil {
 		return struct{}{}, hook(call.Args)

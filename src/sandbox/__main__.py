@@ -2,6 +2,10 @@
 
 import sys
 
-from sandbox.cli.main import main
+from sandbox.cli.quick_imports import install
+
+install()
+
+from sandbox.cli.main import main  # noqa: E402
 
 sys.exit(main())

@@ -99,7 +99,7 @@ def _packed(
     filesystem = {key: asked[key] for key in KEPT if key in asked}
     filesystem |= {"root": workspace.root, "overlay": True, "branch": target.name}
     walls = {key: config[key] for key in ("engine", "user") if config.get(key)}
-    sandbox = Reopened({**walls, "filesystem": filesystem}, workspace.directory)
+    sandbox = Reopened({**walls, "filesystem": filesystem, "caches": []}, workspace.directory)
     try:
         git = Inside(sandbox, target)
         on_branch = git.is_on_branch()

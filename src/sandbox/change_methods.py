@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from sandbox.config.home import home
 
 TYPE_CHECKING = False
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from sandbox.vfs.workspace import Applied, Workspace
 
 
-class ChangeMethods:
+class ChangeMethods(ABC):
     """What `Sandbox` can do with changes. It is made by `Sandbox` alone, which furnishes what is declared here."""
 
     id: str
@@ -39,9 +41,9 @@ class ChangeMethods:
         self.close()
         workspace.discard()
 
+    @abstractmethod
     def close(self) -> None:
         """Ends the sandbox."""
-        raise NotImplementedError
 
     def _workspace(self) -> Workspace:
         from sandbox.vfs.workspace import Workspace

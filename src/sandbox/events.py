@@ -7,7 +7,7 @@ unchanged and `event["type"]` works in every language.
 from __future__ import annotations
 
 import time
-from threading import Lock
+from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,7 +15,7 @@ FILE_LIMIT = 2**30
 PIECE = 2**20
 
 
-class FileMethods:
+class FileMethods(ABC):
     """Text, existence and whole directories, on top of what a sandbox can do with single files."""
 
     def read_text(self, path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -58,49 +60,49 @@ class FileMethods:
 
     # -- what those are made of
 
+    @abstractmethod
     def read_file(self, path: Path, max_bytes: int = FILE_LIMIT) -> bytes:
         """Returns the content of a file inside. Raises OSError, also when it has more than `max_bytes` bytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write_file(self, path: Path, content: bytes | str, mode: int = 0o644) -> None:
         """Makes a file inside, with permissions `mode`, or replaces the content of one that exists. Raises OSError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def list_files(self, path: Path = ".") -> list[FileInfo]:
         """Returns what is in a directory inside. Links are not followed. Raises OSError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stat(self, path: Path) -> FileInfo:
         """Returns what a path inside is; a link is followed. Raises OSError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mkdir(self, path: Path, mode: int = 0o755, parents: bool = True) -> None:
         """Makes a directory inside; with `parents` those above it too, and one that is there is no error.
 
         Raises OSError.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def remove(self, path: Path, recursive: bool = False) -> None:
         """Removes a file, a link or an empty directory inside; with `recursive` all that is in one. Raises OSError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def chmod(self, path: Path, mode: int) -> None:
         """Changes the permissions of a file or directory inside; a link is followed. Raises OSError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def symlink(self, target: Path, path: Path) -> None:
         """Makes `path` inside a symbolic link to `target`, which is kept as it is given. Raises OSError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read_link(self, path: Path) -> str:
         """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is no link."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read_pieces(self, path: Path) -> Iterator[bytes]:
         """A file's content, in pieces."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _write_pieces(self, path: Path, pieces: Iterator[memoryview], mode: int) -> None:
         """Makes or replaces a file of such content."""
-        raise NotImplementedError

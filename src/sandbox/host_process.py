@@ -11,6 +11,10 @@ import select
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LINUX = sys.platform == "linux"
 PS = "/bin/ps"  # not one from PATH: a project's directory may come first in it
 _SHORTEST, _LONGEST = 0.005, 0.5  # seconds between two questions
@@ -77,6 +81,47 @@ class ProcessHandle:
         except PermissionError:
             pass  # another user's
         return True
+
+
+def descendants(pid: int, most: int | None = None, *, proc: bool = LINUX) -> list[int]:
+    """The processes below `pid` whose parents are all alive. With `most`, the search ends when it has found so many."""
+    children = _children if proc else _children_from_ps()
+    found: list[int] = []
+    waiting, seen = [pid], {pid}
+    while waiting and (most is None or len(found) < most):
+        for child in children(waiting.pop()):
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+                found.append(child)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """The children of each of its threads; none when it has ended."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+        except (OSError, ValueError):
+            continue  # this one has ended
+    return found
+
+
+def _children_from_ps() -> Callable[[int], list[int]]:
+    import subprocess
+
+    listed = subprocess.run([PS, "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
+    children: dict[int, list[int]] = {}
+    for line in listed.splitlines():
+        pid, parent = line.split()
+        children.setdefault(int(parent), []).append(int(pid))
+    return lambda pid: children.get(pid, [])
 
 
 def parent_and_program(pid: int, *, proc: bool = LINUX) -> tuple[int, str]:

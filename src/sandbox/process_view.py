@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 
 from sandbox.errors import InvalidArgument
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 PIECE = 2**17
 
 
-class ProcessView:
+class ProcessView(ABC):
     """A command seen from elsewhere. Who derives from it says how pieces come: `_receive`, and the rest of a process.
 
     One thread reads at a time; others may write, signal and close meanwhile.
@@ -30,14 +31,14 @@ class ProcessView:
         self._unread: deque[Chunk] = deque()  # pieces that came while another stream was being read
         self._output: Output | None = None  # what `wait` has collected so far
 
+    @abstractmethod
     def _receive(self, timeout: float | None, stream: str | None = None) -> Chunk | None:
         """The next piece; None at the end, when `result` is there. Raises TimeoutError, and why the command failed.
 
         Only `stream` is asked for, if it is given: who can tell streams apart gives no other, and None at its end.
         """
-        raise NotImplementedError
 
-    def _taken(self, size: int) -> None:
+    def _taken(self, size: int) -> None:  # noqa: B027 - most need not know
         """The reader has consumed so many bytes."""
 
     def _next(self, timeout: float | None = None) -> Chunk | None:
@@ -96,6 +97,7 @@ class ProcessView:
         assert self.result is not None
         return self._output.into(self.result)
 
+    @abstractmethod
     def close(self) -> None:
         """Gives the command up."""
 

@@ -1,7 +1,7 @@
 """What `Sandbox` needs from the layers above it: who serves its socket, and how to attach to another one.
 
 `sandbox/__init__.py`, which is imported before any module of the package, fills both in. So no module imports one
-above it, not even inside a function.
+above it, not even inside a function. Also, what is loaded while a guest builds the walls.
 """
 
 from __future__ import annotations
@@ -32,3 +32,22 @@ class Wiring:
 
     listen: Listen
     attach: Attach
+
+    #: What the first command needs and the walls do not. The guest builds them for 3 ms, in which nobody has anything
+    #: else to do: loaded then, these modules cost a start nothing where there are two processors.
+    soon: tuple[str, ...] = (
+        "threading",
+        "sandbox.readiness",
+        "sandbox.processes",
+        "sandbox.lifetime",
+        "sandbox.guest.process",
+        "sandbox.guards.late_masks",
+        "sandbox.rpc.listen",
+    )
+
+    @classmethod
+    def load_soon(cls) -> None:
+        """Imports what is needed soon, once."""
+        names, cls.soon = cls.soon, ()
+        for name in names:
+            __import__(name)

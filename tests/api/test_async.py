@@ -39,6 +39,7 @@ def test_cancelled_commands_leave_no_descriptor_and_no_process(project: Path) ->
     async def main() -> None:
         async with AsyncSandbox(config(project)) as sandbox:
             await asyncio.gather(*(sandbox.exec("true") for _ in range(20)))
+            await asyncio.to_thread(sandbox.sync._guard.wait_until_watching, 30)  # it has a pipe of its own
             before = descriptors()
             for round in range(10):
                 tasks = [asyncio.ensure_future(sandbox.exec("sleep 1000")) for _ in range(25)]

@@ -20,7 +20,7 @@ METHODS = [
     "write_text",
 ]  # fmt: skip
 PROPERTIES = ["directory", "engine", "environment", "id", "ports"]
-ITS_OWN = {
+ITS_OWN: dict[type, set[str]] = {
     Sandbox: {"attach", "log"},  # and the attributes config, record and notices
     AsyncSandbox: {"start", "sync"},
     Client: {"env"},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from sandbox.config.credential_entries import complete, ready_made
+from sandbox.config.credential_entries import READY, complete, ready_made, text
 from sandbox.config.model import Config
 from sandbox.errors import ConfigError
 from sandbox.policy.hosts import HostSet
@@ -24,6 +26,10 @@ def test_every_ready_made_entry_is_complete_and_names_valid_hosts() -> None:
         for secret in entry.variables.values():
             HostSet(secret.hosts, name)
             assert secret.from_env or secret.from_command
+
+
+def test_the_entries_that_are_read_are_those_that_are_written() -> None:
+    assert Path(READY).read_text() == text(), "run: python -m sandbox.config.credential_entries"
 
 
 def test_an_entry_without_a_file_is_the_ready_made_one_of_its_name() -> None:

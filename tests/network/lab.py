@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -258,17 +258,17 @@ class Lab:
         protocols: list[str] | None = None,
         trust_origins: bool = True,
         credentials: Mapping[str, Any] | None = None,
+        names: Sequence[str] = ("api.example.com", "other.example.com"),
     ) -> None:
         self.thread = LoopThread()
         self.pki = Pki(directory)
         protocols = protocols or ["http/1.1"]
-        names = ["api.example.com", "other.example.com"]
         self.origins = {
             name: Origin(self.thread, self.pki.server_context([name], (hosts or {}).get(name, protocols)))
             for name in names
         }
         self.plain = Origin(self.thread, None)
-        settings = {"allowed_hosts": names, **network}
+        settings = {"allowed_hosts": list(names), **network}
         if trust_origins:
             settings["ca_certificates"] = [self.pki.file]
         self.network = Network.read(settings)

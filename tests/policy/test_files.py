@@ -173,3 +173,20 @@ def test_deny_read_is_about_the_system_too() -> None:
     assert denying.check("/usr/share/doc/bash").rule == "deny-read"
     assert denying.check("/usr/share/man")
     assert guard(deny_read=["/"]).check("/usr/share/doc")
+
+
+def test_with_the_whole_host_shown_everything_is_read_that_is_not_denied() -> None:
+    files = guard(show_host=True, read_only=True, blocked_patterns=[], deny_read=["~/.ssh"], allow_write=["/tmp"])
+    assert files.check("/home/dev/notes") and files.check("/etc/passwd") and files.check(f"{ROOT}/.env")
+    assert not files.check("/home/dev/.ssh/id_rsa") and not files.check("/home/dev/notes", "write")
+    assert files.check("/tmp/x", "write") and not files.check(f"{ROOT}/x", "write")
+
+
+def test_of_claudes_directory_only_what_it_runs_is_protected_there() -> None:
+    files = guard(show_host=True, blocked_patterns=[])
+    assert files.check(f"{ROOT}/.claude/notes", "write") and not guard().check(f"{ROOT}/.claude/notes", "write")
+    for name in ("commands/x", "agents/x", "skills/x/SKILL.md", "settings.json", "settings.local.json"):
+        assert not files.check(f"{ROOT}/.claude/{name}", "write"), name
+    assert not files.check(f"{ROOT}/.git/config", "write")
+    assert guard(allow_git_config=True).check(f"{ROOT}/.git/config", "write")
+    assert not guard(allow_git_config=True).check(f"{ROOT}/.git/hooks/x", "write")

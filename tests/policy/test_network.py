@@ -103,6 +103,67 @@ def test_other_protocols_reach_an_intercepted_host_only_where_the_owner_said_so(
     assert not rules.passes_raw("web.test", 5432)
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "asked"),
+    [
+        ("new.test", 443, True),
+        ("new.test", 22, True),
+        ("8.8.8.8", 443, True),
+        ("2001:4860:4860::8888", 443, True),
+        ("listed.test", 443, False),  # nothing to ask
+        ("listed.test", 22, False),
+        ("one-port.test", 8443, True),  # listed for another port
+        ("bad.test", 443, False),
+        ("half-bad.test", 443, True),
+        ("half-bad.test", 25, False),
+        ("ruled.test", 443, False),  # its requests are judged one by one
+        ("10.0.0.1", 443, False),
+        ("169.254.169.254", 80, False),
+        ("127.0.0.1", 80, False),
+        ("::ffff:10.0.0.1", 80, False),
+        ("fd00::1", 80, False),
+        ("198.18.0.3", 80, False),
+        ("host.sandbox.internal", 5432, False),
+    ],
+)
+def test_the_owner_is_asked_only_about_what_is_not_listed(host: str, port: int, asked: bool) -> None:
+    rules = policy(
+        allowed_hosts=["listed.test", "one-port.test:443"],
+        denied_hosts=["bad.test", "half-bad.test:25"],
+        http={"allow": ["GET ruled.test/x"]},
+    )
+    assert rules.askable(host, port) is asked
+
+
+def test_without_git_nobody_is_asked_about_ssh() -> None:
+    assert not policy(allow_git=False).askable("new.test", 22)
+    assert not policy(allow_git=False, allowed_hosts=["listed.test"]).askable("listed.test", 22)
+    assert policy(allow_git=False).askable("new.test", 443)
+
+
+def test_what_can_never_be_allowed_is_not_asked_about_even_without_private_addresses() -> None:
+    assert policy(block_private_ips=False).askable("10.0.0.1", 80)
+    assert not policy(block_private_ips=False).askable("169.254.169.254", 80)
+
+
 def test_a_wrong_entry_names_its_place() -> None:
     with pytest.raises(ConfigError, match=r"network\.denied_hosts\[1\]"):
         policy(denied_hosts=["ok.test", "not ok"])
+
+
+def test_an_intranet_is_reached_but_not_this_machine() -> None:
+    found = policy(allowed_hosts=["wiki.corp.test", "10.9.9.9:3000"], intranet=True)
+    assert found.addresses("wiki.corp.test", 443, ["10.1.2.3", "192.168.1.1", "fd00::1"])
+    for address in ("127.0.0.1", "::1", "169.254.169.254", "0.0.0.0", "198.18.0.1", "fd00:ec2::254"):
+        assert not found.addresses("wiki.corp.test", 443, [address]), address
+    assert not policy(allowed_hosts=["wiki.corp.test"]).addresses("wiki.corp.test", 443, ["10.1.2.3"])
+    # An address of this machine's own, as the dialer finds out, only where it is named itself.
+    assert not found.own_address("wiki.corp.test", 443, "10.9.9.9") and found.own_address("x.test", 3000, "10.9.9.9")
+
+
+def test_a_denied_host_is_refused_with_the_owners_reason() -> None:
+    reasons = {"old.test": "use new.test", "*.other.test:22": "no ssh there"}
+    found = policy(denied_hosts=["old.test", "*.other.test:22", "plain.test"], denied_reasons=reasons)
+    assert found.connect("old.test", 443).reason == "old.test:443 is denied: use new.test"
+    assert "no ssh there" in found.connect("a.other.test", 22).reason
+    assert found.connect("plain.test", 443).reason == "plain.test:443 is denied by network.denied_hosts"

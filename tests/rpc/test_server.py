@@ -108,6 +108,27 @@ def test_a_secret_appears_in_nothing_that_is_said(raw: Raw, home: Path) -> None:
     assert secret not in json.dumps(said[:3])
 
 
+def test_create_takes_srts_settings_with_srts_meaning(raw: Raw, tmp_path: Path) -> None:
+    (tmp_path / "beside").write_text("beside\n")
+    closed = {"denyRead": [], "allowWrite": ["."], "denyWrite": ["kept"]}
+    made = raw.ask("create", network={"allowedDomains": [], "deniedDomains": []}, filesystem=closed)
+    assert "result" in made, made
+    command = f"cat {tmp_path}/beside; echo new > made; echo new > kept; curl -s http://evil.test/"
+    said = base64.b64decode(raw.ask("exec", command=command)["result"]["stdout"]).decode()
+    assert said.startswith("beside\nConnection blocked by network allowlist")
+    project = Path.cwd()
+    assert (project / "made").read_text() == "new\n" and (project / "kept").read_text() == ""
+
+
+def test_create_takes_strict_srt_settings(raw: Raw, tmp_path: Path) -> None:
+    (tmp_path / "beside").write_text("beside\n")
+    fault = raw.ask("create", strict=True, filesystem={"allowWrite": ["."], "disabled": True})
+    assert "filesystem.disabled" in fault["error"]["message"]
+    raw.ask("create", strict=True, filesystem={"denyRead": [], "allowWrite": ["."], "denyWrite": []}, env={"A": "1"})
+    said = raw.ask("exec", command=f"cat {tmp_path}/beside; echo $A")["result"]["stdout"]
+    assert base64.b64decode(said) == b"1\n"
+
+
 # -- many at a time
 
 

@@ -58,6 +58,7 @@ type HTTPHooks struct {
 	OnRequest   func(req *http.Request) (*http.Request, error)
 	OnResponse  func(resp *http.Response) (*http.Response, error) // resp.Request is the request, without a body
 	OnTLSVerify func(host string, certs []*x509.Certificate) error
+	OnAsk       func(ask *sandbox.Ask) (string, error) // as in sandbox.HTTPHooks
 }
 
 // Create starts a sandbox. It ends with Close, or with this program. A nil config is the safe default.
@@ -78,7 +79,7 @@ func Create(ctx context.Context, config *Config) (*VM, error) {
 }
 
 func (h HTTPHooks) translated() sandbox.HTTPHooks {
-	made := sandbox.HTTPHooks{OnTLSVerify: h.OnTLSVerify}
+	made := sandbox.HTTPHooks{OnTLSVerify: h.OnTLSVerify, OnAsk: h.OnAsk}
 	if h.OnRequest != nil {
 		made.OnRequest = h.onRequest
 	}

@@ -24,6 +24,8 @@ export interface Config {
   filesystem?: FilesystemConfig;
   environment?: EnvironmentConfig;
   network?: NetworkConfig;
+  /** Credential files and logins by name; `{ claude: {} }` uses the ready-made one. */
+  credentials?: Record<string, CredentialConfig>;
   limits?: LimitsConfig;
   tools?: { enforce_agent_permissions?: boolean; allowed?: string[]; disallowed?: string[] };
   agents?: { runner?: string[]; hosts?: string[]; allow_no_sandbox?: boolean };
@@ -48,6 +50,8 @@ export interface FilesystemConfig {
   read_only?: boolean;
   /** Changes to the project are kept apart until `apply` or `discard`. */
   overlay?: boolean;
+  /** Ask the owner about a blocked file that is touched (docs/asks.md). */
+  ask?: boolean;
   allow_read?: string[];
   allow_write?: string[];
   /** A narrower `allow_read` wins. */
@@ -89,6 +93,9 @@ export interface NetworkConfig {
   intercept?: boolean;
   ca_certificates?: string[];
   upstream_proxy?: string | null;
+  /** A connection to a host that is not listed waits while the owner is asked (docs/asks.md). */
+  ask?: boolean;
+  ask_timeout?: Duration;
 }
 
 /** Changes for a running sandbox; `null` takes a secret away. */
@@ -100,9 +107,44 @@ export interface Secret {
   from_env?: string | null;
   from_file?: string | null;
   from_command?: string[] | null;
+  /** Service and user name in the system's keyring. */
+  from_keyring?: string[] | null;
+  /** Where the value is in the JSON of a file or program. */
+  field?: string | null;
+  ttl?: Duration | null;
+  expires?: string | null;
   hosts: string[];
   in?: ('header' | 'query' | 'body')[];
   placeholder?: string | null;
+}
+
+/** A credential file of yours: inside is the same file, with placeholders where the tokens are. */
+export interface CredentialConfig {
+  use?: string | null;
+  file?: string | null;
+  at?: string | null;
+  format?: 'json' | 'yaml' | 'toml' | 'ini' | 'netrc' | 'env';
+  fields?: Record<
+    string,
+    {
+      hosts?: string[];
+      kind?: 'access' | 'refresh' | 'id' | 'key' | 'password';
+      in?: ('header' | 'query' | 'body')[];
+    }
+  >;
+  keep?: string[];
+  refresh?: {
+    hosts?: string[];
+    paths?: string[];
+    expires?: string | null;
+    expires_as?: 'ms' | 's' | 'iso';
+    refreshed?: string | null;
+    scope?: string | null;
+    keep?: string[];
+  };
+  variables?: Record<string, Partial<Secret>>;
+  git?: string[];
+  save_login?: boolean;
 }
 
 /** What a sandbox may use up. */

@@ -24,6 +24,8 @@ export interface ExecStartEvent {
   id: string;
   command: string | string[];
   pid: number;
+  /** What the launcher calls it, if it was started by that. */
+  label?: string;
 }
 
 /** A command has ended. */
@@ -47,12 +49,45 @@ export interface LogEvent {
   message: string;
 }
 
+/** How a question to the owner can be answered: for this one time, until the sandbox ends, also in the user's own configuration
+ * file, or not. */
+export type AskAnswer = 'once' | 'sandbox' | 'always' | 'deny';
+
+/** A question to the sandbox's owner: may a command reach a host, or open a blocked file? (docs/asks.md) */
+export interface Ask {
+  id: number;
+  sandbox: string;
+  kind: 'host' | 'file';
+  host?: string;
+  port?: number;
+  /** For HTTP. */
+  method?: string;
+  /** Of the request, or of the file. */
+  path?: string;
+  /** What was tried with the file: "read", "write" or "list". */
+  operation?: string;
+  /** Who wants it, as far as that is known. Programs choose their own names. */
+  program: string;
+  exe: string;
+  pid: number | null;
+  /** The question in English, safe to print. */
+  text: string;
+  answers: AskAnswer[];
+  /** When it was asked, in seconds since 1970, and how long it waits, in seconds. */
+  asked: number;
+  timeout: number;
+  state: 'waiting' | 'allowed' | 'denied' | 'expired' | 'withdrawn';
+  answer: AskAnswer | '';
+  by: string;
+}
+
 /** What happened. `timestamp` is in seconds since 1970, with fractions. */
 export type Event =
   | { type: 'network'; timestamp: number; network: NetworkEvent }
   | { type: 'file'; timestamp: number; file: FileEvent }
   | { type: 'exec_start'; timestamp: number; exec_start: ExecStartEvent }
   | { type: 'exec'; timestamp: number; exec: ExecEvent }
+  | { type: 'ask'; timestamp: number; ask: Ask }
   | { type: 'lifecycle'; timestamp: number; lifecycle: LifecycleEvent }
   | { type: 'log'; timestamp: number; log: LogEvent };
 

@@ -1,5 +1,6 @@
 import { badConfig } from './errors.js';
 import type { Json } from './connection.js';
+import type { Ask, AskAnswer } from './events.js';
 import { bytes } from './result.js';
 
 type MaybePromise<T> = T | Promise<T>;
@@ -70,6 +71,9 @@ export interface Hooks extends BeforeHooks, AfterHooks {
   onResponse?(response: HttpResponse, request: HttpRequest): MaybePromise<Changed<HttpResponse>>;
   /** Called with the server's certificates (DER, its own first). Throwing or returning false refuses the connection. */
   onTlsVerify?(host: string, certificates: Buffer[]): MaybePromise<boolean | void>;
+  /** Answers a question to the owner (`network.ask`, docs/asks.md); null or nothing leaves it to others. Throwing denies, and so
+   * does silence for the question's `timeout`. */
+  onAsk?(ask: Ask): MaybePromise<AskAnswer | null | undefined>;
   /** Leaves bodies out, so that they stream past instead of being held in memory for the hooks. */
   withoutBodies?: boolean;
 }
@@ -84,6 +88,7 @@ const NAMES = new Map<string, string>([
   ['onRequest', 'on_request'],
   ['onResponse', 'on_response'],
   ['onTlsVerify', 'on_tls_verify'],
+  ['onAsk', 'on_ask'],
   ...OPERATIONS.flatMap((operation) => {
     const capitalized = operation[0]!.toUpperCase() + operation.slice(1);
     return [
@@ -149,6 +154,10 @@ async function ask(name: string, hook: (...args: unknown[]) => unknown, params: 
       const verdict = await hook(params['host'], certificates);
       if (verdict === undefined || verdict === true) return {};
       return { blocked: `${name} does not accept the certificates of ${String(params['host'])}` };
+    }
+    case 'on_ask': {
+      const answer = await hook(params['ask']);
+      return answer === null || answer === undefined ? {} : { answer };
     }
     default:
       await hook(...(params['args'] as unknown[]));

@@ -5,7 +5,7 @@ import type { Config, NetworkChanges } from './config.js';
 import { Connection, type Json } from './connection.js';
 import { DialStream } from './dial.js';
 import { badConfig, failed } from './errors.js';
-import type { Event, EventHandler } from './events.js';
+import type { Ask, AskAnswer, Event, EventHandler } from './events.js';
 import { HookTable, type Hooks } from './hooks.js';
 import {
   commandParameters,
@@ -27,6 +27,11 @@ export interface CreateOptions extends CallOptions {
   hooks?: Hooks | undefined;
   /** The server to start, instead of `sandbox --rpc` (or what SANDBOX_COMMAND names). */
   command?: readonly string[] | undefined;
+}
+
+export interface AskOptions extends CallOptions {
+  /** This program answers questions from now on. */
+  watch?: boolean | undefined;
 }
 
 export interface DialOptions extends CallOptions {
@@ -230,6 +235,19 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
     if ('publish' in changes) {
       this.published = (await this.connection.call<{ ports: PublishedPort[] }>('ports', {}, options)).ports;
     }
+  }
+
+  /** The questions to the owner that wait for an answer (docs/asks.md). With `watch`, this program follows `ask` events and
+   * answers from now on, so questions wait for it. */
+  async asks(options: AskOptions = {}): Promise<Ask[]> {
+    onlyKnown(options, 'watch', 'signal');
+    const { watch = false } = options;
+    return (await this.connection.call<{ asks: Ask[] }>('asks', { watch }, options)).asks;
+  }
+
+  /** Answers a question. Throws SandboxError when it was answered already, or its time is over. */
+  async answer(id: number, answer: AskAnswer, options: CallOptions = {}): Promise<void> {
+    await this.connection.call('answer', { ask: id, answer }, options);
   }
 
   /** Connects to a TCP port that a command inside listens on. Aborting `signal` closes the connection. As with a socket of

@@ -7,6 +7,7 @@ a person reads it.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 
 from sandbox.errors import Message
 from sandbox.info import Ask
@@ -42,7 +43,7 @@ class Requester:
         self.pid = pid  # in the sandbox's own namespace
 
 
-class Subject:
+class Subject(ABC):
     """What a question is about.
 
     `key`: one question at a time is about it. `grant`: what "for this sandbox" allows. `exact`: what "once" allows.
@@ -55,30 +56,30 @@ class Subject:
         self.requester = requester or Requester()
 
     @property
-    def key(self) -> Hashable:
-        raise NotImplementedError
+    @abstractmethod
+    def key(self) -> Hashable: ...
 
     @property
-    def grant(self) -> Hashable:
-        raise NotImplementedError
+    @abstractmethod
+    def grant(self) -> Hashable: ...
 
     @property
     def exact(self) -> Hashable:
         return self.grant
 
     @property
+    @abstractmethod
     def target(self) -> str:
         """How the record names it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def details(self) -> dict[str, object]:
         """Its own fields of an `Ask`."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def text(self) -> Message:
         """The question for a person, with nothing in it that could control a terminal."""
-        raise NotImplementedError
 
     @property
     def who(self) -> str | Message:
@@ -86,7 +87,9 @@ class Subject:
         known = self.requester
         if not known.program:
             return Message("A program")
-        inside = f" ({plain(known.exe)})" if known.exe and known.exe.rpartition("/")[2] != known.program else ""
+        # Without spaces: a file's name could go on with words like ours, and another host.
+        exe = plain(known.exe).replace(" ", "\\x20")
+        inside = f" ({exe})" if known.exe and known.exe.rpartition("/")[2] != known.program else ""
         return f"'{plain(known.program)}'{inside}"
 
 

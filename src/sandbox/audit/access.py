@@ -58,7 +58,7 @@ def undone(record: Record, path: str, saved: str) -> None:
     """A file that git on the host would have run or obeyed was moved out of git's way."""
     record.write(
         "policy_decision",
-        f"git of the host would have run it: now {saved}" if saved else "git of the host may run it: not undone",
+        f"the host's git would have run it: now {saved}" if saved else "the host's git may run it: not undone",
         severity="warn" if saved else "error",
         operation="undo",
         target=path,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from threading import Lock
+from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from threading import Lock
+from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 from sandbox.audit import chain, entry
 from sandbox.audit.feed import feed

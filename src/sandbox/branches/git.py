@@ -1,4 +1,4 @@
-"""git of the host, made to run nothing: no hook, no helper, no transport, none of the person's or a tenant's settings
+"""the host's git, made to run nothing: no hook, no helper, no transport, none of the person's or a tenant's settings
 beyond the repository's own format.
 
 What it reads may have come from inside. It is only ever asked to look at objects, to index a pack, and to set one ref.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from sandbox.config.model import Config
+    from sandbox.profiles.prepare import Prepared
 
 
 def add(parser: ArgumentParser) -> None:
@@ -40,6 +41,7 @@ def _options(parser: ArgumentParser) -> None:
     either.add_argument(
         "--no-sandbox", action="store_true", help=_("run on the host, if the user's own config allows it")
     )
+    parser.add_argument("--profile", metavar="NAME", help=_("run the agent by this profile's program"))
     parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
 
 
@@ -122,11 +124,22 @@ def _run(arguments: Namespace) -> int:
     name, extra = _named(arguments)
     agent = find(".", name)
     resolved = resolve({}, project=".", config_file=arguments.config)
-    config = resolved.config
     walls = _walls_wanted(arguments, resolved)
-    command = _command(agent, config, extra, walls)
+    profile = arguments.profile or resolved.config.agents.profile
+    command = _command(agent, resolved.config, extra, walls, profile)
+    prepared = None
+    if profile is not None and walls:
+        prepared = _with_profile(arguments, profile, command)
+        resolved, command = prepared.resolved, prepared.command
+    config = resolved.config
     if walls:
         project_onto_walls(config, guard(agent, config))
+        if prepared is not None:
+            from sandbox.profiles.prepare import furnish
+
+            # Its own model it may always ask; and it is told what holds for this agent.
+            config.network.allowed_hosts = [*dict.fromkeys((*config.network.allowed_hosts, *resolved.profile_hosts))]
+            furnish(prepared)
     else:
         config.mode = "off"
         leave_to_the_user(resolved)
@@ -149,7 +162,7 @@ def _run(arguments: Namespace) -> int:
                 severity="warn",
                 sync=True,
             )
-        refusals = Refusals(sandbox)
+        refusals = Refusals(sandbox, resolved.expected)
         result = foreground(sandbox, command)
     return tell(sandbox, result, refusals)
 
@@ -173,9 +186,27 @@ def _walls_wanted(arguments: Namespace, resolved: Resolved) -> bool:
     return not without_walls(resolved.config)
 
 
-def _command(agent: Agent, config: Config, extra: list[str], walls: bool) -> list[str]:
-    """The program: the agent file's own, or else the user's runner. On the host, never one that the project names."""
+def _with_profile(arguments: Namespace, profile: str, command: list[str]) -> Prepared:
+    """The configuration with the profile's layer, with isolation if it was asked for."""
+    from sandbox.profiles.prepare import prepare
+
+    flags: dict[str, object] = {}
+    if arguments.sandbox:
+        flags = {"enabled": True}
+        plain = resolve({}, project=".", config_file=arguments.config).config
+        flags |= {"mode": "standard"} if plain.mode == "off" else {}
+        flags |= {"engine": "auto"} if plain.engine == "none" else {}
+    return prepare(profile, command, flags, project=".", config_file=arguments.config)
+
+
+def _command(agent: Agent, config: Config, extra: list[str], walls: bool, profile: str | None) -> list[str]:
+    """The program: the agent file's own, or else the user's runner, or the profile's program. On the host, never one
+    that the project names."""
     words = (agent.command if walls else []) or config.agents.runner
+    if not words and profile is not None:
+        from sandbox.profiles.find import load
+
+        words = [load(profile).program]
     if not words:
         raise ConfigError(
             "agent {name!r} has no command; set agents.runner in your own config, for example "
@@ -206,5 +237,6 @@ def project_onto_walls(config: Config, tools: ToolGuard) -> None:
         config.filesystem.allow_write = []
     if no_network:
         config.network.allowed_hosts = list(config.agents.hosts)
+        config.network.preset = "closed"
         config.network.localhost_ports = []
         config.network.http.allow = []

@@ -121,7 +121,13 @@ class TerminalWay:
         """Asks the next question, if it still waits and the terminal is free now."""
         while self._waiting and self._waiting[0].state != WAITING:
             self._waiting.popleft()
-        if self._waiting and self._free():
+        if not self._waiting:
+            return
+        self._relay.catch_up()  # it may hold what makes the terminal somebody's
+        if not self._free():
+            # Whoever else was asked may answer. When nobody was, nobody is there.
+            self._asks.abstain(self._waiting[0], self)
+        else:
             before = termios.tcgetattr(self._fd)
             try:
                 # What was typed before the question was shown is no answer to it.
@@ -145,13 +151,20 @@ class TerminalWay:
             if question.state != WAITING:
                 self._say("\r\n" + (_("answered elsewhere") if question.answer else _("nobody answered in time")))
             elif self._fd in ready:
-                data = os.read(self._fd, 4096)
-                if not data:
-                    break
+                data = self._keys()
+                if not data:  # the terminal is gone
+                    self._waiting.remove(question)
+                    return self._asks.abstain(question, self)
                 typed = self._typed(question, typed, data)
             elif self._process.fileno() in ready:
                 break
         self._say("\r\n")
+
+    def _keys(self) -> bytes:
+        try:
+            return os.read(self._fd, 4096)
+        except OSError:
+            return b""
 
     def _typed(self, question: Question, typed: str, data: bytes) -> str:
         """Takes keys; returns what of the line is still to be completed. What follows a complete line is dropped."""
@@ -160,8 +173,8 @@ class TerminalWay:
                 self._answer(question, typed.strip().lower())
                 return ""
             if key == "\x03":
+                self._relay.interrupt()  # first: it must not go on with a refusal
                 self._answer(question, "deny")
-                self._relay.interrupt()
                 return ""
             if key in "\x7f\b":
                 self._say("\b \b" * bool(typed))

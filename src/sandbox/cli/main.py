@@ -37,7 +37,9 @@ COMMANDS = {
     "kill": ("kill", "stop running sandboxes"),
     "rm": ("rm", "delete stopped sandboxes"),
     "prune": ("prune", "delete all stopped sandboxes and what crashed ones left behind"),
+    "caches": ("caches", "show and clear what sandboxes added to package caches"),
     "config": ("config", "show and change settings"),
+    "profile": ("profile", "list, show and make profiles: `sandbox NAME` runs a known program, such as claude"),
     "agent": ("agent", "run an agent in a sandbox that enforces its tool permissions"),
     "hook": ("hook", "guard Claude Code's tool calls"),
     "doctor": ("doctor", "check what this machine supports and how to get what is missing"),
@@ -127,6 +129,14 @@ def _dispatch(words: list[str]) -> int:
     name = ALIASES.get(name, name)
     if name in COMMANDS:
         return _command(name, words[1:])
+    if not name.startswith("-"):
+        from sandbox.profiles.find import file_of
+
+        if file_of(name) is not None:
+            from sandbox.cli.profile import split
+
+            options, command = split(name, words[1:])
+            return _command("run", [*options, "--profile", name, "--", *command])
     if name in ("--version", "-V"):
         from sandbox import __version__
 
@@ -138,7 +148,9 @@ def _dispatch(words: list[str]) -> int:
         return 0
     import difflib
 
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    from sandbox.profiles.find import names
+
+    near = difflib.get_close_matches(name, [*COMMANDS, *names()], n=1)
     if near:
         raise SandboxError("unknown command {name!r}; did you mean `sandbox {near}`?", name=name, near=near[0])
     raise SandboxError("unknown command {name!r}; see `sandbox --help`", name=name)

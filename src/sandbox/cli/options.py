@@ -74,6 +74,19 @@ def add_to(parser: ArgumentParser, options: Sequence[Option]) -> None:
     parser.add_argument("command", nargs="...", metavar="command", help=_("the command and its arguments"))
 
 
+def leading(words: Sequence[str], options: Sequence[Option]) -> int:
+    """How many words at the beginning are long options of the table, with their values."""
+    known = {one.name: one for one in options}
+    at = 0
+    while at < len(words):
+        name, equals, _value = words[at].partition("=")
+        option = known.get(name)
+        if option is None:
+            break
+        at += 1 if equals or not option.value else 2
+    return min(at, len(words))
+
+
 def parse(words: Sequence[str], options: Sequence[Option]) -> Arguments | None:
     """The arguments, or None if argparse has to look at them. `command` is what follows the options and `--`."""
     known = {name: one for one in options for name in (one.name, one.short) if name}

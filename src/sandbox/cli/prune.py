@@ -9,6 +9,7 @@ from sandbox.config.home import home
 from sandbox.engines import cgroup_tree
 from sandbox.guards.repositories import repair_all
 from sandbox.i18n import _
+from sandbox.layout import cache_sets
 from sandbox.registry import remove
 
 TYPE_CHECKING = False
@@ -25,6 +26,7 @@ def run(arguments: Namespace) -> int:
     put_right()
     removed, kept = remove.prune(home(), changes_too=arguments.changes_too)
     cgroup_tree.sweep()  # what killed owners left on the machine
+    cache_sets.prune(home())  # what was added to package caches, of projects that are gone
     undone: list[tuple[str, str]] = []
     repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and in projects
     tell_undone(undone)

@@ -79,6 +79,11 @@ class StdioRelay:
             for fd in ready:
                 self._copy(fd)
 
+    def catch_up(self) -> None:
+        """Copies what the command has written until now, one piece of each output."""
+        for fd in self._readable(0):
+            self._copy(fd)
+
     def _readable(self, patience: float) -> list[int]:
         poll = select.poll()
         for fd in self._outputs:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     Option("--config", "read this configuration file", value="FILE"),
+    Option("--profile", "run with this profile; without a command, its program", value="NAME"),
+    Option("--trust", "with a profile: skip the program's own permission prompts", default=False),
     Option("--mode", "off, light, standard or max", value="MODE"),
     Option("--engine", "isolation engine: auto, bubblewrap, none …", value="ENGINE"),
     Option("--user", "user inside the sandbox: user or root", value="USER"),
@@ -40,6 +42,7 @@ OPTIONS = (
     Option("--ro", "make another path readable", value="PATH", many=True),
     Option("--rw", "make another path writable", value="PATH", many=True),
     Option("--allow-host", "allow connections to this host", value="HOST", many=True),
+    Option("--network", "network preset: closed, registries or open", value="PRESET"),
     Option("--ask", "ask before a connection to a host that is not listed"),
     Option("--publish", "publish a sandbox port on the host", value="[HOST:]PORT", many=True),
     Option("--localhost", "make a port of the host's loopback reachable", value="PORT", number=True, many=True),
@@ -49,7 +52,7 @@ OPTIONS = (
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox run [options] [--] command…"
+    parser.usage = "sandbox run [options] [--] command…\n       sandbox PROFILE [options] [--] [arguments…]"
     add_to(parser, OPTIONS)
 
 
@@ -81,8 +84,10 @@ def run(arguments: Namespace | Arguments) -> int:
 def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     """The configuration and the command."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command:
+    if not command and arguments.profile is None:
         raise SandboxError("no command; try `sandbox run -- ls`")
+    if arguments.trust and arguments.profile is None:
+        raise SandboxError("--trust is about a profile's program; name one with --profile")
     if arguments.detach and arguments.json:
         raise SandboxError("--json and --detach cannot be used together: --detach does not wait for a result")
     _hide(arguments)
@@ -92,11 +97,28 @@ def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     elif arguments.root is None:
         from sandbox.branches.target import top_of
 
-        vars(arguments)["root"] = top_of(
-            "."
-        )  # the whole work tree: half of one would look like files that were deleted
+        # The whole work tree: half of one would look like files that were deleted.
+        vars(arguments)["root"] = top_of(".")
+    if arguments.profile is not None:
+        return _with_profile(arguments, command)
     resolved = configuration(arguments)
     return resolved, command
+
+
+def _with_profile(arguments: Namespace | Arguments, command: list[str]) -> tuple[Resolved, list[str]]:
+    from sandbox.profiles.prepare import prepare
+
+    prepared = prepare(
+        arguments.profile,
+        command,
+        flags(arguments),
+        project=arguments.root or ".",
+        config_file=arguments.config,
+        trust=arguments.trust,
+    )
+    for notice in prepared.notices:
+        print(f"sandbox: {shown(_.text(notice))}", file=sys.stderr)
+    return prepared.resolved, prepared.command
 
 
 def _run(arguments: Namespace | Arguments) -> int:
@@ -106,12 +128,14 @@ def _run(arguments: Namespace | Arguments) -> int:
 
         return detach(lambda background: _in_background(resolved, command, arguments, background))
     from sandbox.service import create
+    from sandbox.wiring import Wiring
 
+    Wiring.soon += ("sandbox.cli.foreground",)
     with create(resolved, command=command, tell=tell_ignored) as sandbox:
         tell_notices(sandbox)
         from sandbox.cli.foreground import foreground
 
-        refusals = Refusals(sandbox)
+        refusals = Refusals(sandbox, resolved.expected)
         result = foreground(sandbox, command, directory=_start(sandbox))
     if sandbox.config.filesystem.branch is not None:
         from sandbox.cli.branch import bring_at_end
@@ -200,6 +224,7 @@ def flags(arguments: Namespace | Arguments) -> dict[str, object]:
         "network": _said(
             {
                 "allowed_hosts": arguments.allow_host or None,
+                "preset": arguments.network,
                 "ask": arguments.ask,
                 "publish": arguments.publish or None,
                 "localhost_ports": arguments.localhost or None,

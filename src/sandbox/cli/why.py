@@ -56,16 +56,19 @@ def add(parser: ArgumentParser) -> None:
     question.add_argument("--tool", metavar="TOOL", help=_("may an agent call this tool, such as 'Bash(git push)'?"))
     parser.add_argument("--write", action="store_true", help=_("with --path: ask about changing the file"))
     parser.add_argument("--agent", metavar="NAME", help=_("with --tool: use this agent's rules"))
+    parser.add_argument("--profile", metavar="NAME", help=_("ask about a run with this profile"))
     parser.add_argument("--config", metavar="FILE", help=_("read this configuration file"))
     parser.add_argument("--json", action="store_true", help=_("print JSON"))
 
 
 def run(arguments: Namespace) -> int:
-    resolved = resolve({}, project=".", config_file=arguments.config)
+    resolved = _resolved(arguments)
     asked, decision = decide(arguments, resolved)
     rule = decision.rule.partition(":")[0]
     setting, change = SETTINGS.get(rule, (rule, rule) if "." in rule else ("", ""))
     origin = str(resolved.origin(setting)) if setting else "built-in"
+    if setting == "network.allowed_hosts" and decision.rule.partition(": ")[2] in resolved.profile_hosts:
+        origin = f"profile ({resolved.profile})"
     asked_about = arguments.host is not None and not decision and _asks(resolved, asked)
     how = _how(change, asked)
     if arguments.agent and not decision and tool_decision(resolved, asked, None):
@@ -98,6 +101,15 @@ def run(arguments: Namespace) -> int:
         if not decision:
             print(_("  change   {how}").format(how=shown(how)))
     return 0 if decision else 1
+
+
+def _resolved(arguments: Namespace) -> Resolved:
+    if arguments.profile is None:
+        return resolve({}, project=".", config_file=arguments.config)
+    from sandbox.profiles.find import load
+    from sandbox.profiles.prepare import configured
+
+    return configured(arguments.profile, load(arguments.profile), {}, project=".", config_file=arguments.config)
 
 
 def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:

@@ -1,4 +1,8 @@
-"""The entries of `credentials`, complete: what they take from ready-made ones (`credentials.yaml`) put in."""
+"""The entries of `credentials`, complete: what they take from ready-made ones (`credentials.yaml`) put in.
+
+`python -m sandbox.config.credential_entries` writes the same entries to `credentials.json`, which is read instead: YAML
+would take longer than building the sandbox. A test keeps the two in step.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-READY = os.path.join(os.path.dirname(__file__), "credentials.yaml")
+WRITTEN = os.path.join(os.path.dirname(__file__), "credentials.yaml")
+READY = os.path.join(os.path.dirname(__file__), "credentials.json")
 
 
 def ready_made() -> dict[str, dict[str, Any]]:
     """The entries that ship with the package, as plain data by name."""
-    import yaml
+    import json
 
     with open(READY, encoding="utf-8") as file:
-        found: dict[str, dict[str, Any]] = yaml.safe_load(file)
+        found: dict[str, dict[str, Any]] = json.load(file)
     return found
+
+
+def text() -> str:
+    """What `credentials.json` holds."""
+    import json
+
+    import yaml
+
+    with open(WRITTEN, encoding="utf-8") as file:
+        return json.dumps(yaml.safe_load(file), separators=(",", ":")) + "\n"
 
 
 def complete(entries: Mapping[str, Credential]) -> dict[str, Credential]:
@@ -62,3 +77,8 @@ def _completed(name: str, entry: Credential, ready: Mapping[str, Any]) -> Creden
 
 
 SOURCES = ("value", "from_env", "from_file", "from_command", "from_keyring")
+
+
+if __name__ == "__main__":
+    with open(READY, "w", encoding="utf-8") as file:
+        file.write(text())

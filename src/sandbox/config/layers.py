@@ -1,4 +1,4 @@
-"""Layers: built-in < user < the file named by --config < project < flags. A later one wins; lists replace.
+"""Layers: built-in < user < the file named by --config < profile < project < flags. A later one wins; lists replace.
 
 The agent can write the project's files, so these can only tighten (`tighten.py`). What they tried to loosen is ignored
 and listed in `warnings`.
@@ -17,13 +17,13 @@ from sandbox.errors import ConfigError, Message, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from sandbox.config.files import Source
     from sandbox.config.section import Field
 
-BUILT_IN, USER, FILE, PROJECT, FLAGS = "built-in", "user", "file", "project", "flags"
+BUILT_IN, USER, FILE, PROFILE, PROJECT, FLAGS = "built-in", "user", "file", "profile", "project", "flags"
 
 
 class Origin:
@@ -74,13 +74,32 @@ class Widening:
         return f"Widening({self})"
 
 
+class ProfileLayer:
+    """What a profile asks for: `data` as in a config file, and the hosts that its program cannot do without."""
+
+    __slots__ = ("name", "file", "data", "hosts", "without")
+
+    def __init__(
+        self, name: str, file: str | None, data: dict[str, Any], hosts: list[str], without: Sequence[str] = ()
+    ) -> None:
+        self.name = name
+        self.file = file
+        self.data = data
+        self.hosts = hosts
+        self.without = without  # hosts that it asks for and can do without
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(PROFILE, self.name)
+
+
 class Resolved:
     """The effective config, the origin of every value that is not built in, and what was ignored.
 
     `users` is the config without the project's files; `asked` says where those files set something.
     """
 
-    __slots__ = ("config", "sources", "warnings", "users", "asked")
+    __slots__ = ("config", "sources", "warnings", "users", "asked", "profile", "profile_hosts", "expected")
 
     def __init__(self, config: Config, sources: dict[str, Origin], warnings: list[Widening]) -> None:
         self.config = config
@@ -88,13 +107,18 @@ class Resolved:
         self.warnings = warnings
         self.users = config
         self.asked: dict[str, Origin] = {}
+        self.profile: str | None = None
+        self.profile_hosts: list[str] = []  # what the profile added to `network.allowed_hosts`
+        self.expected: Sequence[str] = ()  # hosts whose refusal is no news, as the profile says
 
     def origin(self, path: str) -> Origin:
         """The layer that decided `path` ("network.allowed_hosts")."""
         return self.sources.get(path) or Origin(BUILT_IN)
 
 
-def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None = None) -> Resolved:
+def resolve(
+    flags: Mapping[str, Any], *, project: str, config_file: str | None = None, profile: ProfileLayer | None = None
+) -> Resolved:
     """The effective config for `project`. Raises ConfigError (file, line, path). Never applies half of a file."""
     try:
         project = os.path.abspath(project)
@@ -108,12 +132,16 @@ def resolve(flags: Mapping[str, Any], *, project: str, config_file: str | None =
         if not os.path.exists(config_file):
             raise ConfigError("no such file", file=config_file)
         _apply_file(resolved, FILE, config_file)
+    if profile is not None:
+        _apply_profile(resolved, profile)
     for file in project_files(project):
         _apply_project(resolved, file, project)
     said = Config.read(dict(flags)) if flags else None
     for config in {id(one): one for one in (resolved.config, resolved.users)}.values():
         if said is not None:
             _apply(resolved, FLAGS, None, said, flags, into=config)
+        if profile is not None:
+            _add_hosts(resolved, config, profile)
         config.filesystem.root = absolute(config.filesystem.root, project)
     if resolved.asked:
         _hold_project(resolved)
@@ -156,6 +184,41 @@ def present(section: Section, data: Mapping[str, Any], prefix: str = "") -> Iter
 def _apply_file(resolved: Resolved, layer: str, file: str) -> None:
     source, data, checked = read_source(file)
     _apply(resolved, layer, source, checked, data)
+
+
+def _apply_profile(resolved: Resolved, profile: ProfileLayer) -> None:
+    """A profile gives what the person's own files have not said: their settings and entries stay. Lists are added to.
+
+    What is kept of the home is the profile's own affair: two programs do not share it.
+    """
+    checked = Config.read(profile.data)
+    for path, one, value in present(checked, profile.data):
+        section = _section(resolved.config, path)
+        current = getattr(section, one.name)
+        if isinstance(value, dict):
+            taken: Any = {**value, **current}
+        elif isinstance(value, list) and not path.startswith("state."):
+            taken = [*current, *(item for item in value if item not in current)]
+        elif path in resolved.sources and not path.startswith("state."):
+            continue
+        else:
+            taken = value
+        if taken != current:
+            setattr(section, one.name, taken)
+            resolved.sources[path] = profile.origin
+
+
+def _add_hosts(resolved: Resolved, config: Config, profile: ProfileLayer) -> None:
+    """After all layers: a list of hosts that the project or the command line wrote is about what the program does, not
+    about whether it runs at all. `denied_hosts` still wins, whoever wrote it."""
+    network = config.network
+    network.allowed_hosts = [
+        *network.allowed_hosts,
+        *(one for one in profile.hosts if one not in network.allowed_hosts),
+    ]
+    resolved.profile_hosts = profile.hosts
+    resolved.profile = profile.name
+    resolved.expected = profile.without
 
 
 def _apply_project(resolved: Resolved, file: str, project: str) -> None:

@@ -3,8 +3,9 @@
 Empty allow-lists allow nothing. Field documentation here is what the JSON Schema and `docs/config.md` show.
 """
 
-from sandbox.config import patterns, units
+from sandbox.config import caches, patterns, units
 from sandbox.config.section import Section, field
+from sandbox.config.state_names import state_name, state_paths
 from sandbox.config.variables import without_password
 from sandbox.errors import ConfigError
 
@@ -26,6 +27,7 @@ ENGINES = (
     "none",
 )
 USERS = ("user", "root", "owner")
+PRESETS = ("closed", "registries", "open")  # from the strictest
 
 # As in UDS. A pattern without a slash matches a name at any depth; a trailing slash means a directory.
 SENSITIVE_PATTERNS = [
@@ -77,10 +79,25 @@ class Filesystem(Section):
     toolchains: bool = field(
         True, "Programs on PATH that live under the home directory (pyenv, nvm, cargo, …) work, read-only."
     )
+    programs: list[str] = field(
+        [],
+        "Programs, wherever they are, whose own directories can be read, so that they run.",
+        example=["/srv/x/bin/x"],
+    )
     scratch_size: int = field(
         2**30, "Maximum size of each of the sandbox's own /tmp, /run, /dev/shm and home.", parse=units.size
     )
     ask: bool = field(False, "Ask you when a blocked file is touched; if you allow it, the next attempt succeeds.")
+
+
+class State(Section):
+    """Directories of the tenant's home that are kept from run to run. They are the sandbox's own, never yours."""
+
+    name: str | None = field(None, "Whose they are: kept in `state/NAME` under the sandbox home.", parse=state_name)
+    keep: list[str] = field(
+        [], 'Directories, relative to the home; "." is the whole home.', parse=state_paths, example=[".config/tool"]
+    )
+    per_project: bool = field(True, "Each project has its own; otherwise all projects share them.")
 
 
 class Environment(Section):
@@ -237,7 +254,12 @@ class Network(Section):
         [],
         'Hosts: "name", "*.name" (strict subdomains), "name:port", address, CIDR; "tcp:name:port" is never inspected.',
     )
-    denied_hosts: list[str] = field([], "Hosts, written in the same way. Overrides `allowed_hosts`.")
+    preset: str = field(
+        "closed",
+        "Hosts allowed besides: closed (none), registries (of packages, and source hosts), open (all public ones).",
+        choices=PRESETS,
+    )
+    denied_hosts: list[str] = field([], "Hosts, written in the same way. Overrides `allowed_hosts` and `preset`.")
     block_private_ips: bool = field(True, "Refuse names that resolve to private or link-local addresses.")
     intranet: bool = field(
         False, "Allowed names may resolve to private addresses, but not to loopback ones or to this machine's own."
@@ -272,6 +294,9 @@ class Network(Section):
     ask_timeout: float = field(
         30.0, "How long such a connection waits for an answer; then it is refused.", parse=units.seconds, example="1m"
     )
+    upstream_exceptions: list[str] = field(
+        [], "Hosts, written as in `allowed_hosts`, that are reached without that proxy.", example=["*.corp.example"]
+    )
 
 
 class Tools(Section):
@@ -289,6 +314,7 @@ class Agents(Section):
     hosts: list[str] = field(
         [], "Hosts that the runner itself needs, such as its model's, even for an agent without network tools."
     )
+    profile: str | None = field(None, "The profile that agents run with (docs/agents.md).", example="claude")
     allow_no_sandbox: bool = field(False, "Allow `--no-sandbox`. Only the user's own file can set this.")
 
 
@@ -348,10 +374,16 @@ class Config(Section):
     )
     image: str | None = field(None, "For container and microVM engines: the image.")
     filesystem: Filesystem = field(Filesystem, "Files.")
+    state: State = field(State, "What of the home is kept.")
     environment: Environment = field(Environment, "Variables.")
     network: Network = field(Network, "Hosts and secrets.")
     credentials: dict[str, Credential] = field({}, "Credential files and logins by name.")
     limits: Limits = field(Limits, "Resources.")
+    caches: list[str] = field(
+        caches.TOOLS,
+        "Tools whose package cache of yours can be read; what is added is kept apart, for this project.",
+        parse=caches.checked,
+    )
     tools: Tools = field(Tools, "An agent's tools.")
     agents: Agents = field(Agents, "How to run agents.")
     audit: Audit = field(Audit, "The record.")

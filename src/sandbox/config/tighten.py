@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import os
 
-from sandbox.config.model import MODES, Config
+from sandbox.config.model import MODES, PRESETS, Config
+from sandbox.config.network_presets import HOSTS as PRESET_HOSTS
 from sandbox.config.paths import absolute
 from sandbox.config.patterns import Pattern, Patterns
 from sandbox.config.variables import Names, host_pointer, launch_hook, secret_value, secret_word
@@ -90,6 +91,7 @@ def _listed(item: Any, current: Any, config: Config, project: str) -> bool:
 
 def _host_covered(item: str, current: list[str], config: Config, project: str) -> bool:
     """`api.x.org` by itself, by `*.x.org` or by `*`; with a port also by the same without one, except ssh's."""
+    current = [*current, *PRESET_HOSTS[config.network.preset]]
     if item in current:
         return True
     raw, (host, port) = item.startswith("tcp:"), _host_and_port(item.removeprefix("tcp:"))
@@ -208,6 +210,12 @@ def _stricter_mode(current: Any, wanted: Any, config: Config, project: str) -> t
     return current, Message("{wanted} is weaker than {current}", wanted=wanted, current=current)
 
 
+def _stricter_preset(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
+    if PRESETS.index(wanted) < PRESETS.index(current):
+        return wanted, None
+    return current, Message("{wanted} is weaker than {current}", wanted=wanted, current=current)
+
+
 def _ordinary_user(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
     return (wanted, None) if wanted == "user" else (current, Message("only {value} is stricter", value="user"))
 
@@ -246,13 +254,18 @@ RULES: dict[str, Rule] = {
     "filesystem.blocked_patterns": more,
     "filesystem.allowed_patterns": fewer(_listed),
     "filesystem.toolchains": safe(False),
+    "filesystem.programs": user_only,
     "filesystem.scratch_size": least,
     "filesystem.ask": safe(False),
     "environment.filter_secrets": safe(True),
     "environment.allow": _variables_allowed,
     "environment.block": more,
     "environment.set": _variables_set,
+    "state.name": user_only,
+    "state.keep": user_only,
+    "state.per_project": safe(True),
     "network.allowed_hosts": fewer(_host_covered),
+    "network.preset": _stricter_preset,
     "network.denied_hosts": more,
     "network.block_private_ips": safe(True),
     "network.intranet": safe(False),
@@ -271,9 +284,11 @@ RULES: dict[str, Rule] = {
     "network.intercept": safe(True),
     "network.ca_certificates": user_only,
     "network.upstream_proxy": user_only,
+    "network.upstream_exceptions": user_only,
     "network.ask": safe(False),
     "network.ask_timeout": least,
     "credentials": user_only,
+    "caches": fewer(_listed),
     "limits.memory": least,
     "limits.cpus": least,
     "limits.pids": least,
@@ -287,6 +302,7 @@ RULES: dict[str, Rule] = {
     "tools.disallowed": more,
     "agents.runner": user_only,
     "agents.hosts": user_only,
+    "agents.profile": user_only,
     "agents.allow_no_sandbox": user_only,
     "audit.directory": user_only,
     "audit.rotate_size": user_only,

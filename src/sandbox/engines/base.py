@@ -1,4 +1,4 @@
-"""What an engine is: it starts at once, builds what the plan says, and hands over something that runs.
+"""The interface of an engine: it starts at once, builds what the plan says, and returns what then runs.
 
     started = engine.start()        # the launcher is at work
     plan = …                        # meanwhile the caller decides
@@ -53,7 +53,7 @@ class Capabilities:
         self.overlay = overlay  # the kernel's overlayfs: changes stay in a layer of their own
         self.tripwires = tripwires  # covers report who touches them
         self.gate = gate  # how connections reach the gate: "sockets", "proxy" (a port on the loopback) or "none"
-        self.limits = limits  # memory, processes and the rest are held
+        self.limits = limits  # memory, processes and the other limits are enforced
         self.descriptors = descriptors  # what is opened inside can be used here, and the other way round
 
 
@@ -71,14 +71,14 @@ class Finding:
 
 
 class Running(ABC):
-    """Walls that stand. No tenant has run yet when an engine hands it over."""
+    """Walls that have been built. No tenant has run yet when an engine returns this."""
 
     environment: Mapping[str, str] = {}  # variables that tenants need with this engine
-    unheld: str | None = None  # what of a limit that was asked for cannot be held here, in words
+    unheld: str | None = None  # a message when part of a limit cannot be enforced here
 
     # Only where the engine declares the capability:
     pid: int | None = None  # `namespace`: of a process in it, as this machine sees it
-    missed = 0  # how many covers found something else, or nothing, beneath them
+    missed = 0  # how many covers found another file, or none, at their path
     tripwires = 0  # how many covers report
 
     @abstractmethod
@@ -91,15 +91,15 @@ class Running(ABC):
 
     @abstractmethod
     def null(self) -> int | None:
-        """A descriptor of the inside's /dev/null, where descriptors can cross. Not the caller's to close."""
+        """A descriptor of /dev/null inside, where descriptors can cross. The caller must not close it."""
 
     @abstractmethod
     def take_sockets(self) -> Mapping[str, _socket.socket]:
-        """The listening sockets that lead to the gate, by name; they are the caller's from now on."""
+        """The sockets that the gate accepts connections from, by name. The caller owns them from now on."""
 
     @abstractmethod
     def take_devices(self) -> dict[str, int]:
-        """The mounted FUSE devices, by name; they are the caller's from now on."""
+        """The mounted FUSE devices, by name. The caller owns them from now on."""
 
     @abstractmethod
     def dial(self, address: str, port: int) -> socket.socket:
@@ -107,28 +107,28 @@ class Running(ABC):
 
     @abstractmethod
     def out_of_memory(self) -> str | None:
-        """When tenants were killed for want of memory since the last call: limit and peak in words. Else None."""
+        """If tenants were killed for lack of memory since the last call, a message with limit and peak; else None."""
 
     def usage(self) -> Usage:
-        """What tenants use now; an engine that cannot tell says so by None."""
+        """What tenants use now; a value that the engine does not know is None."""
         from sandbox.engines.usage import Usage
 
         return Usage()
 
     @abstractmethod
     def close(self) -> None:
-        """Ends every tenant and gives everything back; returns when nothing is left. Idempotent, never raises."""
+        """Ends every tenant and releases everything; returns when nothing is left. Idempotent, never raises."""
 
     def reports(self) -> Iterator[dict[str, Any]]:
         """What tripwires report, until the end. For one reader."""
         return iter(())
 
     def finish(self) -> None:  # noqa: B027 - nothing to do where nothing reports
-        """Ends every tenant, but leaves what was reported to be read."""
+        """Ends every tenant; reports can still be read."""
 
 
 class GuestRunning(Running):
-    """Whatever our guest serves. An engine with a second guest for commands overrides `start`."""
+    """For an engine that runs our guest. One with a second guest for commands overrides `start`."""
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
@@ -162,7 +162,7 @@ class GuestRunning(Running):
 
 
 class Started(ABC):
-    """An engine at work, before anybody has decided what is to be built."""
+    """An engine that has been started and waits for the plan."""
 
     directory: str | None = None  # without `own_root`: a directory of the tenants' own, for home and temporary files
 
@@ -176,7 +176,7 @@ class Started(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Gives everything back when nothing is to be built after all. Never raises; idempotent."""
+        """Releases everything when nothing is going to be built. Never raises; idempotent."""
 
 
 class Engine(ABC):
@@ -191,4 +191,4 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self) -> Started:
-        """Sets the launcher to work. Raises EngineUnavailable when this machine has none."""
+        """Starts the launcher. Raises EngineUnavailable when this machine has none."""

@@ -1,8 +1,8 @@
-"""Process walls by bubblewrap: namespaces and mounts by `bwrap`, everything after that by the guest from inside.
+"""The bubblewrap engine: `bwrap` makes the namespaces and first mounts, and the guest does the rest from inside.
 
-bubblewrap because distributions ship, harden and (with AppArmor) know it; the guest because what bubblewrap cannot
-do (the network's inside, masks, Landlock, the nested user namespace, serving commands) must happen before
-any untrusted code exists and without a second launcher.
+bubblewrap, because distributions ship and harden it, and their AppArmor profiles allow it. The guest, because what
+bubblewrap cannot do (the network inside, masks, Landlock, the nested user namespace, running commands) must happen
+before any untrusted code exists, and without a second launcher.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from sandbox.errors import EngineUnavailable, Message, SandboxError, WallError
 from sandbox.guest.binary import guest_binary
 from sandbox.plan.plan import HOSTNAME
 
-ARGUMENTS = 4  # where bwrap reads its arguments: off the command line, so that no `ps` shows them
-GUEST = 5  # the guest program itself: by its path, /proc/1/cmdline would tell tenants where we are installed
-STAGE = "/.host"  # where the guest, and it alone, sees the host's files while it furnishes the place
+ARGUMENTS = 4  # where bwrap reads its arguments: `ps` would show them on the command line
+GUEST = 5  # the guest program: with its path, /proc/1/cmdline would tell tenants where we are installed
+STAGE = "/.host"  # where the guest, and only the guest, sees the host's files while it sets up
 
-# The same for every sandbox, so bwrap is at work before anybody has decided what the place is to look like.
+# The same for every sandbox, so bwrap can start before the plan is made.
 NAMESPACES = (
-    # Every namespace there is. The user namespace always, also for root: tenants then hold no capability over the host.
+    # Every kind of namespace. A user namespace for root too: then tenants have no capability over the host.
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
     # As uid 0: otherwise bwrap puts a second user namespace between the guest and its network namespace.
     *("--uid", "0", "--gid", "0", "--hostname", HOSTNAME),
     # The guest is PID 1: it reaps orphans, and the kernel kills everything when it ends.
     *("--as-pid-1", "--clearenv", "--new-session"),
-    # What the guest needs until the place is furnished; it throws all of it away before any tenant exists.
+    # What the guest needs for the set-up; it drops all of these before any tenant exists.
     *("--cap-drop", "ALL"),
     *("--cap-add", "CAP_SYS_ADMIN"),  # mounts, the nested user namespace
     *("--cap-add", "CAP_NET_ADMIN"),  # routes, nftables, transparent sockets
@@ -37,7 +37,7 @@ NAMESPACES = (
     *("--cap-add", "CAP_DAC_OVERRIDE"),  # overlayfs works with its mounter's rights in a directory of mode 000
     *("--proc", "/proc", "--dev", "/dev"),
     # The host's files for the guest to build from. It mounts what the plan shows, each with one system call where
-    # bwrap needs several and reads the mount table anew, and takes this away before any tenant exists.
+    # bwrap needs several and rereads the mount table, and removes this before any tenant exists.
     *("--dev-bind", "/", STAGE, "--chdir", "/"),
 )
 
@@ -68,7 +68,7 @@ MISSING = Message(
     "`pacman -S bubblewrap`; `sandbox doctor` shows what else this machine can do"
 )
 
-# A launcher planted on PATH by a project would run outside the walls: only the system's own places count.
+# Not from PATH: a project could put a program there, which would run outside the walls.
 PLACES = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
 
 
@@ -92,7 +92,7 @@ def _launch(bwrap: str) -> Launch:
 
 
 def explain(said: str) -> SandboxError:
-    """What bwrap said when it gave up, as an error that names the cause and what helps."""
+    """Turns bwrap's last message into an error that names the cause and the remedy."""
     if "namespace" in said or "uid map" in said or "Operation not permitted" in said:
         from sandbox.engines.namespaces import why_no_namespaces
 

@@ -1,4 +1,4 @@
-"""Which limits need a control group here, and what is said where none can be had."""
+"""Which limits need a control group here, and the error when there can be none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hold(limits: Limits, pids: int | None, identity: str) -> Group | None:
         wanted -= {"pids"}  # RLIMIT_NPROC counts per user namespace, so it holds for exactly one sandbox
     if not wanted:
         return None
-    # Not before: most sandboxes need none.
+    # Imported here, because most sandboxes need none.
     from sandbox.engines import cgroup_tree
     from sandbox.engines.cgroup_limits import Group
 

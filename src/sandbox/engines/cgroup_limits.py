@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Limits
 
-_PERIOD = 100_000  # microseconds over which a share of the processors is counted
+_PERIOD = 100_000  # microseconds: the period of a processor quota
 _V2_MEMORY = ("memory.max", "memory.peak")
 _V1_USED = ("memory.usage_in_bytes", "memory.max_usage_in_bytes")
 _V1_MEMORY = ("memory.limit_in_bytes", "memory.max_usage_in_bytes")
@@ -61,7 +61,7 @@ class Group:
             ) from problem
 
     def out_of_memory(self) -> str | None:
-        """Words about the kills since the last call, or None."""
+        """A message about kills since the last call, or None."""
         if not self.holds("memory"):
             return None
         name = "memory.events" if self._version == 2 else "memory.oom_control"
@@ -85,7 +85,7 @@ class Group:
         return now, peak or None  # before Linux 5.19 v2 tells no peak
 
     def remove(self) -> None:
-        """Takes the group away; every process in it has ended. Never raises: the next start sweeps what stays."""
+        """Removes the group, whose processes have all ended. Never raises: the next start removes what is left."""
         for directory in set(self._directories.values()):
             tree.remove(directory)
 

@@ -1,11 +1,11 @@
-"""Where in the machine's tree of control groups one can be made: v2 where it is delegated to us, v1 as root.
+"""Where control groups can be created on this machine: in v2 where a subtree is delegated to us, in v1 as root.
 
-A group's directory is named for its owner (`sandbox-<id>.<pid>.<start time>`), so that the next start can tell the ones
-that a killed owner left behind, and take them away.
+A group's directory is named after its owner (`sandbox-<id>.<pid>.<start time>`), so that the next start can find and
+remove those of killed owners.
 
-In v2 the limits are set on that directory and the processes are in a group below it, for which the controllers are on
-as well. So systemd, which looks after the groups above and switches off there what none of *its* units needs, is told
-that they are in use; else the limits would vanish with the next unit that it starts.
+In v2 the limits are set on that directory, and the processes are in a group below it that has the controllers enabled
+too. This shows systemd that the controllers are in use. Otherwise it would disable them in the groups above, because
+none of *its* units needs them, and the limits would vanish with the next unit that it starts.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import sys
 
 PREFIX = "sandbox-"
 INSIDE = "tenants"  # v2: where the processes of a sandbox's group are
-ASIDE = "sandboxes-owners"  # v2: where those of a delegated group go, because a group with limited ones has none
+ASIDE = "sandboxes-owners"  # v2: for the delegated group's own processes: a group with limited groups has none
 
 
 def make(wanted: set[str], identity: str) -> tuple[dict[str, str], int] | None:
-    """Makes a group with these controllers: its directory for each, and the version. None where there can be none."""
+    """Creates a group with these controllers. Returns its directory for each, and the version; None if it cannot."""
     name = f"{PREFIX}{identity}.{os.getpid()}.{start_time(os.getpid())}"
     directory = _version2(wanted, name)
     if directory is not None:
@@ -78,7 +78,7 @@ def _marked(directory: str) -> bool:
 
 
 def _writable(directory: str) -> bool:
-    # To move a process one must be able to write where it comes from and goes to have in common.
+    # Moving a process needs write access to the common ancestor of both groups.
     return os.access(directory, os.W_OK) and os.access(f"{directory}/cgroup.procs", os.W_OK)
 
 
@@ -88,7 +88,7 @@ def _switch_on(directory: str, wanted: set[str], own: bool) -> bool:
         return True
     if not wanted <= words(f"{directory}/cgroup.controllers"):
         return False
-    for _ in range(8):  # while we step aside, others may be starting processes
+    for _ in range(8):  # others may start processes meanwhile
         try:
             _enable(directory, wanted)
         except OSError as problem:
@@ -156,11 +156,11 @@ def _undo(made: dict[str, str]) -> None:
         remove(directory)
 
 
-# -- what owners that were killed left behind
+# -- what killed owners left behind
 
 
 def sweep() -> None:
-    """Takes away every group, of either version, whose owner is gone."""
+    """Removes every group, of either version, whose owner has ended."""
     parents = {place for place, _ in _places()}
     for line in lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
@@ -191,16 +191,16 @@ def _owner_lives(name: str) -> bool:
 
 
 def start_time(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 when there is none. With the pid it names it for good."""
+    """When a process started, in clock ticks since boot; 0 if there is none. With the pid this is unique."""
     try:
-        # The name may hold anything, so count from behind it.
+        # The program's name may contain anything, so count from the end of it.
         return int(text(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[19])
     except (OSError, IndexError):
         return 0
 
 
 def remove(directory: str) -> None:
-    """Takes a group away; every process in it has ended. Never raises: the next start sweeps what stays."""
+    """Removes a group whose processes have all ended. Never raises: the next start removes what is left."""
     _remove_one(f"{directory}/{INSIDE}")
     _remove_one(directory)
 

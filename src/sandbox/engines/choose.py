@@ -1,4 +1,4 @@
-"""Which engine builds the walls, and what a mode adds to what was asked."""
+"""Which engine builds the walls, and what a mode adds to the configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def engine_name(config: Config) -> str:
-    """Which engine this configuration means on this platform."""
+    """The name of the engine for this configuration on this platform."""
     if without_walls(config):
         return "none"
     if config.engine == "auto":
@@ -45,7 +45,7 @@ def choose(config: Config) -> Engine:
 
 
 def default_pids(config: Config) -> int | None:
-    """The limit on processes: what was asked for, else the mode's own."""
+    """The limit on processes: the configured one, or else the mode's."""
     asked = config.limits.pids
     return asked if asked is not None else default_limit(config.mode, "pids")  # type: ignore[return-value]
 
@@ -59,6 +59,7 @@ def tightened(config: Config) -> Config:
     config.filesystem.overlay = True
     if config.mode != "max":
         return config
+    config.caches = []
     for name, most in MAX_LIMITS.items():
         if getattr(config.limits, name) is None:
             setattr(config.limits, name, most)

@@ -1,4 +1,4 @@
-"""Starting the guest: one program, one line to it, nothing else inherited. Shared by the engines that start it here."""
+"""Starts the guest: one program with one socket to it, and nothing else inherited. For engines on this machine."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LINUX = sys.platform == "linux"
-CONTROL = 3  # where the guest finds its end of the line
+CONTROL = 3  # the guest's end of the socket
 SOME = 64  # descriptors: more than a few sandboxes have, so there may be many of them one day
-MANY = 256  # descriptors, from which on their number costs a start more than `spawn.posix_spawn` does
-_SAID = 8192  # most bytes of a failed launcher's words that are kept
+MANY = 256  # with more open descriptors than this, `spawn.posix_spawn` is faster
+_SAID = 8192  # most bytes of a failed launcher's message
 
 
 class Launch:
-    """A started guest that has not been set up yet. Either `greet` succeeds, or `abandon` gives everything back."""
+    """A started guest that has not been set up yet. Either `greet` succeeds, or `abandon` releases everything."""
 
     def __init__(self, argv: list[str], fds: Sequence[tuple[int, int]] = ()) -> None:
-        """Starts `argv` with a line on descriptor 3 and `fds` (ours, theirs) beside it. Raises OSError."""
+        """Starts `argv` with a socket on descriptor 3 and `fds` (ours, theirs) next to it. Raises OSError."""
         ours, theirs = socket.socketpair()
-        # The kernel then tells who sent the first word: the guest's pid as we see it, whatever namespaces lie between.
+        # So the kernel tells us who sends the first message: the guest's pid in our own namespace.
         if LINUX:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         said, saying = os.pipe()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        # posix_spawn duplicates in order: nothing that is still needed may stand where something is to be put.
+        # posix_spawn duplicates in order: no target may be a descriptor that is still needed.
         high = [(_above(fd), target) for fd, target in ((theirs.fileno(), CONTROL), *fds)]
         actions = [
             (os.POSIX_SPAWN_DUP2, null, 0),
@@ -42,7 +42,7 @@ class Launch:
             *((os.POSIX_SPAWN_DUP2, fd, target) for fd, target in high),
         ]
         try:
-            # A fresh process group keeps the terminal's Ctrl-C away from the walls: the owner decides what it means.
+            # In a process group of its own it does not get the terminal's Ctrl-C: the owner decides what that means.
             self.pid = _spawner(theirs.fileno(), len(actions) - 1)(
                 argv[0], argv, {}, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_defaults()
             )
@@ -60,14 +60,14 @@ class Launch:
         self.guest_pid = 0
 
     def greet(self) -> None:
-        """Hears the guest's first word. Raises SandboxClosed when the launcher ended instead."""
+        """Receives the guest's first message. Raises SandboxClosed when the launcher ended instead."""
         if LINUX:
             self.guest_pid = frames.sender_pid(self._channel)
             self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         self.guest.greet()
 
     def words(self) -> str:
-        """What the launcher said on stderr, for an error message."""
+        """What the launcher wrote to stderr, for an error message."""
         os.set_blocking(self._said, False)
         try:
             return os.read(self._said, _SAID).decode(errors="replace").strip()
@@ -80,7 +80,7 @@ class Launch:
         if self._reaped:
             return
         self._reaped = True
-        # The guest ends everything when its line closes; the kill is for one that cannot hear any more.
+        # The guest ends everything when its socket closes; one that does not react is killed.
         reap(self.pid, patience=5.0)
         os.close(self._said)
 
@@ -101,7 +101,7 @@ def reap(pid: int, patience: float, *, pidfds: bool = LINUX) -> None:
                 os.kill(pid, SIGKILL)
         os.waitpid(pid, 0)
     except (ChildProcessError, ProcessLookupError):
-        pass  # somebody else's SIGCHLD handler was quicker
+        pass  # another SIGCHLD handler has reaped it
     finally:
         if pidfd >= 0:
             os.close(pidfd)
@@ -119,7 +119,7 @@ def _reap_by_asking(pid: int, patience: float) -> None:
                 return
             time.sleep(0.005)
     except (ChildProcessError, ProcessLookupError):
-        pass  # somebody else's SIGCHLD handler was quicker
+        pass  # another SIGCHLD handler has reaped it
 
 
 def _spawner(lowest: int, passed: int) -> Callable[..., int]:

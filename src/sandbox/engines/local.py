@@ -1,4 +1,4 @@
-"""A guest on this machine: started here, set up, and held to its limits."""
+"""A guest on this machine: started, set up, and limited."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LocalRunning(GuestRunning):
 class LocalStart(Started):
     """A launched guest.
 
-    `explain` turns a launcher's last words into the error to raise. `stage` is where the guest sees the host's files
+    `explain` turns a launcher's last message into the error to raise. `stage` is where the guest sees the host's files
     while it builds.
     """
 

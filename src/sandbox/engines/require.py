@@ -30,6 +30,8 @@ def _lacking(config: Config, engine: Engine) -> Iterator[str]:
         yield "filesystem.overlay"
     if (vfs.mounts or vfs.direct_mounts) and not can.fuse:
         yield "vfs"
+    if config.state.keep and (not can.own_root or config.filesystem.show_host):
+        yield "state.keep"
     if vfs.file_events and not can.descriptors:
         yield "vfs.file_events"
     if config.filesystem.ask and not can.tripwires:

@@ -19,6 +19,7 @@ from sandbox.engines import seatbelt_profile
 from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
 from sandbox.engines.launch import Launch
 from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError
+from sandbox.host_process import descendants
 from sandbox.policy.files import protected_names
 
 TYPE_CHECKING = False
@@ -124,7 +125,7 @@ class SeatbeltRunning(GuestRunning):
         if not self._closed:
             self._closed = True
             # The guest does not reach those that made sessions of their own; after its end nobody knows whose they are.
-            left = _descendants(self._launch.pid)
+            left = descendants(self._launch.pid, proc=False)
             self._launch.abandon()
             for pid in left:
                 with suppress(OSError):
@@ -132,23 +133,6 @@ class SeatbeltRunning(GuestRunning):
         for listener in self.take_sockets().values():
             listener.close()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _descendants(ancestor: int) -> list[int]:
-    """The processes below `ancestor` whose parents all live still."""
-    import subprocess
-
-    listed = subprocess.run(["/bin/ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
-    children: dict[int, list[int]] = {}
-    for line in listed.splitlines():
-        pid, parent = line.split()
-        children.setdefault(int(parent), []).append(int(pid))
-    found, waiting = [], [ancestor]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
 
 
 def _guest() -> list[str]:

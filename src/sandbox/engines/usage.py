@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 
 from sandbox.engines.cgroup_tree import lines, text
+from sandbox.host_process import descendants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sandbox.engines.cgroup_limits import Group
 
 
@@ -38,32 +37,11 @@ class Usage:
 
 def usage(guest: int, group: Group | None) -> Usage:
     """What the tenants of the guest with that pid use now."""
-    tenants = list(_descendants(guest))
+    tenants = descendants(guest)
     current, peak = group.memory() if group is not None else (None, None)
     memory = sum(_memory(pid) for pid in tenants) if current is None else current
     ticks = _ticks(guest, children_only=True) + sum(_ticks(pid) for pid in tenants)
     return Usage(memory, peak, ticks * 1000 // os.sysconf("SC_CLK_TCK"), len(tenants))
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    waiting, seen = [pid], {pid}
-    while waiting:
-        for child in _children(waiting.pop()):
-            if child not in seen:
-                seen.add(child)
-                waiting.append(child)
-                yield child
-
-
-def _children(pid: int) -> Iterator[int]:
-    """The children of each of its threads. None where the process has ended."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return
-    for thread in threads:
-        for line in lines(f"/proc/{pid}/task/{thread}/children"):
-            yield from (int(word) for word in line.split() if word.isdigit())
 
 
 def _memory(pid: int) -> int:

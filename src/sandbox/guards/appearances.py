@@ -94,18 +94,18 @@ class _Queue:
         self._lock = lock
         # Number of a watch -> who wants it: the directory's path, and whether writing counts.
         self._places: dict[int, dict[Appearances, tuple[str, bool]]] = {}
-        self._woken, self._wake = os.pipe()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         try:
             self.inotify = Inotify()
         except OSError:
-            self._close_pipe()
+            os.close(self._wake)
             raise
         self._thread = Thread(target=self._run, name="sandbox-appearances", daemon=True)
         try:
             self._thread.start()
         except RuntimeError:
             self.inotify.close()
-            self._close_pipe()
+            os.close(self._wake)
             raise
 
     def add(self, one: Appearances, directory: str, written: bool) -> bool:
@@ -130,22 +130,18 @@ class _Queue:
                 self.inotify.remove(number)
 
     def stop(self) -> None:
-        os.write(self._wake, b".")
+        os.eventfd_write(self._wake, 1)
         if self._thread is not current_thread():
             self._thread.join(_PATIENCE)
 
     def _run(self) -> None:
         poller = select.poll()
         poller.register(self.inotify.fd, select.POLLIN)
-        poller.register(self._woken, select.POLLIN)
-        while not any(fd == self._woken for fd, _ in poller.poll()):
+        poller.register(self._wake, select.POLLIN)
+        while not any(fd == self._wake for fd, _ in poller.poll()):
             for one, appeared in self._read().items():
                 one.hear(appeared)
         self.inotify.close()
-        self._close_pipe()
-
-    def _close_pipe(self) -> None:
-        os.close(self._woken)
         os.close(self._wake)
 
     def _read(self) -> dict[Appearances, list[Appeared]]:

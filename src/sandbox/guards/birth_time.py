@@ -1,7 +1,7 @@
-"""When a file was made, which with its inode number tells it from every other: numbers are used again, moments are not.
+"""When a file was created. Together with the inode number this identifies it: inode numbers are reused, times are not.
 
-The standard library lacks statx. ctypes takes milliseconds to load, so callers come here only for a file of which they
-cannot tell otherwise that it is the one they know.
+The standard library lacks statx. ctypes takes milliseconds to load, so callers come here only when the inode number
+alone does not settle it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ _BIRTH = 0x800  # STATX_BTIME
 _NO_FOLLOW, _EMPTY_PATH = 0x100, 0x1000
 _AT_FDCWD = -100
 _SIZE = 256  # struct statx
-_MASK_AT, _BIRTH_AT = 0, 80  # in it: what was told; seconds (s64) and nanoseconds (u32)
+_MASK_AT, _BIRTH_AT = 0, 80  # offsets in it: what was filled in; seconds (s64) and nanoseconds (u32)
 
 
 def born(path: str) -> int:
-    """When what is at `path` was made, in nanoseconds; 0 where the file system does not tell. Raises OSError."""
+    """When the file at `path` was created, in nanoseconds; 0 if the file system does not know. Raises OSError."""
     return _born(_AT_FDCWD, os.fsencode(path), _NO_FOLLOW)
 
 
 def born_of(fd: int) -> int:
-    """The same of an open file."""
+    """The same for an open file."""
     return _born(fd, b"", _EMPTY_PATH)
 
 

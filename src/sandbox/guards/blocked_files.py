@@ -1,14 +1,14 @@
-"""Every file that was ever blocked, by what it is: wherever it is moved or linked, later runs block it too.
+"""The list of every file that was ever blocked. Wherever such a file is moved or linked, later runs block it too.
 
-A cover is a mount on a name. It moves along with what is renamed while the sandbox lives, but a directory that a
-tenant has renamed may leave the next run with a path that no rule is about (`deny_read: [src/x/d.txt]`), or one that
-is excepted (`node_modules/sub/.env`). So what was covered is kept here by inode number and birth time, in a file of
-ours that no tenant reaches, and each start compares the numbers that listing a directory gives for nothing.
+A cover is a mount on a name. While the sandbox lives it follows renames. But after a tenant has renamed a directory,
+the next run may find the file at a path that no rule names (`deny_read: [src/x/d.txt]`) or that is excepted
+(`node_modules/sub/.env`). So each covered file is listed here by inode number and birth time, in a file outside the
+project that no tenant can reach. Each start compares inode numbers, which listing a directory yields at no extra cost.
 
-An entry keeps the path at which the *rule* was about it. A file that is there, and that no rule blocks any more, is
-free: its owner has changed the rules. Anywhere else it stays blocked, unless `allow_read` names the very file.
+An entry keeps the path that the *rule* names. If the file is still at that path and no rule blocks it any more, its
+owner has changed the rules, and it is free. Anywhere else it stays blocked, unless `allow_read` names exactly it.
 
-`changed` (ctime) is only there to be quick: a file of this number that was not changed since is the same file.
+`changed` (ctime) only saves time: a file with the same inode number and ctime is the same file.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ import os
 from struct import Struct, error
 
 from sandbox.errors import SandboxError
-from sandbox.guards.birth_time import born
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST = 20_000
-FORGET_AFTER = 30  # days for which a file has been in none of the trees it was known from
+FORGET_AFTER = 30  # days without finding a file in the trees where it was
 _MAGIC = b"blocked1"
 _COUNT = Struct("<Q")
 _RECORD = Struct("<QqQqI")
 
 
+def _born(path: str) -> int:
+    from sandbox.guards.birth_time import born  # seldom needed, and every start would load it
+
+    return born(path)
+
+
 class Entry:
-    """One file or directory. `missed`: the day on which it was first looked for in vain, or 0."""
+    """One file or directory. `missed`: the day on which it was first not found, or 0."""
 
     __slots__ = ("inode", "born", "device", "changed", "missed", "rule", "path")
 
@@ -46,33 +51,33 @@ class Entry:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Device numbers can differ after the next boot; where there is no birth time, there is nothing better."""
+        """Identifies the file. Device numbers can change at a reboot, so they only replace a missing birth time."""
         return (self.inode, self.born or -self.device)
 
 
 class BlockedFiles:
-    """The entries of one user. Reading takes no lock: the file is only ever replaced as a whole."""
+    """One user's list. Reading needs no lock, because the file is only ever replaced as a whole."""
 
     def __init__(self, home: str) -> None:
-        """Raises SandboxError when the file cannot be understood: guessing would uncover something."""
+        """Raises SandboxError when the file is damaged: a guess could unblock something."""
         self._home = home
         self._file = f"{home}/blocked"
         self.inodes: dict[int, list[Entry]] = {}
-        self._new: list[Entry] = []  # to be written: added, or changed
+        self._new: list[Entry] = []  # added or changed, not yet written
         self._gone: set[tuple[int, int]] = set()
         self._met: set[tuple[int, int]] = set()
         for entry in self._read():
             self.inodes.setdefault(entry.inode, []).append(entry)
 
-    # -- asking
+    # -- reading
 
     def known(self, path: str, info: os.stat_result) -> Entry | None:
-        """The entry of what is at `path`, if it was ever blocked."""
+        """The entry for the file at `path`, if it was ever blocked."""
         entries = self.inodes.get(info.st_ino, ())
         found = next((one for one in entries if one.changed == info.st_ctime_ns), None)
         if entries and found is None:
             try:
-                key = (info.st_ino, born(path) or -info.st_dev)
+                key = (info.st_ino, _born(path) or -info.st_dev)
             except OSError:
                 return None  # gone since
             found = next((one for one in entries if one.key == key), None)
@@ -80,10 +85,10 @@ class BlockedFiles:
             self._is_there(found, info.st_ctime_ns)
         return found
 
-    # -- telling
+    # -- adding
 
     def add(self, path: str, info: os.stat_result, rule: str, named: str | None = None) -> bool:
-        """A rule blocks what is at `path`, and calls it `named`. True when it was not known yet."""
+        """Adds the file at `path`, which a rule blocks under the path `named`. True when it is new."""
         entry = self.known(path, info)
         if entry is not None:
             if named is not None and entry.path == path:
@@ -91,11 +96,11 @@ class BlockedFiles:
                 self._new.append(entry)
             return False
         try:
-            moment = born(path)
+            moment = _born(path)
         except OSError:
             return False  # gone since
         entry = Entry(info.st_ino, moment, info.st_dev, info.st_ctime_ns, 0, rule, named or path)
-        # A number that is in use again: who had it before is no more.
+        # The inode number was reused: the file that had it before no longer exists.
         old = [one for one in self.inodes.get(entry.inode, ()) if one.device == entry.device]
         self._gone.update(one.key for one in old)
         self.inodes[entry.inode] = [one for one in self.inodes.get(entry.inode, ()) if one not in old] + [entry]
@@ -110,7 +115,7 @@ class BlockedFiles:
             self._new.append(entry)
 
     def searched(self, roots: Iterable[str], today: int) -> None:
-        """All of `roots` was looked at: what was known from there and was not met is missed, and one day forgotten."""
+        """Call it after searching all of `roots`. Entries from there that were not found are dropped in time."""
         tops = tuple(f"{root.rstrip('/')}/" for root in roots)
         for entries in self.inodes.values():
             for entry in entries:
@@ -122,12 +127,12 @@ class BlockedFiles:
                 elif today - entry.missed > FORGET_AFTER:
                     self._gone.add(entry.key)
 
-    # -- keeping
+    # -- saving
 
     def save(self) -> bool:
-        """Writes what is new, with what other sandboxes have written meanwhile. False when there are too many to keep.
+        """Writes what is new, merged with what other sandboxes have written. False when there are too many entries.
 
-        Raises SandboxError when it cannot be written: a tenant must not run before it is.
+        Raises SandboxError when it cannot be written: no tenant may run before it is.
         """
         if not (self._new or self._gone):
             return True
@@ -158,7 +163,7 @@ class BlockedFiles:
 
     @staticmethod
     def _bounded(entries: list[Entry]) -> list[Entry]:
-        """Those that nobody has found lately go first; after them the newest: a tenant can make any number."""
+        """Drops entries that were not found lately, then the newest ones, because a tenant can make any number."""
         if len(entries) > MOST:
             entries = [one for one in entries if not one.missed]
         return entries[:MOST]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Mask:
-    """A path to be covered by something unreadable."""
+    """A path that gets something unreadable mounted over it."""
 
     __slots__ = ("path", "is_dir", "rule", "inode")
 
@@ -24,7 +24,7 @@ class Mask:
         self.path = path
         self.is_dir = is_dir
         self.rule = rule
-        self.inode = 0  # of what was judged, where that matters
+        self.inode = 0  # of the file that the rules were applied to, where that matters
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mask) and (self.path, self.is_dir) == (other.path, other.is_dir)
@@ -60,7 +60,7 @@ class Covering:
         self.roots = roots
         self.found = found
         self.blocked_before = blocked_before
-        self.inodes: dict[tuple[int, int], str] = {}  # blocked files that have further names, which were not looked for
+        self.inodes: dict[tuple[int, int], str] = {}  # blocked files with more hard links than were found
         self.allowed_back = [self._absolute(path) for path in filesystem.allow_read]
 
     def visible(self, path: str) -> bool:
@@ -80,22 +80,22 @@ class Covering:
             self.inodes[info.st_dev, info.st_ino] = rule
 
     def cover_target(self, link: str, pattern: str) -> None:
-        """A blocked name that is a link: what it leads to is the secret, whatever that is called."""
+        """Covers what a blocked link points to: that is the secret, whatever its name."""
         target = os.path.realpath(link)
         if self.visible(target) and target not in self.roots and os.path.exists(target):
             info = os.stat(target)
-            # By the link's path: a tenant can remove the link, and where it led must not be free by that.
+            # Under the link's path: a tenant can remove the link, and that must not unblock its target.
             self.cover(target, stat.S_ISDIR(info.st_mode), f"{pattern} (by the link {link})", info, link)
 
     def freeze_target(self, link: str) -> None:
-        """A protected name that is a link: the host runs what it leads to. The link itself no mount can hold."""
+        """Freezes what a protected link points to, because the host runs that. No mount can freeze the link itself."""
         target = os.path.realpath(link)
         if self.visible(target) and os.path.exists(target) and not any(is_beneath(root, target) for root in self.roots):
             self.found.frozen[target] = None
             self.pin(os.path.dirname(target))
 
     def pin(self, directory: str) -> None:
-        """Keeps a directory and all above it in place: else one is renamed, and another made under its name."""
+        """Keeps a directory and all its parents from being renamed: a tenant could put another in its place."""
         while directory not in self.roots and self.visible(directory):
             self.found.pinned[directory] = None
             directory = os.path.dirname(directory)
@@ -111,7 +111,7 @@ class Covering:
                 self.pin(os.path.dirname(match))
 
     def cover_around(self, path: str, kept: list[str], asked: str) -> None:
-        """Covers `path` but for what `allow_read` gives back: then what lies beside the way there, piece by piece."""
+        """Covers `path` except for what `allow_read` names: then everything next to the way there, piece by piece."""
         if path in kept:
             return
         if not kept:
@@ -124,8 +124,8 @@ class Covering:
                 self.cover_around(below, [one for one in kept if is_beneath(one, below)], f"{asked}/{entry}")
 
     def expanded(self, path: str) -> Iterator[tuple[str, str]]:
-        """The existing visible paths that an entry of `deny_read` or `deny_write` means, each as it is called there and
-        as it is; globs allowed."""
+        """The existing visible paths that an entry of `deny_read` or `deny_write` stands for (globs included): each as
+        the entry spells it, and its real path."""
         absolute = self._absolute(path)
         if any(sign in path for sign in "*?["):
             import glob
@@ -139,15 +139,15 @@ class Covering:
                 yield candidate, real
 
     def cover_secrets(self, secrets: Mapping[str, str]) -> None:
-        """Files that hold what the gate puts in outside the walls."""
+        """Covers the files that the gate reads secrets from."""
         for path, rule in secrets.items():
             real = os.path.realpath(os.path.expanduser(path))
             if self.visible(real) and os.path.isfile(real):
-                self.cover(real, False, rule, os.stat(real), f"{real} ")  # wherever it is: no rule is about its path
+                self.cover(real, False, rule, os.stat(real), f"{real} ")  # wherever it is moved: no rule names its path
                 self.pin(os.path.dirname(real))  # the host reads it again by its path
 
     def cover_own(self, place: str) -> None:
-        """Our own things: config, record and registry are nobody's inside, nor replaced by somebody's."""
+        """Covers our own config, record and registry: tenants neither see nor replace them."""
         if self.visible(place) and os.path.isdir(place):
             self.cover(place, True, "the sandbox's own")
             self.pin(os.path.dirname(place))
@@ -157,7 +157,7 @@ class Covering:
 
 
 def drop_covered(masks: dict[str, Mask]) -> None:
-    """A cover beneath another is not needed, nor can it be put there: the outer one lets nobody through."""
+    """Drops covers below another cover: nobody can pass the outer one, not even to mount something."""
     outer = "/ none"
     for path in sorted(masks, key=lambda one: one.split("/")):
         if is_beneath(path, outer):

@@ -1,6 +1,6 @@
-"""Listing trees deeper than a path can be long. Anybody can make one, and no path leads to what is in it.
+"""Walks trees that are deeper than a path can be long. Anybody can make such a tree.
 
-By descriptors: a directory is opened from one a little above it. Few are open at a time, and nothing recurses.
+Uses descriptors: each directory is opened from one a little above it. Few are open at a time, and nothing recurses.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def too_long(path: str) -> bool:
-    """Whether what lies below is better not named by its path."""
+    """Whether paths below `path` may be too long for a system call."""
     return len(path) > STEP and len(os.fsencode(path)) > 3 * STEP
 
 
 def walk_deep(start: str) -> Iterator[tuple[str, list[tuple[str, int, bool]]]]:
-    """Every directory below `start`, itself included: its path from there, and name, inode number and whether it is a
-    directory of all that is in it. Raises OSError, ELOOP for what is deeper than anybody needs."""
+    """Yields `start` and every directory below it: its path relative to `start`, and the name, inode number and
+    whether it is a directory of each entry. Raises OSError; ELOOP when a path is longer than `DEEPEST`."""
     bases = [os.open(start, _FLAGS)]
     waiting = [(0, ".", "")]  # which base, the path from it, the path from `start`
     try:

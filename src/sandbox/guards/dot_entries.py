@@ -1,9 +1,9 @@
-"""The home directory as the project: what begins with a dot there is a person's, not the project's.
+"""When the home directory is the project: entries that begin with a dot belong to the person, not to the project.
 
-Keys, tokens, histories, browsers' profiles and the settings of every program lie in dot entries of the home; no list of
-them is ever whole. So all are hidden, as where the home is not the project: an empty directory of the sandbox's own for
-each directory, an unreadable file for each file. Shown are what a repository in the home needs, the programs on PATH
-(`toolchains.py`) and whatever `allow_read` or `allow_write` names.
+Keys, tokens, histories, browser profiles and the settings of every program are in dot entries of the home directory,
+and no list of them is ever complete. So all of them are hidden: a directory by an empty one, a file by an unreadable
+one. What a repository in the home needs stays visible, as do the programs on PATH (`toolchains.py`) and whatever
+`allow_read` or `allow_write` names.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# What makes a directory a project, and holds no secret that other projects' would not.
+# What makes a directory a project. It holds no secrets that another project would not hold too.
 SHOWN = frozenset(
     (".git", ".github", ".gitignore", ".gitattributes", ".gitmodules", ".editorconfig", ".venv", ".python-version",
      ".node-version", ".nvmrc", ".tool-versions")
 )  # fmt: skip
-# Of programs installed as snaps, with dot entries of their own; and macOS' `~/.*`.
+# Snaps keep dot entries of their own here; on macOS many programs do.
 NOT_DOTTED = frozenset(("snap", "Library"))
 STAGE = "/.kept"
 
 
 def hidden_in_home(home: str, named: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The directories and the files of `home` to be hidden. `named`: paths that are shown whatever they are."""
+    """The directories and the files of `home` to hide. `named`: paths that stay visible in any case."""
     directories: list[str] = []
     files: list[str] = []
     for entry in _entries(home):

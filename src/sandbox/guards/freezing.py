@@ -1,4 +1,4 @@
-"""Which further paths are frozen at the start because of git, and what is written down as trusted."""
+"""Which paths are frozen at the start because of git, and what is written down as trusted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import stat
 
 from sandbox.guards.git_directories import Examination, Trusted, beneath, common_directory, is_repository
 from sandbox.guards.git_marker import Baseline, identity
-from sandbox.guards.nofollow import open_in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from sandbox.guards.repositories import Repositories
 
     class Covers(Protocol):
-        """What the walk at the start found (`engines/masks.py`)."""
+        """What the walk at the start found (`search.py`)."""
 
         frozen: dict[str, None]
         pinned: dict[str, None]
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 def freeze_repositories(
     covers: Covers, visible: Sequence[str], repositories: Repositories | None, protected: dict[str, None]
 ) -> None:
-    """Freezes what git of the host trusts in `visible`, and tells `repositories` (where tenants write) what it is."""
+    """Freezes what the host's git trusts in `visible`, and tells `repositories` (where tenants write) what it is."""
     found = [one for one in covers.heads if is_repository(one)]
     trusted = Trusted()
     if found or covers.git_files:
@@ -63,14 +62,14 @@ def freeze_repositories(
 
 
 def _pin(covers: Covers, directory: str, visible: Sequence[str]) -> None:
-    """Keeps a directory and all above it in place: else one is renamed, and another made under its name."""
+    """Keeps a directory and all its parents from being renamed: a tenant could put another in its place."""
     while directory not in visible and beneath(directory, visible):
         covers.pinned[directory] = None
         directory = os.path.dirname(directory)
 
 
 def further_names(frozen: Iterable[str], directories: Iterable[str]) -> list[str]:
-    """Other names (hard links) of frozen files: through one of them a tenant would change the file."""
+    """Hard links to frozen files: a tenant could change the file through any of them."""
     wanted: set[tuple[int, int]] = set()
     for path in _files(frozen):
         info = os.lstat(path)
@@ -104,20 +103,22 @@ def _files(frozen: Iterable[str]) -> Iterable[str]:
 
 
 def _make_hooks(repositories: Iterable[str]) -> None:
-    """An empty `hooks` where a repository has none: else a tenant makes it, and what git of the host then runs."""
+    """Makes an empty `hooks` where a repository has none: otherwise a tenant could make it, with hooks in it."""
     for repository in repositories:
         if os.path.lexists(f"{repository}/hooks") or common_directory(repository) != repository:
             continue
         try:
+            from sandbox.guards.nofollow import open_in_place
+
             place = open_in_place(repository)
         except OSError:
-            continue  # gone, or another's
+            continue  # it has gone, or is another user's
         try:
             os.mkdir("hooks", 0o755, dir_fd=place)
             if os.geteuid() == 0:
                 owner = os.stat(place)
                 os.chown("hooks", owner.st_uid, owner.st_gid, dir_fd=place, follow_symlinks=False)
         except OSError:
-            continue  # then it is not a tenant's to make either
+            continue  # then no tenant can make it either
         finally:
             os.close(place)

@@ -1,6 +1,6 @@
-"""Which changes of an overlay would make git of the host run something, once they are carried over.
+"""Which changes of an overlay would make the host's git run something, once they are applied.
 
-Decided by what would be there afterwards: the host's files with the layer over them.
+Decided by what would be there afterwards: the host's files with the overlay on top.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Merged:
         return False
 
     def is_repository(self, directory: str) -> bool:
-        """Whether git would take it for one afterwards."""
+        """Whether git would treat `directory` as a repository afterwards."""
         known = self._repositories.get(directory)
         if known is None:
             has = [self._has(f"{directory}/{name}") for name in ("HEAD", "commondir", "objects", "refs")]
@@ -92,7 +92,7 @@ class _Merged:
         return self._is_unsafe(repository)
 
     def _is_unsafe(self, repository: str) -> bool:
-        """Whether a new repository has anything but harmless settings: then no part of it is carried over."""
+        """Whether a new repository has any setting that is not harmless: then no part of it is applied."""
         known = self._unsafe.get(repository)
         if known is None:
             known = self._has(f"{repository}/commondir")

@@ -1,15 +1,14 @@
-"""Repositories of git in the trees that tenants write: what git of the host reads of one, and would run because of it.
+"""git repositories in the trees that tenants can write to: what the host's git reads there, and would run.
 
-A repository's directory is what git takes for one, whatever it is called: `HEAD`, and `objects` and `refs` or a
-`commondir` that leads to them. What its configuration leads to is looked up as git would, but without asking git,
-and with every condition (`includeIf`) taken for true.
+A directory is a repository if git would treat it as one, whatever its name: it has `HEAD`, and either `objects` and
+`refs` or a `commondir` that points to them. What its configuration names is looked up as git does, but without running
+git, and every condition (`includeIf`) counts as true.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from functools import lru_cache
 
 from sandbox.guards.git_config import MOST, Unreadable, harmless, parse, split
 
@@ -22,25 +21,25 @@ if TYPE_CHECKING:
 CONFIGS = ("config", "config.worktree")
 READ = (*CONFIGS, "commondir", "hooks")  # in a repository's directory: settings and programs
 SMALL = 1 << 14
-DEEP = 10  # as git: files that include files
+DEEP = 10  # levels of included files, as in git
 REBASE_STEPS = "rebase-merge/git-rebase-todo"
-OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  # of what is under way
+OPTIONS = ("rebase-merge/strategy", "rebase-apply/strategy", "sequencer/opts")  # of an unfinished rebase or cherry-pick
 
 
 class Trusted:
-    """What git of the host obeyed before a tenant ran, and which therefore must stay as it is."""
+    """What the host's git used before any tenant ran, and what must therefore stay unchanged."""
 
     __slots__ = ("frozen", "absent", "links", "commands")
 
     def __init__(self) -> None:
         self.frozen: dict[str, None] = {}  # files and directories that are there
-        self.absent: dict[str, None] = {}  # names that git would look at, and where nothing is
-        self.links: dict[str, str] = {}  # symbolic links on the way to what is trusted, and where they lead
+        self.absent: dict[str, None] = {}  # names that git looks for and that do not exist
+        self.links: dict[str, str] = {}  # symbolic links on paths to trusted files, and their targets
         self.commands: dict[str, None] = {}  # `exec` lines of rebases that are under way
 
 
 def is_repository(directory: str) -> bool:
-    """Whether git would take the directory for a repository's own."""
+    """Whether git would treat the directory as a repository."""
     if not os.path.lexists(f"{directory}/HEAD"):
         return False
     if os.path.lexists(f"{directory}/commondir"):
@@ -68,24 +67,35 @@ def content(path: str, most: int = MOST) -> bytes | None:
 
 
 def read_config(path: str) -> list[Entry] | None:
-    """The settings in a file; None where git could not read it either, or there is none."""
+    """The settings in a file; None when there is none, or git could not read it either."""
     data = content(path, MOST + 1)
     try:
-        return None if data is None else (_parsed if len(data) <= SMALL else parse)(data)
+        return None if data is None else _parsed(data)
     except Unreadable:
         return None
 
 
-_parsed = lru_cache(16)(parse)  # the person's own file is read at every start, and is the same at most of them
+def _parsed(data: bytes) -> list[Entry]:
+    """The person's own file is read at every start, and is the same at most of them."""
+    if len(data) > SMALL:
+        return parse(data)
+    if data not in _kept:
+        if len(_kept) >= 16:
+            _kept.clear()
+        _kept[data] = parse(data)
+    return _kept[data]
+
+
+_kept: dict[bytes, list[Entry]] = {}
 
 
 def first_line(path: str) -> str:
-    """What `commondir`, `gitdir` and a `.git` file hold."""
+    """The first line of `commondir`, `gitdir` or a `.git` file."""
     return os.fsdecode(content(path, 8192) or b"").rstrip("\r\n")
 
 
 def as_path(value: str, base: str) -> str:
-    """A setting's value (latin-1) as a path, from `base` where it is relative."""
+    """A setting's value (latin-1) as a path; a relative one starts at `base`."""
     path = os.path.expanduser(os.fsdecode(value.encode("latin-1")))
     return os.path.normpath(os.path.join(base, path.removeprefix("%(prefix)/")))
 
@@ -97,7 +107,7 @@ def common_directory(repository: str) -> str:
 
 
 def work_trees(repository: str, entries: Sequence[Entry]) -> list[str]:
-    """From where git runs programs of this repository: its work tree, or itself where it has none."""
+    """The directories in which git runs this repository's programs: its work tree, or itself if it has none."""
     found = [repository]
     if repository.endswith("/.git"):
         found.append(os.path.dirname(repository))
@@ -108,7 +118,7 @@ def work_trees(repository: str, entries: Sequence[Entry]) -> list[str]:
 
 
 def personal_files() -> list[str]:
-    """The person's own configuration files and the system's, weakest first."""
+    """The system's and the person's own configuration files, in the order in which git reads them."""
     chosen = os.environ.get("GIT_CONFIG_GLOBAL")
     home = os.path.expanduser("~")
     own = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
@@ -116,7 +126,7 @@ def personal_files() -> list[str]:
 
 
 class Examination:
-    """Follows what git would, from the repositories that are there, and collects it in `trusted`."""
+    """Follows everything that git would read, starting at the repositories, and collects it in `trusted`."""
 
     def __init__(self, roots: Sequence[str], found: Trusted) -> None:
         self.roots = roots
@@ -127,7 +137,7 @@ class Examination:
             self.personal += self.configuration(path, 0)
 
     def repository(self, directory: str) -> None:
-        """All that git reads of one repository's directory."""
+        """Adds everything that git reads in one repository."""
         entries = [*self.personal]
         for name in CONFIGS:
             entries += self.configuration(f"{directory}/{name}", 0)
@@ -161,7 +171,7 @@ class Examination:
         return entries
 
     def setting(self, name: str, value: str, trees: Sequence[str]) -> None:
-        """Files of the project that a setting names: programs, or what they are told to read."""
+        """Adds the files of the project that a setting names: programs, or their arguments."""
         section, _, _key = split(name)
         if name == "core.hookspath":
             for tree in trees:
@@ -170,7 +180,7 @@ class Examination:
         if section in ("include", "includeif", "remote", "url", "branch") or name == "core.worktree":
             return
         if section == "alias" and not value.startswith("!"):
-            return  # words for git itself
+            return  # not a program
         for at, word in enumerate(words(value)):
             for tree in trees:
                 path = as_path(word, tree)
@@ -180,7 +190,7 @@ class Examination:
                     self.place(path, freeze=False)  # the program itself, where there is none
 
     def directory(self, path: str, trees: Sequence[str]) -> None:
-        """A directory of hooks, and the files that links in it and their texts lead to."""
+        """Adds a directory of hooks, and the files that its links and scripts name."""
         self.place(path)
         try:
             names = os.listdir(path)
@@ -188,7 +198,7 @@ class Examination:
             return
         outer = os.path.dirname(path)
         if path.endswith("/_") and beneath(outer, self.roots) and outer not in self.roots:
-            self.directory(outer, trees)  # husky's: what is in `_` runs what lies beside it
+            self.directory(outer, trees)  # husky: the scripts in `_` run those next to it
         for name in names:
             hook = f"{path}/{name}"
             if name.endswith(".sample"):
@@ -202,7 +212,7 @@ class Examination:
                         self.place(named)
 
     def place(self, path: str, freeze: bool = True) -> None:
-        """One path that git looks at: frozen where something is, and every link on the way remembered."""
+        """Adds one path that git looks at: freezes what is there, and notes every link on the way."""
         path = os.path.normpath(path)
         if path in self._seen:
             return
@@ -240,7 +250,7 @@ def links_on(path: str) -> Iterator[tuple[str, str, str]]:
 
 
 def words(command: str) -> list[str]:
-    """The words of a command that could be files, roughly as a shell takes them apart."""
+    """The words of a command that could be files, split roughly as a shell would."""
     for sign in "!\"'()`;|&<>=,{}$\n\t":
         command = command.replace(sign, " ")
     return [word for word in command.split(" ") if word and not word.startswith("-")]
@@ -251,12 +261,12 @@ def words_of(script: str) -> list[str]:
     text = (content(script, 1 << 16) or b"").decode("latin-1")
     lines = (line for line in text.split("\n") if not line.lstrip().startswith("#"))
     found = dict.fromkeys(word for line in lines for word in words(line))
-    # With a slash, or a hidden file's: `package.json` is a word of many hooks, and people's to change.
+    # Only words with a slash or a leading dot: many hooks name `package.json`, which people want to change.
     return [word for word in found if "/" in word or word.startswith(".")][:1000]
 
 
 def commands_in(repository: str) -> list[str]:
-    """The `exec` lines of a rebase that is under way in a repository."""
+    """The `exec` lines of an unfinished rebase in a repository."""
     lines = (content(f"{repository}/{REBASE_STEPS}") or b"").decode("latin-1").split("\n")
     return [line for line in lines if is_command(line)]
 

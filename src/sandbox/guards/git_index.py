@@ -1,7 +1,7 @@
 """git's index: whether it names files where git itself would never put one.
 
-`git restore .` writes what the index names, and does not look at the names: those in the file were once added by git,
-which refuses `.git/hooks/pre-commit` and `../../.bashrc`. A tenant can write the file without git.
+`git restore .` writes every file that the index names and does not check the names, because git itself refuses to add
+`.git/hooks/pre-commit` or `../../.bashrc` to an index. But a tenant can write the index without git.
 
 Read as git's `read-cache.c` does, in all versions of the format. The table of blocks (`IEOT`) lets git begin at other
 places than the first entry, so it must agree with the entries.
@@ -26,7 +26,7 @@ class Odd(Exception):
 
 
 def leads_astray(index: str, config: str) -> bool:
-    """Whether git of the host would write elsewhere than in its work tree because of this index.
+    """Whether this index would make the host's git write outside its work tree.
 
     `config` is the file that says by which hash the repository names objects.
     """
@@ -118,7 +118,7 @@ def _agree(data: bytes, at: int, end: int, starts: list[int]) -> None:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
+    """A variable-length number, and the offset after it."""
     value = data[at] & 127
     while data[at] & 128:
         at += 1
@@ -134,7 +134,7 @@ def _hash_length(config: str) -> int:
 
 
 def _whole(path: str) -> bytes | None:
-    """A regular file's bytes; None where they are too many. Raises OSError. Never waits."""
+    """A regular file's bytes; None when there are too many. Raises OSError. Never blocks."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(fd, "rb") as file:
         info = os.fstat(fd)

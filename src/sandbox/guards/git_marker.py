@@ -1,8 +1,8 @@
-"""What git of the host trusted in one tree before tenants came, kept outside of it for as long as one may write there.
+"""Marker files: what the host's git trusted in a tree before any tenant could write to it. They are outside the tree.
 
-Several sandboxes share a tree: the first to come writes down what it finds, the others take its word, since what
-they find may be the first one's tenants'. The last to go crosses it out. Where nobody holds one and nobody
-crossed it out, the sandboxes were killed: whoever comes next knows from it what to undo.
+Several sandboxes can share a tree. The first one writes down what it finds; the others use that, because what they find
+may already be the work of the first one's tenants. The last one marks the file as ended. A file that nobody holds and
+that is not marked as ended means that the sandboxes were killed; the next one then knows what to undo.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-ENDED = b"-"  # the first byte of what nobody holds any more
+ENDED = b"-"  # the first byte of a marker that ended in order
 
 
 class Baseline:
@@ -60,7 +60,7 @@ class Baseline:
 
 
 def identity(path: str) -> str:
-    """Which directory is at a path; empty where none is."""
+    """Identifies the directory at a path; empty when there is none."""
     try:
         info = os.lstat(path)
     except OSError:
@@ -69,10 +69,10 @@ def identity(path: str) -> str:
 
 
 class Marker:
-    """One tree's, held."""
+    """The marker of one tree, locked by us."""
 
     def __init__(self, path: str) -> None:
-        """Waits while another one begins. `left`: what killed sandboxes left; `shared`: what a living one wrote."""
+        """Waits while another sandbox starts. `left`: what killed ones left; `shared`: what a running one wrote."""
         self.path = path
         self.left: Baseline | None = None
         self.shared: Baseline | None = None
@@ -91,14 +91,14 @@ class Marker:
             self.shared = known
 
     def write(self, baseline: Baseline) -> None:
-        """Notes what is there, for those who come while we are."""
+        """Writes down what is there, for sandboxes that start while we run."""
         data = baseline.encode()
         os.pwrite(self._fd, data, 0)
         os.ftruncate(self._fd, len(data))
         _lock(self._fd, fcntl.LOCK_SH)
 
     def close(self, remove: bool = False) -> None:
-        """The last one says that there is nothing to undo, or takes the file away. Idempotent."""
+        """If we are the last one, marks the file as ended, or removes it. Idempotent."""
         if self._fd < 0:
             return
         if _lock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -107,13 +107,13 @@ class Marker:
                     os.unlink(self.path)
                 except OSError:
                     pass
-            else:  # the file stays for the next run: to make and remove one costs more than all the rest of this
+            else:  # the file stays for the next run: creating and removing one costs more than everything else here
                 os.pwrite(self._fd, ENDED, 0)
         os.close(self._fd)
         self._fd = -1
 
     def let_go(self) -> None:
-        """Gives it up and leaves it where it is."""
+        """Releases the lock and leaves the file as it is."""
         os.close(self._fd)
         self._fd = -1
 
@@ -124,7 +124,7 @@ def markers_of(home: str, root: str) -> str:
 
 
 def all_markers(home: str) -> Iterator[str]:
-    """Every marker there is."""
+    """Every marker of this user."""
     try:
         names = os.listdir(f"{home}/git")
     except OSError:

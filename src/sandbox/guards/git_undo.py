@@ -1,7 +1,7 @@
-"""Taking from a repository that a tenant made, or from a trusted one, whatever git of the host would run.
+"""Removes from a repository whatever a tenant put there that the host's git would run.
 
-Nothing is destroyed: what is taken away stays beside where it was, under a name that git does not read
-(`config.from-sandbox`). Every step is done in an open directory, so that no link put there meanwhile leads elsewhere.
+Nothing is destroyed: what is removed stays in the same directory, under a name that git does not read
+(`config.from-sandbox`). Every step uses an open directory, so a link that appears meanwhile leads nowhere else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sandbox.guards.git_config import Entry
 
-    Tell = Callable[[str, str], object]  # path, and what it is called now; "" where it could not be undone
+    Tell = Callable[[str, str], object]  # path, and its new name; "" when it could not be undone
 
 SAVED = ".from-sandbox"
 EMPTY = b"[core]\n\trepositoryformatversion = 0\n"
@@ -44,17 +44,17 @@ class Neutralise:
     def __init__(self, roots: Sequence[str], tell: Tell, personal: Sequence[Entry] = ()) -> None:
         self.roots = roots
         self.tell = tell
-        # A relative path that the person's own settings name leads into any repository.
+        # A relative path in the person's own settings applies to every repository.
         self.hooks = [value for name, value in personal if name == "core.hookspath" and value]
-        self.waiting: list[str] = []  # directories that a harmless-looking file leads to
+        self.waiting: list[str] = []  # repositories that were named by files which we left alone
         self.last = False  # whether the tenants are gone: an index is long, and theirs to change until then
 
     def repository(self, directory: str) -> None:
-        """Everything in one repository's directory that is not harmless."""
+        """Moves aside everything in one repository that is not harmless."""
         try:
             place = open_in_place(directory)
         except OSError:
-            return  # gone, or another's
+            return  # it has gone, or is another user's
         try:
             entries: list[Entry] = []
             for name in CONFIGS:
@@ -69,7 +69,7 @@ class Neutralise:
             self.index(directory, name)
 
     def index(self, directory: str, name: str) -> None:
-        """An index that would have git write outside of its work tree."""
+        """Moves aside an index that would make git write outside its work tree."""
         if leads_astray(f"{directory}/{name}", f"{common_directory(directory)}/config"):
             self.aside(f"{directory}/{name}")
 
@@ -96,7 +96,7 @@ class Neutralise:
         kept = [one for one in entries or () if harmless(one) or self._own_tree(one, directory)]
         if entries is None or len(kept) != len(entries):
             self._replace(place, directory, name, written(kept) or EMPTY)
-        elif info.st_nlink > 1:  # by its other name it could be changed later
+        elif info.st_nlink > 1:  # it could be changed later through its other name
             self._write(place, name, content(path) or b"")
         return kept
 
@@ -126,7 +126,7 @@ class Neutralise:
                     self.programs(os.path.normpath(f"{tree}/{value}"))
 
     def programs(self, directory: str) -> None:
-        """A directory in which git looks for hooks: none is left."""
+        """Moves aside every hook in a directory where git looks for hooks."""
         try:
             place = open_in_place(directory)
         except OSError:
@@ -158,7 +158,7 @@ class Neutralise:
             self._aside(place, directory, "commondir")
 
     def git_file(self, path: str) -> None:
-        """A `.git` that is a file or a link: it may lead only to a repository of the project."""
+        """Checks a `.git` that is a file or a link: it may only name a repository in the project."""
         if not os.path.islink(path) and not first_line(path).startswith("gitdir:"):
             return  # being written; git refuses it as it is
         target = leads_to(path)
@@ -175,7 +175,7 @@ class Neutralise:
             os.close(place)
 
     def rebase(self, directory: str, before: Collection[str]) -> None:
-        """Commands in a trusted repository's rebase that were not there before."""
+        """Removes commands from a trusted repository's rebase that were not there before."""
         self._strategy(directory)
         if any(line not in before for line in commands_in(directory)):
             try:
@@ -199,7 +199,7 @@ class Neutralise:
                 os.close(below)
 
     def aside(self, path: str) -> None:
-        """Puts away whatever is at a path where nothing may be, but for settings that are harmless."""
+        """Moves aside whatever is at a path where nothing may be, except for harmless settings."""
         try:
             place = open_in_place(os.path.dirname(path))
         except OSError:
@@ -213,7 +213,7 @@ class Neutralise:
             os.close(place)
 
     def relink(self, path: str, target: str) -> None:
-        """Puts a link back that led to something trusted."""
+        """Restores a link that pointed to something trusted."""
         try:
             if os.readlink(path) == target:
                 return
@@ -257,11 +257,11 @@ class Neutralise:
                     os.fchown(fd, owner.st_uid, owner.st_gid)
             os.rename(fresh, name, src_dir_fd=place, dst_dir_fd=place)
         except OSError:
-            pass  # git does without
+            pass  # git works without it
 
 
 def leads_to(path: str) -> str | None:
-    """The repository that a `.git` file or link names, by a path without links; None when it is not that plain."""
+    """The repository that a `.git` file or link names; None if there is any other link on that path."""
     if os.path.islink(path):
         target = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
     else:
@@ -283,7 +283,7 @@ def _free_name(place: int, name: str) -> str:
 
 
 def _writable(place: int) -> None:
-    """A tenant may have taken our own right to change the directory away."""
+    """Makes the directory writable for us: a tenant may have changed its mode."""
     mode = stat.S_IMODE(os.stat(place).st_mode)
     if mode & 0o700 != 0o700:
         try:

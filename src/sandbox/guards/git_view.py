@@ -17,7 +17,7 @@ from sandbox.guards.git_directories import (
 
 
 def outside_repository(root: str, home: str) -> list[str]:
-    """The directories to show for the project at `root`; none for most projects, whose repository is inside."""
+    """The directories to show for the project at `root`. For most projects none: their repository is inside."""
     place = f"{root}/.git"
     if os.path.isfile(place) and not os.path.islink(place):
         found = _named_by(place, root)

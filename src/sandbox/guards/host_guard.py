@@ -1,19 +1,18 @@
-"""What one sandbox does about the host's files.
+"""Everything that one sandbox does to protect the host's files.
 
-Before it runs: reserves, freezes and hides. While it runs: covers what appears. At the end: takes back what programs of
-the host would have run.
+Before it runs: reserves, freezes and hides. While it runs: covers what appears. At the end: undoes what programs on the
+host would have run.
 """
 
 from __future__ import annotations
 
 import os
-from functools import partial
+from _functools import partial
 
 from sandbox.audit import access
 from sandbox.config.home import home
 from sandbox.config.paths import is_beneath
 from sandbox.errors import WallError
-from sandbox.guards.late_masks import LateMasks
 from sandbox.guards.repositories import Repositories
 from sandbox.guards.reserved_dirs import ReservedDirs
 from sandbox.guards.scan import secret_files
@@ -25,15 +24,16 @@ if TYPE_CHECKING:
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config, Filesystem
+    from sandbox.guards.late_masks import LateMasks
     from sandbox.guards.provider_rules import ProviderRules
     from sandbox.guards.search import Search
     from sandbox.guards.views import Views
 
-MOST = 1000  # of what was undone, kept to be shown
+MOST = 1000  # entries of `undone`
 
 
 class HostGuard:
-    """Used in the order of its methods; `finish` when no tenant is left."""
+    """Its methods are called in the order in which they stand here; `finish` when no tenant is left."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -44,8 +44,8 @@ class HostGuard:
         self._views: Views | None = None
         self._search: Search | None = None
         self._late_masks: LateMasks | None = None
-        self.lifted: set[str] = set()  # paths inside whose cover the owner had taken off
-        self.undone: list[tuple[str, str]] = []  # what git of the host would have run, and where it is now ("": still)
+        self.lifted: set[str] = set()  # paths inside that the owner has uncovered
+        self.undone: list[tuple[str, str]] = []  # what the host's git would have run, and where it is now; "": there
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
 
     # -- before the walls are built
@@ -71,13 +71,13 @@ class HostGuard:
         return self._reserved.files
 
     def trust(self, trees: Sequence[str]) -> Repositories:
-        """Writes down what git of the host trusts in the trees that tenants write."""
+        """Writes down what the host's git trusts in the trees that tenants write."""
         repositories = Repositories(home(), list(trees), partial(_undone, self._record, self.undone))
         self._repositories.append(repositories)
         return repositories
 
     def serve(self, config: Config, directory: str) -> ProviderRules:
-        """The rules for a directory of the host that is served from here, not mounted."""
+        """The rules for a host directory that a VFS provider serves."""
         from sandbox.guards.provider_rules import ProviderRules
 
         repositories = Repositories(home(), [os.path.realpath(directory)], partial(_undone, self._record, self.undone))
@@ -90,20 +90,24 @@ class HostGuard:
     def check(self, pid: int, views: Views, search: Search, missed: int) -> None:
         """Makes sure that what is blocked now is covered, whatever moved meanwhile. Raises WallError."""
         self._pid, self._views, self._search = pid, views, search
-        if missed or search.changed():
+        rules = search.filesystem
+        judged = not rules.show_host or rules.blocked_patterns or rules.deny_read  # else nothing there is hidden
+        if missed or (judged and search.changed()):
             from sandbox.guards.recheck import settle
 
             settle(search, self._cover, missed)
 
     def watch(self, notice: Callable[[str], object]) -> None:
-        """Covers what appears from now on. `notice` hears what a person should know, if that is not possible."""
+        """Covers what appears from now on. Calls `notice` with a message for the person when that is not possible."""
         if self._search is not None and self._search.looker is not None:
+            from sandbox.guards.late_masks import LateMasks
+
             told = partial(access.covered, self._record)
             writable = self._repositories[0] if self._repositories else None
             self._late_masks = LateMasks(self._pid, self._search.looker, told, notice, writable, self.lifted)
 
     def hide_secrets(self, config: Config) -> None:
-        """A file that a secret is read from is nobody's inside, from now on. Raises WallError."""
+        """Hides the files that secrets are read from. Raises WallError."""
         scanner = self._search.looker if self._search is not None else None
         if scanner is None or not secret_files(config).items() - scanner.secrets.items():
             return
@@ -113,7 +117,7 @@ class HostGuard:
                 raise WallError("{path!r} is blocked but could not be hidden: {problem}", path=path, problem=problem)
 
     def cover_new(self, path: str) -> None:
-        """Hides a file of the host, which is about to hold a secret and take a blocked one's name. Raises OSError.
+        """Hides a host file that is about to hold a secret and to replace a blocked file. Raises OSError.
 
         Without walls around it, or where tenants do not see it, there is nothing to do."""
         if self._views is None or not self._views.inside(path):
@@ -140,11 +144,11 @@ class HostGuard:
             self._late_masks.close()
 
     def wait_until_watching(self, timeout: float | None = None) -> bool:
-        """Until what appears is seen; for tests."""
+        """Waits until new files are noticed; for tests."""
         return self._late_masks is not None and self._late_masks.watching.wait(timeout)
 
     def finish(self) -> None:
-        """When no tenant is left to do it again. Idempotent."""
+        """Undoes and reports what tenants left behind. Call it when no tenant is left. Idempotent."""
         for repositories in self._repositories:
             repositories.finish(protected_patterns())
         for served in self._served:
@@ -161,7 +165,7 @@ class HostGuard:
 
 
 def _undone(record: Record, undone: list[tuple[str, str]], path: str, saved: str) -> None:
-    """What git of the host would have run: on the record, and for the person when the sandbox has ended."""
+    """Records what the host's git would have run, and keeps it for the person to see at the end."""
     access.undone(record, path, saved)
     if len(undone) < MOST:
         undone.append((path, saved))

@@ -1,7 +1,7 @@
-"""Whose a Unix socket in a project is: a tenant's own, or one that leads to a program of the host.
+"""Whether a Unix socket in a project belongs to a tenant or to a program on the host.
 
-The file does not tell. The kernel does: it lists the sockets of a network namespace with the inodes of their files,
-and tenants have a namespace of their own.
+The file does not say. The kernel does: it lists the sockets of a network namespace with the inodes of their files,
+and tenants have a network namespace of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def sockets_of_the_host(paths: list[str]) -> list[str]:
     inodes = {}
     for path in paths:
         try:
-            inodes[path] = os.lstat(path).st_ino & 0xFFFFFFFF  # as many bits as the kernel tells
+            inodes[path] = os.lstat(path).st_ino & 0xFFFFFFFF  # the kernel lists only these bits
         except OSError:
             continue  # gone since
     ours = _listed() if inodes else set()
@@ -56,7 +56,7 @@ def _attributes() -> list[tuple[int, bytes]]:
             at = 0
             while at < len(data):
                 size, kind, *_ = _HEADER.unpack_from(data, at)
-                if kind != _SOCK_DIAG_BY_FAMILY:  # the end, or an error: nothing more is to come
+                if kind != _SOCK_DIAG_BY_FAMILY:  # the end, or an error
                     if kind != _DONE:
                         raise OSError("the kernel does not list sockets")
                     return found

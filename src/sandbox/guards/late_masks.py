@@ -1,12 +1,12 @@
-"""Blocked names that appear after the start, or come back: covered as soon as they are seen.
+"""Covers blocked files that appear after the start.
 
-A cover is a mount on a name. A file made on the host later has none, and a program on the host that saves by
-renaming a new file over the old one (as editors do) takes the old one's cover away with it: the kernel lets
-nobody outside be stopped by a mount inside. So the directories are watched (`appearances.py`) and the cover is put
-(back) on, in the sandbox's own mount namespace, which its owner may enter. Between the file's appearing and
-its cover lies about a millisecond: `docs/limits.md` says what that means.
+A cover is a mount on a name. A file that is created on the host later has none. A program on the host that saves by
+renaming a new file over the old one, as editors do, removes the old one's cover, because a mount inside cannot stop
+anybody outside. So the directories are watched (`appearances.py`), and the cover is mounted (again) in the sandbox's
+mount namespace, which its owner may enter. About a millisecond passes between a file's appearance and its cover:
+`docs/limits.md` says what that means.
 
-Short runs never get here: nothing is done in the first moment. A sandbox has a thread of its own only while there is
+Short runs never get here, because watching starts after a delay. A sandbox has a thread of its own only while there is
 something to look at.
 """
 
@@ -18,7 +18,6 @@ from threading import Event, RLock, Thread, current_thread
 
 from sandbox.errors import Message
 from sandbox.guards.covers import Covers, Mask, inside_one
-from sandbox.guards.host_sockets import sockets_of_the_host
 from sandbox.guards.search import SOCKET, Search, is_socket
 from sandbox.readiness import Later
 
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
     from sandbox.guards.scan import Scanner
 
 DELAY = 0.25  # seconds of life before the watch begins
-MOST = 4096  # covers put on in one life
-FEW = 100  # told one by one
-MOST_WAITING = 16384  # names that wait to be looked at; with more, everything is looked at
-BINDING = 0.005  # a socket's name appears a little before the kernel lists whose it is
+MOST = 4096  # covers in one sandbox's life
+FEW = 100  # reported one by one
+MOST_WAITING = 16384  # names in the queue; beyond that, everything is searched again
+BINDING = 0.005  # a socket's file appears a little before the kernel lists the socket
 
 NO_QUEUE = Message(
     "blocked files that appear while the sandbox runs are not hidden: all your inotify instances are in use "
@@ -47,8 +46,8 @@ NO_WATCH = Message(
 
 
 class LateMasks:
-    """Watches for one sandbox until closed. `tell(summary, path, rule)` hears what was covered or could not be;
-    `notice` hears a message for the person when not everything is watched.
+    """Watches for one sandbox until closed. Calls `tell(summary, path, rule)` for what was covered or could not be, and
+    `notice` with a message for the person when not everything can be watched.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class LateMasks:
         repositories: Repositories | None = None,
         lifted: Collection[str] = (),
     ) -> None:
-        """`lifted`: paths inside whose cover the owner had taken off."""
+        """`lifted`: paths inside that the owner has uncovered."""
         self._lifted = lifted
         self._pid = pid
         self._looker = looker
@@ -112,7 +111,7 @@ class LateMasks:
             pass
 
     def _work(self) -> None:
-        """Has somebody look at what waits. Raises RuntimeError when no thread can be started."""
+        """Starts a thread for what is queued, if there is none. Raises RuntimeError when no thread can be started."""
         with self._lock:
             if self._worker is None and not self._closing.is_set():
                 worker = Thread(target=self._run, name="sandbox-late-masks", daemon=True)
@@ -132,7 +131,7 @@ class LateMasks:
             self.watching.set()
 
     def _next(self) -> list[Appeared] | None:
-        """What waits; None when there is nothing any more, and this thread ends."""
+        """What is queued; None when the queue is empty, and this thread ends."""
         with self._lock:
             appeared, self._waiting = self._waiting, []
             if appeared and not self._closing.is_set():
@@ -150,7 +149,7 @@ class LateMasks:
 
         self._namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         self._appearances = Appearances(self._hear)
-        # Watch first, look then: what appears in between is seen by one of the two.
+        # Watch first, then search: what appears in between is seen by one of the two.
         for root in self._roots:
             self._add(root)
         self._covered = self._of_the_host(self._looker.look().found.masks)
@@ -163,17 +162,17 @@ class LateMasks:
     def _look_at(self, appeared: list[Appeared]) -> None:
         assert self._search is not None
         found: dict[str, Mask] = {}
-        if any(path is None for path, _ in appeared):  # some were lost: look at everything
+        if any(path is None for path, _ in appeared):  # some were lost: search everything
             for root in self._roots:
                 self._add(root)
             found = self._looker.look().found.masks
             if self._repositories is not None:
                 self._repositories.look_again()
-            self._closing.wait(DELAY)  # a tenant that floods the queue must not keep us busy with nothing else
+            self._closing.wait(DELAY)  # a tenant that floods the queue must not keep a processor busy
         for path, is_dir in appeared:
             if path is not None:
                 found.update(self._look_at_one(self._search, path, is_dir))
-        # What lies behind a cover is out of reach, and looking for it there would be an attempt like any other.
+        # What is below a cover is out of reach, and looking for it there would trip a tripwire.
         found = {path: mask for path, mask in found.items() if not inside_one(path, self._covered)}
         found = self._of_the_host(found)
         if found and self._count < MOST:
@@ -214,7 +213,7 @@ class LateMasks:
                 continue
 
     def _blocked(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
-        """What is to be covered of a path that appeared, by the same search as at the start."""
+        """What to cover at a path that appeared, found by the same search as at the start."""
         top = next((root for root in self._roots if path.startswith(f"{root.rstrip('/')}/")), None)
         if top is None:
             return {}
@@ -230,21 +229,23 @@ class LateMasks:
         return search.found.masks
 
     def _look_at_git(self, path: str) -> None:
-        """What git of the host would run is undone at once. A new repository is watched for writing as well."""
+        """Undoes at once what the host's git would run. A new repository is also watched for writes."""
         assert self._appearances is not None
         if self._repositories is not None and self._repositories.look(path):
             self._appearances.add(os.path.dirname(path), written=True)
 
     def _of_the_host(self, masks: dict[str, Mask]) -> dict[str, Mask]:
-        """Without the sockets among them that tenants made for themselves."""
+        """Leaves out the sockets that tenants created themselves."""
         sockets = [path for path, mask in masks.items() if mask.rule == SOCKET]
         if not sockets:
             return masks
+        from sandbox.guards.host_sockets import sockets_of_the_host
+
         self._closing.wait(BINDING)
         try:
             theirs = set(sockets) - set(sockets_of_the_host(sockets))
         except OSError:
-            return masks  # nobody can tell
+            return masks  # the kernel does not say whose they are
         return {path: mask for path, mask in masks.items() if path not in theirs}
 
     def _cover(self, paths: set[str], *, quietly: bool = False, rules: dict[str, Mask] | None = None) -> None:
@@ -255,7 +256,7 @@ class LateMasks:
             path = inside[shown]
             if problem is None and not quietly:
                 self._count += 1
-                # A tenant can make such names by the thousand: neither record nor mount table are theirs to fill.
+                # A tenant can create thousands of such names, and must fill neither the record nor the mount table.
                 if self._count <= FEW or self._count % FEW == 0:
                     rule = rules[path].rule if rules else ""
                     self._tell(f"a blocked file appeared and was covered (number {self._count})", path, rule)

@@ -1,8 +1,7 @@
-"""Covering a path in a running sandbox's mount namespace, and lifting a cover, from outside.
+"""Covers a path in a running sandbox's mount namespace, or removes a cover, from outside.
 
-The owner of a user namespace may enter it, and with it the mount namespace it owns. That must be done by a
-process with one thread, so it is a short-lived fork that does nothing but system calls, on what was prepared
-before.
+The owner of a user namespace may enter it, and with it the mount namespace that belongs to it. Only a process with a
+single thread can do so. So a short-lived fork does it, which makes nothing but system calls, on data prepared before.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ AT_FDCWD = -100
 AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = 0x100, 0x1000, 0x8000
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 MOUNT_SETATTR = 442
+GIVEN = 0o1600  # the mode of a file of ours that is mounted in the place of one of the person's
 COVERED_FILE = b"/proc/cmdline"  # in every place that has walls: layout.PROC_HIDDEN
 O_PATH = 0o10000000
 DONE, THERE, GONE, FAILED = 0, 1, 2, 3
@@ -65,7 +65,7 @@ class _Calls:
 
 
 def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> list[tuple[bytes, list[int]]]:
-    """Does `work` in the mount namespace, and returns what it sent: a byte and perhaps a descriptor each time."""
+    """Runs `work` in the mount namespace, and returns what it sent: each time a byte and perhaps a descriptor."""
     import fcntl
     import socket
     import warnings
@@ -73,7 +73,7 @@ def _entered(namespace: int, work: Callable[[_Calls, socket.socket], None]) -> l
     calls = _Calls()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with warnings.catch_warnings():
-        # Python warns of forking with threads, rightly: the child touches none of their locks.
+        # Python rightly warns about forking with threads; this child touches none of their locks.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -115,7 +115,7 @@ def _lifted(calls: _Calls, name: bytes, writable: bool) -> int:
     except OSError:
         return GONE
     if info.st_mode & 0o777 or not _covered(name, info.st_dev):
-        return THERE  # something else than a cover is mounted there, or nothing
+        return THERE  # something other than a cover is mounted there, or nothing
     if calls.libc.umount2(name, MNT_DETACH | UMOUNT_NOFOLLOW) != 0:
         return FAILED + int(calls.errno())
     failed = 0 if writable else _frozen(calls, name)
@@ -126,7 +126,7 @@ def _lifted(calls: _Calls, name: bytes, writable: bool) -> int:
 
 
 def _frozen(calls: _Calls, name: bytes) -> int:
-    """Mounts what is at `name` read-only on itself; 0, or an error's number."""
+    """Mounts what is at `name` read-only on itself. Returns 0 or an errno."""
     tree = calls.libc.syscall(OPEN_TREE, AT_FDCWD, name, OPEN_TREE_CLONE | AT_RECURSIVE | AT_SYMLINK_NOFOLLOW)
     if tree < 0:
         return int(calls.errno())
@@ -149,11 +149,12 @@ def _one(calls: _Calls, name: bytes) -> int:
         return GONE
     try:
         info = os.fstat(target)
-        if info.st_mode & 0o777 == 0 and info.st_size == 0 and _covered(name, info.st_dev):
+        unreadable = info.st_mode & 0o777 == 0 and info.st_size == 0
+        if (unreadable or info.st_mode & 0o7777 == GIVEN) and _covered(name, info.st_dev):
             return THERE
         kind = info.st_mode & 0o170000
         if kind == 0o120000:
-            return GONE  # a link: what it leads to is covered by its own name
+            return GONE  # a link: its target is covered under its own name
         fresh = _directory(calls.libc) if kind == 0o040000 else _file(calls.libc)
         moved = calls.libc.syscall(MOVE_MOUNT, fresh, b"", target, b"", MOVE_MOUNT_EMPTY_PATHS)
         failed = FAILED + calls.errno()
@@ -165,8 +166,8 @@ def _one(calls: _Calls, name: bytes) -> int:
 
 
 def _file(libc: Any) -> int:
-    """A copy of the unreadable file that covers another since the start. (A new one could not be copied: before Linux
-    6.15 a mount must be somewhere for that, and tenants would see it there.)"""
+    """A copy of a mount that has covered a file since the start. (Before Linux 6.15 only an attached mount can be
+    copied, and tenants would see a new one where it is attached.)"""
     tree: int = libc.syscall(OPEN_TREE, AT_FDCWD, COVERED_FILE, OPEN_TREE_CLONE)
     return tree
 
@@ -183,5 +184,5 @@ def _directory(libc: Any) -> int:
 
 
 def _covered(name: bytes, device: int) -> bool:
-    """Whether something is mounted on the name: then it is on another device than the directory it is in."""
+    """Whether something is mounted on the name: then its device differs from that of its directory."""
     return os.stat(os.path.dirname(name)).st_dev != device

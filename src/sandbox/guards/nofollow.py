@@ -1,6 +1,6 @@
-"""Directories in a project, opened so that what is done there is done there.
+"""Opens directories of a project without following symbolic links.
 
-A tenant of another sandbox, or whoever owns the project, can put a link where a directory was a moment ago.
+A tenant of another sandbox, or the project's owner, can replace a directory with a link at any moment.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ O_PATH = 0o10000000
 
 
 def open_in_place(directory: str) -> int:
-    """A descriptor of a directory at this very path. Raises OSError, ELOOP when a link led elsewhere."""
+    """Opens the directory at exactly this path. Raises OSError; ELOOP when there is a link anywhere on it."""
     fd = os.open(directory, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    # Asked of what was opened, so that nothing can change between the question and the use.
+    # Asks about what was opened, so nothing can change between the check and the use.
     if os.readlink(f"/proc/self/fd/{fd}") != directory:
         os.close(fd)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), directory)

@@ -1,4 +1,4 @@
-"""The rules about a directory of the host that is served, not mounted: by name, and by what each file is."""
+"""The file rules for a host directory that a VFS provider serves: no mount can cover or freeze anything there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class ProviderRules:
-    """What the walls would cover and freeze in `directory`, for whoever answers for its files. See vfs' `Guard`."""
+    """Answers what would be covered or frozen in `directory` if it were mounted. Implements vfs' `Guard`."""
 
     def __init__(self, config: Config, directory: str, repositories: Repositories) -> None:
-        """`repositories` is told what git of the host trusts there, and looks again at the end. Raises SandboxError."""
+        """Notes in `repositories` what the host's git trusts there; it is checked at the end. Raises SandboxError."""
         self.repositories = repositories
         self._changed = False
         self._directory = os.path.realpath(directory)
@@ -67,7 +67,7 @@ class ProviderRules:
         return any(self._search.pattern_for(step, True) is not None for step in steps)
 
     def frozen(self, path: str) -> bool:
-        """What was there at the start. What is new is looked at when the sandbox has ended, as everywhere."""
+        """Whether `path` was protected at the start. What is new is checked when the sandbox has ended."""
         if path in self._pinned:
             return True
         above = path
@@ -79,7 +79,7 @@ class ProviderRules:
         return False
 
     def finish(self) -> None:
-        """Looks again at what git of the host would run, where a tenant changed anything at all."""
+        """Checks what the host's git would run now, if a tenant changed anything."""
         if self._changed:
             self.repositories.finish(protected_patterns())
         else:

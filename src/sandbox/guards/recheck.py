@@ -1,12 +1,12 @@
-"""Whether what is covered is still all there is to cover, asked when the covers are on and before any tenant runs.
+"""Checks, after the covers are mounted and before any tenant runs, that nothing blocked was missed.
 
-Between the look at a tree and the mounts lie milliseconds in which anybody can rename a directory: its covers then are
-mounted on nothing, or the look passed it by. A directory that nobody has changed since it was looked at proves the
-look right. What has changed is looked at again, and what is new is covered, from outside.
+Milliseconds pass between the search of a tree and the mounts. If somebody renames a directory in that time, its covers
+are mounted on nothing, or the search missed it. A directory that has not changed since it was searched needs no second
+look. Those that have changed are searched again, and what is new is covered from outside.
 
-While a program keeps changing directories (a build does) there is no such proof; then inotify tells what kind of change
-it was. New files do not matter: `late_masks.py` covers what appears later. Only something that *moves* could have been
-missed. Where that does not stop either, the sandbox does not start.
+While a program keeps changing directories, as a build does, there is always one that has changed; then inotify says
+what kind of change it was. New files do not matter: `late_masks.py` covers what appears later. Only something that
+*moves* could have been missed. If that does not stop either, the sandbox does not start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Cover = Callable[[Iterable[str]], Iterable[tuple[str, str | None]]]
 
-TICK = 0.005  # seconds: stamps on files are no finer
+TICK = 0.005  # seconds: the resolution of file times
 PATIENCE = 1.0  # seconds
 UNSETTLED = Message(
     "directories that may contain blocked files keep being renamed while the sandbox starts, so "
@@ -33,9 +33,9 @@ UNSETTLED = Message(
 
 
 def settle(search: Search, cover: Cover, missed: int) -> None:
-    """Returns when everything blocked is covered. `missed`: covers that found nothing, or something else, beneath.
+    """Returns when everything blocked is covered. `missed`: how many covers found no file, or another one.
 
-    `cover(paths)` covers what is not covered yet, and tells of each path as `entering.cover` does. Raises WallError.
+    `cover(paths)` covers what is not covered yet, and returns what `mount_in_namespace.cover` yields. Raises WallError.
     """
     changed = search.changed()
     if changed or missed:
@@ -81,9 +81,9 @@ class Settling:
                     watch.add(path, MOVED_FROM | MOVED_TO | ONLY_DIR | DONT_FOLLOW)
                     watched.add(path)
                 except OSError:
-                    self._forget(path)  # renamed: its parent is changed, too
+                    self._forget(path)  # renamed: its parent has changed too
             list(_read_all(watch))
-            # From here on nothing that is watched moves unseen, and nothing else changes unseen.
+            # From here on, no watched directory moves unnoticed, and nothing else changes unnoticed.
             self._look_again([*changed, *watched])
             self._cover_all()
             changed = [path for path in self._search.changed() if path not in watched]
@@ -112,7 +112,7 @@ class Settling:
             search.blocked_before.save()
 
     def _forget(self, directory: str) -> None:
-        """What is gone; what it has become is found in the directory that it was moved to."""
+        """Forgets a directory that has gone; the search finds it again wherever it was moved to."""
         import os
 
         if not os.path.isdir(directory):
@@ -127,7 +127,7 @@ class Settling:
 
 
 def _read_all(watch: Inotify) -> Iterator[object]:
-    for _ in range(64):  # a flood is not waited for: what is left is found next time, and counts then
+    for _ in range(64):  # does not wait for the end of a flood: the rest is read next time
         events = watch.read()
         if not events:
             return

@@ -1,11 +1,13 @@
-"""git in the trees that tenants of one sandbox write: trusted as it was at the start, looked at again while it runs
-and when it has ended, and undone where git of the host would run something that was not trusted.
+"""git repositories in the trees that a sandbox's tenants can write to.
 
-A repository that a tenant makes keeps what it needs to be one; a trusted one is frozen by mounts (`engines/layout.py`),
-and what no mount can hold (names that are not there yet, links) is put right here.
+What is there at the start is trusted. While the sandbox runs and when it has ended the repositories are checked, and
+whatever the host's git would run that was not trusted is undone.
 
-The look at the end visits only directories that changed since the start. That is told by their time of change, which
-nobody can set, where the file system's clock is this machine's; elsewhere every directory is visited.
+A repository that a tenant creates keeps what it needs to be one. A trusted one is frozen by mounts
+(`layout/hiding.py`); what no mount can freeze (names that do not exist yet, links) is restored here.
+
+The check at the end visits only directories that changed since the start, which their ctime tells: nobody can set it.
+Where the file system does not use this machine's clock, every directory is visited.
 """
 
 from __future__ import annotations
@@ -26,19 +28,19 @@ if TYPE_CHECKING:
 
     Tell = Callable[[str, str], object]
 
-MARGIN = 100_000_000  # ns: the clock that file systems read is a tick behind
-HEAD = "/head/"  # in the folded names of a directory that may be a repository's
+MARGIN = 100_000_000  # ns: file systems use a clock that may be a tick behind
+HEAD = "/head/"  # among the folded names in a directory: it may be a repository
 UNDER_WAY = ("rebase-merge", "rebase-apply", "sequencer")
 LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "overlay", "zfs", "bcachefs"))
-# In a repository's directory, or beside one: names whose coming is a reason to look.
+# Names whose appearance is a reason to check a directory.
 TELLING = frozenset(("HEAD", "config", "config.worktree", "commondir", "hooks", "objects", "refs", ".git"))
 
 
 class Repositories:
-    """One sandbox's. `tell(path, saved)` hears what was undone; `saved` is empty where it could not be."""
+    """One sandbox's. Calls `tell(path, saved)` for what was undone; `saved` is empty where that was not possible."""
 
     def __init__(self, home: str, roots: Sequence[str], tell: Tell) -> None:
-        """Repairs what killed sandboxes left, before anything is trusted. Raises OSError where `home` is read-only."""
+        """Repairs what killed sandboxes left, before anything is trusted. Raises OSError when `home` is read-only."""
         self.roots = [one for one in roots if not any(beneath(one, [other]) for other in roots if other != one)]
         self._tell = tell
         self.made: list[str] = []
@@ -62,8 +64,8 @@ class Repositories:
                 undo(marker.left, tell)
 
     def trust(self, baseline: Callable[[str], Baseline], directories: list[str], heads: Sequence[str]) -> None:
-        """Takes what is there now for trusted, but for what a living sandbox's tenants may have made."""
-        # What is only shown (the repository of a further work tree) nobody inside can write: it is not looked at again.
+        """Trusts what is there now, except for what tenants of another running sandbox may have created."""
+        # Nobody inside can write to what is only shown (the repository of a linked work tree): it is not checked again.
         self._directories = [one for one in directories if beneath(one, self.roots)]
         for root, marker in self._markers:
             known = marker.shared
@@ -74,18 +76,18 @@ class Repositories:
         self._suspects = [one for one in heads if beneath(one, self.roots) and not self._is_trusted(one)]
 
     def appeared(self, heads: Iterable[str], git_files: Iterable[str]) -> None:
-        """While it runs: repositories that were found in what has just appeared."""
+        """Checks repositories that have just appeared, while the sandbox runs."""
         for path in git_files:
             self._git_file(path)
         for directory in heads:
             self._repository(directory)
 
     def look_again(self) -> None:
-        """While it runs: at everything, because some of what appeared was not seen."""
+        """Checks everything, while the sandbox runs, because some new names were missed."""
         self._at_end(self._changed(), None)
 
     def look(self, path: str) -> bool:
-        """While it runs: at one path that has just appeared or been written. True when it is a new repository's."""
+        """Checks one path that has just appeared or been written. True when it belongs to a new repository."""
         name = os.path.basename(path)
         parent = os.path.dirname(path)
         for known in self._known:
@@ -101,7 +103,7 @@ class Repositories:
         return beneath(repository, self.roots) and self._repository(repository)
 
     def finish(self, protected: Patterns | None = None) -> None:
-        """When every tenant is gone: undoes the rest, and gives the trees free. Idempotent."""
+        """Undoes the rest and releases the trees. Call it when no tenant is left. Idempotent."""
         if self._known:
             if time.time() - time.monotonic() < self._clock - 0.05:
                 self._since = 0  # somebody set the clock back
@@ -113,11 +115,11 @@ class Repositories:
         self._markers = []
 
     def abandon(self) -> None:
-        """Nothing ran: nothing is looked at."""
+        """Releases the trees without a check, because nothing ran."""
         self._known = []
         self.finish()
 
-    # -- looking
+    # -- checking
 
     def _at_end(self, changed: Iterable[tuple[str, list[str]]], protected: Patterns | None) -> None:
         for directory, names in changed:
@@ -149,7 +151,7 @@ class Repositories:
         self._follow(work)
 
     def _follow(self, work: Neutralise) -> None:
-        """What the files that were left alone lead to."""
+        """Checks the repositories that files which were left alone point to."""
         for _ in range(100):
             if not work.waiting:
                 return
@@ -162,7 +164,7 @@ class Repositories:
         return bool(expected) and identity(directory) == expected
 
     def _undo(self) -> Neutralise:
-        """Made when it is first needed: most runs make no repository."""
+        """Created when it is first needed: most runs create no repository."""
         if self._neutralise is None:
             self._neutralise = neutraliser(self.roots, self._tell)
         self._neutralise.last = self._last
@@ -172,7 +174,7 @@ class Repositories:
         top = next((root for root in self.roots if beneath(directory, [root])), directory)
         cut = len(top.rstrip("/")) + 1
         if "/.git/" in f"{directory}/":
-            return  # looked at by itself
+            return  # checked separately
         if "/node_modules/" in f"{directory}/" or "/site-packages/" in f"{directory}/":
             return  # installed packages come with their authors' editor settings; nobody opens them as projects
         for name in names:
@@ -183,7 +185,7 @@ class Repositories:
                     self.made.append(path)
 
     def _changed(self) -> Iterator[tuple[str, list[str]]]:
-        """Directories in which something was made or moved since the start, and the names in them."""
+        """Directories in which something was created or moved since the start, and the names in them."""
         local = _local_devices()
         known = set(self._directories)
         for directory in self._directories:
@@ -197,7 +199,7 @@ class Repositories:
 
 
 def walk(top: str, tell: Tell, known: set[str] | frozenset[str] = frozenset()) -> Iterator[tuple[str, list[str]]]:
-    """A directory and all below it that are not `known`, with the names in each."""
+    """A directory and all below it that are not `known`, each with the names in it."""
     waiting = [top]
     while waiting:
         directory = waiting.pop()
@@ -206,7 +208,7 @@ def walk(top: str, tell: Tell, known: set[str] | frozenset[str] = frozenset()) -
             entries = _entries(directory)
         except OSError:
             if os.path.lexists(directory):
-                tell(directory, "")  # a tenant can hide from us what git of the host would still find by name
+                tell(directory, "")  # a tenant can hide from us what the host's git would still find by name
             continue
         for entry in entries:
             names.append(entry.name)
@@ -237,7 +239,7 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
 
 
 def _local_devices() -> set[int]:
-    """File systems whose clock is this machine's."""
+    """Devices of file systems that use this machine's clock."""
     found = set()
     with open("/proc/self/mountinfo", "rb") as file:
         for line in file:
@@ -249,7 +251,7 @@ def _local_devices() -> set[int]:
 
 
 def neutraliser(roots: Sequence[str], tell: Tell) -> Neutralise:
-    """With the person's own settings, which count in every repository."""
+    """Reads the person's own git settings, which apply to every repository."""
     from sandbox.guards.git_directories import Examination, Trusted
     from sandbox.guards.git_undo import Neutralise
 
@@ -257,7 +259,7 @@ def neutraliser(roots: Sequence[str], tell: Tell) -> Neutralise:
 
 
 def restore(known: Baseline, undo: Callable[[], Neutralise], since: int) -> None:
-    """What was trusted and could not be frozen."""
+    """Restores what was trusted and could not be frozen."""
     local = _local_devices()
     for link, target in known.trusted.links.items():
         if not os.path.islink(link) or os.readlink(link) != target:
@@ -284,7 +286,7 @@ def _is_changed(path: str, since: int, local: set[int]) -> bool:
 
 
 def undo(left: Baseline, tell: Tell) -> None:
-    """Looks at a whole tree whose sandboxes were killed."""
+    """Checks a whole tree whose sandboxes were killed."""
     if not os.path.isdir(left.root):
         return
     work = object.__new__(Repositories)
@@ -294,7 +296,7 @@ def undo(left: Baseline, tell: Tell) -> None:
 
 
 def repair(path: str, tell: Tell) -> None:
-    """Undoes what sandboxes that were killed left behind in the tree of one marker, unless one still lives there."""
+    """Undoes what killed sandboxes left behind in one marker's tree, unless a sandbox still runs there."""
     try:
         marker = Marker(path)
     except OSError:
@@ -308,6 +310,6 @@ def repair(path: str, tell: Tell) -> None:
 
 
 def repair_all(home: str, tell: Tell) -> None:
-    """The same everywhere: `sandbox prune`."""
+    """The same for every tree, for `sandbox prune`."""
     for path in all_markers(home):
         repair(path, tell)

@@ -1,16 +1,15 @@
-"""What programs on the host act on must not be *made* from inside either, where it does not exist yet.
+"""Keeps tenants from *creating* files and directories that programs on the host act on.
 
-Only what exists can be frozen. In a git repository, which people open in editors, directories (`.vscode`, `.claude`, …)
-therefore are made, empty, for as long as the sandbox lives: git does not see them (`git clean -d` would, and is told to
-ignore them), and they go with it. An empty file
-in their place would be seen, and committed; so files (`.mcp.json`, …), and everything in a directory that is no
-repository, are only looked for at the end, and told.
+Only what exists can be frozen. So in a git repository, which people open in editors, missing directories (`.vscode`,
+`.claude`, …) are created, empty, for as long as the sandbox lives. git does not see them, and `git clean -d` inside is
+configured to ignore them. An empty *file* would show up in git and be committed. So files (`.mcp.json`, …), and
+everything in a directory that is no repository, are only looked for at the end, and reported.
 
-With `filesystem.show_host` everything is reserved that srt refuses to have made, files and what `deny_write` names
-included: an empty file of the host, which tenants see as a device that nobody can open.
+With `filesystem.show_host`, everything that srt refuses to create is reserved, including files and what `deny_write`
+names: by an empty file on the host, which tenants see as a device that nobody can open.
 
-Taking a directory away takes its mount away too, in every sandbox: so the last one in a project does it. Who is in one
-is told by locks on a file of ours, which no tenant can reach.
+Removing a directory also removes its mount in every other sandbox, so the last sandbox in a project does it. Locks on a
+file that no tenant can reach show which sandboxes are in a project.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Few, since each costs a start and an end a little. Our own (`.sandbox`, `.uds`) can only tighten, so they may be made.
+# Few, because each costs time at the start and at the end. `.sandbox` and `.uds` can only tighten, so tenants may
+# create them.
 DIRECTORIES = (".claude", ".cursor", ".idea", ".vscode", ".git/hooks")
 FILES = (".mcp.json", ".envrc", ".gitmodules", ".git", ".sandbox", ".uds")
 # With `show_host`. Parents first.
@@ -39,16 +39,19 @@ ALL_FILES = (
     ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
     ".mcp.json", ".envrc", ".claude/settings.json", ".claude/settings.local.json",
 )  # fmt: skip
-# Read from the home directory; elsewhere they are files like any other.
+# Only special in the home directory.
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
-MOST = 1000  # that are told
+MOST = 1000  # reported
+# The mode of an empty file of ours. The person may write it, and then it is theirs; the sticky bit, which means nothing
+# for a file, tells that nobody has.
+RESERVED = 0o1644
 
 
 class ReservedDirs:
     """The empty directories of one sandbox's project."""
 
     def __init__(self, root: str, *, all_names: bool = False, more: Sequence[str] = ()) -> None:
-        """Makes those that are missing. Where that is not possible a tenant cannot make them either.
+        """Creates those that are missing. Where we cannot create one, a tenant cannot either.
 
         `all_names`: all that srt reserves in the project; `more`: further paths, of files."""
         self._made: list[str] = []
@@ -75,17 +78,19 @@ class ReservedDirs:
             self._reserve(path, shared, is_dir=False)
         looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES))
         self._absent = [path for path in looked_for if not os.path.lexists(path)]
-        # In the home nearly everything that begins with a dot is some program's settings.
+        # In the home directory, nearly everything that begins with a dot is a program's settings.
         self._dotted = set(_dotted(root)) if is_home else None
 
     def _reserve(self, path: str, shared: bool, *, is_dir: bool) -> None:
         if os.path.islink(os.path.dirname(path)):
-            return  # put there by a tenant, it would have us make a directory anywhere
+            return  # a tenant could use such a link to have us create a directory anywhere
         try:
             if is_dir:
                 os.mkdir(path, 0o755)
             else:
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
+                made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                os.fchmod(made, RESERVED)
+                os.close(made)
         except OSError:
             if not (shared and (_empty(path) if is_dir else _empty_file(path))):
                 return
@@ -101,7 +106,7 @@ class ReservedDirs:
         return [os.path.basename(path) for path in self._made if os.path.dirname(path) == self._root]
 
     def remove(self) -> None:
-        """Takes away what was made here and is still empty. Idempotent."""
+        """Removes what was created here and is still empty. Idempotent."""
         if self._lock < 0:
             return
         alone = self._alone()
@@ -115,12 +120,12 @@ class ReservedDirs:
             try:
                 os.rmdir(path)
             except OSError:
-                pass  # somebody on the host uses it by now
+                pass  # somebody on the host uses it now
         os.close(self._lock)
         self._lock = -1
 
     def _alone(self) -> bool:
-        """Whether no other sandbox is in this project; none can come while we hold this lock."""
+        """Whether no other sandbox is in this project. None can enter while we hold this lock."""
         try:
             fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, self._range(fcntl.F_WRLCK))
         except OSError:
@@ -132,7 +137,7 @@ class ReservedDirs:
         return pack("hhqqi4x", kind, os.SEEK_SET, self._number & (2**62 - 1), 1, 0)
 
     def appeared(self) -> list[str]:
-        """Files that programs on the host act on and that were made since the start, by whomever."""
+        """Files that programs on the host act on and that somebody created since the start."""
         found = [path for path in self._absent if os.path.lexists(path)]
         if self._dotted is not None:
             ours = os.path.realpath(home())
@@ -149,12 +154,16 @@ def _dotted(directory: str) -> list[str]:
 
 
 def _empty_file(path: str) -> bool:
-    """Whether it is an empty file that nobody may write: made, like ours, by a sandbox that is in the project too."""
+    """Whether it is an empty file with our mark: made by us, or by a sandbox that is in the project too."""
     try:
-        info = os.lstat(path)
+        return is_reserved(os.lstat(path))
     except OSError:
         return False
-    return stat.S_ISREG(info.st_mode) and info.st_size == 0 and not info.st_mode & 0o222
+
+
+def is_reserved(info: os.stat_result) -> bool:
+    """Whether such a file only keeps tenants from making one."""
+    return stat.S_ISREG(info.st_mode) and info.st_size == 0 and stat.S_IMODE(info.st_mode) == RESERVED
 
 
 def _empty(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""One look at everything of the host's that a sandbox shows, with what was blocked before in mind."""
+"""Searches all host directories that a sandbox shows, and remembers what is blocked for later runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 86400
 
 
 def secret_files(config: Config) -> dict[str, str]:
-    """The files that hold secrets of the gate, each with the rule that blocks it."""
+    """The files that the gate reads secrets from, each with the rule that blocks it."""
     secrets = config.network.secrets
     found = {one.from_file: f"network.secrets.{name}.from_file" for name, one in secrets.items() if one.from_file}
     for name, entry in config.credentials.items():
@@ -33,7 +33,7 @@ def secret_files(config: Config) -> dict[str, str]:
 
 
 class Scanner:
-    """Looks at the same trees by the same rules whenever it is asked."""
+    """Searches the same trees by the same rules, as often as it is asked."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Scanner:
         self.hidden = hidden
 
     def look(self) -> Search:
-        """Finds what is to be covered or frozen, and writes down what is blocked before anybody can move it.
+        """Finds what to cover or freeze, and writes down what is blocked before anybody can move it.
 
         Raises SandboxError when that cannot be written."""
         blocked_before = BlockedFiles(home())

@@ -1,8 +1,8 @@
 """Finds the existing paths to cover (blocked: unreadable) or freeze (protected: read-only), in one pass over the tree.
 
-The pass is on the way to every start, so it is built for the ordinary case, a directory in which nothing matches: the
+Every start pays for this pass, so it is made for the ordinary case, a directory in which nothing matches: the
 names of a directory are joined into one string, and a few substring searches say no to all of them at once. Only where
-they say "maybe" is a name looked at by itself. Nothing is skipped; a directory that cannot be read is covered whole,
+they say "maybe" is each name checked. Nothing is skipped: a directory that cannot be read is covered as a whole,
 because a tenant of the same owner could make it readable.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 COARSE = 5  # CLOCK_REALTIME_COARSE, by which the kernel stamps files
 IS_ROOT = os.geteuid() == 0
-SOCKET = "a socket of the host"  # the rule: it leads to a program there
+SOCKET = "a socket of the host"  # the rule's name: a socket leads to a program there
 
 
 def search(
@@ -62,9 +62,9 @@ def search(
 
 
 def denied(filesystem: Filesystem, places: list[str], shown: list[str]) -> list[Mask]:
-    """What `deny_read` names in `places`, which nobody walks through: the system, and programs under the home.
+    """What `deny_read` names in `places`, which are not searched: the system, and programs under the home.
 
-    `shown`: the project and its like, which stay although a directory above them is denied.
+    `shown`: the project and other shown paths, which stay visible when a directory above them is denied.
     """
     if not filesystem.deny_read:
         return []
@@ -87,18 +87,20 @@ class Search(Covering):
         hidden: Sequence[str] = (),
     ) -> None:
         self.hidden = frozenset(hidden)
-        # A root inside another is walked with it.
+        # A root inside another one is searched with it.
         walked = [root for root in roots if not any(self._walked_with(root, other) for other in roots)]
         super().__init__(filesystem, walked, found, blocked_before)
         self.blocked = Patterns(filesystem.blocked_patterns)
         self.allowed = Patterns(filesystem.allowed_patterns)
         self.protected = protected_in(filesystem)
         self.needles = tuple({*self.blocked.needles, *self.protected.needles, "/.git/"})
+        # Most begin with a dot, and most directories have no such name: 8 of 70 ms on 100,000 files.
+        self.undotted = tuple(needle for needle in self.needles if not needle.startswith("/."))
         self.known: Mapping[int, object] = blocked_before.inodes if blocked_before is not None else {}
-        self.deep: list[tuple[str, int]] = []  # directories whose content no path leads to, and where roots end in them
-        self.noted: dict[str, int] = {}  # directories, and when they were last changed; -1: perhaps since
+        self.deep: list[tuple[str, int]] = []  # directories too deep for a path, and how long their root's path is
+        self.noted: dict[str, int] = {}  # directories and their ctime; -1: may have changed since
         self.kept = True  # whether everything that was found could be remembered
-        self.looker: Scanner | None = None  # who looks again
+        self.looker: Scanner | None = None  # what searches again
 
     def _walked_with(self, root: str, other: str) -> bool:
         if root == other or not is_beneath(root, other):
@@ -112,7 +114,7 @@ class Search(Covering):
         self.walk_below(root, root)
 
     def walk_below(self, start: str, root: str) -> None:
-        """Looks at everything beneath `start`, a directory of the tree `root`."""
+        """Searches everything below `start`, a directory in the tree `root`."""
         cut = len(root.rstrip("/")) + 1
         waiting = [start]
         while waiting:
@@ -124,7 +126,7 @@ class Search(Covering):
             waiting += self.look(directory, cut)
 
     def look(self, directory: str, cut: int) -> list[str]:
-        """Judges everything in one directory; returns the directories in it that are not covered."""
+        """Checks everything in one directory; returns the directories in it that are not covered."""
         names, below, met = self.names_in(directory)
         self.found.directories.append(directory)
         if not names:
@@ -132,18 +134,18 @@ class Search(Covering):
         folded = fold(f"/{'/'.join(names)}/")
         if "/head/" in folded:
             self.found.heads.append(directory)
-        for needle in self.needles:
+        for needle in self.needles if "/." in folded else self.undotted:
             if needle in folded:
                 met = names
                 break
         if met:
-            # Only what is not covered is walked further.
+            # Only what is not covered is searched further.
             covered = self.match_all(directory, met, cut)
             below = [path for path in below if path not in covered]
         return [path for path in below if path not in self.hidden] if self.hidden else below
 
     def look_deep(self, start: str, cut: int) -> None:
-        """What no path leads to cannot be covered: all from `start` on is, when a rule is about some of it."""
+        """No path reaches what is below `start`, so if a rule blocks any of it, covers `start` itself."""
         try:
             for relative, entries in walk_deep(start):
                 for name, inode, is_dir in entries:
@@ -160,40 +162,41 @@ class Search(Covering):
             self.cover(start, True, "cannot be searched")
 
     def could_match(self, name: str) -> bool:
-        """A fast no for nearly every name there is."""
+        """False for nearly every name, at little cost."""
         folded = fold(f"/{name}/")
         return any(needle in folded for needle in self.needles)
 
     def names_in(self, directory: str) -> tuple[list[str], list[str], list[str]]:
-        """The names in a directory, the paths of the directories among them, and the names of what was perhaps
-        blocked before. Host's sockets are covered here."""
+        """The names in a directory, the paths of the directories among them, and the names of what may have been
+        blocked before. Covers sockets of the host."""
         names: list[str] = []
         below: list[str] = []
         met: list[str] = []
-        known = self.known
         try:
-            # Stamps are given by the clock's ticks: one of this very tick may hide a second change.
+            # File times have the resolution of a clock tick: within the same tick a second change would not show.
             now, info = clock_gettime_ns(COARSE), os.stat(directory)
             self.noted[directory] = info.st_ctime_ns if info.st_ctime_ns < now else -1
             if info.st_uid != 0 and IS_ROOT and closed_to_root(info):
                 raise PermissionError
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    names.append(entry.name)
-                    if entry.inode() in known:
-                        met.append(entry.name)
-                    if entry.is_dir(follow_symlinks=False):
-                        below.append(entry.path)
-                    elif not entry.is_file(follow_symlinks=False) and is_socket(entry.path):
-                        self.cover(entry.path, False, SOCKET)
+            with os.scandir(directory) as listed:
+                entries = list(listed)
+            # A pass for each question, because nearly every entry is a plain file of which there is no more to ask.
+            names = [entry.name for entry in entries]
+            if not self.known.keys().isdisjoint([entry.inode() for entry in entries]):
+                met = [entry.name for entry in entries if entry.inode() in self.known]
+            for entry in [entry for entry in entries if not entry.is_file(follow_symlinks=False)]:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.path)
+                elif is_socket(entry.path):
+                    self.cover(entry.path, False, SOCKET)
         except FileNotFoundError:
-            self.noted[directory] = -1  # gone since, or elsewhere
+            self.noted[directory] = -1  # it has gone
         except OSError:
             self.cover(directory, True, "cannot be searched")
         return names, below, met
 
     def changed(self) -> list[str]:
-        """The directories that are no longer as they were when they were looked at, or may not be."""
+        """The directories that have changed since they were searched, or may have."""
         found = []
         for directory, before in self.noted.items():
             try:
@@ -212,7 +215,7 @@ class Search(Covering):
         return covered
 
     def pattern_for(self, relative: str, is_dir: bool) -> str | None:
-        """The pattern that blocks a path of a tree, if one does."""
+        """The pattern that blocks a path of a tree, or None."""
         pattern = self.blocked.match(relative, is_dir)
         if pattern is None or git_name(relative) or self.allowed.match(relative, is_dir):
             return None
@@ -247,11 +250,11 @@ class Search(Covering):
             if "/" in frozen.removeprefix("**/").rstrip("/"):
                 self.pin(directory)  # `.git`, `.claude`
         elif not is_dir and relative.rpartition("/")[2] == ".git":
-            self.found.frozen[path] = None  # a worktree's: it names the repository that git will trust
+            self.found.frozen[path] = None  # of a linked work tree: it names the repository that git will trust
         return False
 
     def was_blocked(self, path: str, info: os.stat_result) -> bool:
-        """Covers what was blocked somewhere else before. Where it was, the rules of today decide."""
+        """Covers a file that was blocked at another path before. At its old path, today's rules decide."""
         entry = self.blocked_before.known(path, info) if self.blocked_before is not None else None
         if entry is None or entry.path == path or path in self.allowed_back:
             return False
@@ -259,7 +262,7 @@ class Search(Covering):
         return True
 
     def cover_links(self) -> None:
-        """A second pass, only when a blocked file has further names: those are covered too."""
+        """A second pass, only when a blocked file has more hard links: covers those too."""
         if not self.inodes:
             return
         numbers = {inode for _, inode in self.inodes}
@@ -295,8 +298,8 @@ def _all_files(roots: list[str], covered: dict[str, Mask], hidden: frozenset[str
 
 
 def closed_to_root(info: os.stat_result) -> bool:
-    """Whether another user's directory is closed to root without capabilities, as tenants and who builds their walls
-    are: what is in it they cannot reach, nor can it be covered one by one."""
+    """Whether root without capabilities cannot enter another user's directory. Tenants of root, and the guest that
+    builds their walls, are in that position: they cannot reach what is in it, nor cover it piece by piece."""
     wanted = 0o050 if info.st_gid == 0 else 0o005
     return info.st_mode & wanted != wanted
 

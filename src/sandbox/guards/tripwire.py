@@ -1,15 +1,14 @@
-"""Tripwires: covers that tell who touched them, over what is blocked in the project and over the well-known places for
+"""Tripwires: covers that report who touched them, over blocked files of the project and over the well-known places for
 secrets in the home directory.
 
-A tripwire is a mask that the guest answers for (`guest/tripwire.c`) from the first command on, so it needs a FUSE
-device that this user may open; without one every cover is a plain mask, and an attempt is refused without being seen.
-Allowed files never pass here. What appears later is covered by `late_masks.py`, without a report.
+A tripwire is a FUSE mount that the guest serves (`guest/tripwire.c`) from the first command on, so it needs a FUSE
+device that this user may open. Without one, every cover is a plain mask, and attempts are refused without a report.
+Access to allowed files is not affected. What appears later is covered by `late_masks.py`, without a report.
 """
 
 from __future__ import annotations
 
 import os
-from threading import Thread, current_thread
 
 from sandbox.errors import ConfigError, GuestError
 from sandbox.plan.mount_operations import Cover, MakeReadOnly, Unmount
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 
 FUSE = "/dev/fuse"
-DEVICE = "/.tripwire"  # where the guest finds it; taken away before any tenant exists
-MOST = 64  # each is a connection of the kernel's, and some 50 µs of the start
+DEVICE = "/.tripwire"  # where the guest finds it; removed before any tenant exists
+MOST = 64  # each is a FUSE connection, and costs the start about 50 µs
 KEYS_MOST = 16
 
 # Only names from here are shown inside, and only of what the host has. Directories that programs inside want to use
@@ -43,7 +42,7 @@ SECRET_PLACES = (
     ".aws", ".azure", ".kube", ".config/gcloud", ".gnupg/private-keys-v1.d", ".docker/config.json", ".netrc", ".npmrc",
     ".pypirc", ".git-credentials", ".config/gh/hosts.yml", ".password-store",
 )  # fmt: skip
-KEYS = ".ssh"  # and in it `id_*`, but for the public halves
+KEYS = ".ssh"  # and in it `id_*`, except public keys
 
 OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"}  # the guest's word: the record's
 
@@ -51,7 +50,7 @@ OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"
 def arm(plan: Plan, besides: Collection[str] = ()) -> None:
     """Makes tripwires of the plan's covers, as many as there may be, where this machine can. `besides`: paths at which
     tenants get a file of their own."""
-    home = plan.environment.get("HOME", "")
+    home = plan.environment.get("HOME", "") if not plan.whole_host else ""  # there, only what is denied is
     covers = [one for one in plan.covers if isinstance(one, Cover) and one.rule]
     present = [name for name in (*SECRET_PLACES, *_keys(home)) if os.path.exists(f"{home}/{name}")] if home else []
     present = [name for name in present if f"{home}/{name}" not in besides]
@@ -62,7 +61,7 @@ def arm(plan: Plan, besides: Collection[str] = ()) -> None:
         Cover(path, os.path.isdir(path), rule=f"~{path[len(home) :]}", make=True, optional=False)
         for path in _hidden(plan, home, present, in_way)
     ]
-    # Whoever would pass through a tripwire while the sandbox is built would wait for an answer that comes later.
+    # Nothing answers a tripwire while the sandbox is being built: mounting something below one would hang.
     covers = [one for one in covers if one.path not in in_way]
     for one in [*new, *covers[: MOST - len(new)]]:
         one.device = DEVICE
@@ -71,7 +70,7 @@ def arm(plan: Plan, besides: Collection[str] = ()) -> None:
 
 
 def _in_the_way(plan: Plan) -> set[str]:
-    """Every path that the sandbox is built with, and all that lead to one."""
+    """Every path at which something is mounted, and all its parents."""
     paths = [path for path, _ in (*plan.scratch, *plan.links)]
     paths += [*(bind.target for bind in plan.binds), *plan.writable]
     found = set(paths)
@@ -94,7 +93,7 @@ def _mounted(plan: Plan) -> Iterator[Operation]:
 
 
 def _hidden(plan: Plan, home: str, names: list[str], in_way: set[str]) -> Iterator[str]:
-    """Those places of the home that the inside does not have."""
+    """Well-known places for secrets that the home inside does not have."""
     shown = [*(bind.target for bind in plan.binds), *(path for path, _ in (*plan.links, *plan.scratch) if path != home)]
     shown += [one.path for one in _mounted(plan)]
     shown = [path for path in shown if f"{path}/".startswith(f"{home}/")]
@@ -133,21 +132,25 @@ def require_armed(plan: Plan, mounted: int) -> None:
 
 
 class Reports:
-    """Hears the guest's tripwires of one sandbox, until closed."""
+    """Receives the reports of one sandbox's tripwires, until closed."""
 
     def __init__(self, running: Reporting, touches: Touches, ask: FileAsks | None = None) -> None:
         """`ask`: the owner is asked about what is touched."""
         self._ask = ask
         self._running = running
         self._touches = touches
+        from threading import Thread
+
         self._thread = Thread(target=self._run, name="sandbox-tripwire", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the place and returns when everything it said is on the record. Idempotent."""
+        """Ends the sandbox and returns when all its reports are recorded. Idempotent."""
         self._running.finish()
+        from threading import current_thread
+
         if self._thread is not current_thread():  # a forgotten sandbox is collected in any thread
-            self._thread.join(5.0)  # longer only for one that hears nothing; its engine then kills it
+            self._thread.join(5.0)  # a guest that does not react is killed by its engine
 
     def _run(self) -> None:
         try:

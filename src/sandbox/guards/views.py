@@ -1,4 +1,4 @@
-"""Where tenants see the host's directories: rules are about the host's files, mounts about paths inside."""
+"""Where tenants see the host's directories: rules name paths of the host, mounts name paths inside."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ if TYPE_CHECKING:
 
 
 class Views:
-    """Pairs of a host's directory and the path at which it is shown."""
+    """Pairs of a host directory and the path at which tenants see it."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]], hiding: Iterable[str] = ()) -> None:
-        """`hiding`: inside paths at which something else is mounted, so that what is below is not the host's."""
+        """`hiding`: paths inside at which something else is mounted, so what is below them is not the host's."""
         self._pairs = list(dict.fromkeys(pairs))
         self._places = {*hiding, *(inside for _, inside in self._pairs)}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+from abc import ABC, abstractmethod
 
 from sandbox.errors import GuestError, SandboxClosed
 from sandbox.guest.channel import Channel, broken
@@ -134,7 +135,7 @@ class Job:
         self.way.gone(self)
 
 
-class StreamJob(Job):
+class StreamJob(Job, ABC):
     """A request with streams: a command, or a connection."""
 
     def __init__(self, way: Way, number: int, line: socket.socket) -> None:
@@ -179,8 +180,9 @@ class StreamJob(Job):
         else:
             self._more(message)
 
+    @abstractmethod
     def _first(self, message: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Takes in the guest's first answer. Raises GuestError for what may not come first."""
 
     def _more(self, message: dict[str, Any]) -> None:
         """What only one kind of job may hear. Raises GuestError for the rest."""

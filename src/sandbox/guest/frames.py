@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from array import array
 from struct import pack, unpack
 
 from sandbox import sockets as socket
@@ -42,7 +41,7 @@ def send(sock: _socket.socket, message: dict[str, object], fds: Sequence[int] = 
     frame = memoryview(pack("<I", len(body)) + body)
     try:
         if fds:
-            sent = sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))])
+            sent = sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, pack(f"{len(fds)}i", *fds))])
             frame = frame[sent:]
         if frame:  # sending nothing to a guest that has answered and ended would fail, and its answer be lost
             sock.sendall(frame)
@@ -128,14 +127,14 @@ def receive_some(sock: _socket.socket, size: int) -> tuple[bytes, list[int]]:
     """At most `size` bytes, and the descriptors that came with them. Raises GuestError when those are too many."""
     # Not socket.recv_fds: it drops its flags, and the descriptors would be inherited by the next program started.
     part, ancillary, flags, _ = sock.recvmsg(size, socket.CMSG_SPACE(MOST_FDS * 4), _CLOEXEC)
-    fds = array("i")
+    fds: list[int] = []
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(data[: len(data) // 4 * 4])
+            fds += unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
     if not _CLOEXEC:
         for fd in fds:
             os.set_inheritable(fd, False)
     if flags & socket.MSG_CTRUNC:
         close_all(fds)
         raise GuestError("the guest sent too many descriptors")
-    return part, list(fds)
+    return part, fds

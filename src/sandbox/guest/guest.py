@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from threading import Lock
+from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 from sandbox import sockets as socket
 from sandbox.errors import GuestError, Message, SandboxClosed, WallError
 from sandbox.guest import frames
 from sandbox.guest.command_channel import integer
-from sandbox.guest.process import Process
+from sandbox.wiring import Wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from socket import socket as StandardSocket
     from typing import Any
+
+    from sandbox.guest.process import Process
 
 VERSION = 2
 
@@ -50,6 +52,7 @@ class Guest:
     def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
         """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
         self._say({"t": "setup", **setup}, fds)
+        Wiring.load_soon()
         message, received = frames.receive(self._channel)
         if message["t"] == "failed":
             frames.close_all(received)
@@ -69,6 +72,8 @@ class Guest:
 
     def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
         """Starts a command; `stdio` are the tenant's ends (none with a pty) and stay the caller's to close."""
+        from sandbox.guest.process import Process
+
         line, theirs = socket.socketpair()
         try:
             self._say({"t": "exec", "id": self._number(), **request}, (theirs.fileno(), *stdio))

@@ -1,4 +1,4 @@
-"""The inside's own `/etc`: who the user is and who resolves names is written here; the rest is how programs work."""
+"""The sandbox's own `/etc`: users and the resolver are written here; other files come from the host."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
-RESOLVER = "198.18.0.2"  # answered by the gate, like every other address; not a loopback, so that it passes there
+RESOLVER = "198.18.0.2"  # the gate answers there, as at every address that is not on the loopback
 
-# Files of /etc that hold how programs work and nothing about this machine or its people. Programs in /usr are not whole
-# without them: Java's own `conf` is a link to one, and so are R's and LibreOffice's settings.
+# Files of /etc that configure programs and say nothing about this machine or its people. Programs in /usr need them:
+# Java's own `conf` is a link into /etc, and so are R's and LibreOffice's settings.
 ETC = (
     "ssl/certs",
     "ssl/openssl.cnf",
@@ -84,7 +84,7 @@ def etc(plan: Plan, home: str) -> None:
         ("/etc/hostname", 0o644, HOSTNAME.encode() + b"\n"),
         ("/etc/resolv.conf", 0o644, f"nameserver {RESOLVER}\n".encode()),
     ]
-    # In the system's file, so that a repository's own settings are stronger, as on the host.
+    # In the system's file, so that a repository's own settings override them, as on the host.
     plan.files.append(("/etc/gitconfig", 0o644, settings_for(plan.directory)))
 
 
@@ -145,10 +145,10 @@ def _lines(entries: list[str]) -> bytes:
 
 
 def tenant(asked: str) -> tuple[str, int, int]:
-    """Whom tenants are inside: name, user and group. On the host their files are the owner's, whoever they are here.
+    """Who tenants are inside: name, user and group. On the host their files belong to the owner in any case.
 
-    Root's tenants are not root: uid 0 without the right to give files away is what tar, cp and rsync do not expect, and
-    they fail. Nobody minds an ordinary user.
+    Root's tenants are not root: tar, cp and rsync fail when uid 0 may not change a file's owner. As an ordinary user
+    they work.
     """
     if asked == "root":
         return "root", 0, 0

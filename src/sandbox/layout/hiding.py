@@ -1,5 +1,5 @@
-"""What of the shown paths tenants do not see, or cannot change: blocked files, protected files, a person's dot entries,
-and what /proc says about the host."""
+"""Hides and freezes parts of what is shown: blocked files, protected files, a person's dot entries, and what /proc says
+about the host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandbox.layout.system import System
     from sandbox.plan.plan import Plan
 
-# (What uid 0 could do through /proc even without a capability, the guest makes read-only.)
+# (The guest makes read-only what uid 0 could change through /proc even without a capability.)
 PROC_HIDDEN = (
     "acpi",
     "asound",
@@ -55,7 +55,7 @@ TOO_MANY = Message("there are too many blocked files to remember: one that is mo
 
 
 def hide_dot_entries(made: Layout, filesystem: Filesystem, home: str, visible: Sequence[str], system: System) -> None:
-    """Where the project holds the home directory: its dot entries are not the project's."""
+    """Hides the dot entries of the home directory when it is in the project."""
     plan = made.plan
     directories: list[str] = []
     files: list[str] = []
@@ -91,10 +91,10 @@ def _show_again(plan: Plan, kept: Sequence[str]) -> None:
 
 
 def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: Repositories | None) -> None:
-    """Blocked files are covered, and what programs of the host would run is read-only.
+    """Covers blocked files, and makes read-only what programs on the host would run.
 
-    Outer paths first, since a mount inside another is the one that counts. What has gone since needs no cover: when
-    something else changed meanwhile, `recheck` looks again before any tenant runs.
+    Outer paths first, because of two nested mounts the inner one counts. What has gone since needs no cover: if
+    something changed meanwhile, `recheck` searches again before any tenant runs.
     """
     filesystem, inside, covers = config.filesystem, made.views.inside, made.plan.covers
     made.search = Scanner(filesystem, made.views, own, secret_files(config), hidden=made.hidden).look()
@@ -107,25 +107,29 @@ def hide_and_freeze(made: Layout, config: Config, own: list[str], repositories: 
         freeze_repositories(found, made.views.roots, repositories, protected=dict(found.frozen))
     if filesystem.allow_git_config:
         found.frozen = {one: None for one in found.frozen if not one.endswith("/.git/config")}
-    # A mount point cannot be renamed: nobody puts `.git` aside and makes one of their own.
+    # A mount point cannot be renamed: nobody can move `.git` aside and create another.
     covers += (Bind(one, one, optional=True) for host in sorted(found.pinned) for one in inside(host))
     covers += (Bind(one, one, read_only=True, optional=True) for host in sorted(found.frozen) for one in inside(host))
-    if "*" in config.network.unix_sockets:
+    # Where tenants cannot make Unix sockets, or may use all, the host's need no cover.
+    if "*" in config.network.unix_sockets or (filesystem.show_host and not config.network.unix_sockets):
         found.masks = {path: mask for path, mask in found.masks.items() if mask.rule != SOCKET}
     for host, mask in sorted(found.masks.items()):
         for name in inside(host):
-            # An overlay may have numbers of its own.
-            inode = mask.inode if name == host and not filesystem.overlay else 0
+            # An overlay may have inode numbers of its own.
+            inode: int | None = mask.inode if name == host and not filesystem.overlay else 0
+            if filesystem.show_host and mask.rule == SOCKET:
+                inode = None  # it may go meanwhile
             covers.append(Cover(name, mask.is_dir, rule=mask.rule, inode=inode))
     # (Where everything is shown, what is denied elsewhere is covered already.)
     places = [bind.target for bind in made.plan.binds if not inside(bind.target)] if not filesystem.show_host else []
+    places += (path for _, path in made.caches)
     elsewhere = denied(filesystem, places, made.views.roots)
     covers += (Cover(mask.path, mask.is_dir, rule=mask.rule) for mask in elsewhere)
     made.masked = len(found.masks) + len(elsewhere)
 
 
 def show_sockets(plan: Plan, network: Network) -> None:
-    """Shows the host's sockets that were chosen, on top of all that hides them. One that is not there yet is not."""
+    """Shows the host sockets that the configuration names, if they exist, above everything that hides them."""
     for number, asked in enumerate(network.unix_sockets):
         path = os.path.realpath(os.path.join(plan.directory, os.path.expanduser(asked)))
         if asked != "*" and is_socket(path):
@@ -135,7 +139,7 @@ def show_sockets(plan: Plan, network: Network) -> None:
 
 
 def hide_proc(plan: Plan) -> None:
-    """What /proc says about the host."""
+    """Hides what /proc says about the host."""
     for path in (f"/proc/{name}" for name in PROC_HIDDEN):
         if os.path.exists(path):
             plan.covers.append(Cover(path, os.path.isdir(path)))

@@ -1,6 +1,6 @@
-"""What a tenant sees: the configuration turned into a plan that engines build.
+"""Turns the configuration into a plan of what tenants see, for an engine to build.
 
-The project at its own path; a system around it (`system.py`), read-only; an empty home; nothing else of the host.
+Tenants see the project at its own path, a read-only system around it (`system.py`), an empty home, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from sandbox.errors import ConfigError
 from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
 from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc, show_sockets
-from sandbox.layout.paths import further_paths, project_root, refuse_our_own
+from sandbox.layout.kept import keep
+from sandbox.layout.paths import further_paths, is_shared, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
 from sandbox.plan.plan import Plan
 from sandbox.policy.environment import EnvFilter
@@ -22,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sandbox.config.caches import Cache
     from sandbox.config.model import Config, Filesystem, Network
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.search import Search
@@ -29,14 +31,15 @@ if TYPE_CHECKING:
 
 
 class Layout:
-    """The plan, and what those who guard the host's files need to know of it."""
+    """The plan, and what `guards/` needs to know about it."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.views = Views(())  # the host's trees that tenants see: the project and further paths
         self.hidden: list[str] = []  # directories in them that they do not see
-        self.search: Search | None = None  # what was looked at in them, and found
-        self.notices: list[str] = []  # what the person is told at the start
+        self.search: Search | None = None  # the search of these trees
+        self.notices: list[str] = []  # messages for the person at the start
+        self.caches: list[tuple[Cache, str]] = []  # package caches of the person, with their paths
         self.masked = 0  # how many paths are covered; for the record
 
 
@@ -48,11 +51,13 @@ def layout(
     shown: Sequence[tuple[str, str, bool]] = (),
     hiding: Sequence[str] = (),
     system: System | None = None,
+    kept: Sequence[tuple[str, str]] = (),
 ) -> Layout:
     """The layout of one sandbox. Raises ConfigError for a root or path that cannot be used.
 
     `shown`: further directories of the host, where tenants will see them, and whether they can change them; the caller
     has them mounted. `hiding`: inside paths at which it has something else mounted. `system`: what stands at `/`.
+    `kept`: directories of the sandbox's own and where in the home tenants see them; nothing in them is the host's.
     """
     if config.filesystem.show_host:
         return _whole_host(config, identity, environment, repositories)
@@ -77,12 +82,18 @@ def layout(
         hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
         made.hidden = [home]
     made.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
+    if config.caches:
+        from sandbox.layout.caches import shown_caches
+
+        taken = [*visible, *own, *(inside for _, inside, _ in shown), *(target for _, target in kept), *hiding]
+        made.caches = list(shown_caches(config, environment, home, taken))
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
     show_sockets(plan, config.network)
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
-    plan.writable = [*places, "/dev", "/proc"]
+    plan.writable = [*places, *(target for _, target in kept), "/dev", "/proc"]
+    keep(made, kept, home, home in visible)
     _environment(plan, home)
     _ports(plan, config.network)
     return made
@@ -95,9 +106,14 @@ def _whole_host(
     from sandbox.layout import whole_host
 
     filesystem = config.filesystem
-    if filesystem.overlay or config.vfs.mounts or config.vfs.direct_mounts:
-        key = "filesystem.overlay" if filesystem.overlay else "vfs"
-        raise ConfigError("cannot be combined with filesystem.show_host", path=key)
+    others = {
+        "filesystem.overlay": filesystem.overlay or filesystem.branch is not None,
+        "vfs": bool(config.vfs.mounts or config.vfs.direct_mounts),
+        "credentials": bool(config.credentials),
+    }
+    for key, asked in others.items():
+        if asked:
+            raise ConfigError("cannot be combined with filesystem.show_host", path=key)
     plan = Plan()
     made = Layout(plan)
     plan.id = identity
@@ -111,20 +127,22 @@ def _whole_host(
     writable = whole_host.show_writable(plan, filesystem, made.notices)
     own = own_directories(config)
     refuse_our_own(writable, own)
-    whole_host.hide_of_host(plan, filesystem, own, writable)
-    made.views = Views([(one, one) for one in writable])
+    whole_host.hide_of_host(plan, config, own, writable)
+    made.views = Views([(one, one) for one in writable if not is_shared(one)])
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
     whole_host.host_sockets(plan, config.network)
+    whole_host.drop_inner_covers(plan)
     show_sockets(plan, config.network)
     plan.writable = ["/dev/shm", *writable, "/dev", "/proc"]
     plan.environment.update(whole_host.environment(plan, home))
+    plan.directory = whole_host.first_in_sight(plan, (plan.directory, home))
     _ports(plan, config.network)
     return made
 
 
 def on_host(config: Config, identity: str, environment: Mapping[str, str], directory: str | None = None) -> Layout:
-    """For an engine without a root of its own: commands see the host's paths, with the environment that was chosen.
+    """The layout for an engine without its own root: commands see the host's paths, and a filtered environment.
 
     `directory`: where tenants have their home and temporary files; without it (mode `off`) those are the owner's.
     """
@@ -137,12 +155,12 @@ def on_host(config: Config, identity: str, environment: Mapping[str, str], direc
     plan.directory = os.path.realpath(os.path.expanduser(config.filesystem.root))
     plan.environment = EnvFilter(config.environment).filter(environment)
     if directory is not None:
-        plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX=identity)
+        plan.environment.update(HOME=f"{directory}/home", TMPDIR=directory, SANDBOX_ID=identity)
     return Layout(plan)
 
 
 def _own(plan: Plan, home: str, filesystem: Filesystem) -> None:
-    """The sandbox's own places: empty at the start, gone at the end."""
+    """Adds the sandbox's own directories, which are empty at the start and gone at the end."""
     plan.scratch = [("/tmp", 0o1777), ("/run", 0o755), ("/dev/shm", 0o1777), (home, 0o700)]
     plan.scratch_size = filesystem.scratch_size
     plan.links += [("/var/tmp", "/tmp"), ("/var/run", "/run")]
@@ -154,6 +172,18 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
     if filesystem.toolchains:
         for one in system.programs(home, root):
             plan.show(one, one, False)
+    if filesystem.programs:
+        _installed(plan, system.installed(filesystem.programs, home, root))
+
+
+def _installed(plan: Plan, roots: Sequence[str]) -> None:
+    """Shows directories at their real paths, with a link where the configuration uses another path."""
+    for path in roots:
+        real = os.path.realpath(path)
+        if not any(is_beneath(real, bind.target) for bind in plan.binds):
+            plan.show(real, real, False)
+        if real != path and not any(is_beneath(path, bind.target) for bind in plan.binds):
+            plan.links.append((path, real))
 
 
 def _repository(plan: Plan, home: str) -> list[str]:
@@ -176,12 +206,12 @@ def _repository(plan: Plan, home: str) -> list[str]:
 
 
 def _environment(plan: Plan, home: str) -> None:
-    """PATH without what is not there inside; places that exist."""
+    """PATH, reduced to the directories that exist inside."""
     visible = [bind.target for bind in plan.binds] + [path for path, _ in plan.links]
     path = [
         one
         for one in plan.environment.get("PATH", os.defpath).split(":")
-        if any(is_beneath(one, place) for place in visible)
+        if any(is_beneath(one, place) or os.path.dirname(place) == one for place in visible)
     ]
     plan.environment.update(
         PATH=":".join(path) or "/usr/local/bin:/usr/bin:/bin",
@@ -189,12 +219,12 @@ def _environment(plan: Plan, home: str) -> None:
         TMPDIR="/tmp",
         USER=plan.user,
         LOGNAME=plan.user,
-        SANDBOX=plan.id,
+        SANDBOX_ID=plan.id,
     )
 
 
 def _ports(plan: Plan, network: Network) -> None:
-    """The ports the gate hears on: those lent to the host, and, where nf_tables is missing, those that rules name."""
+    """The ports the gate listens on: `localhost_ports` and, where nf_tables is missing, those that rules name."""
     for port in network.localhost_ports:
         if not 0 < port < 65536:
             raise ConfigError("{port} is not a port", port=port, path="network.localhost_ports")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Filesystem
     from sandbox.plan.plan import Plan
 
-# A project here would be the machine itself.
+# A project here would include the machine itself.
 NO_PROJECT = (
     "/",
     "/bin",
@@ -81,19 +82,33 @@ def expanded(root: str, entry: str, *, through_links: bool = False) -> list[str]
     return found
 
 
-def writable_trees(filesystem: Filesystem, shown: Sequence[tuple[str, str, bool]] = ()) -> list[str]:
-    """The host's directories that tenants write into; `shown` are those that mounts add. Raises ConfigError."""
+def is_shared(path: str) -> bool:
+    """Whether a directory is one that all users share, such as /tmp: everybody writes there, it changes all the time,
+    and nobody's work is in it."""
+    info = os.stat(path)
+    return bool(info.st_mode & stat.S_ISVTX and info.st_mode & stat.S_IWOTH)
+
+
+def writable_trees(
+    filesystem: Filesystem, shown: Sequence[tuple[str, str, bool]] = (), *, searched: bool = False
+) -> list[str]:
+    """The host's directories that tenants write into; `shown` are those that mounts add. `searched`: only those in
+    which somebody looks for what to hide and freeze. Raises ConfigError."""
     root = project_root(filesystem)
     trees = [] if filesystem.read_only or filesystem.overlay else [root]
     for asked in filesystem.allow_write:
         trees += [os.path.realpath(path) for path in expanded(root, asked)]
     trees += [os.path.realpath(source) for source, _, writable in shown if writable]
-    return [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
+    found = [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
+    if filesystem.show_host and searched:
+        return [one for one in found if not is_shared(one)]
+    return found
 
 
 def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
     """The further paths; returns them as tenants see them. Raises ConfigError for one that cannot be shown."""
     shown: list[str] = []
+    home = os.path.realpath(os.path.expanduser("~"))  # where a directory above it is the project, it is not the host's
     for key, paths, writable in (
         ("allow_read", filesystem.allow_read, False),
         ("allow_write", filesystem.allow_write, True),
@@ -104,7 +119,14 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
                 raise ConfigError(
                     "shows the whole machine; for that, use filesystem.show_host", path=f"filesystem.{key}"
                 )
-            if not writable and is_beneath(real, plan.directory):
+            if is_beneath(path, plan.directory) and not is_beneath(real, plan.directory) and not filesystem.read_only:
+                raise ConfigError(
+                    "{link!r} is a link out of the project, which a sandbox may have made; name what it leads to",
+                    path=f"filesystem.{key}",
+                    link=path,
+                )
+            own_home = is_beneath(home, plan.directory) and home != plan.directory and is_beneath(real, home)
+            if not writable and is_beneath(real, plan.directory) and not own_home:
                 shown.append(real)  # there already; a mount of its own would make it read-only
                 continue
             if (

@@ -1,4 +1,4 @@
-"""What stands at `/` around the project: the programs and libraries that tenants run.
+"""What is at `/` around the project: the programs and libraries that tenants use.
 
 Today the host's own system, read-only. The root of an image is another implementation of the same interface.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 
+from sandbox.config.paths import is_beneath
 from sandbox.layout.etc import etc
-from sandbox.layout.toolchains import toolchain_roots
+from sandbox.layout.toolchains import installation_of, toolchain_roots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sandbox.plan.plan import Plan
 
 # The whole of the system that programs run from. A link (merged /usr) stays a link.
@@ -30,6 +33,10 @@ class System(ABC):
     def programs(self, home: str, project: str) -> list[str]:
         """Further directories of the host that the programs on the tenant's PATH need."""
 
+    @abstractmethod
+    def installed(self, programs: Sequence[str], home: str, project: str) -> list[str]:
+        """The directories of the host that these programs, named by their paths, need."""
+
 
 class HostSystem(System):
     """The host's `/usr` and its like, with an `/etc` written here."""
@@ -41,6 +48,11 @@ class HostSystem(System):
             elif os.path.isdir(path):
                 plan.show(path, path, False)
         etc(plan, home)
+
+    def installed(self, programs: Sequence[str], home: str, project: str) -> list[str]:
+        seen = (*(path for path in SYSTEM if os.path.isdir(path)), project)
+        roots = (root for program in programs for root in installation_of(program, home))
+        return [root for root in dict.fromkeys(roots) if not any(is_beneath(root, one) for one in seen)]
 
     def programs(self, home: str, project: str) -> list[str]:
         return list(toolchain_roots(os.environ.get("PATH", ""), home, project))

@@ -1,7 +1,7 @@
-"""Programs on PATH that live under the home directory: what must be visible for them to run, and nothing more.
+"""Programs on PATH that are installed under the home directory: what must be visible for them to run, and no more.
 
-`~/.cargo/bin` is wanted, `~/.cargo/credentials.toml` is not: where a tool's directory also keeps secrets, only the
-parts that programs need are named here. Everything is found from PATH; nothing is searched for.
+`~/.cargo/bin` is needed, `~/.cargo/credentials.toml` is not: where a tool's directory also holds secrets, only the
+parts that programs need are listed here. Everything is found from PATH; nothing is searched for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KNOWN = (
     (".local/share/pnpm", (".local/share/pnpm",)),
     (".nix-profile", (".nix-profile", ".local/state/nix")),
 )
-# What makes the parent of a `bin` directory a whole installation (a venv, conda, a Go or Node tree).
+# If the parent of a `bin` directory has one of these, it is a complete installation (a venv, conda, Go or Node).
 MARKS = ("pyvenv.cfg", "conda-meta", "lib", "libexec", "pkg")
 
 # Where people and installers put links to programs that live elsewhere.
@@ -58,7 +58,7 @@ def toolchain_roots(path: str, home: str, project: str) -> list[str]:
 
 
 def hidden_program(name: str, path: str, plan: Plan) -> str | None:
-    """Why a command that the owner has is not there for tenants, and what to add; None when the owner has none."""
+    """Why tenants do not have a command that the owner has, and what to add; None when the owner has none either."""
     import shutil
 
     found = shutil.which(name, path=path)
@@ -86,10 +86,10 @@ def _roots_of(entry: str, home: str) -> Iterator[str]:
     if _needs_binding(entry, home):
         yield from _installation(entry, home)
     elif entry not in LINKED:
-        return  # the system's own directories: thousands of links, none of them out of the system
+        return  # the system's own directories: thousands of links, and all stay within the system
     for target in _link_targets(entry):
         if _needs_binding(target, home):
-            yield from _installation(os.path.dirname(target), home)
+            yield from _behind(target, home)
     config = f"{os.path.dirname(entry)}/pyvenv.cfg"
     if os.path.exists(config):
         base = _base_python(config)
@@ -124,7 +124,33 @@ def _holds_python(installation: str) -> bool:
     )
 
 
+def installation_of(program: str, home: str) -> Iterator[str]:
+    """What must be visible for this one program: where it is found, and where it really is."""
+    for file in dict.fromkeys((os.path.abspath(program), os.path.realpath(program))):
+        yield from _behind(file, home)
+        base = _base_python(f"{os.path.dirname(os.path.dirname(file))}/pyvenv.cfg")
+        if base and _holds_python(os.path.dirname(base)):
+            yield os.path.dirname(base)
+
+
+def _behind(file: str, home: str) -> Iterator[str]:
+    """The roots behind one program. Of one directly in the home directory, or above it, only the file is shown: the
+    rest is private."""
+    for root in _installation(os.path.dirname(file), home):
+        yield file if is_beneath(home, root) else root
+
+
+def _node_modules(directory: str) -> str | None:
+    """The outermost `node_modules` that holds `directory`: packages in it need their siblings."""
+    before, found, _ = f"{directory}/".partition("/node_modules/")
+    return f"{before}/node_modules" if found else None
+
+
 def _installation(directory: str, home: str) -> Iterator[str]:
+    packages = _node_modules(directory)
+    if packages is not None:
+        yield packages
+        return
     for prefix, parts in KNOWN:
         if is_beneath(directory, f"{home}/{prefix}"):
             yield from (f"{home}/{part}" for part in parts)
@@ -133,7 +159,7 @@ def _installation(directory: str, home: str) -> Iterator[str]:
     whole = os.path.basename(directory) in ("bin", "sbin", "shims", "Scripts") and any(
         os.path.exists(f"{parent}/{mark}") for mark in MARKS
     )
-    # `~/.local/bin` has a `lib` beside it and half of a person's private state too: never its parent.
+    # Next to `~/.local/bin` there are `lib` and much private state: never show its parent.
     if whole and parent not in (home, f"{home}/.local"):
         yield parent
     else:
@@ -167,7 +193,7 @@ def _base_python(config: str) -> str | None:
 
 
 def _needs_binding(path: str, home: str) -> bool:
-    """Programs under the home directory or /opt; the system's own are visible anyway, others are not ours to show."""
+    """Whether it is under the home directory or /opt. The system's own programs are visible anyway."""
     return (is_beneath(path, home) and path != home) or is_beneath(path, "/opt")
 
 

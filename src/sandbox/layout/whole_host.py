@@ -13,8 +13,9 @@ import stat
 
 from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError, Message
+from sandbox.guards.scan import secret_files
 from sandbox.layout.etc import HOSTS, RESOLVER
-from sandbox.layout.paths import expanded
+from sandbox.layout.paths import expanded, is_shared
 from sandbox.layout.system import System
 from sandbox.plan.mount_operations import Bind, Cover, MakeReadOnly, Tmpfs, Unmount
 
@@ -22,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sandbox.config.model import Filesystem, Network
+    from sandbox.config.model import Config, Filesystem, Network
     from sandbox.plan.plan import Plan
 
 OWN_FILES = "/.sandbox-files"
@@ -39,7 +40,7 @@ class WholeHost(System):
     """Everything in the host's root but /proc and /dev."""
 
     def show(self, plan: Plan, home: str) -> None:
-        plan.own_files = OWN_FILES
+        plan.whole_host, plan.own_files = True, OWN_FILES
         plan.scratch = [("/dev/shm", 0o1777)]
         for name in os.listdir("/"):
             path = f"/{name}"
@@ -47,6 +48,9 @@ class WholeHost(System):
                 plan.links.append((path, os.readlink(path)))
             elif path not in ("/proc", "/dev", OWN_FILES):
                 plan.show(path, path, False)
+
+    def installed(self, programs: Sequence[str], home: str, project: str) -> list[str]:
+        return []
 
     def programs(self, home: str, project: str) -> list[str]:
         return []
@@ -75,7 +79,8 @@ def show_writable(plan: Plan, filesystem: Filesystem, notices: list[str]) -> lis
     """What tenants may write: the project, unless it is read-only, and `allow_write`. Returns the real paths.
 
     What is not there is left out, as srt does, with a notice. What lies beneath another path needs no mount of its own,
-    and must not get one: tenants of an earlier run may have put a link there.
+    and must not get one: tenants of an earlier run may have put a link there. But in a directory that all share (/tmp),
+    which is not searched, the project is a tree of its own.
     """
     denied = _denied(plan.directory, filesystem)
     asked = [] if filesystem.read_only else [plan.directory]
@@ -95,7 +100,8 @@ def show_writable(plan: Plan, filesystem: Filesystem, notices: list[str]) -> lis
         real = os.path.realpath(path)
         if real == "/" or any(is_beneath(real, one) for one in ("/proc", "/sys", "/dev")):
             raise ConfigError("{real!r} contains the system", real=real, path="filesystem.allow_write")
-        if not any(is_beneath(path, one) or is_beneath(real, os.path.realpath(one)) for one in shown):
+        over = [one for one in shown if is_beneath(path, one) or is_beneath(real, os.path.realpath(one))]
+        if not over or (path == plan.directory and all(is_shared(one) for one in over)):
             plan.show(real, real, True)
             shown.append(path)
     return [os.path.realpath(path) for path in shown]
@@ -114,22 +120,58 @@ def _own_temporary() -> bool:
     return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
 
 
-def hide_of_host(plan: Plan, filesystem: Filesystem, own: Iterable[str], writable: Sequence[str]) -> None:
-    """Covers what is nobody's, and what `deny_read` names outside of `writable`, which are searched by themselves."""
+def hide_of_host(plan: Plan, config: Config, own: Iterable[str], writable: Sequence[str]) -> None:
+    """Covers what is nobody's, and what `deny_read` names, where nobody searches for it: outside of `writable`, and in
+    what is shared of that. What is covered or searched there stays where it is: so do the directories above it."""
+    filesystem = config.filesystem
+    searched = [one for one in writable if not is_shared(one)]
     denied = _denied(plan.directory, filesystem)
-    allowed = [os.path.realpath(path) for entry in filesystem.allow_read for path in expanded(plan.directory, entry)]
+    allowed = [path for entry in filesystem.allow_read for path in _opened(plan.directory, entry, filesystem)]
     stay = [*allowed, *writable]
     hollow = {path: [one for one in stay if is_beneath(one, path)] for path in denied if os.path.isdir(path)}
     _hollow(plan, {path: kept for path, kept in hollow.items() if kept and path not in kept}, writable)
     _names(plan)
     for path in own:
         os.makedirs(path, 0o700, exist_ok=True)  # made while tenants run, it would be in sight
-        if not any(is_beneath(path, tree) for tree in writable):  # those the search covers, and pins what is above
-            plan.covers.append(Cover(path, True, rule=OWN))
+    found = [Cover(path, True, rule=OWN) for path in own]
+    secrets = ((os.path.realpath(os.path.expanduser(path)), rule) for path, rule in secret_files(config).items())
+    found += (Cover(path, False, rule=rule) for path, rule in secrets)
+    found += (
+        Cover(path, os.path.isdir(path), rule="deny_read")
+        for path in denied
+        if not hollow.get(path) and path not in allowed
+    )
+    found = [one for one in found if not any(is_beneath(one.path, tree) for tree in searched)]
+    shared = [one for one in writable if one not in searched]
+    frozen = [path for entry in filesystem.deny_write for path in expanded(plan.directory, entry, through_links=True)]
+    frozen = [one for one in map(os.path.realpath, frozen) if any(is_beneath(one, tree) for tree in shared)]
+    kept = [*searched, *frozen, *(one.path for one in found)]
+    plan.covers += (Bind(path, path, optional=True) for path in _above(kept, shared))
+    plan.covers += (Bind(path, path, read_only=True, optional=True) for path in sorted(frozen, key=len))
+    plan.covers += found
     plan.covers += (Cover(path, os.path.isdir(path), rule="the kernel's") for path in _kernel_mounts())
-    for path in denied:
-        if not hollow.get(path) and path not in allowed and not any(is_beneath(path, tree) for tree in writable):
-            plan.covers.append(Cover(path, os.path.isdir(path), rule="deny_read"))
+
+
+def _above(paths: Iterable[str], trees: Sequence[str]) -> list[str]:
+    """The directories between the trees and the paths in them. A mount point cannot be renamed."""
+    found: dict[str, None] = {}
+    for path in paths:
+        above = os.path.dirname(path)
+        while any(is_beneath(above, tree) and above != tree for tree in trees):
+            found[above] = None
+            above = os.path.dirname(above)
+    return sorted(found, key=len)
+
+
+def _opened(root: str, entry: str, filesystem: Filesystem) -> Iterator[str]:
+    """The real paths that an entry of `allow_read` opens again. A link on the way there opens nothing, since a tenant
+    of an earlier run may have put it there; but one by which `deny_read` names its directory is the person's own."""
+    tops = {os.path.normpath(os.path.join(root, os.path.expanduser(one))) for one in filesystem.deny_read}
+    for path in expanded(root, entry):
+        real = os.path.realpath(path)
+        ways = (top for top in (os.path.expanduser("~"), *tops) if is_beneath(path, top))
+        if real == path or any(real == os.path.realpath(top) + path[len(top) :] for top in ways):
+            yield real
 
 
 def _denied(root: str, filesystem: Filesystem) -> list[str]:
@@ -198,10 +240,32 @@ def host_sockets(plan: Plan, network: Network) -> None:
             plan.covers.append(Cover(path, False, rule="a socket of the host"))
 
 
+def drop_inner_covers(plan: Plan) -> None:
+    """One cover for each place: nobody gets through an outer one, and who builds the walls would wait at a tripwire."""
+    covers = {one.path: one for one in reversed(plan.covers) if isinstance(one, Cover)}  # the first of each path
+    kept: set[Cover] = set()
+    outer: Cover | None = None
+    for path in sorted(covers, key=lambda one: one.split("/")):
+        if outer is None or not is_beneath(path, outer.path):
+            kept.add(covers[path])
+            outer = covers[path] if covers[path].is_dir else outer
+    plan.covers = [one for one in plan.covers if not isinstance(one, Cover) or one in kept]
+
+
+def first_in_sight(plan: Plan, places: Sequence[str]) -> str:
+    """The first of some directories that nothing hides; else `/`. As with srt, a command starts also where it may not
+    look."""
+    for place in places:
+        over = [one for one in plan.covers if is_beneath(place, one.path) and isinstance(one, (Cover, Tmpfs, Bind))]
+        if not over or isinstance(over[-1], Bind):
+            return place
+    return "/"
+
+
 def environment(plan: Plan, home: str) -> dict[str, str]:
     """What differs inside. A directory for temporary files is srt's where it can be written, else the sandbox's own."""
     temporary = next(
         (one for one in (TMPDIR, "/tmp") if any(is_beneath(one, top) for top in plan.writable)), "/dev/shm"
     )
     names = ("TMPDIR", *(name for name in ("TMP", "TEMP") if name in plan.environment))
-    return {**dict.fromkeys(names, temporary), "HOME": home, "SANDBOX_RUNTIME": "1", "SANDBOX": plan.id}
+    return {**dict.fromkeys(names, temporary), "HOME": home, "SANDBOX_RUNTIME": "1", "SANDBOX_ID": plan.id}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 from sandbox import sockets as socket
 from sandbox.errors import ConfigError
 from sandbox.plan.mount_operations import Bind
-from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
+    import threading
     from collections.abc import Callable, Mapping, Sequence
     from socket import socket as StandardSocket
     from typing import Protocol
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sandbox.network.tls.stored_authority import Generation
     from sandbox.plan.mount_operations import Operation
     from sandbox.policy.network import NetworkPolicy
+    from sandbox.readiness import Watch
 
     class Furnished(Protocol):
         """What `furnish` uses of a plan."""
@@ -100,7 +101,7 @@ class GateThread:
         self.had_secrets = (
             bool(network.secrets) or logins is not None
         )  # stays true: a placeholder that was handed out stays blocked
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
         self.published: list[tuple[Published, StandardSocket]] = []
@@ -194,10 +195,14 @@ class GateThread:
         self.sockets = {name: sock for name, sock in self.sockets.items() if name.startswith(_OURS)}
         listeners = [*self.sockets.values(), *(listener for _, listener in self.published)]
         if listeners:
+            from sandbox.readiness import Watch
+
             self._watch = Watch(listeners, self._start_gate)
 
     def _start_gate(self) -> None:
         """A connection or a DNS query has arrived."""
+        import threading
+
         with self._lock:
             if not self._closed:
                 stop, self._stopper = socket.socketpair()
@@ -281,6 +286,8 @@ class GateThread:
             self._watch.cancel()
         if self._stopper is not None and self._thread is not None:
             self._stopper.send(b"x")
+            import threading
+
             if self._thread is not threading.current_thread():
                 self._thread.join()
             self._stopper.close()

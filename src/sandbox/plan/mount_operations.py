@@ -128,6 +128,24 @@ class Overlay(Operation):
         return {"lower": lower, "upper": upper, "work": work, "make": True}
 
 
+class CacheOverlay(Operation):
+    """overlayfs over several directories, whose entries are seen together. Where the kernel cannot make it there is
+    none; and what is in it may be lost when the machine (not the sandbox) crashes."""
+
+    __slots__ = ("lowers", "state")
+    kind = "overlay"
+
+    def __init__(self, path: str, lowers: list[str], state: str) -> None:
+        super().__init__(path, optional=True)
+        self.lowers = lowers
+        self.state = state
+
+    def more(self) -> dict[str, object]:
+        upper, work = (os.fsencode(f"{self.state}/{name}") for name in ("upper", "work"))
+        lowers = [os.fsencode(one) for one in self.lowers]
+        return {"lower": lowers, "upper": upper, "work": work, "make": True, "volatile": True}
+
+
 class Fuse(Operation):
     """A FUSE mount whose descriptor comes back under `name`. Nobody answers on it while the sandbox is built."""
 

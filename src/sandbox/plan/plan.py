@@ -2,7 +2,7 @@
 
 | phase | holds | why then |
 |---|---|---|
-| `binds`, `scratch`, `links` | what is shown | parents before children, whoever added them |
+| `binds`, `scratch`, `cached`, `links` | what is shown | parents before children, whoever added them |
 | `layers` | what is laid over it: overlays | before anything looks inside |
 | `covers` | what is hidden and frozen | on top of what is shown |
 | `served` | what somebody must answer for: FUSE, tripwires | after all that looks inside, since nobody answers yet |
@@ -13,7 +13,17 @@
 from __future__ import annotations
 
 from sandbox.config.model import Limits
-from sandbox.plan.mount_operations import Bind, Cover, Link, MakeReadOnly, Operation, Resize, Tmpfs, Unmount
+from sandbox.plan.mount_operations import (
+    Bind,
+    CacheOverlay,
+    Cover,
+    Link,
+    MakeReadOnly,
+    Operation,
+    Resize,
+    Tmpfs,
+    Unmount,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +65,8 @@ class Plan:
         self.scratch: list[tuple[str, int]] = []  # own empty directories: path, mode
         self.scratch_size = 0
         self.links: list[tuple[str, str]] = []  # path, target
+        self.caches: list[CacheOverlay] = []  # staged, of the host's directories, while what is shown is made
+        self.cached: list[tuple[str, str]] = []  # what of them is shown: source, target
         self.layers: list[Operation] = []
         self.covers: list[Operation] = []
         self.served: list[Operation] = []
@@ -68,6 +80,7 @@ class Plan:
         self.limits = Limits()
         self.pids: int | None = None  # asked for, or the mode's default
         self.unix_sockets = True  # tenants can make Unix sockets: where the host's are in sight, they may not
+        self.whole_host = False  # everything of the host can be read that is not covered
         self.own_files = "/etc"  # the directory for files of our own, not the system's
         self.count_memory = False  # memory that is no file and not mapped cannot be made
 
@@ -103,9 +116,13 @@ class Plan:
         for bind in self.binds:
             source = stage + bind.source
             shown.append(Bind(bind.target, source, read_only=not bind.writable, make=True, device=bind.device))
+        for one in self.caches:  # straight from the host's files: overlayfs keeps hold of what it was made of
+            yield CacheOverlay(one.path, [stage + lower for lower in one.lowers], stage + one.state)
+        shown += (Bind(target, source, make=True, optional=True) for source, target in self.cached)
         # Parents before children, so that a directory mounted inside another is not hidden by it.
         shown.sort(key=lambda one: one.path.split("/"))
         yield from shown
+        yield from (Unmount(one.path, optional=True) for one in self.caches)
         yield from (Link(path, target) for path, target in self.links)
         if stage:
             yield Unmount(stage)

@@ -11,7 +11,6 @@ Order of precedence, first match decides:
 from __future__ import annotations
 
 import posixpath
-from functools import cache
 
 from sandbox.config.patterns import Patterns, fold
 from sandbox.policy.decision import Decision
@@ -167,11 +166,16 @@ class FileGuard:
         return [self._absolute(path) for path in paths]
 
 
-@cache
+_made: dict[tuple[bool, bool], Patterns] = {}
+
+
 def protected_patterns(show_host: bool = False, git_config: bool = False) -> Patterns:
     """What may never be written, at any depth. Made once, because it never changes."""
-    names = _protected(show_host, git_config)
-    return Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in names])
+    asked = show_host, git_config
+    if asked not in _made:
+        names = _protected(show_host, git_config)
+        _made[asked] = Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in names])
+    return _made[asked]
 
 
 def _protected(show_host: bool, git_config: bool) -> list[str]:

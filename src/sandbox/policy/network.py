@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandbox.config.network_presets import HOSTS as PRESET_HOSTS
 from sandbox.errors import Message
 from sandbox.policy.addresses import blocked_range, format_address, parse_address
 from sandbox.policy.decision import Decision
@@ -26,8 +27,11 @@ class NetworkPolicy:
 
     def __init__(self, network: Network) -> None:
         self._allowed = HostSet(network.allowed_hosts, "network.allowed_hosts", raw=True)
+        self._preset_name = network.preset
+        self._preset = HostSet(PRESET_HOSTS[network.preset])
         self._denied = HostSet(network.denied_hosts, "network.denied_hosts")
         self._reasons = network.denied_reasons
+        self._direct = HostSet(network.upstream_exceptions, "network.upstream_exceptions")
         self.as_srt = network.refusals == "srt"
         self._http = HttpRules(network.http.allow, network.http.deny)
         self._secret_hosts = HostSet(
@@ -88,7 +92,16 @@ class NetworkPolicy:
         shown = _joined(host, port)
         if allowed is not None:
             return Decision(True, f"network.allowed_hosts: {allowed.text}", "{shown} is allowed", shown=shown)
-        if port == SSH and self._git and self._allowed.names(host) is not None:
+        preset = self._preset.names(host) if port is None else self._preset.allows(host, port)
+        if preset is not None:
+            return Decision(
+                True,
+                f"network.preset: {preset.text}",
+                "{shown} is one of the hosts of the network preset {preset}",
+                shown=shown,
+                preset=self._preset_name,
+            )
+        if port == SSH and self._git and (self._allowed.names(host) or self._preset.names(host)) is not None:
             return Decision(True, "network.allow_git", "ssh to {host} is allowed for git", host=host)
         ruled = self._http.allowing(host, port)
         if ruled and port != SSH:
@@ -99,7 +112,7 @@ class NetworkPolicy:
 
     def _missing(self, host: str, port: int | None) -> str:
         shown = _joined(host, port)
-        if port is not None and self._allowed.names(host) is not None:
+        if port is not None and (self._allowed.names(host) or self._preset.names(host)) is not None:
             way = f"add {shown!r}" + (", or set network.allow_git" if port == SSH else "")
             return f"{host} is allowed, but not on port {port}; to allow it, {way} to network.allowed_hosts"
         if parse_address(host) is not None:
@@ -146,6 +159,10 @@ class NetworkPolicy:
                     way=way,
                 )
         return Decision(True, rule, "{host} resolves to public or explicitly allowed addresses", host=host)
+
+    def dialled_directly(self, host: str, port: int) -> bool:
+        """Whether connections to `host` do not go through the upstream proxy."""
+        return self._direct.denies(host, port) is not None  # an entry without a port is about all of them
 
     def own_address(self, host: str, port: int, address: str) -> Decision:
         """Whether `host` may be dialled although it resolved to an address of this machine."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from sandbox.errors import SandboxClosed, SandboxError
+from sandbox.rpc.client_events import ClientEvents
 from sandbox.rpc.errors import to_exception
-from sandbox.rpc.event_thread import EventThread
 from sandbox.rpc.lines import ANSWER_LIMIT, Line, NoRoom, TooLong, Writer, lines
 from sandbox.sockets import connect_in
 
@@ -64,7 +64,7 @@ class Connection:
     """A connection to one server. `finish` closes what it was made of."""
 
     def __init__(self, source: int, sink: int, finish: Callable[[], object]) -> None:
-        self.events = EventThread()
+        self.events = ClientEvents()
         self.hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"blocked": "this client has no hooks"}
         self.ended = False
         self._source = source

@@ -1,27 +1,35 @@
-"""Events on their way to a client. A slow client loses events and is told how many; it never slows the sandbox."""
+"""Events on their way to somebody who may be slow: a bounded queue, and a thread that delivers what is in it."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Callable, Collection
 from threading import Condition, Thread
 from typing import Any
 
 from sandbox.events import event
-from sandbox.rpc.lines import Writer
 
 _WAITING = 4096
 
 
 class EventQueue:
-    """Sends events as notifications, in order, by a thread of its own that starts with the first one."""
+    """Calls `deliver` with one event after the other, in a thread of its own that starts with the first one.
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    When `deliver` is too slow, events are lost, and the next one that is delivered says how many. The sender is never
+    slowed down.
+    """
+
+    def __init__(self, deliver: Callable[[dict[str, Any]], object], name: str) -> None:
+        """`name` is the thread's."""
+        self._deliver = deliver
+        self._name = name
         self._queue: deque[dict[str, Any]] = deque()
         self._lost = 0
         self._changed = Condition()
         self._thread: Thread | None = None
         self._closed = False
+        self._delivering: dict[str, Any] | None = None
 
     def put(self, happened: dict[str, Any]) -> None:
         """Called from any thread; returns at once."""
@@ -36,25 +44,39 @@ class EventQueue:
                 self._lost = 0
             self._queue.append(happened)
             if self._thread is None:
-                self._thread = Thread(target=self._send, name="sandbox-rpc-events", daemon=True)
+                self._thread = Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            self._changed.notify_all()
 
-    def close(self) -> None:
-        """Sends what is waiting and stops."""
+    def settle(self, types: Collection[str], patience: float) -> None:
+        """Waits until no event of these types is on its way any more, at most `patience` seconds."""
+        until = time.monotonic() + patience
+        with self._changed:
+            while self._has(types) and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _has(self, types: Collection[str]) -> bool:
+        waiting = self._queue if self._delivering is None else (self._delivering, *self._queue)
+        return any(one["type"] in types for one in waiting)
+
+    def close(self, patience: float = 0.0) -> None:
+        """Takes no more events. What is queued is still delivered; waits for that for `patience` seconds."""
         with self._changed:
             self._closed = True
             self._changed.notify()
             thread = self._thread
-        if thread is not None:
-            thread.join(timeout=1.0)  # nobody may be reading
+        if thread is not None and patience:
+            thread.join(patience)
 
-    def _send(self) -> None:
+    def _run(self) -> None:
         while True:
             with self._changed:
                 while not self._queue and not self._closed:
                     self._changed.wait()
                 if not self._queue:
                     return
-                happened = self._queue.popleft()
-            self._writer.send({"jsonrpc": "2.0", "method": "event", "params": happened})
+                happened = self._delivering = self._queue.popleft()
+            self._deliver(happened)
+            with self._changed:
+                self._delivering = None
+                self._changed.notify_all()

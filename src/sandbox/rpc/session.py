@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 _GRACE = 5.0  # seconds
+_LAST_EVENTS = 1.0  # seconds that the client has to read its last events
 _LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was closed
 
 
@@ -42,7 +43,7 @@ class Session:
         self.current: CurrentSandbox = current
         self.budget = Budget(BYTES, current.budget)
         self.writer = Writer(sink)
-        self.events = EventQueue(self.writer)
+        self.events = EventQueue(self._send_event, "sandbox-rpc-events")
         self.hooks = ReverseCalls(self.writer)
         self._source = source
         self._limit = limit
@@ -54,6 +55,9 @@ class Session:
         self._closed = False
         self._wakes, self._waking = os.pipe()
         self._unwatch: Callable[[], None] | None = None
+
+    def _send_event(self, happened: dict[str, Any]) -> None:
+        self.writer.send({"jsonrpc": "2.0", "method": "event", "params": happened})
 
     def run(self) -> None:
         """Serves until the other side closes its end, or `close` was requested and answered.
@@ -79,7 +83,7 @@ class Session:
                 self._unwatch()
             for call in self.calls():
                 call.cancel()
-            self.events.close()
+            self.events.close(_LAST_EVENTS)
             with self._idle:
                 self._closed = True
                 os.close(self._waking)

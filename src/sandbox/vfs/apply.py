@@ -1,4 +1,4 @@
-"""Carrying chosen changes over: everything is staged first, then put in its place, and deletions come last."""
+"""Applies chosen changes to the project: everything is staged first, then moved into place; deletions come last."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sides:
-    """The two trees, and what is known of the host's."""
+    """The two trees, and what is known about the host's."""
 
     upper: int
     project: int
@@ -67,8 +67,8 @@ class Carry:
             by_path[path] = index
 
     def run(self) -> dict[int, str]:
-        """Does it. Returns why not, by the index of the change, for those that could not be."""
-        # On disk before it is done: staging, too, changes times of change on the host.
+        """Applies the changes. Returns the reason for each that could not be applied, by its index."""
+        # On disk first, because staging changes ctimes on the host, too.
         self._host_names = self._find_host_names()
         self._journal.steps = list(self._host_names.values())
         self._journal.touched = self._touched()
@@ -166,7 +166,7 @@ class Carry:
                 self._steps.append(further)
 
     def _unchanged(self, links: list[str]) -> dict[str, State]:
-        """The names of a file with several that the host has already, as they are."""
+        """The names of a hard-linked file that the host already has."""
         names = [name for name in links if name not in self._changed] if len(links) > 1 else []
         found = {name: state_of(self._sides.project, "/" + name) for name in names}
         return {name: one for name, one in found.items() if one is not None and one.kind == "file"}
@@ -209,7 +209,7 @@ class Carry:
         self._seals[path] = Step("seal", path, index, before=step.new, mode=mode)
 
     def _stage_parents(self, stage: Stage, index: int, path: str) -> None:
-        """Directories that only the sandbox has, when a single file in them is carried over."""
+        """Stages directories that only the sandbox has, when a single file in them is applied."""
         missing = []
         above = split(path)[0]
         while above != "/" and above not in self._new_directories:
@@ -234,7 +234,7 @@ class Carry:
         return Step(kind, path, index, slot, _mark(before) if before is not None else None, clean=clean)
 
     def _open(self, index: int, path: str, wanted: int, *, seal: bool = True) -> None:
-        """A directory of the host whose owner may not write in it, as a tenant could make its own."""
+        """Makes a host directory writable that its owner may not write to."""
         if os.geteuid() == 0 or path in self._opens or path in self._new_directories or path == "/":
             return
         found = state_of(self._sides.project, path)
@@ -246,7 +246,7 @@ class Carry:
             self._seals[path] = Step("seal", path, index, before=mark, mode=found.mode, mode_before=found.mode)
 
     def _owner(self, path: str) -> tuple[int, int]:
-        """Of the file that is replaced, or of the directory that it goes to."""
+        """The owner of the file that is replaced, or of the directory that it is put into."""
         while True:
             if path == "/":
                 told = os.fstat(self._sides.project)
@@ -270,7 +270,7 @@ class Carry:
         taken: list[Step] = []
         for step in self._journal.steps:
             unit = self._units.of(step.unit)
-            # Directories are given their modes whatever became of what was to be put in them.
+            # Directories get their modes even if something could not be put into them.
             if unit in self._failed and not (step.kind == "seal" and step.path in self._opens):
                 continue
             try:

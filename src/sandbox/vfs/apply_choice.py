@@ -1,4 +1,4 @@
-"""Which of an overlay's changes are carried over, and why the others are not."""
+"""Which of an overlay's changes are applied, and why the others are not."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Choice:
         """By the index of the change."""
 
     def covers(self, path: str) -> bool:
-        """Whether that path was asked for."""
+        """Whether the caller asked for that path."""
         return self._named is None or any(at_or_below(path, name) for name in self._named)
 
     def choose(self, changes: Sequence[Change], groups: Groups) -> None:
-        """Fills `chosen` and `refused`. What lies below something refused is neither."""
+        """Fills `chosen` and `refused`. What is below something refused is in neither."""
         asked = [index for index, change in enumerate(changes) if self.covers(change.path)]
         members: defaultdict[int, list[int]] = defaultdict(list)
         for index in range(len(changes)):
@@ -56,14 +56,14 @@ class Choice:
     def _keep_what_is_replaced_elsewhere(
         self, changes: Sequence[Change], asked: Sequence[int], members: dict[int, list[int]]
     ) -> None:
-        """A deletion whose other end was not asked for: what is deleted may be nowhere else."""
+        """A deletion that may be half of a move, when the other half was not asked for: the file would be lost."""
         wanted = set(asked)
         for group in members.values():
             other = next((one for one in group if one not in wanted and changes[one].kind != "deleted"), None)
             if other is None:
                 continue
             for index in group:
-                # One that is named itself is meant, unless it is known where the file went.
+                # A deletion that is named explicitly is intended, unless we know where the file went.
                 known = changes[other].source == changes[index].path
                 if index in wanted and changes[index].kind == "deleted" and (known or not self._names(changes[index])):
                     self.refused[index] = f"was perhaps moved to {changes[other].path}, which is not applied"
@@ -81,7 +81,7 @@ class Choice:
         return None
 
     def _out(self, changes: Sequence[Change], asked: Sequence[int]) -> set[int]:
-        """Everything at or below something refused: its place is taken, or missing."""
+        """Everything at or below something refused: its path is occupied, or its directory is missing."""
         barred = {changes[index].path: True for index in self.refused}
         if not barred:
             return set()
@@ -89,7 +89,7 @@ class Choice:
 
 
 def _is_barred(path: str, barred: dict[str, bool]) -> bool:
-    """Whether it or a directory above is. Answers are kept in `barred`: a tree may be deep."""
+    """Whether it, or a directory above it, is. Results are cached in `barred`, because a tree may be deep."""
     asked = []
     place = path
     while place and place not in barred:

@@ -1,15 +1,15 @@
-"""The steps by which staged changes take their places, each of which can be taken back, also by another process later.
+"""The steps that move staged changes into place. Each can be undone, also later by another process.
 
-| step | does | taken back by |
+| step | does | undone by |
 |---|---|---|
 | open | makes a directory of the host writable for its owner | its mode |
-| put | what is staged takes its place; what was there is staged instead | the other way round |
+| put | exchanges the staged file with what is there | exchanging them again |
 | mode | changes a file's mode | its mode |
 | delete | moves what is there to the stage | moving it back |
-| seal | gives a directory its mode, when all is in it | its mode |
-| name | nothing: a file of the host got a further name when it was staged | |
+| seal | gives a directory its mode, when it is complete | its mode |
+| name | nothing: a host file got another hard link when it was staged | |
 
-Taking back asks what is there, not what was done, so it may be interrupted and begun again. What somebody has touched
+Undoing looks at what is there, not at what was done, so it may be interrupted and repeated. What somebody has changed
 since is left alone.
 """
 
@@ -35,7 +35,7 @@ JUST_NOW = "the file was changed on the host just now"
 
 @dataclass(slots=True)
 class Step:
-    """One of the table. `unit`: steps with the same number are done all or none."""
+    """One row of the table. `unit`: of steps with the same number, all are done or none."""
 
     kind: str
     path: str
@@ -68,7 +68,7 @@ def _mark(kept: Sequence[int] | None) -> Mark | None:
 
 
 def do(step: Step, project: int, stage: Stage) -> None:
-    """Takes one step. Raises MovedOn and OSError, having done nothing."""
+    """Does one step. When it raises MovedOn or OSError, it has done nothing."""
     if step.kind == "open":
         assert step.mode_before is not None
         _set_mode(project, step, step.mode_before | 0o700)
@@ -105,7 +105,7 @@ def _put(step: Step, parent: int, name: str, stage: Stage) -> None:
 
 
 def undo(steps: Sequence[Step], project: int, stage: Stage | None) -> None:
-    """Takes steps back, the last first. `stage` None: it is gone, and with it what could be put back."""
+    """Undoes steps, the last first. `stage` None: it has gone, and with it what could be restored."""
     for step in reversed(steps):
         try:
             if step.kind == "seal":
@@ -116,7 +116,7 @@ def undo(steps: Sequence[Step], project: int, stage: Stage | None) -> None:
                 with parent_of(project, step.path, same_mount=True) as (parent, name):
                     _take_back(step, parent, name, stage)
         except (OSError, MovedOn):
-            pass  # somebody has been there since
+            pass  # somebody has changed it since
     for step in reversed(steps):
         if step.kind in ("open", "seal") and step.mode_before is not None:
             try:
@@ -147,7 +147,7 @@ def _is(stage: Stage, slot: str, wanted: Mark) -> bool:
 
 
 def _withdraw(step: Step, parent: int, name: str, stage: Stage) -> None:
-    """Something that was not there before goes, unless it is a directory in which there is something."""
+    """Removes something that was not there before, unless it is a directory that is not empty."""
     try:
         os.rmdir(name, dir_fd=parent)
     except OSError as problem:
@@ -157,7 +157,7 @@ def _withdraw(step: Step, parent: int, name: str, stage: Stage) -> None:
 
 
 def _set_mode(project: int, step: Step, mode: int) -> None:
-    """Of the very file or directory that the step is about. Raises MovedOn when another one is there."""
+    """Sets the mode of exactly the file or directory of the step. Raises MovedOn when another one is there."""
     with opened(project, step.path, same_mount=True) as fd:
         told = os.fstat(fd)
         if step.before is None or told.st_ino != step.before[0] or stat.S_ISLNK(told.st_mode):

@@ -1,4 +1,4 @@
-"""How each directory is made: by the kernel at full speed where it can, through FUSE where Python must see it.
+"""How each directory is provided: by the kernel at full speed where possible, through FUSE where Python must see it.
 
 | asked for | without hooks | with hooks, or beneath a FUSE mount |
 |---|---|---|
@@ -6,7 +6,7 @@
 | memory | tmpfs | FUSE, `MemoryProvider` |
 | real_fs, readonly | bind | FUSE, `RealFSProvider` |
 | overlay of memory or real_fs over real_fs | overlayfs | FUSE, `OverlayProvider` |
-| a provider of the user's own | FUSE | FUSE |
+| the user's own provider | FUSE | FUSE |
 
 The result is in terms any engine can build: binds and scratch directories, then the guest's mount operations.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Emit = Callable[[str, str, int], None]
 
-# What mounts are made of; taken away again before any tenant exists. Short: the kernel takes options of 255 bytes.
+# Where the sources of mounts are; removed before any tenant exists. Short, because mount options have 255 bytes.
 STAGING = "/.vfs"
 DEVICE = f"{STAGING}-fuse"
 TAKEN = ("/", "/dev", "/proc", "/sys", "/run")
@@ -42,13 +42,13 @@ class Arrangement:
     def __init__(self) -> None:
         self.binds: list[tuple[str, str, bool]] = []  # source, target, writable
         self.scratch: list[tuple[str, int]] = []  # a tmpfs of its own: path, mode
-        self.layers: list[Operation] = []  # laid over what is shown
-        self.fuse: list[Operation] = []  # and what is served from here
+        self.layers: list[Operation] = []  # overlays on what is shown
+        self.fuse: list[Operation] = []  # what is served from here
         self.writable: list[str] = []
         self.served: dict[str, Provider] = {}  # name of the guest's device -> what is behind it
         self.device: tuple[str, str] | None = None  # host and inside path of the FUSE device
         self.shown: list[tuple[str, str, bool]] = []  # the host's directories among them: source, target, writable
-        self.ways: dict[str, str] = {}  # inside path -> how it is made, for people
+        self.ways: dict[str, str] = {}  # inside path -> how it is provided, for people
 
 
 def take_providers(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Provider]]:
@@ -69,9 +69,9 @@ def arrange(
     emit: Emit | None = None,
     guard: Callable[[str], Guard] | None = None,
 ) -> Arrangement:
-    """Decides how every directory of `vfs` is made. Raises ConfigError. Opens host directories only for FUSE.
+    """Decides how every directory of `vfs` is provided. Raises ConfigError. Opens host directories only for FUSE.
 
-    `guard(directory)`: the rules about files of the host, which hold in what is served from here too.
+    `guard(directory)`: the rules about host files, which also apply to what is served from here.
     """
     result = Arrangement()
     own = {_place(path): one for path, one in (own or {}).items()}
@@ -107,7 +107,7 @@ def arrange(
 
 
 def overlay_project(result: Arrangement, root: str, state: str, name: str = "project") -> None:
-    """The project at `root` (already bound read-only there) as a layer over itself; changes are kept in `state`."""
+    """Mounts an overlay on the project at `root` (already bound read-only); changes are kept in `state`."""
     lower, upper = f"{STAGING}-{name}", f"{STAGING}-{name}-changes"
     result.binds += [(root, lower, False), (state, upper, True)]
     _kernel_overlay(result, root, lower, upper)
@@ -180,13 +180,13 @@ def _by_fuse(
     from sandbox.vfs.fuse.mount import open_device
     from sandbox.vfs.hooks import HookedProvider
 
-    # Before anything is built: a clear word when it cannot work, and no half-made place.
+    # Before anything is built: a clear error when it cannot work, and nothing half-made.
     os.close(open_device())
     result.device = ("/dev/fuse", DEVICE)
     name = f"fuse:{len(result.served)}"
     provider = _provider(group, own, top)
     result.served[name] = HookedProvider(provider, hooks, mount=top, emit=emit) if hooks or emit else provider
-    # A place to mount on, made while places can be made; nothing that looks inside it waits for an answer.
+    # A directory to mount on, created while that is possible; nothing that looks into it has to wait for an answer.
     result.scratch.append((top, 0o755))
     result.fuse.insert(0, Fuse(top, DEVICE, name))
     if not provider.readonly:
@@ -268,7 +268,7 @@ def _host_path(mount: Mount, place: str) -> str:
 
 
 def _place(path: str) -> str:
-    """A mount point as it is used. Raises ConfigError for one that cannot be."""
+    """A mount point in canonical form. Raises ConfigError when it cannot be used."""
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise ConfigError("must be an absolute path without `..`", path=f"vfs.mounts.{path}")
     place = os.path.normpath("/" + path.lstrip("/"))

@@ -1,9 +1,9 @@
-"""Which changes belong together, so that they are carried over together or not at all.
+"""Which changes belong together, so that either all of them are applied or none.
 
-The kernel's layer does not say what was renamed to what: only that a file came from some file of the host. So whatever
-may be two ends of one move is taken for one: files with the same bytes, with the same name, and, where that does not
-tell, every file that came from the host without a known source with every file that went away. Groups matter only when
-something in them is refused, and then too large a set loses nothing.
+overlayfs does not record what was renamed to what, only that a file came from some host file. So whatever may be the
+two ends of one move counts as one: files with the same bytes, or with the same name. If neither helps, every file of
+unknown origin is grouped with every file that disappeared. Groups matter only when something in them is refused, and
+then a group that is too large loses nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Groups:
-    """Groups of numbers (indices of changes) that grow together."""
+    """Disjoint sets of indices of changes (union-find)."""
 
     def __init__(self, size: int) -> None:
         self._above = list(range(size))
@@ -43,7 +43,7 @@ def group_changes(layer: Layer, upper: int, project: int) -> Groups:
     groups = Groups(len(found))
     by_path: dict[str, int] = {}
     for index, change in enumerate(found):
-        if change.path in by_path:  # one thing in another's place
+        if change.path in by_path:  # something else at the same path
             groups.join(index, by_path[change.path])
         by_path[change.path] = index
     for names in layer.links.values():
@@ -57,7 +57,7 @@ def group_changes(layer: Layer, upper: int, project: int) -> Groups:
 
 
 def _gone(found: list[Change], project: int) -> Iterator[tuple[int, str, State]]:
-    """The host's files that are to go away or be replaced, with the change that does it."""
+    """The host's files that would be removed or replaced, each with the change that does it."""
     for index, change in enumerate(found):
         before = change.before
         if before is None:
@@ -112,7 +112,7 @@ def _is_file(change: Change) -> bool:
 
 
 def _unexplained(change: Change) -> bool:
-    """A file that was only written to came from the one at its own place, unless that cannot be said."""
+    """Whether a file's origin is unknown. One that was only written to came from the file at its own path."""
     return change.kind == "added" or change.conflict is not None
 
 
@@ -120,7 +120,7 @@ def _same(
     change: Change, path: str, held: State, upper: int, project: int, digests: dict[tuple[int, str], bytes | None]
 ) -> bool:
     assert change.after is not None
-    if change.after.modified_ns == held.modified_ns:  # kept by renames, and by copies that mv makes
+    if change.after.modified_ns == held.modified_ns:  # renames keep it, and so do the copies that mv makes
         return True
     ours = _digest(project, path, digests)
     return ours is not None and ours == _digest(upper, change.path, digests)

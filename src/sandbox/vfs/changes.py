@@ -1,11 +1,11 @@
 """What tenants changed in an overlay project: the kernel's upper layer compared with the host's files as they are now.
 
-The upper layer is hostile: names, types, links and depth are a tenant's choice. It is walked by descriptors, nothing is
-followed, nothing but regular files is opened. Deletions are character devices 0:0 or files with a mark, depending on
-the kernel; a directory that hides the one beneath carries the mark `opaque`; what was copied up from the host's files
-carries the mark `origin`, also under another name. Tenants cannot write any mark: the kernel keeps its own names apart
-from theirs. In a user namespace the kernel neither redirects directories (a rename of one that exists beneath is EXDEV,
-and programs copy) nor copies up a file without its content; a layer with those marks is refused.
+The upper layer is hostile: a tenant chooses names, types, links and depth. It is walked by descriptors, no link is
+followed, and only regular files are opened. A deletion is a character device 0:0 or a file with a special attribute,
+depending on the kernel. A directory that hides the one below has the attribute `opaque`; what was copied up from the
+host's files has the attribute `origin`, also after a rename. Tenants cannot set these attributes. In a user namespace
+the kernel neither redirects directories (renaming one that exists below is EXDEV, and programs copy instead) nor copies
+up metadata without content; a layer with those attributes is refused.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Change:
 
 @dataclass(slots=True)
 class Layer:
-    """All that a walk found."""
+    """Everything that a walk found."""
 
     changes: list[Change] = field(default_factory=list)
     links: dict[int, list[str]] = field(default_factory=dict)
@@ -73,8 +73,8 @@ def walk(upper: int, project: int, closed: Closed) -> Layer:
 
 
 class Closed:
-    """What a tenant has left unreadable for its owner. While the sandbox lives it stays so; `open_up`, once it has
-    ended, makes it readable and remembers the mode that the tenant gave it."""
+    """Files that a tenant has made unreadable for their owner. While the sandbox runs they stay so. After its end
+    `open_up` makes them readable, and remembers the mode that the tenant set."""
 
     def __init__(self, modes: dict[str, int], open_up: Callable[[str, int], None] | None) -> None:
         self._modes = modes
@@ -98,7 +98,7 @@ class Closed:
 
 @dataclass(slots=True)
 class _Directory:
-    """One that is to be looked into."""
+    """A directory that is still to be walked."""
 
     path: str
     hides: bool = False  # nothing of the host's directory shows through
@@ -115,7 +115,7 @@ class _Walk:
         self._waiting = [_Directory("/")]
 
     def all(self) -> Iterator[Change]:
-        # By a list of our own: how deep the tree is, is a tenant's choice.
+        # With a list instead of recursion: a tenant chooses how deep the tree is.
         while self._waiting:
             directory = self._waiting.pop()
             found: list[_Directory] = []
@@ -219,7 +219,7 @@ class _Walk:
 
 
 def _join_links(layer: Layer, project: int) -> None:
-    """Two names of one file are a change also where the host has the same content twice."""
+    """Two hard links to one file are a change even if the host has two files with the same content."""
     changed = {change.path for change in layer.changes}
     for names in layer.links.values():
         same = [(name, found) for name in names if name not in changed and (found := state_of(project, "/" + name))]
@@ -250,7 +250,7 @@ def _marked(fd: int, name: str) -> bool:
 
 
 def _judged(change: Change, obeyed: bool) -> Change:
-    """Adds what a reviewer must know."""
+    """Adds what a reviewer should know."""
     after = change.after
     if obeyed:
         change.risk = "tools on the host obey this file"
@@ -266,7 +266,7 @@ def _judged(change: Change, obeyed: bool) -> Change:
 
 
 def _is_obeyed(path: str) -> bool:
-    """Whether it is what no tenant may write, for the host runs or obeys it later. So is all below such a directory."""
+    """Whether the path is protected because the host runs or obeys it later. So is everything below it."""
     return _OBEYED.match(path[1:], True) is not None
 
 

@@ -1,6 +1,6 @@
-"""File events of directories that the kernel serves: inotify, from outside, on what the guest opened inside.
+"""File events for directories that the kernel serves: inotify, from outside, on what the guest opened inside.
 
-The tree is a tenant's to rearrange, so every look into it goes through `openat2` beneath its root.
+Tenants can rearrange the tree at any time, so everything in it is opened with `openat2`, below its root.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 WATCHED = inotify.ATTRIB | inotify.CLOSE_WRITE | inotify.MOVED_FROM | inotify.MOVED_TO | inotify.CREATE | inotify.DELETE
-# The kernel's own bound per user is often lower and is told by ENOSPC.
+# The kernel's own limit per user is often lower; then it answers ENOSPC.
 MOST_DIRECTORIES = 65536
 MOST_DEEP = 64
 
@@ -26,7 +26,8 @@ MOST_DEEP = 64
 class FileEvents:
     """Watches trees until closed. `emit(operation, path, size)` is called from a thread of its own.
 
-    What was there before is not told. A tree too large for the kernel's bounds is watched in part, and `report` hears.
+    What was there before is not reported. If a tree is too large for the kernel's limits, a part of it is watched, and
+    `report` is called.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class FileEvents:
         self._thread.start()
 
     def close(self) -> None:
-        """Tells what has happened until now, then ends."""
+        """Reports what has happened so far, then ends."""
         os.write(self._waker, b".")
         if self._thread is not current_thread():  # a forgotten sandbox is collected in any thread
             self._thread.join()
@@ -74,7 +75,7 @@ class FileEvents:
                 with os.scandir(fd) as entries:
                     found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         except OSError:
-            return  # gone again, or not ours to read
+            return  # it has gone again, or we may not read it
         for name, is_dir in found:
             place = join(path, name)
             if tell and new:
@@ -135,7 +136,7 @@ class FileEvents:
             self._tell("setattr", tree, path)
 
     def _flush(self) -> None:
-        """What was moved and arrived nowhere is gone from sight."""
+        """Reports as deleted what was moved out of the tree."""
         for path in self._moving.values():
             self._emit("remove", path, 0)
         self._moving.clear()

@@ -1,4 +1,4 @@
-"""What is at a path of an overlay's layer or of the project, looked at by descriptors; nothing is followed."""
+"""What is at a path in an overlay's layer or in the project. Uses descriptors and follows no link."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _KINDS = {
 
 
 def state_of(root: int, path: str) -> State | None:
-    """What is at `path` below `root`, or None. A link on the way means that nothing of ours is there."""
+    """What is at `path` below `root`, or None. A link on the way counts as nothing there."""
     try:
         with opened(root, path, same_mount=True) as fd:
             return state(fd)
@@ -64,7 +64,7 @@ def state_of(root: int, path: str) -> State | None:
 
 
 def state(fd: int) -> State:
-    """The same of a descriptor, which may be O_PATH."""
+    """The same for a descriptor, which may be O_PATH."""
     told = os.fstat(fd)
     kind = _KINDS.get(stat.S_IFMT(told.st_mode), "device")
     target = os.readlink("", dir_fd=fd) if kind == "link" else None
@@ -73,7 +73,7 @@ def state(fd: int) -> State:
 
 
 def open_regular(root: int, path: str) -> int:
-    """A regular file below `root`, open for reading; OSError for anything else, which is never opened."""
+    """Opens a regular file below `root` for reading. Raises OSError for anything else, which is never opened."""
     with opened(root, path, same_mount=True) as fd:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
@@ -81,7 +81,7 @@ def open_regular(root: int, path: str) -> int:
 
 
 def names_in(root: int, path: str) -> list[str]:
-    """What a directory holds. Raises OSError."""
+    """The names in a directory. Raises OSError."""
     fd = open_beneath(root, path, os.O_RDONLY | os.O_DIRECTORY, same_mount=True)
     try:
         return sorted(os.listdir(fd))
@@ -90,7 +90,7 @@ def names_in(root: int, path: str) -> list[str]:
 
 
 def below(root: int, path: str) -> Iterator[tuple[str, State]]:
-    """Everything below a directory of the host, parents first; what cannot be seen has a kind of UNSEEN."""
+    """Everything below a host directory, parents first. What cannot be read has the kind UNSEEN."""
     waiting = [path]
     while waiting:
         directory = waiting.pop()

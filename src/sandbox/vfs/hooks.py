@@ -1,8 +1,8 @@
 """Hooks: a user's code before and after every operation on a provider.
 
-A hook is a method `before_<operation>` or `after_<operation>` of the object given as `hooks`; one that is not there
-costs nothing. `before_*` refuses by raising `Denied`, `PermissionError` or any other OSError; `after_*` observes what
-has been done. Paths are those the tenant sees.
+A hook is a method `before_<operation>` or `after_<operation>` of the object given as `hooks`; a missing one costs
+nothing. `before_*` refuses by raising `Denied`, `PermissionError` or any other OSError; `after_*` sees what was done.
+Paths are those that the tenant sees.
 
 | operation | before | after |
 |---|---|---|
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sandbox.vfs.provider import Guard
 T = TypeVar("T")
 
-# What a listener is told of, in the words of the event.
+# The operations that listeners hear about, and their names in events.
 EVENTS = {"create", "mkdir", "mknod", "remove", "rename", "symlink", "link", "setattr"}
 QUIET = {"atime_ns", "mtime_ns"}  # the kernel's own bookkeeping after a write
 
@@ -67,7 +67,7 @@ class HookedProvider(Provider):
         self.readonly = provider.readonly
         self.flushes = provider.flushes
         self.xattrs = provider.xattrs
-        # A hook must be asked each time: what the kernel remembers or keeps back, no hook sees.
+        # A hook must be called each time: the kernel must neither cache answers nor delay writes.
         asked = {*self._before, *self._after}
         self.cache_seconds = 0.0 if "stat" in asked else provider.cache_seconds
         self.writeback = provider.writeback and not asked & {"read", "write"}
@@ -200,7 +200,7 @@ class _HookedHandle(Handle):
 
     def close(self) -> None:
         if self._written and self._owner._emit is not None:
-            # One event for what was written between open and close, as a watcher of a kernel mount would tell it.
+            # One event for everything written between open and close, as for directories that the kernel serves.
             try:
                 size = self._handle.stat().size
             except OSError:

@@ -1,9 +1,9 @@
-"""What `apply` is about to do, on disk outside the project before anything in the project is touched.
+"""The journal of `apply`: what it is about to do, written outside the project before anything in it is touched.
 
 | state | after a crash |
 |---|---|
 | staging | the stage is removed |
-| switching | every step is taken back, the stage is removed |
+| switching | every step is undone, the stage is removed |
 | done | the stage is removed |
 """
 
@@ -24,7 +24,7 @@ STAGING, SWITCHING, DONE = "staging", "switching", "done"
 
 
 class Journal:
-    """Of one `apply`. `touched`: directories of the project that were as at the sandbox's start, and that we change."""
+    """The journal of one `apply`. `touched`: unchanged directories of the project that we change now."""
 
     def __init__(self, directory: str, name: str, steps: list[Step], touched: list[str], state: str) -> None:
         self._file = os.path.join(directory, "journal.json")
@@ -41,7 +41,7 @@ class Journal:
 
     @classmethod
     def find(cls, directory: str) -> Journal | None:
-        """The one that a crash has left, or None."""
+        """The journal that a crash has left, or None."""
         try:
             with open(os.path.join(directory, "journal.json"), encoding="utf-8") as file:
                 kept = json.load(file)
@@ -52,7 +52,7 @@ class Journal:
         return cls(directory, kept["stage"], steps, touched, kept["state"])
 
     def write(self, state: str) -> None:
-        """On disk when this returns."""
+        """Writes it; it is on disk when this returns."""
         self.state = state
         kept = {
             "stage": self.name,
@@ -72,9 +72,9 @@ class Journal:
 
 
 def clear(journal: Journal, project: int) -> Sequence[Step]:
-    """Brings the project back to where it was before an interrupted `apply`, or after a finished one; the stage goes.
+    """Restores the project after an interrupted `apply`, and removes the stage. After a finished one only the latter.
 
-    Returns the steps that were taken back, for their times of change are ours now.
+    Returns the steps that were undone, because this has changed their ctimes.
     """
     with _stage(project, journal.name) as stage:
         taken_back: Sequence[Step] = ()
@@ -93,7 +93,7 @@ def _stage(project: int, name: str) -> Iterator[Stage | None]:
     except (FileNotFoundError, NotADirectoryError):
         yield None
         return
-    except OSError:  # a link of that name: not ours
+    except OSError:  # a link with that name: not ours
         yield None
         return
     try:

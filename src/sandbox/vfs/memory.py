@@ -1,4 +1,4 @@
-"""Files that live in this process's memory and end with it."""
+"""A provider that keeps its files in this process's memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
 DEFAULT_SIZE = 2**30
-# What a file with its name takes of the limit, and each further name, so that empty ones cannot fill the host's memory.
+# What a file and each further hard link count towards the limit, so that empty files cannot fill the host's memory.
 INODE_COST = 1024
 NAME_COST = 512
 XATTR_MAX = 64 * 1024
@@ -56,7 +56,7 @@ class _MemoryHandle(Handle):
     def read(self, size: int, offset: int) -> memoryview:
         content = self._inode.content
         assert isinstance(content, bytearray)
-        return memoryview(content)[offset : offset + size]  # no copy: the kernel makes the only one
+        return memoryview(content)[offset : offset + size]  # not copied here: the kernel copies it once
 
     def write(self, data: memoryview, offset: int) -> int:
         return self._owner._write(self._inode, data, offset)
@@ -322,7 +322,7 @@ class MemoryProvider(Provider):
         self._give_back(inode)
 
     def _give_back(self, inode: _Inode) -> None:
-        """A file without names and without openers no longer counts."""
+        """Frees a file that has no name and is not open."""
         if inode.nlink == 0 and inode.ino not in self._open:
             self._inodes -= 1
             content = 0 if isinstance(inode.content, dict) else len(inode.content)
@@ -356,7 +356,7 @@ class MemoryProvider(Provider):
         assert isinstance(inode.content, bytearray)
         try:
             change(inode.content)
-        except BufferError:  # somebody is just being given a part of it; they keep the old one
+        except BufferError:  # a reader holds a part of it, and keeps the old buffer
             inode.content = bytearray(inode.content)
             change(inode.content)
         inode.changed()

@@ -1,4 +1,4 @@
-"""The directories of one sandbox beside its plain files: arranged before the walls stand, served while they do."""
+"""The directories of one sandbox that are more than host files: arranged before the walls are built, then served."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Mounts:
-    """Arranged when made; `furnish` the plan, `serve` when the guest is ready, `close` after the place is gone."""
+    """Arranges them when created. Then `furnish` the plan, `serve` when the guest is ready, `close` at the end."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Mounts:
 
     @property
     def ways(self) -> dict[str, str]:
-        """How each directory is made, by its inside path."""
+        """How each directory is provided, by its path inside."""
         return self._arrangement.ways
 
     @property
@@ -45,7 +45,7 @@ class Mounts:
 
     @property
     def hiding(self) -> list[str]:
-        """The inside paths at which something else is."""
+        """The paths inside at which something other than host files is mounted."""
         return [path for path, _ in self._arrangement.scratch]
 
     def furnish(self, plan: Plan, state: str | None = None, repository: tuple[str, str] | None = None) -> None:
@@ -83,7 +83,7 @@ class Mounts:
             self._sessions.append(Session(devices.pop(name), provider, report=self._report))
 
     def close(self) -> None:
-        """After the place is gone: its mounts are too, and with them the sessions. Never raises."""
+        """Ends the sessions. Call it when the sandbox, and so its mounts, are gone. Never raises."""
         for session in self._sessions:
             session.close()
         if not self._sessions:

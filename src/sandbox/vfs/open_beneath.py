@@ -1,4 +1,4 @@
-"""Opening paths that cannot lead outside a directory.
+"""Opens paths that cannot lead out of a directory.
 
 `openat2` makes the kernel itself refuse `..` beyond the root, absolute and symbolic links and `/proc`'s magic links at
 every step of the resolution, so there is no moment between a check and its use. Everything the host opens on behalf of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _OPENAT2 = 437  # the same on every architecture
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
-_AT_ONCE = 4000  # bytes of a path that the kernel takes in one call, with room for its end: a tree may be deeper
+_AT_ONCE = 4000  # bytes of a path in one call; a tree may be deeper than that
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
@@ -30,7 +30,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def open_beneath(root: int, path: str, flags: int, mode: int = 0, *, same_mount: bool = False) -> int:
-    """A descriptor of `path` (as providers spell it) below the directory `root`, no symbolic link followed.
+    """Opens `path` (as providers spell it) below the directory `root`. Follows no symbolic link.
 
     The path may be longer than PATH_MAX. With O_PATH and O_NOFOLLOW the last part may itself be a link. Raises OSError:
     ELOOP for a link on the way, EXDEV for a way out (or, with `same_mount`, into another file system), and what open(2)
@@ -58,7 +58,7 @@ def _openat2(root: int, name: bytes, flags: int, mode: int, resolve: int, path: 
         if fd >= 0:
             return fd
         number = ctypes.get_errno()
-        # EAGAIN: something was renamed at that very moment and the kernel cannot tell whether we stayed beneath.
+        # EAGAIN: something was renamed at this moment, and the kernel is not sure that we stayed below the root.
         if number not in (errno.EINTR, errno.EAGAIN):
             raise failure(number, path)
 
@@ -84,5 +84,5 @@ def parent_of(root: int, path: str, *, same_mount: bool = False) -> Iterator[tup
 
 
 def reopen(fd: int, flags: int) -> int:
-    """Opens for I/O the very file an O_PATH descriptor refers to, after its type has been looked at."""
+    """Opens the file that an O_PATH descriptor refers to for I/O, after its type has been checked."""
     return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)

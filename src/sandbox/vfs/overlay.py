@@ -1,9 +1,9 @@
 """Copy-on-write: reads come from `lower` until something is changed, changes go to `upper`.
 
-One rule carries everything: a path in `_hidden` has no lower side, nor has anything below it. A hidden path without
-an upper entry is a *whiteout*; a hidden path with an upper directory is an *opaque directory*. Each hidden path is kept
-in the upper tree as an empty file `.wh.<name>` beside it (the mark that container layers use), so that an upper side
-which outlives the process can be used again. Tenants cannot see or make such names.
+One rule covers everything: a path in `_hidden` has no lower side, and neither has anything below it. A hidden path
+without an upper entry is a *whiteout*; a hidden path with an upper directory is an *opaque directory*. Each hidden
+path is kept in the upper tree as an empty file `.wh.<name>` next to it, as in container layers, so that an upper side
+that outlives the process can be used again. Tenants can neither see nor create such names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
 class _OverlayHandle(Handle):
-    """An open file that moves along when its file is copied up, so that a reader sees what a writer writes."""
+    """An open file that switches to the copy when its file is copied up, so that readers see what writers write."""
 
     __slots__ = ("_overlay", "inner", "path")
 
@@ -66,14 +66,14 @@ class _OverlayHandle(Handle):
 
 
 class OverlayProvider(Provider):
-    """`upper` over `lower`; `lower` is never changed and is taken to stay as it is."""
+    """`upper` over `lower`. `lower` is never changed, and nobody else may change it either."""
 
     def __init__(self, upper: Provider, lower: Provider) -> None:
         self._upper = upper
         self._lower = lower
         self._lock = RLock()
         self._hidden: set[str] = set()
-        # The lower number of what was copied up: a file keeps its number for life.
+        # The lower inode number of what was copied up: a file keeps its number.
         self._origins: dict[int, int] = {}
         self._readers: dict[str, set[_OverlayHandle]] = {}
         self.writeback = upper.writeback
@@ -247,7 +247,7 @@ class OverlayProvider(Provider):
         return info
 
     def _absence(self, path: str) -> OSError:
-        """Why there is nothing at `path`: no such name, or something on the way that is no directory."""
+        """The error for `path`, where nothing is: no such name, or a parent that is not a directory."""
         while path != "/":
             path = split(path)[0]
             info = self._upper_info(path) or self._lower_info(path)
@@ -272,7 +272,7 @@ class OverlayProvider(Provider):
         return DirEntry(entry.name, entry.info and self._numbered(entry.info, upper=upper))
 
     def _numbered(self, info: FileInfo, *, upper: bool) -> FileInfo:
-        """Numbers of the two sides must not meet; a lower file with several names has none, for copying up parts it."""
+        """Keeps inode numbers of both sides apart. A lower file with hard links has none: copying up separates them."""
         if not info.ino:
             return info
         if upper:
@@ -330,7 +330,7 @@ class OverlayProvider(Provider):
                 while not empty and offset < info.size and (data := source.read(CHUNK, offset)):
                     offset += target.write(memoryview(data), offset)
             except BaseException:
-                self._upper.remove(path)  # half a file must not cover a whole one
+                self._upper.remove(path)  # half a copy must not hide the complete file
                 raise
             finally:
                 target.close()
@@ -374,7 +374,7 @@ class OverlayProvider(Provider):
             self._hidden.add(path)
 
     def _drop_marks_below(self, path: str) -> None:
-        """Before a tree moves away: what it hid is hidden by the mark it leaves behind, or not there at all."""
+        """Forgets what a tree hid, before the tree is moved: the whiteout that it leaves behind hides all of it."""
         for hidden in [one for one in self._hidden if one.startswith(path + "/")]:
             parent, name = split(hidden)
             self._hidden.discard(hidden)

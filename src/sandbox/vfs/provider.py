@@ -1,10 +1,10 @@
-"""What can stand behind a directory: the two interfaces a provider implements.
+"""The two interfaces that a provider of files implements.
 
 A path is absolute within the provider, with `/` between its parts, no `.` or `..`, and `/` alone for the root; bytes
-that are not UTF-8 arrive as surrogates (`os.fsencode` gives them back). What goes wrong is said with an `OSError` that
-has an errno. Anything else a provider raises reaches the tenant as EIO and nobody else.
+that are not UTF-8 arrive as surrogates (`os.fsencode` restores them). A provider reports errors as an `OSError` with an
+errno. Anything else that it raises reaches the tenant as EIO.
 
-Calls come from several threads at once; a provider that is not safe for that takes a lock of its own.
+Calls come from several threads at once; a provider that is not thread-safe must use its own lock.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from typing import Protocol, Unpack
 
     class Guard(Protocol):
-        """The rules about one directory of the host. Paths are a provider's."""
+        """The rules for one host directory. Paths are as in a provider."""
 
         def blocked(self, path: str, info: os.stat_result) -> bool:
-            """Whether nobody inside may read or change this very file."""
+            """Whether nobody inside may read or change this file."""
 
         def closed(self, path: str) -> bool:
             """Whether a rule about names blocks the path, or a directory above it."""
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
             """Whether programs on the host act on it, or on what is below: it must stay as it is."""
 
         def moved(self) -> None:
-            """A directory is about to be renamed: what is blocked in it is to be known by what it is."""
+            """Called before a directory is renamed, so that blocked files in it are remembered by inode."""
 
 
 NAME_MAX = 255
 PATH_MAX = 4096
 
 
-# The kernel stamps files by its coarse clock; by a finer one ours would be younger than what it stamps later.
+# The kernel uses its coarse clock for file times. With a finer one ours would be later than those it sets next.
 _CLOCK_REALTIME_COARSE = 5
 
 
 def now_ns() -> int:
-    """The time to stamp on a file."""
+    """The current time, for a file's timestamps."""
     try:
         return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
     except OSError:  # not Linux
@@ -60,7 +60,7 @@ def failure(number: int, path: str | None = None) -> OSError:
 
 @dataclass(slots=True)
 class FileInfo:
-    """What `stat` tells. Only `size` and `mode` matter to a simple provider; a mode without a type is a plain file."""
+    """The result of `stat`. A simple provider sets only `size` and `mode`; a mode without a type is a regular file."""
 
     size: int = 0
     mode: int = 0o644
@@ -104,7 +104,7 @@ class Space:
 
 
 class Changes(TypedDict, total=False):
-    """What `setattr` is asked to change; the rest stays."""
+    """What `setattr` changes; what is absent stays."""
 
     mode: int
     uid: int
@@ -115,7 +115,7 @@ class Changes(TypedDict, total=False):
 
 
 class Handle(ABC):
-    """An open file. It keeps working after its name is gone."""
+    """An open file. It works even after its name has been removed."""
 
     @abstractmethod
     def read(self, size: int, offset: int) -> bytes | bytearray | memoryview:
@@ -129,22 +129,22 @@ class Handle(ABC):
         """What was written is kept."""
 
     def flush(self) -> None:  # noqa: B027 - optional
-        """A tenant closed one of its descriptors; asked only when the provider says `flushes`."""
+        """A tenant closed one of its descriptors; called only when the provider sets `flushes`."""
 
     def close(self) -> None:  # noqa: B027 - optional
         """The last descriptor is gone."""
 
     def stat(self) -> FileInfo:
-        """As the provider's `stat`, of this very file. Optional: without it the path is asked."""
+        """Like the provider's `stat`, for this open file. Optional: without it `stat` of the path is used."""
         raise failure(errno.ENOSYS)
 
     def setattr(self, **changes: Unpack[Changes]) -> None:
-        """As the provider's `setattr`, of this very file. Optional, as `stat`."""
+        """Like the provider's `setattr`, for this open file. Optional, like `stat`."""
         raise failure(errno.ENOSYS)
 
 
 class Provider(ABC):
-    """A tree of files. `stat`, `readdir` and `open` make a read-only one; each further method allows more."""
+    """A tree of files. `stat`, `readdir` and `open` are enough for a read-only one; each further method allows more."""
 
     readonly: bool = False
     """Nothing here can be changed: every attempt is refused before the provider is asked."""
@@ -180,7 +180,7 @@ class Provider(ABC):
         raise failure(errno.EROFS, path)
 
     def remove(self, path: str) -> None:
-        """Takes away a file or an empty directory. Raises OSError ENOTEMPTY."""
+        """Removes a file or an empty directory. Raises OSError ENOTEMPTY."""
         raise failure(errno.EROFS, path)
 
     def rename(self, old: str, new: str) -> None:
@@ -198,7 +198,7 @@ class Provider(ABC):
         raise failure(self._no_such_thing(), new)
 
     def mknod(self, path: str, mode: int) -> None:
-        """A fifo or a socket's place. Devices are never asked for: tenants cannot have any."""
+        """Makes a fifo or a socket's file. Never a device: tenants cannot have any."""
         raise failure(self._no_such_thing(), path)
 
     def _no_such_thing(self) -> int:
@@ -231,7 +231,7 @@ class Provider(ABC):
 
 
 def clean(path: str) -> str:
-    """`path` as providers expect it. Raises OSError for what no tree can hold; `..` is refused, not resolved."""
+    """`path` as providers expect it. Raises OSError for one that is not valid; `..` is refused, not resolved."""
     if "\0" in path:
         raise failure(errno.EINVAL, path)
     if len(path) > PATH_MAX:

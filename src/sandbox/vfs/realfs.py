@@ -1,4 +1,4 @@
-"""A host directory, through a provider: for hooks, or beneath an overlay. Without those a bind mount does it faster."""
+"""A provider for a host directory, for hooks or below an overlay. Without those a bind mount is faster."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _RealHandle(Handle):
 
 
 class RealFSProvider(Provider):
-    """The tree below `host_path`. No symbolic link, `..` or race leads out of it; links are told, not followed.
+    """The tree below `host_path`. No symbolic link, `..` or race leads out of it; links are reported, not followed.
 
     Files of the user who owns this process are the tenant's own; others' show as nobody's. Devices cannot be opened,
     and no file here can be made setuid. Of extended attributes only the user's own are there.
@@ -86,7 +86,7 @@ class RealFSProvider(Provider):
                     try:
                         info = entry.stat(follow_symlinks=False)
                         yield DirEntry(entry.name, self._shown(join(path, entry.name), info))
-                    except FileNotFoundError:  # removed on the host while we looked
+                    except FileNotFoundError:  # removed on the host meanwhile
                         continue
         finally:
             os.close(fd)
@@ -94,7 +94,7 @@ class RealFSProvider(Provider):
     def open(self, path: str, flags: int, mode: int = 0) -> Handle:
         with self._place(path, changing=bool(flags & WRITING)) as place:
             kind = os.fstat(place).st_mode
-            # Looked at before it is opened for I/O: opening a device or a fifo can already do something.
+            # Its type is checked before it is opened for I/O: merely opening a device or a fifo can have an effect.
             if not stat.S_ISREG(kind):
                 raise failure(errno.EISDIR if stat.S_ISDIR(kind) else errno.ENXIO, path)
             # O_APPEND is left out: offsets are explicit, and the kernel would ignore them with it.
@@ -105,7 +105,7 @@ class RealFSProvider(Provider):
         with parent_of(self._root, path) as (parent, name):
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(name, flags, 0o600, dir_fd=parent)
-        # The tenant's umask has been applied; ours has no say.
+        # The tenant's umask has been applied already; ours must not be.
         os.fchmod(fd, mode & 0o777)
         return _RealHandle(self, fd)
 
@@ -207,7 +207,7 @@ class RealFSProvider(Provider):
 
     @contextmanager
     def _place(self, path: str, *, changing: bool = False) -> Iterator[int]:
-        """A reference to what is at `path`, if a tenant may use it. Judged by what was opened."""
+        """A reference to what is at `path`, if a tenant may use it. Checks what was opened, not the path."""
         if changing:
             self._may_change(path)
         self._reach(path)
@@ -217,7 +217,7 @@ class RealFSProvider(Provider):
             yield fd
 
     def _reach(self, path: str) -> None:
-        """Nothing is to be found below a blocked directory."""
+        """Raises FileNotFoundError for anything below a blocked directory."""
         if self._rules is None:
             return
         while (path := split(path)[0]) != "/":
@@ -226,7 +226,7 @@ class RealFSProvider(Provider):
                     raise failure(errno.EACCES, path)
 
     def _may_change(self, path: str) -> None:
-        """Whether a name may be made here, or what has it be changed."""
+        """Whether a name may be created, or what has it be changed."""
         if self._rules is None:
             return
         self._reach(path)
@@ -236,7 +236,7 @@ class RealFSProvider(Provider):
             raise failure(errno.EROFS, path)
 
     def _may_move(self, path: str) -> None:
-        """Whether a name may be taken away, or given to something else."""
+        """Whether a name may be removed, or given to something else."""
         self._may_change(path)
         if self._rules is None:
             return
@@ -253,7 +253,7 @@ class RealFSProvider(Provider):
             raise failure(errno.EACCES, path)
 
     def _shown(self, path: str, told: os.stat_result) -> FileInfo:
-        """As the walls' covers show it: that something is there, and nothing of it."""
+        """What a cover shows: that something is there, and nothing about it."""
         info = self._info(told)
         if self._rules is not None and not stat.S_ISLNK(told.st_mode) and self._rules.blocked(path, told):
             return FileInfo(0, stat.S_IFMT(told.st_mode), ino=info.ino)
@@ -261,7 +261,7 @@ class RealFSProvider(Provider):
 
     def _info(self, told: os.stat_result) -> FileInfo:
         ino = told.st_ino
-        if told.st_dev != self._device:  # a mount below the root counts its files for itself
+        if told.st_dev != self._device:  # a mount below the root has inode numbers of its own
             ino ^= told.st_dev << 40
         return FileInfo(
             told.st_size,

@@ -1,5 +1,5 @@
-"""Changes as text for people: a summary line each, and unified diffs. Everything in them may be a tenant's writing, so
-nothing that a terminal would act on is left in."""
+"""Changes as text for people: a summary line each, and unified diffs. A tenant may have written any of it, so whatever
+a terminal would act on is escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sandbox.vfs.file_state import State
     from sandbox.vfs.workspace import Workspace
 
-MOST_TEXT = 256 * 1024  # what is larger is told by its size; a diff of it would take long and be read by nobody
+MOST_TEXT = 256 * 1024  # of anything larger only the size is shown
 LETTERS = {"added": "A", "modified": "M", "deleted": "D", "mode": "m"}
 
 
@@ -69,7 +69,7 @@ def unified(workspace: Workspace, change: Change) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    """At line feeds only: what else Python takes for a line's end stays in the line, and is seen there."""
+    """Splits at line feeds only: other characters that Python counts as line ends stay in the line, visibly."""
     *whole, rest = text.split("\n")
     return [line + "\n" for line in whole] + ([rest] if rest else [])
 

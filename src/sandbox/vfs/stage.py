@@ -1,7 +1,7 @@
-"""The directory in the project where everything is made ready before it is put in its place by renames.
+"""The staging directory of `apply`: everything is prepared here before renames move it into place.
 
-It lies in the project because only there a rename is sure to be on the same file system. Its name is in the journal,
-which lies outside, so that whoever comes after a crash knows it from what a tenant may have made.
+It is in the project, because only there a rename is certain to stay on the same file system. Its name is in the
+journal, which is outside, so that after a crash it cannot be confused with something that a tenant made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Mark = tuple[int, int, int]
 
 
 def mark_of(parent: int, name: str) -> Mark | None:
-    """What is there, not followed; None for nothing."""
+    """Identifies what is there, without following a link; None for nothing."""
     try:
         told = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -38,7 +38,7 @@ def mark_of(parent: int, name: str) -> Mark | None:
 
 
 class Stage:
-    """Open in a project; each thing in it has a number."""
+    """An open staging directory; each entry has a number for a name."""
 
     def __init__(self, project: int, name: str) -> None:
         self._project = project
@@ -55,7 +55,7 @@ class Stage:
         os.close(self.fd)
 
     def remove(self) -> None:
-        """With all that is in it."""
+        """Removes it with everything in it."""
         empty_tree(self.fd)
         os.rmdir(self.name, dir_fd=self._project)
 
@@ -80,11 +80,11 @@ class Stage:
         os.symlink(target, slot, dir_fd=self.fd)
 
     def add_name(self, slot: str, parent: int, name: str) -> None:
-        """A further name of a file that is there already."""
+        """Adds a hard link to a file that exists already."""
         os.link(name, slot, src_dir_fd=parent, dst_dir_fd=self.fd, follow_symlinks=False)
 
     def sync(self) -> None:
-        """All of it is on the disk, whatever happens to the machine."""
+        """Returns when all of it is on disk."""
         if _libc.syncfs(self.fd) != 0:
             raise OSError(ctypes.get_errno(), "syncfs")
 
@@ -105,7 +105,7 @@ def put_new(source: int, slot: str, parent: int, name: str) -> None:
 
 
 def exchange(stage: int, slot: str, parent: int, name: str) -> None:
-    """The two change places, in one go where the file system can do that."""
+    """Exchanges the two, atomically where the file system can do that."""
     try:
         _renameat2(stage, slot, parent, name, _EXCHANGE)
         return
@@ -124,7 +124,7 @@ def _renameat2(source: int, old: str, target: int, new: str, flags: int) -> None
 
 
 def _copy(source: int, target: int) -> None:
-    """Holes stay holes: a tenant can make one larger than the disk."""
+    """Copies a file and keeps its holes, because a tenant can make one that is larger than the disk."""
     size, start = os.fstat(source).st_size, 0
     os.ftruncate(target, size)
     while start < size:
@@ -143,6 +143,6 @@ def _copy(source: int, target: int) -> None:
 
 
 def _take_over(fd: int, owner: tuple[int, int]) -> None:
-    """Root carries changes over into somebody's project: the files stay, or become, that person's."""
+    """When root applies changes to somebody's project, the files belong to that person."""
     if os.geteuid() == 0:
         os.fchown(fd, *owner)

@@ -1,4 +1,4 @@
-"""An overlay project: where a sandbox's changes are kept, until they are carried over or thrown away.
+"""An overlay project: a sandbox's changes, until they are applied or discarded.
 
 `<home>/vms/<id>/overlay/` holds the kernel's `upper` and `work` and a small `overlay.json`. The host's files are never
 touched while the sandbox runs, unless somebody calls `apply`.
@@ -47,17 +47,17 @@ class Workspace:
         self.directory = directory
         self.root = root
         self._started_ns = started_ns
-        # What we did ourselves is not somebody else's change: inode of the project -> time of change.
+        # Our own changes are not conflicts: inode in the project -> ctime.
         self._known = known
         self._ended = ended
 
     @classmethod
     def begin(cls, home: str, identity: str, root: str) -> Workspace:
-        """Makes the place for a new sandbox's changes; nobody else can look into it."""
+        """Creates the directory for a new sandbox's changes, which no other user can read."""
         directory = os.path.join(home, "vms", identity, "overlay")
         os.makedirs(os.path.dirname(directory), 0o700, exist_ok=True)
         os.mkdir(directory, 0o700)
-        # The file system's own clock: what it stamps on a change can be compared with it.
+        # The file system's own clock, so that it can be compared with file times.
         made = cls(directory, root, os.stat(directory).st_ctime_ns, {}, ended=False)
         made._save()
         return made
@@ -78,7 +78,7 @@ class Workspace:
 
     @property
     def started_ns(self) -> int:
-        """When the sandbox began, by the file system's clock."""
+        """When the sandbox started, by the file system's clock."""
         return self._started_ns
 
     def changes(self) -> list[Change]:
@@ -92,13 +92,13 @@ class Workspace:
         return layer.changes
 
     def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> Applied:
-        """Carries changes over: all, or those at or below `paths` (relative to the project, or absolute in it).
+        """Applies changes: all, or those at or below `paths` (relative to the project, or absolute in it).
 
-        What belongs together (a rename's two ends, the names of one file) is carried over whole or not at all, and
+        Changes that belong together (both ends of a rename, hard links of one file) are all applied or none, and
         nothing is deleted unless what may replace it was written. Refused: what the host changed meanwhile (unless
         `overwrite`), what would make the host run or obey something, or leads out of the project (unless it is named
-        itself), and what is no file, directory or link. Interrupted at any point, it leaves nothing that the next call
-        does not put right.
+        itself), and what is no file, directory or link. It may be interrupted at any point: the next call repairs the
+        project.
         """
         named = None if paths is None else [self._relative(path) for path in paths]
         with self._lock(), self._layers() as (upper, project):
@@ -133,19 +133,19 @@ class Workspace:
                 done.applied.append(change.path)
 
     def discard(self) -> None:
-        """Throws the changes away. The sandbox must have ended."""
+        """Discards the changes. The sandbox must have ended."""
         self.recover()
         remove_tree(self.directory)
 
     def recover(self) -> None:
-        """Puts right what an interrupted `apply` has left in the project."""
+        """Repairs what an interrupted `apply` has left in the project."""
         if not os.path.exists(os.path.join(self.directory, "journal.json")):
             return
         with self._lock():
             try:
                 project = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError:
-                return  # there is no project any more
+                return  # the project no longer exists
             try:
                 self._recover(project)
             finally:
@@ -156,7 +156,7 @@ class Workspace:
         if journal is None:
             return
         clear(journal, project)
-        # The journal goes last: until then whoever comes next does this again.
+        # The journal is removed last: until then the next call repeats this.
         self._remember(project, journal.steps, journal.touched)
         self._save()
         journal.end()
@@ -206,7 +206,7 @@ class Workspace:
                     os.path.join(self.directory, "upper"), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 )
             except FileNotFoundError:
-                pass  # the sandbox never got as far
+                pass  # the sandbox did not get that far
             try:
                 yield upper, project
             finally:
@@ -227,7 +227,7 @@ class Workspace:
         finally:
             os.close(fd)
 
-    # -- looking
+    # -- comparing
 
     def _look(self, upper: int, project: int) -> Layer:
         layer = walk(upper, project, self._closed())

@@ -385,7 +385,7 @@ def test_an_answer_of_the_token_endpoint_has_no_token_in_any_field(place: Place)
     assert bearer(lab, said["raw_key"], AUTH)[0] == 403
 
 
-def test_an_exchange_for_another_kind_of_token_does_not_replace_the_persons(place: Place) -> None:
+def test_an_exchange_for_another_kind_of_token_does_not_replace_the_persons(place: Place, own_home: Path) -> None:
     """As codex asks for an API key with its id token: the answer's access_token is none of the file's."""
     lab, _server, file = place
     before = file.read_text()
@@ -394,15 +394,17 @@ def test_an_exchange_for_another_kind_of_token_does_not_replace_the_persons(plac
     _, _, content = lab.ask("POST", "/oauth/token", {"Content-Type": "application/json"}, json.dumps(asked).encode())
     assert token("oat", 2).encode() not in content and token("ort", 2).encode() not in content
     assert file.read_text() == before
+    assert not list((own_home / "credentials").glob("claude.*"))
 
 
-def test_a_renewal_with_a_token_of_the_tenants_own_does_not_replace_the_persons(place: Place) -> None:
+def test_a_renewal_with_a_token_of_the_tenants_own_does_not_replace_the_persons(place: Place, own_home: Path) -> None:
     lab, server, file = place
     server.good.add("attackers-own-refresh-token")
     before = file.read_text()
     status, _, said = refresh(lab, "attackers-own-refresh-token")
     assert status == 200 and token("oat", 2) not in str(said)
     assert file.read_text() == before
+    assert not list((own_home / "credentials").glob("claude.*"))
 
 
 def test_compressed_answers_hide_nothing(place: Place) -> None:
@@ -443,6 +445,7 @@ def test_no_odd_answer_brings_a_token_in(place: Place, status: int, headers: Any
     asked = {"grant_type": "authorization_code", "code": "x"}
     got = lab.ask("POST", "/oauth/token", {"Content-Type": "application/json"}, json.dumps(asked).encode())
     assert token("oat", 5) not in str(got)
+    assert (got[0] == 403) == (status < 400)  # what cannot be read is refused, an error is told
 
 
 @pytest.mark.parametrize("target", ["/oauth/%74oken", "//oauth/token", "/x/../oauth/token", "/OAuth/Token/"])
@@ -488,3 +491,38 @@ def test_nothing_that_is_kept_or_reported_shows_a_value(place: Place) -> None:
     shown = f"{lab.reports} {lab.raised} {lab.logins.held()} {list(lab.logins.logins[0].tokens())} {lab.interception}"
     for number in (1, 2):
         assert token("oat", number) not in shown and token("ort", number) not in shown
+
+
+def test_an_answer_with_any_success_counts(place: Place) -> None:
+    lab, server, file = place
+    answer = server.answer
+    lab.origins[AUTH].answer = lambda *words: (201, *answer(*words)[1:])
+    assert refresh(lab, inside(lab)["claudeAiOauth"]["refreshToken"])[0] == 201
+    assert stored(file)["claudeAiOauth"]["refreshToken"] == token("ort", 2)
+
+
+def test_an_answer_full_of_tokens_and_requests_without_end_are_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sandbox.network.credentials import endpoint
+
+    lab, _, _ = place
+    many = json.dumps([f"{token('oat', number)}" for number in range(1000)]).encode()
+    server = lab.origins[AUTH].answer
+    lab.origins[AUTH].answer = lambda *_: (200, [], many)
+    assert refresh(lab, "of-its-own")[0] == 403
+    lab.origins[AUTH].answer = server
+    monkeypatch.setattr(endpoint, "MOST_EXCHANGES", 3)
+    assert [refresh(lab, "of-its-own")[0] for _ in range(3)] == [400, 400, 403]
+
+
+def test_a_change_of_the_network_leaves_logins_as_they_are(place: Place) -> None:
+    lab, _, _ = place
+    words = inside(lab)["claudeAiOauth"]
+    lab.update({"secrets": {"KEY": {"value": "another-secret-value", "hosts": [API], "placeholder": "another-place"}}})
+    assert bearer(lab, words["accessToken"])[0] == 200
+    lab.update({"secrets": {}})
+    assert bearer(lab, words["accessToken"])[0] == 200
+    assert dict(lab.origins[API].seen[-1]["headers"])["authorization"] == f"Bearer {token('oat', 1)}"
+    assert bearer(lab, "another-place")[0] == 403
+    assert refresh(lab, words["refreshToken"])[0] == 200

@@ -47,6 +47,12 @@ def test_a_token_in_a_field_that_nobody_expected_goes_too() -> None:
     assert new["short"] == "ok" and new["expires_at"] == said["expires_at"]
 
 
+def test_a_string_that_looks_like_nothing_goes_too_when_its_field_is_not_known() -> None:
+    said = {"passphrase": "correct horse battery", "nested": {"x": "abcdefgh"}, "list": ["ijklmnop"]}
+    new = json.loads(answer(json.dumps(said).encode()))
+    assert new == {"passphrase": "<passphrase>", "nested": {"x": "<nested.x>"}, "list": ["<list.0>"]}
+
+
 def test_a_token_in_a_field_that_is_known_to_be_harmless_goes_by_its_shape() -> None:
     new = answer(json.dumps({"scope": TOKEN, "error_description": f"bad token {OPAQUE}"}).encode())
     assert TOKEN.encode() not in new and OPAQUE.encode() not in new

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from sandbox.errors import ConfigError
 from sandbox.sandbox import Sandbox
 from tests.network.credentials.oauth import token
 from tests.network.lab import Pki
@@ -218,28 +219,58 @@ def test_no_token_is_on_disk_but_in_the_persons_file(
     assert not any(word in one.read_bytes() for one in command if one.exists() for word in words)
 
 
+@pytest.mark.parametrize("shown", ["allow_read", "allow_write"])
 def test_the_persons_file_is_out_of_reach_also_where_its_directory_is_shown(
+    room: Callable[..., Sandbox], server: Server, person: Path, shown: str
+) -> None:
+    """Under a name that no pattern blocks."""
+    (person / ".tool").mkdir()
+    (person / ".tool" / "settings.json").write_text("{}")
+    mine = person / ".tool" / "auth.json"
+    mine.write_text((person / ".claude" / ".credentials.json").read_text())
+    sandbox = room({"tool": entry(server, file="~/.tool/auth.json")}, filesystem={shown: ["~/.tool"]})
+    out = sandbox.exec("cat ~/.tool/settings.json ~/.tool/auth.json; ls -la ~/.tool").stdout
+    assert token("oat", 1) not in out and token("ort", 1) not in out
+    assert "sk-ant-oat01-" in out  # the same file, with placeholders
+    assert json.loads(mine.read_text())["claudeAiOauth"]["expiresAt"] == 1
+    code = PROGRAM.replace(".claude/.credentials.json", ".tool/auth.json").replace("        save()", "")
+    code += f'print(refresh("https://{AUTH}:{server.port}/oauth/token"))'
+    # Somebody inside tries to read every new name in the directory while the file is replaced.
+    watch = "touch /tmp/watching; while [ ! -e /tmp/over ]; do grep -hs 01-0002 ~/.tool/* >> /tmp/found; done"
+    watcher = threading.Thread(target=sandbox.exec, args=(["sh", "-c", watch],))
+    watcher.start()
+    sandbox.exec("until [ -e /tmp/watching ]; do :; done", timeout=30)
+    assert "access_token" in sandbox.exec(["/usr/bin/python3", "-c", code]).stdout
+    sandbox.exec("touch /tmp/over")
+    watcher.join()
+    out = sandbox.exec(["sh", "-c", "cat /tmp/found ~/.tool/auth.json ~/.tool/*"]).stdout
+    assert token("oat", 2) not in out and token("ort", 2) not in out
+    assert token("ort", 2) in mine.read_text()
+
+
+def test_the_persons_file_is_covered_also_where_ours_is_elsewhere(
     room: Callable[..., Sandbox], server: Server, person: Path
 ) -> None:
-    (person / ".claude" / "settings.json").write_text("{}")
-    for allowed in ({"allow_read": ["~/.claude"]}, {"allow_write": ["~/.claude"]}):
-        sandbox = room(filesystem=allowed)
-        out = sandbox.exec("cat ~/.claude/settings.json ~/.claude/.credentials.json; ls -la ~/.claude").stdout
-        assert token("oat", 1) not in out and token("ort", 1) not in out
-        assert "sk-ant-oat01-" in out  # the same file, with placeholders
-        assert json.loads((person / ".claude" / ".credentials.json").read_text())["claudeAiOauth"]["expiresAt"] == 1
-        run(
-            sandbox,
-            f'fields = refresh; save = lambda: None; print(refresh("https://{AUTH}:{server.port}/oauth/token"))',
-        )
-        number = server.number
-        tries = "for i in 1 2 3 4 5; do cat ~/.claude/.credentials.json ~/.claude/*; done"
-        out = sandbox.exec(["sh", "-c", tries]).stdout
-        assert token("oat", number) not in out and token("ort", number) not in out
-        assert token("ort", number) in (person / ".claude" / ".credentials.json").read_text()
-        sandbox.close()
-        save(person)
-        server.good = {token("ort", 1)}
+    (person / ".tool").mkdir()
+    mine = person / ".tool" / "auth.json"
+    mine.write_text((person / ".claude" / ".credentials.json").read_text())
+    os.link(mine, person / ".tool" / "another-name")
+    given = entry(server, file="~/.tool/auth.json", at="~/.elsewhere/auth.json")
+    sandbox = room({"tool": given}, filesystem={"allow_read": ["~/.tool"]})
+    out = sandbox.exec("cat ~/.tool/* ~/.elsewhere/auth.json; cp ~/.tool/* /tmp; cat /tmp/*").stdout
+    assert token("oat", 1) not in out and "sk-ant-oat01-" in out
+
+
+def test_what_of_a_login_cannot_be_used_is_told_and_stops_nothing(
+    room: Callable[..., Sandbox], server: Server, person: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "dummy")
+    (person / ".claude" / ".credentials.json").write_text("{ no json " + token("oat", 1))
+    sandbox = room({"claude": {}})
+    assert sandbox.exec("echo ${ANTHROPIC_API_KEY-unset}; ls -A ~").stdout == "unset\n"
+    told = "\n".join(sandbox.notices)
+    assert "ANTHROPIC_API_KEY is not set inside: its value is too short" in told
+    assert ".credentials.json' is not json" in told and token("oat", 1) not in told
 
 
 def test_a_variable_with_a_key_is_a_placeholder_of_its_shape_and_the_same_in_every_run(
@@ -313,6 +344,41 @@ def test_a_person_who_has_not_logged_in_gets_a_sandbox_all_the_same(room: Callab
     (person / ".claude" / ".credentials.json").unlink()
     sandbox = room({"claude": {}, "codex": {}, "gemini": {}, "npm": {}})
     assert sandbox.exec("ls -A ~").stdout == ""
+
+
+def test_where_the_home_is_the_project_the_persons_files_stay_as_they_are(
+    room: Callable[..., Sandbox], person: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (person / ".npmrc").write_text(f"//{API}/:_authToken=npm_RealToken0123456789abcdefghijkl\n")
+    monkeypatch.chdir(person)
+    for more in ({}, {"overlay": True}):
+        sandbox = room({"claude": entry(server), "npm": {}}, filesystem={"root": str(person), **more})
+        out = sandbox.exec("cat ~/.npmrc ~/.claude/.credentials.json").stdout
+        assert "npm_" in out and "sk-ant-oat01" in out
+        assert "Real" not in out and token("oat", 1) not in out
+        sandbox.close()
+        assert "Real" in (person / ".npmrc").read_text()
+        assert token("oat", 1) in (person / ".claude" / ".credentials.json").read_text()
+        assert sorted(os.listdir(person)) == [".claude", ".npmrc"]
+    with pytest.raises(ConfigError, match="choose another place"):
+        room({"claude": entry(server, at="~/new.json")}, filesystem={"root": str(person)})
+    assert sorted(os.listdir(person)) == [".claude", ".npmrc"]
+
+
+def test_what_an_earlier_tenant_left_in_its_place_stops_nothing(
+    room: Callable[..., Sandbox], person: Path, tmp_path: Path
+) -> None:
+    from sandbox.network.credentials.furnish import Furnishing
+
+    sandbox = room()
+    sandbox.exec("rm ~/.claude/.credentials.json; mkdir -p ~/.claude/.credentials.json/full/of/files")
+    furnishing = Furnishing(sandbox._logins, sandbox._plan, lambda path: [])  # type: ignore[arg-type]
+    furnishing.write(sandbox)
+    assert "sk-ant-oat01" in sandbox.exec("cat ~/.claude/.credentials.json").stdout
+    sandbox.exec("ln -sf /etc/passwd ~/.claude/.credentials.json")
+    furnishing.write(sandbox)
+    assert "sk-ant-oat01" in sandbox.exec("cat ~/.claude/.credentials.json").stdout
+    assert "sk-ant" not in sandbox.exec("cat /etc/passwd").stdout
 
 
 KILLED = """

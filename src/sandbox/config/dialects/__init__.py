@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from sandbox.config.files import Source
@@ -38,7 +39,24 @@ def spelled(source: Source, path: str) -> str:
     return path
 
 
-def looks_like_srt(data: dict[str, Any]) -> bool:
+def from_client(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's parameters of `create` in our spelling, whether they are in its own or srt's. Raises ConfigError."""
+    from sandbox.config.dialects import create
+
+    if not looks_like_srt(asked):
+        return create.translate(asked).data
+    from sandbox.config.dialects import srt
+
+    tops = {key.partition(".")[0] for key in srt.TABLE}
+    found = srt.translate({key: value for key, value in asked.items() if key in tops}).data
+    for name, settings in create.translate(
+        {key: value for key, value in asked.items() if key not in tops}
+    ).data.items():
+        found[name] = {**found.get(name, {}), **settings} if isinstance(settings, dict) else settings
+    return found
+
+
+def looks_like_srt(data: Mapping[str, Any]) -> bool:
     """Whether settings have a key that only srt's have."""
     sections = [(name, data[name]) for name in ("filesystem", "network") if isinstance(data.get(name), dict)]
     keys = [f"{name}.{key}" for name, section in sections for key in section]

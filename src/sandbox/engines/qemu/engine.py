@@ -58,7 +58,7 @@ class QemuRunning(Running):
         return self._guest.file(operation, path, **more)
 
     def null(self) -> int | None:
-        return None
+        return self._guest.null
 
     def take_sockets(self) -> Mapping[str, Socket]:
         return self._room.take_sockets()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0  # seconds for an exchange, and for another sandbox's
 POLL = 0.05
+MOST_EXCHANGES = 1000  # of one sandbox: every token it was ever given is looked for in all its traffic
 KINDS = {"access_token": "access", "refresh_token": "refresh", "id_token": "id"}
 # Fields of an answer that tenants see. Others could hold a session.
 _FIELDS = (
@@ -61,8 +62,10 @@ class TokenExchange:
             raise Denied(RULE, "a token endpoint has no WebSocket")
         body = await _read(decoded(request.headers, request.stream), MOST_REQUEST)
         asked = TokenRequest(request.headers.media_type, body)
-        self._login.load()
         self._secrets.follow_logins()
+        if self._login.exchanges >= MOST_EXCHANGES:
+            raise Denied(RULE, "this sandbox has asked for tokens {most} times: start another", most=MOST_EXCHANGES)
+        self._login.exchanges += 1
         token = self._refresh_token(request, asked)
         request.inform = None  # hints before an answer are of no use here, and could hold anything
         request.headers.remove("Expect")
@@ -134,7 +137,7 @@ class TokenExchange:
         if 300 <= response.status < 400:
             raise Denied(RULE, "the token endpoint redirects, and the address may hold a token")
         kind = response.headers.media_type
-        said = top_level(answer, kind) if response.status == 200 else {}
+        said = top_level(answer, kind) if 200 <= response.status < 300 else {}
         new = self._fitting(said) if sent is not None or asked.grant in LOGIN_GRANTS else {}
         if new:
             self._keep(sent, new, said)

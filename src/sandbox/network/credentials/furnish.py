@@ -10,8 +10,11 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from sandbox.config.home import home
+from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError
-from sandbox.plan.mount_operations import Bind
+from sandbox.guards.mount_in_namespace import GIVEN
+from sandbox.plan.mount_operations import Bind, Cover, Overlay, Tmpfs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +35,25 @@ if TYPE_CHECKING:
         def remove(self, path: str, recursive: bool = False) -> None: ...
 
 
+def is_persons(plan: Plan, path: str) -> bool:
+    """Whether a file that is made at `path` inside would be made in a directory of the person's: not in one of the
+    sandbox's own, nor in one that it keeps for tenants."""
+    staged = {bind.target: bind.source for bind in plan.binds}
+    shown = [(target, None) for target, _ in plan.scratch] + [(bind.target, bind.source) for bind in plan.binds]
+    shown.sort(key=lambda one: one[0].split("/"))  # the plan's own order
+    for one in (*plan.layers, *plan.covers):
+        if isinstance(one, Tmpfs):
+            shown.append((one.path, None))
+        elif isinstance(one, Bind) and one.source != one.path:
+            shown.append((one.path, staged.get(one.source, one.source)))
+        elif isinstance(one, Overlay) or (isinstance(one, Cover) and one.is_dir):
+            shown.append((one.path, one.path))
+    ours = os.path.realpath(home())
+    # What is mounted last counts: it hides all that was mounted in it before.
+    behind = next((source for target, source in reversed(shown) if is_beneath(path, target)), None)
+    return behind is not None and not is_beneath(behind, ours)
+
+
 class Furnishing:
     """What one sandbox's tenants get of `logins`."""
 
@@ -40,13 +62,20 @@ class Furnishing:
 
         Raises ConfigError."""
         self._files: dict[str, tuple[str, str]] = {}
-        home = plan.environment.get("HOME") or os.path.expanduser("~")
-        for path, (login, text) in logins.files(home).items():
-            over = shown_at(os.path.realpath(login.file)) if login.file else []
-            if path in over:
+        self._mounted = 0
+        place = plan.environment.get("HOME") or os.path.expanduser("~")
+        for path, (login, text) in logins.files(place).items():
+            if not is_persons(plan, path):
+                if not self._mounted_in_hidden(plan, path, text):
+                    self._files[path] = login.path, text
+            elif login.file and path in shown_at(os.path.realpath(login.file)):
                 self._mount(plan, path, text)
             else:
-                self._files[path] = login.path, text
+                raise ConfigError(
+                    "{place!r} is in a directory of yours that is shown inside; choose another place (`at`)",
+                    place=path,
+                    path=login.path,
+                )
         settings = logins.git_settings()
         plan.files = [
             (name, mode, content + settings.encode()) if name == "/etc/gitconfig" else (name, mode, content)
@@ -59,9 +88,29 @@ class Furnishing:
         return set(self._files)
 
     def _mount(self, plan: Plan, path: str, text: str) -> None:
-        source = f"/etc/sandbox-credential-{sum(name.startswith('/etc/sandbox-cred') for name, _, _ in plan.files)}"
-        plan.files.append((source, 0o600, text.encode()))
-        plan.after_seal.append(Bind(path, source, read_only=True, optional=True))
+        plan.after_seal.append(Bind(path, self._source(plan, text), read_only=True, optional=True))
+
+    def _mounted_in_hidden(self, plan: Plan, path: str, text: str) -> bool:
+        """Where the home is the project, a directory of it can be hidden by an empty one, and frozen too: then nothing
+        can be written there, and the file is mounted before that."""
+        frozen = (one for one in plan.covers if isinstance(one, Bind) and one.read_only and one.source == one.path)
+        if not any(is_beneath(path, one.path) for one in frozen):
+            return False
+        empty = [one for one in plan.covers if isinstance(one, Tmpfs) and is_beneath(path, one.path)]
+        if not empty:
+            return False
+        # The person's file is not there to be covered, and a cover would be on ours.
+        plan.covers = [one for one in plan.covers if not (isinstance(one, Cover) and one.path == path)]
+        at = plan.covers.index(empty[-1]) + 1
+        plan.covers.insert(at, Bind(path, self._source(plan, text), read_only=True, make=True))
+        return True
+
+    def _source(self, plan: Plan, text: str) -> str:
+        """Where the guest writes it before anything is mounted."""
+        name = f"/etc/sandbox-credential-{self._mounted}"
+        self._mounted += 1
+        plan.files.append((name, GIVEN, text.encode()))
+        return name
 
     def write(self, inside: Inside) -> None:
         """Writes the files, when the walls stand and before any tenant runs. Raises ConfigError."""
@@ -70,13 +119,21 @@ class Furnishing:
             try:
                 inside.mkdir(os.path.dirname(path), 0o700)
                 inside.write_file(beside, text, 0o600)
-                try:
-                    inside.rename(beside, path)
-                except OSError:
-                    inside.remove(beside)
-                    raise
+                self._rename(inside, beside, path)
             except OSError as problem:
                 reason = os.strerror(problem.errno or errno.EIO)
                 raise ConfigError(
                     "cannot be written at {place!r} inside: {reason}", place=path, reason=reason, path=f"{setting}.at"
                 ) from None
+
+    def _rename(self, inside: Inside, beside: str, path: str) -> None:
+        """An earlier tenant may have left a directory there: no reason not to start."""
+        try:
+            try:
+                inside.rename(beside, path)
+            except (IsADirectoryError, NotADirectoryError, FileExistsError):
+                inside.remove(path, recursive=True)
+                inside.rename(beside, path)
+        except OSError:
+            inside.remove(beside)
+            raise

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RULE = "credentials"
 MOST = 1024 * 1024  # bytes of an answer
+MOST_TOKENS = 32  # in one answer
 SHORT = 8  # a string below that many characters is no token
 _DEEPEST = 32
 _HARMLESS = frozenset(("token_type", "scope", "issued_token_type", "error", "error_description", "error_uri"))
@@ -78,7 +79,7 @@ class _Judge:
         self._failed = status >= 400
         self._keep = keep
         self._stand_in = stand_in
-        self.found = False
+        self.found = 0
 
     def changed(self, data: Any, keys: Keys, depth: int) -> Any:
         if depth > _DEEPEST:
@@ -105,7 +106,9 @@ class _Judge:
             known = not secret_word(name)
         if known and not any(_token_like(word) for word in value.split()):
             return value
-        self.found = True
+        self.found += 1
+        if self.found > MOST_TOKENS:
+            raise _unreadable()
         return self._stand_in(keys, value)
 
 

@@ -183,7 +183,8 @@ class Gate:
         if not scripted or decision:
             return decision if scripted else scripted
         # The script takes the place of a list that was not written. Where there is a list, both must agree.
-        return decision if self.network.allowed_hosts or parse_address(host) is not None else scripted
+        listed = self.network.allowed_hosts or self.network.preset != "closed"
+        return decision if listed or parse_address(host) is not None else scripted
 
     def _granted(self, destination: Destination) -> bool:
         """Whether the owner was asked about it and allowed it until the sandbox ends."""

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from sandbox.asks.question import Requester
+from sandbox.host_process import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,34 +69,10 @@ def _lines(path: str) -> list[str]:
 
 
 def _holder(guest: int, link: str) -> Requester:
-    for pid in _descendants(guest):
+    for pid in descendants(guest, MOST_PROCESSES):
         if any(held == link for held in _descriptors(pid)):
             return Requester(_comm(pid), _exe(pid), _inside(pid))
     return Requester()
-
-
-def _descendants(guest: int) -> Iterator[int]:
-    waiting, seen = [guest], {guest}
-    while waiting and len(seen) <= MOST_PROCESSES:
-        pid = waiting.pop()
-        for child in _children(pid):
-            if child not in seen:
-                seen.add(child)
-                waiting.append(child)
-                yield child
-
-
-def _children(pid: int) -> Iterator[int]:
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return
-    for thread in threads:
-        try:
-            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
-                yield from map(int, file.read(2**16).split())
-        except (OSError, ValueError):
-            continue
 
 
 def _descriptors(pid: int) -> Iterator[str]:

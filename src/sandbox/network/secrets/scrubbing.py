@@ -1,15 +1,14 @@
-"""Turning values back into placeholders in a stream, so that nothing about a value can be learned from when its pieces
-come, or how they are cut.
+"""Replaces secret values in a stream by placeholders, without revealing anything by timing or by where it is split.
 
-A value may lie across two pieces, so the end of what has come is held back. **How much is held back never depends on
-what it is compared with**, only on where the stream can be cut for anybody's values:
+A value may be split between two pieces, so the end of the data received so far is held back. **How much is held back
+never depends on the values**, only on where the stream can be split whatever the values are:
 
-- behind a control character, a line's end above all, or a byte beyond ASCII: no value holds one, in no spelling;
-- behind a message, where the content has messages of its own (gRPC, Amazon's event streams);
+- after a control character (usually a line end) or a non-ASCII byte: no value contains one, in any spelling;
+- after a message, where the content has its own framing (gRPC, Amazon's event streams);
 - at the end of the content;
-- and in a line that does not end, as far before its end as the longest value is long.
+- in a line that does not end: as many bytes before its end as the longest value has.
 
-Held-back bytes are never released because time has passed: half a value would go with them.
+Held-back bytes are never released because time has passed: they could contain half a value.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _BLOCK = 4096
 
 
 class Scrubber:
-    """One stream. `values` is asked anew for every piece: a value may be given to the sandbox meanwhile."""
+    """One stream. `values` is consulted for every piece, because the sandbox may get a new secret meanwhile."""
 
     def __init__(self, values: Values, messages: Messages | None = None, *, same_length: bool = False) -> None:
         self._values, self._messages, self._same_length = values, messages, same_length
@@ -48,11 +47,11 @@ class Scrubber:
             return self._release(cut, cut)
         cut = len(self._held) - longest
         while cut and self._held[cut] & 0xC0 == 0x80 and self._held[cut - 1] & 0x80:
-            cut -= 1  # never within a letter
+            cut -= 1  # never within a character
         return self._release(cut, len(self._held))
 
     def _safe_end(self) -> int:
-        """The end of what no value can lie across."""
+        """The last position at which the data can be split."""
         if self._messages is not None:
             try:
                 return self._messages.end(self._held)
@@ -65,7 +64,7 @@ class Scrubber:
         return self._release(len(self._held), len(self._held))
 
     def _release(self, cut: int, looked_at: int) -> bytes:
-        """All before `cut`, and the rest of a value that begins there."""
+        """Everything before `cut`, with the rest of a value that begins there."""
         if not cut:
             return b""
         out, end = [], 0
@@ -83,19 +82,19 @@ class Scrubber:
 
 
 class NotMessages(Exception):
-    """What claims to be made of messages is not."""
+    """The content does not have the framing that its type promises."""
 
 
 class Messages:
-    """Where the messages of a content end, that say in their first `head` bytes how long they are.
+    """Finds the ends of messages that state their length in their first `head` bytes.
 
-    Whoever asks for an answer may have chosen its type and its first bytes as well (a file stored earlier). An end that
-    is believed for nothing but a number would then be a way to have a value cut in two, each half of it unknown to us.
+    Whoever requests an answer may also have chosen its type and its first bytes (a file stored earlier). If we trusted
+    a length alone, it could be used to split a value in two, and we would recognise neither half.
     """
 
     def __init__(self, head: int, size: Callable[[bytes], int]) -> None:
         self._head, self._size = head, size
-        self._start, self._end = 0, -1  # of the message under way; its end when that is known
+        self._start, self._end = 0, -1  # of the current message; -1: its end is not known yet
 
     def end(self, held: bytes) -> int:
         """The end of the last message that is complete in `held`. Raises Denied for one that cannot be read, and
@@ -112,18 +111,18 @@ class Messages:
         return max(self._start, 0)
 
     def _look(self, held: bytes) -> None:
-        """Raises NotMessages when the message under way is none."""
+        """Raises NotMessages when the current message is not valid."""
 
     def released(self, size: int) -> None:
-        """So much of what was held has gone."""
+        """Notes that the first `size` bytes have been passed on."""
         self._start -= size
         if self._end >= 0:
             self._end -= size
 
 
 class AmazonMessages(Messages):
-    """Amazon's event stream: sums at the end of each head (12 bytes) and each message show that they are what they say.
-    Nobody who does not know a value can make a message that ends within it."""
+    """Amazon's event stream. Each head (12 bytes) and each message ends with a checksum, so nobody can make a message
+    that ends within a value without knowing the value."""
 
     def __init__(self) -> None:
         super().__init__(12, self._sized)
@@ -139,7 +138,7 @@ class AmazonMessages(Messages):
     def _look(self, held: bytes) -> None:
         content = min(self._end - 4, len(held))
         if self._summed < 0 or content < 0:
-            raise NotMessages  # a part of it has gone unsummed, within a value
+            raise NotMessages  # part of it was passed on before it could be checked
         self._sum = crc32(held[self._summed : content], self._sum)
         self._summed = max(self._summed, content)
         if self._end <= len(held) and self._sum != int.from_bytes(held[self._end - 4 : self._end], "big"):
@@ -151,11 +150,11 @@ class AmazonMessages(Messages):
 
 
 def messages_of(headers: Headers, request: Request, *, readable: bool = True) -> Messages | None:
-    """How a content of this type is divided, that answers `request`; None for lines and everything else. `readable`:
-    its messages must be."""
+    """The framing of a response to `request`, by its type; None for lines and everything else. With `readable`, its
+    messages must be readable."""
     kind = headers.media_type
     for family in ("application/grpc", "application/connect+"):
-        # A call is always a POST of the same family; a server that answers those frames its messages itself.
+        # A call is always a POST with a type of the same family, and such a server writes the framing itself.
         if kind.startswith(family) and request.method == "POST" and request.headers.media_type.startswith(family):
             return Messages(5, _readable_grpc if readable else _grpc)
     return AmazonMessages() if kind == "application/vnd.amazon.eventstream" else None
@@ -172,20 +171,20 @@ def _grpc(head: bytes) -> int:
 
 
 def scrubbed_pairs(pairs: list[Pair], values: Values) -> list[Pair]:
-    """Header fields without values. A field whose *name* holds one is left out: names have no case, and no
-    placeholder would be understood there."""
+    """Header fields without values. A field whose *name* contains one is left out: case is not kept in names, and a
+    placeholder there would mean nothing."""
     return [(name, values.scrubbed(value)) for name, value in pairs if not values.in_name(name)]
 
 
 def scrubbed_body(
     body: Body, values: Values, headers: Headers, request: Request, *, same_length: bool, readable: bool
 ) -> Body:
-    """`body`, which answers `request`, without values, in trailers neither. Raises Denied as it is read when it must be
+    """`body`, a response to `request`, without values, trailers included. Reading it raises Denied when it must be
     `readable` and is not."""
     if body is EMPTY:
         return body
     messages = messages_of(headers, request, readable=readable)
-    # A message says how long it is, and so does a length that was promised.
+    # A message states its length, and so does Content-Length.
     scrubber = Scrubber(values, messages, same_length=same_length or messages is not None)
 
     def trailers(given: tuple[Pair, ...]) -> tuple[Pair, ...]:

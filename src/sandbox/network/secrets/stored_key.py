@@ -9,41 +9,45 @@ from sandbox.config.home import home
 _KEY_SIZE = 32
 
 
+def place() -> str:
+    """Where credentials are kept. It need not exist."""
+    return os.path.join(home(), "credentials")
+
+
 def directory() -> str:
-    """Where it is kept; made when it is not there. Raises OSError."""
-    place = os.path.join(home(), "credentials")
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    return place
+    """The same; made when it is not there. Raises OSError."""
+    os.makedirs(place(), mode=0o700, exist_ok=True)
+    return place()
 
 
 def placeholder_key() -> bytes:
     """The person's own key; a passing one where none can be stored, whose placeholders last for one sandbox."""
     try:
-        place = os.path.join(directory(), "key")
+        file = os.path.join(directory(), "key")
         for _ in range(2):
             try:
-                with open(place, "rb") as file:
-                    key = file.read()
+                with open(file, "rb") as kept:
+                    key = kept.read()
                 if len(key) == _KEY_SIZE:
                     return key
-                os.unlink(place)
+                os.unlink(file)
             except FileNotFoundError:
                 pass
-            _new_key(place)
+            _new_key(file)
     except OSError:
         pass
     return os.urandom(_KEY_SIZE)
 
 
-def _new_key(place: str) -> None:
+def _new_key(file: str) -> None:
     """Several starts may make one at the same time: a link is made by one of them only."""
-    beside = f"{place}.{os.urandom(8).hex()}"
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(os.urandom(_KEY_SIZE))
-        file.flush()
-        os.fsync(file.fileno())
+    beside = f"{file}.{os.urandom(8).hex()}"
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
+        new.write(os.urandom(_KEY_SIZE))
+        new.flush()
+        os.fsync(new.fileno())
     try:
-        os.link(beside, place)
+        os.link(beside, file)
     except FileExistsError:
         pass
     finally:

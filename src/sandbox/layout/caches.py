@@ -1,0 +1,195 @@
+"""The person's package caches, as tenants see them: read-only, under a layer of the project's own.
+
+    ~/.sandbox/caches/<device>-<inode of the project>/
+        project         the project's path; the set is for that directory at that path only
+        lock            whoever holds it has the layers
+        together/upper  what was added; one overlay for as many caches as possible
+        go-build/       a cache that tenants get empty
+
+Two overlays cannot share a layer, so of several sandboxes in one project the first has the kept ones, and the others
+have their own, which go with them. All of it is on the path of every `sandbox run`: one module, one overlay.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from sandbox.config.caches import located
+from sandbox.config.paths import absolute, is_beneath
+from sandbox.plan.mount_operations import CacheOverlay, Tmpfs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sandbox.config.caches import Cache
+    from sandbox.config.model import Config
+    from sandbox.plan.plan import Plan
+
+    Found = tuple[Cache, str]
+
+STAGE = "/.vfs-cache"  # while the place is furnished
+LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def shown_caches(config: Config, environment: Mapping[str, str], home: str, taken: Sequence[str]) -> Iterator[Found]:
+    """The caches to show, each with its path, which is the same inside. `taken`: paths that something else is said
+    about: the project, further paths, mounts, our own directories."""
+    if any(is_beneath(home, one) for one in taken):
+        return  # the home is the project, or in it: its dot entries are hidden, and what is there is the project's
+    filesystem = config.filesystem
+    denied = [absolute(one, filesystem.root) for one in filesystem.deny_read]
+    for cache, path in located(config.caches, environment, home):
+        others = [*taken, *denied, home]
+        if is_beneath(home, path) or any(is_beneath(one, path) for one in others):
+            continue  # more than a cache
+        if not any(is_beneath(path, one) for one in (*taken, *denied)):
+            yield cache, path
+
+
+class KeptCaches:
+    """The layers of one sandbox; `close` gives them back."""
+
+    def __init__(self, home: str, root: str, entry: str) -> None:
+        """`root`: the project; `entry`: the sandbox's directory in the registry, for layers that are not kept. Raises
+        OSError."""
+        self._kept = directory_of(home, root)
+        self._fd = _held(self._kept, root)
+        self._own = None if self._fd >= 0 else f"{entry}/caches"
+        if self._own is not None:
+            os.mkdir(self._own, 0o700)
+
+    def furnish(self, plan: Plan, caches: Sequence[Found]) -> None:
+        """Adds the caches to the plan: as one overlay, because each costs as much as the rest of the walls' mounts.
+
+        Its lower layers are the directories that hold the caches; only the caches themselves are shown.
+        """
+        together, apart = _grouped([one for one in caches if not one[0].own], self._kept)
+        if together:
+            lowers = list(dict.fromkeys(os.path.dirname(path) for _, path in together))
+            stage = self._overlay(plan, "together", lowers)
+            plan.cached += ((f"{stage}/{os.path.basename(path)}", path) for _, path in together)
+        for cache, path in apart:
+            plan.cached.append((self._overlay(plan, cache.part, [path]), path))
+        for cache, path in (*together, *apart):
+            hidden = (f"{path}/{one}" for one in cache.hidden if os.path.isdir(f"{path}/{one}"))
+            plan.covers += (Tmpfs(one, 0o700, plan.scratch_size, optional=True) for one in hidden)
+        for cache, path in caches:
+            if cache.own:  # nothing beneath, and such tools let several processes use one directory
+                _make(f"{self._kept}/{cache.part}")
+                plan.show(f"{self._kept}/{cache.part}", path, True)
+            if not any(is_beneath(path, place) for place, _ in plan.scratch):
+                plan.scratch.append((path, 0o700))  # beneath it: the tool's, where there can be no overlay
+                plan.writable.append(path)
+            for variable, value in cache.tells.items():
+                plan.environment.setdefault(variable, value.replace("{}", path))
+
+    def _overlay(self, plan: Plan, name: str, lowers: list[str]) -> str:
+        """Plans one overlay; returns where it is staged."""
+        state, stage = f"{self._own or self._kept}/{name}", f"{STAGE}-{len(plan.caches)}"
+        _make(state)
+        plan.caches.append(CacheOverlay(stage, lowers, state))
+        return stage
+
+    def close(self) -> None:
+        """After the sandbox has ended. Never raises."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if self._own is not None:
+            from sandbox.config.rmtree import remove_tree
+
+            try:
+                remove_tree(self._own)
+            except OSError:
+                pass  # goes with the entry
+
+
+def _make(directory: str) -> None:
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        pass
+
+
+def _grouped(caches: Sequence[Found], kept: str) -> tuple[list[Found], list[Found]]:
+    """Those that can be in one overlay, and the rest.
+
+    The directories around them lie on top of each other there: none may have an entry of another cache's name, hold
+    another, or hold the layers.
+    """
+    together: list[Found] = []
+    apart: list[Found] = []
+    for one in caches:
+        around, name = os.path.split(one[1])
+        others = [os.path.split(path) for _, path in together if os.path.dirname(path) != around]
+        clash = any(
+            os.path.lexists(f"{other}/{name}")
+            or os.path.lexists(f"{around}/{its}")
+            or is_beneath(other, around)
+            or is_beneath(around, other)
+            for other, its in others
+        )
+        mounted = os.stat(one[1]).st_dev != os.stat(around).st_dev
+        (apart if clash or mounted or is_beneath(kept, around) else together).append(one)
+    return together, apart
+
+
+def directory_of(home: str, root: str) -> str:
+    """Where a project's layers are."""
+    info = os.stat(root)
+    return f"{home}/caches/{info.st_dev:x}-{info.st_ino:x}"
+
+
+def _held(directory: str, root: str) -> int:
+    """A descriptor that holds the project's layers; -1 when another sandbox does. Another project's are removed."""
+    while True:
+        try:
+            fd = os.open(f"{directory}/lock", LOCK, 0o600)
+        except FileNotFoundError:
+            os.makedirs(directory, 0o700, exist_ok=True)
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            return -1
+        if _is_at(fd, f"{directory}/lock"):
+            break
+        os.close(fd)  # it was removed before we had it
+    if project_of(directory) != root:  # the number of a removed directory was given to this one
+        empty(directory)
+        with open(f"{directory}/project", "wb") as file:
+            file.write(os.fsencode(root))
+    return fd
+
+
+def project_of(directory: str) -> str | None:
+    """The project that a set of layers is for."""
+    try:
+        fd = os.open(f"{directory}/project", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.fsdecode(os.read(fd, 65536))
+    finally:
+        os.close(fd)
+
+
+def empty(directory: str) -> None:
+    """Removes everything but the lock, which the caller holds."""
+    from sandbox.config.rmtree import remove_tree
+
+    for name in os.listdir(directory):
+        if name == "project":
+            os.unlink(f"{directory}/{name}")
+        elif name != "lock":
+            remove_tree(f"{directory}/{name}")
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False

@@ -1,0 +1,43 @@
+"""The text that `sandbox profile new` writes: every key once, with what it is for."""
+
+from __future__ import annotations
+
+TEMPLATE = """\
+# The profile {name}: `sandbox {name} [arguments…]` runs its program in a sandbox. docs/agents.md describes every key.
+{note}
+description: what it is, in a few words
+program: {name}                    # its name on your PATH
+install: npm install -g {name}     # told to those who have not got it
+
+hosts:                             # what it may connect to, and what for; nothing else can be reached
+  api.example.com: the model
+# without: {{update.example.com: updates}}   # asked for, not needed: refused without a line at the end
+network: closed                    # closed | registries (package registries, source hosts) | open (all public hosts)
+
+keep: [.{name}]                    # directories of the home that last; "." is the whole home. Yours are never shown.
+per_project: true                  # false: what one project's agent writes there, the agents of all projects read
+# seed:                            # files that the first run begins with: your settings, without secrets
+#   .{name}/settings.json: {{only: [model, theme], set: {{onboarded: true}}}}
+#   .{name}/commands/: {{}}        # a directory of texts
+
+# credentials:                     # keys and logins; inside are placeholders (docs/secrets.md)
+#   {name}:
+#     variables:
+#       EXAMPLE_API_KEY: {{hosts: [api.example.com]}}
+
+# environment: {{EXAMPLE_NO_UPDATE: "1"}}
+# pass: [EXAMPLE_THEME]            # variables of yours that it gets
+# flags: [--no-sandbox]            # always: those that switch its own sandbox off
+# trust_flags: [--yes]             # with --trust: those that skip its permission prompts
+# trust_environment: {{EXAMPLE_MODE: auto}}
+# own_options: [--config]          # its options that `sandbox run` has too: after its name they are its own
+# instructions: .{name}/AGENTS.md  # where it reads instructions; it is told there that it is in a sandbox
+"""
+INSTEAD = (
+    "# It takes the place of the profile of that name that ships with sandbox (`sandbox profile show {name}` before)."
+)
+
+
+def template(name: str, *, like: bool) -> str:
+    """The template for `name`; `like`: whether a packaged profile has that name too."""
+    return TEMPLATE.format(name=name, note=INSTEAD.format(name=name) if like else "")

@@ -1,0 +1,90 @@
+"""Where kept directories are: `state/NAME/PROJECT/home` under the sandbox home, or `state/NAME/shared/home`."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.config.home import home as sandbox_home
+from sandbox.config.paths import is_beneath
+from sandbox.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.config.model import State
+
+SHARED = "shared"
+
+
+def directory(state: State, project: str) -> str:
+    """The directory that holds this state. It need not exist. Raises ConfigError without a name."""
+    if state.name is None:
+        raise ConfigError("needs `state.name`: whose these directories are", path="state.keep")
+    return os.path.join(sandbox_home(), "state", state.name, _of_project(project) if state.per_project else SHARED)
+
+
+def _of_project(project: str) -> str:
+    """A readable name for the project's path that no other path has."""
+    from _blake2 import blake2s  # `hashlib` takes a millisecond to import
+
+    last = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in os.path.basename(project))
+    return f"{last[:32].strip('-') or 'project'}-{blake2s(os.fsencode(project)).hexdigest()[:16]}"
+
+
+def kept(state: State, project: str) -> list[tuple[str, str]]:
+    """The kept directories, made if need be: where each is on the host, and where tenants see it."""
+    inside = os.path.realpath(os.path.expanduser("~"))
+    top = make(state, project)
+    found = []
+    for path in outermost(state.keep):
+        host = os.path.normpath(f"{top}/{path}")
+        _private(host)
+        found.append((host, os.path.normpath(f"{inside}/{path}")))
+    return found
+
+
+def make(state: State, project: str) -> str:
+    """The home that is kept, made if need be. Nobody but the owner can look into it: the mode says so."""
+    place = directory(state, project)
+    _private(f"{place}/home")
+    note = f"{place}/project"
+    if state.per_project and not os.path.exists(note):
+        with open(note, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(f"{project}\n")
+    return f"{place}/home"
+
+
+def _private(directory: str) -> None:
+    """Makes a directory and those above it, each for the owner alone: `os.makedirs` does that for the last one only."""
+    if not os.path.isdir(directory):
+        _private(os.path.dirname(directory))
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            pass
+
+
+def own_word(name: str) -> str:
+    """Twenty random letters and digits, the same in every run with the state `name`.
+
+    Programs remember the key that they may use by its last characters, so its placeholder must not change."""
+    place = os.path.join(sandbox_home(), "state", name)
+    file = f"{place}/word"
+    try:
+        with open(file, encoding="ascii") as opened:
+            return opened.read(20)
+    except FileNotFoundError:
+        from sandbox.config.atomic_write import write_whole
+
+        word = os.urandom(10).hex()
+        _private(place)
+        write_whole(file, word)
+        return word
+
+
+def outermost(paths: list[str]) -> list[str]:
+    """Without those that lie in another one: a tenant writes there, so no path of ours goes through it."""
+    found: list[str] = []
+    for path in sorted(dict.fromkeys(paths), key=lambda one: (one != ".", one.split("/"))):
+        if not any(outer == "." or is_beneath(path, outer) for outer in found):
+            found.append(path)
+    return found

@@ -1,0 +1,231 @@
+"""Where a secret's value comes from, and when: at the start, when a file changes, before a life ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keyring
+import keyring.backend
+import pytest
+
+from sandbox.config.model import Network, Secret
+from sandbox.errors import ConfigError
+from sandbox.network.secrets import held
+from sandbox.network.secrets.sources import check, read
+from tests.network.lab import PLACEHOLDER, Lab
+
+MakeLab = Callable[..., Lab]
+API = "api.example.com"
+
+
+def secret(**source: Any) -> dict[str, Any]:
+    return {"hosts": [API], "placeholder": PLACEHOLDER, **source}
+
+
+def sent(lab: Lab) -> str:
+    """What the origin gets for the placeholder; the refusal when it gets nothing."""
+    before = len(lab.origins[API].seen)
+    _, _, body = lab.ask("GET", "/", {"X-Key": PLACEHOLDER})
+    seen = lab.origins[API].seen
+    return str(dict(seen[-1]["headers"])["x-key"]) if len(seen) > before else body.decode()
+
+
+def test_a_missing_variable_fails_only_the_request_that_needs_it_with_its_name(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret(from_env="NOT_SET_HERE")}})
+    assert lab.ask("GET", "/")[0] == 200
+    told = sent(lab)
+    assert "the secret KEY has no value" in told and "no variable 'NOT_SET_HERE'" in told
+    assert "network.secrets.KEY" in told
+
+
+@pytest.mark.parametrize(
+    "source",
+    [{"from_file": "/no/such/file"}, {"from_command": ["/no/such/program"]}, {"from_command": ["false"]}],
+)
+def test_any_other_source_without_a_value_is_told_when_it_is_needed(make_lab: MakeLab, source: dict[str, Any]) -> None:
+    lab = make_lab({"secrets": {"KEY": secret(**source)}})
+    assert "has no value" in sent(lab)
+    assert lab.origins[API].seen == []
+
+
+def test_a_placeholder_without_a_value_is_refused_in_a_body_too(make_lab: MakeLab) -> None:
+    lab = make_lab({"secrets": {"KEY": secret(from_env="NOT_SET_HERE", **{"in": ["body"]})}})
+    status, _, body = lab.ask("POST", "/", {"Content-Type": "text/plain"}, PLACEHOLDER.encode())
+    assert status == 403 and b"has no value" in body
+    assert lab.origins[API].seen == []
+
+
+def test_a_file_is_read_again_when_it_has_changed(make_lab: MakeLab, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("the-first-value\n")
+    lab = make_lab({"secrets": {"KEY": secret(from_file=str(file))}})
+    assert sent(lab) == "the-first-value"
+    file.write_text("the-second-value-1\n")
+    assert sent(lab) == "the-second-value-1"
+    lab.origins[API].answer = lambda *_: (200, [], b"the-first-value the-second-value-1")
+    assert b"value" not in lab.ask("GET", "/")[2]  # both are secret for the sandbox's whole life
+    file.unlink()
+    assert "the-second" in sent(lab) or "has no value" in sent(lab)
+
+
+def test_a_field_of_a_json_file(tmp_path: Path) -> None:
+    file = tmp_path / "adc.json"
+    file.write_text(json.dumps({"a": {"b.c": ["no", "the-value-itself"]}}))
+    one = Secret.read(secret(from_file=str(file), field=r"a.b\.c.1"))
+    check(one, "s")
+    assert read(one, "s") == ("the-value-itself", None)
+    for bad in ("a.x", "a", "a.b\\.c.7"):
+        with pytest.raises(ConfigError, match="no string in the field"):
+            read(Secret.read(secret(from_file=str(file), field=bad)), "s")
+    file.write_text("the-value-itself is no json")
+    with pytest.raises(ConfigError) as caught:
+        read(one, "s")
+    assert "the-value" not in str(caught.value)
+
+
+class FileKeyring(keyring.backend.KeyringBackend):
+    """A keyring of the test's own."""
+
+    priority = 1
+    stored: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        if service == "broken":
+            raise RuntimeError("locked: secret-detail")
+        return self.stored.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.stored[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        del self.stored[service, username]
+
+
+@pytest.fixture
+def own_keyring() -> Iterator[None]:
+    before = keyring.get_keyring()
+    keyring.set_keyring(FileKeyring())  # type: ignore[no-untyped-call]
+    yield
+    keyring.set_keyring(before)
+
+
+@pytest.mark.usefixtures("own_keyring")
+def test_the_systems_keyring(make_lab: MakeLab) -> None:
+    keyring.set_password("api.example.com", "me", "kept-in-the-keyring")
+    lab = make_lab({"secrets": {"KEY": secret(from_keyring=["api.example.com", "me"])}})
+    assert sent(lab) == "kept-in-the-keyring"
+    lab = make_lab({"secrets": {"KEY": secret(from_keyring=["api.example.com", "nobody"])}})
+    assert "the keyring has no such entry" in sent(lab)
+    lab = make_lab({"secrets": {"KEY": secret(from_keyring=["broken", "me"])}})
+    assert "the keyring failed: RuntimeError" in sent(lab)
+
+
+COUNTING = """
+n=$(cat {count} 2>/dev/null || echo 0); n=$((n+1)); echo $n > {count}
+{more}
+"""
+
+
+def counting(tmp_path: Path, more: str) -> list[str]:
+    return ["sh", "-c", COUNTING.format(count=tmp_path / "count", more=more)]
+
+
+def runs(tmp_path: Path) -> int:
+    return int((tmp_path / "count").read_text())
+
+
+def test_what_a_program_prints_is_used_until_its_life_ends_and_renewed_before(
+    make_lab: MakeLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [time.time()]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    lab = make_lab({"secrets": {"KEY": secret(from_command=counting(tmp_path, "echo token-number-$n"), ttl="10m")}})
+    assert [sent(lab) for _ in range(3)] == ["token-number-1"] * 3
+    assert runs(tmp_path) == 1
+    clock[0] += 530  # a minute before its end: renewed in the background, the old one is used meanwhile
+    assert sent(lab) in ("token-number-1", "token-number-2")
+    clock[0] += 71  # the end: whoever needs it waits
+    assert sent(lab) in ("token-number-2", "token-number-3")
+    assert runs(tmp_path) <= 3
+    lab.origins[API].answer = lambda *_: (200, [], b"token-number-1 token-number-2")
+    assert b"token-number" not in lab.ask("GET", "/")[2]
+
+
+def test_a_program_says_in_json_when_its_token_ends(
+    make_lab: MakeLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [time.time()]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    end = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock[0] + 100))
+    print_it = f'echo "{{\\"token\\": \\"token-number-$n\\", \\"end\\": \\"{end}\\"}}"'
+    source = secret(from_command=counting(tmp_path, print_it), field="token", expires="end")
+    lab = make_lab({"secrets": {"KEY": source}})
+    assert sent(lab) == sent(lab) == "token-number-1"
+    assert runs(tmp_path) == 1
+    clock[0] += 101
+    assert sent(lab) == "token-number-2"
+
+
+def test_a_program_that_fails_is_not_asked_again_at_once(
+    make_lab: MakeLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [time.time()]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    lab = make_lab({"secrets": {"KEY": secret(from_command=counting(tmp_path, "exit 3"), ttl=60)}})
+    for _ in range(5):
+        assert "failed with status 3" in sent(lab)
+    assert runs(tmp_path) == 1
+    clock[0] += held.RETRY
+    assert "failed with status 3" in sent(lab)
+    assert runs(tmp_path) == 2
+
+
+def test_nothing_of_a_request_reaches_the_program(make_lab: MakeLab, tmp_path: Path) -> None:
+    more = f"env > {tmp_path}/env; cat > {tmp_path}/stdin; echo $@ > {tmp_path}/args; echo the-token-itself"
+    lab = make_lab({"secrets": {"KEY": secret(from_command=counting(tmp_path, more), ttl=60)}})
+    lab.ask("POST", "/?marker=FROM_THE_TENANT", {"X-Key": PLACEHOLDER, "X-More": "FROM_THE_TENANT"}, b"FROM_THE_TENANT")
+    assert all("FROM_THE_TENANT" not in (tmp_path / name).read_text() for name in ("env", "stdin", "args"))
+
+
+def test_others_do_not_wait_while_a_program_runs(make_lab: MakeLab, tmp_path: Path) -> None:
+    """A fifo holds the program up: the gate answers others meanwhile."""
+    import threading
+
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    (tmp_path / "count").write_text("0")
+    more = f"if [ $n = 1 ]; then echo the-first-token; else cat {fifo}; fi"
+    lab = make_lab({"secrets": {"KEY": secret(from_command=counting(tmp_path, more), ttl=0.2)}})
+    credential = lab.interception.secrets._held[0]
+    credential._end = 0.0  # type: ignore[attr-defined]
+    waiting = threading.Thread(target=lambda: told.append(sent(lab)))
+    told: list[str] = []
+    waiting.start()
+    with open(fifo, "w") as pipe:  # opens when the program reads
+        assert lab.ask("GET", "/other")[0] == 200
+        assert told == []
+        pipe.write("the-second-token\n")
+    waiting.join(30)
+    assert told == ["the-second-token"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"from_env": "X", "ttl": 5}, "ttl: is for from_command alone"),
+        ({"from_env": "X", "field": "a"}, "field: is for from_file and from_command alone"),
+        ({"from_keyring": ["only-one"]}, "a service and a user name"),
+        ({"from_command": []}, "empty command"),
+        ({"from_env": "sk-live-0123456789"}, "the name of a variable"),
+        ({}, "exactly one of value, from_env, from_file, from_command, from_keyring"),
+    ],
+)
+def test_mistakes_are_told_at_the_start(fields: dict[str, Any], problem: str) -> None:
+    network = Network.read({"secrets": {"KEY": {"hosts": [API], **fields}}})
+    with pytest.raises(ConfigError, match=problem):
+        check(network.secrets["KEY"], "network.secrets.KEY")

@@ -1,0 +1,224 @@
+"""What a tenant tries behind `srt`, where the whole machine can be read: nothing more than reading comes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import Sandbox
+
+DATAGRAM = """
+import socket, sys
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+a.sendto(b"evil", sys.argv[1])
+"""
+CONNECT = """
+import socket, sys
+sock = socket.socket(socket.AF_UNIX, getattr(socket, sys.argv[2]))
+sock.connect("\\0" + sys.argv[1][1:] if sys.argv[1][0] == "@" else sys.argv[1])
+"""
+PAIR = """
+import socket, sys
+a, b = socket.socketpair()
+b.close()
+a.connect(sys.argv[1])
+"""
+URING = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); assert libc.syscall(425, 8, 0) < 0"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a project in it, which srt is run in."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / ".sandbox"))
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path
+
+
+def srt(*words: str, settings: object = None, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    Path(os.environ["HOME"], ".srt-settings.json").write_text(json.dumps(settings or {}))
+    argv = [*before, sys.executable, "-m", "sandbox.cli.srt", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60)
+
+
+def writing(*paths: str, **more: Any) -> dict[str, Any]:
+    return {"filesystem": {"denyRead": [], "allowWrite": list(paths), "denyWrite": [], **more}}
+
+
+@pytest.fixture
+def listener(place: Path) -> Iterator[Path]:
+    """A socket of a program of the host, as an agent's or docker's."""
+    path = place / "agent.sock"
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(path))
+        sock.listen()
+        yield path
+
+
+def test_no_socket_of_the_host_is_reached(place: Path, listener: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(listener))
+    assert srt("sh", "-c", 'test -S "$SSH_AUTH_SOCK"').returncode == 0  # in sight, and of no use
+    for script, words in (
+        (CONNECT, [str(listener), "SOCK_STREAM"]),
+        (CONNECT, [str(listener), "SOCK_SEQPACKET"]),
+        (CONNECT, [str(listener), "SOCK_DGRAM"]),
+        (PAIR, [str(listener)]),
+        (DATAGRAM, [str(listener)]),
+    ):
+        done = srt("python3", "-c", script, *words)
+        assert done.returncode == 1 and ("Operation not permitted" in done.stderr or "already connected" in done.stderr)
+    assert srt("python3", "-c", URING).returncode == 0
+
+
+def test_no_datagram_reaches_a_socket_of_the_host(place: Path) -> None:
+    path = place / "notify.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(path))
+        sock.setblocking(False)
+        assert srt("python3", "-c", DATAGRAM, str(path)).returncode == 1
+        with pytest.raises(BlockingIOError):
+            sock.recv(10)
+        assert (
+            srt("python3", "-c", DATAGRAM, str(path), settings={"network": {"allowAllUnixSockets": True}}).returncode
+            == 0
+        )
+        assert sock.recv(10) == b"evil"  # the same way, once it is open
+
+
+def test_abstract_sockets_of_the_host_are_never_reached(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(f"\0{place.name}")
+        sock.listen()
+        every = {"network": {"allowAllUnixSockets": True}}
+        done = srt("python3", "-c", CONNECT, f"@{place.name}", "SOCK_STREAM", settings=every)
+        assert done.returncode == 1 and "Connection refused" in done.stderr
+
+
+def test_the_sandboxs_own_places_are_out_of_reach_whatever_is_allowed(place: Path) -> None:
+    with Sandbox() as other:
+        control = place / ".sandbox" / "vms" / other.id / "socket"
+        keys = list((place / ".sandbox" / "authority").glob("*/key.pem"))
+        keys = keys or list(Path(os.environ.get("SANDBOX_AUTHORITY", "/nowhere")).glob("*/key.pem"))
+        records = list((place / ".sandbox" / "audit").iterdir())
+        assert control.exists() and keys and records
+        settings = writing("~", "/tmp") | {"network": {"allowAllUnixSockets": True}}
+        for asked in ({}, settings, {**writing(), "network": {"allowUnixSockets": [str(control)]}}):
+            done = srt("python3", "-c", CONNECT, str(control), "SOCK_STREAM", settings=asked)
+            assert done.returncode == 1
+            for path in (*keys, *records, control):
+                for spelled in (path, f"/proc/self/root{path}", f"/proc/self/cwd/{os.path.relpath(path)}"):
+                    assert srt("ls", str(spelled), settings=asked).returncode != 0
+        done = srt("sh", "-c", "mv ~/.sandbox ~/x; rm -rf ~/.sandbox; touch ~/.sandbox/x", settings=settings)
+        assert control.exists() and not (place / "x").exists()
+
+
+def test_an_authority_that_is_made_later_is_not_in_sight(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = place / "later" / "authority"
+    monkeypatch.setenv("SANDBOX_AUTHORITY", str(later))
+    done = srt("sh", "-c", f"ls {later}/*; ls {later}")
+    assert done.stdout == "" and list(later.glob("*/key.pem"))
+
+
+def test_settings_of_srt_cannot_be_rewritten_for_the_next_run(place: Path) -> None:
+    command = 'echo "{\\"network\\": {\\"allowedDomains\\": [\\"evil.test\\"]}}"'
+    srt("sh", "-c", f"{command} > ~/.srt-settings.json; mv ~/.srt-settings.json ~/x", settings=writing("~"))
+    assert json.loads((place / ".srt-settings.json").read_text()) == writing("~")
+
+
+def test_nothing_about_a_file_that_is_only_read_can_be_changed(place: Path) -> None:
+    kept = place / "kept"
+    kept.write_text("old")
+    os.mkfifo(place / "pipe")
+    before = kept.stat()
+    for script in (
+        f"echo new > {kept}",
+        f"chmod 777 {kept}",
+        f"touch -d yesterday {kept}",
+        f"ln {kept} link",
+        f"mv -T {kept} ./kept && rm -f {kept}",
+        f"rm {kept}",
+        f"python3 -c 'import os; os.truncate(\"{kept}\", 0)'",
+        f'python3 -c \'import os; os.setxattr("{kept}", "user.x", b"y")\'',
+        f"exec 3< {kept}; echo new > /proc/self/fd/3",
+        f"echo new > /proc/self/root{kept}",
+        f"timeout 5 sh -c 'echo evil > {place}/pipe'",
+        "mount -o remount,rw /",
+        "umount /home",
+        "unshare -Ur true",
+        "unshare -m true",
+        "nsenter -t 1 -m true",
+    ):
+        assert srt("sh", "-c", script, settings=writing(".")).returncode != 0, script
+    after = kept.stat()
+    assert kept.read_text() == "old" and (before.st_mode, before.st_mtime) == (after.st_mode, after.st_mtime)
+
+
+def test_other_processes_are_not_in_sight_by_any_way(place: Path) -> None:
+    done = srt("sh", "-c", f"cat /proc/{os.getpid()}/environ; ls /proc/*/root/{place}/kept; ls -d /proc/[0-9]* | wc -l")
+    assert int(done.stdout.split()[-1]) < 10 and f"/proc/{os.getpid()}/environ" in done.stderr
+
+
+def test_a_second_proc_shows_no_process_of_the_host(place: Path) -> None:
+    (place / "proc").mkdir()
+    words = f'mount --bind /proc {place}/proc && exec "$@"'
+    before = ("unshare", *(() if os.geteuid() == 0 else ("-Ur",)), "-m", "sh", "-c", words, "sh")
+    if subprocess.run([*before, "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespace can be made here")
+    script = f"ls /etc/os-release; ls {place}/proc; cat {place}/proc/{os.getpid()}/environ"
+    done = srt("sh", "-c", script, before=before)
+    assert done.stdout == "/etc/os-release\n" and "Permission denied" in done.stderr
+
+
+def test_devices_and_set_uid_programs_of_the_host_are_of_no_use(place: Path) -> None:
+    shutil.copy(shutil.which("id") or "/usr/bin/id", place / "id")
+    (place / "id").chmod(0o4755)
+    inside = srt("id", "-u").stdout
+    assert srt(f"{place}/id", "-u").stdout == inside
+    if os.geteuid() == 0:
+        os.mknod(place / "zero", 0o020666, os.makedev(1, 5))
+        assert srt("head", "-c1", str(place / "zero")).returncode != 0
+
+
+def test_a_denied_path_stays_denied_by_every_name(place: Path) -> None:
+    (place / "secrets").mkdir()
+    (place / "secrets" / "key").write_text("the secret")
+    (place / "link").symlink_to("secrets")
+    settings = {"filesystem": {"denyRead": ["~/link"], "allowWrite": ["."], "denyWrite": []}}
+    names = ["link/key", "secrets/key", "project/../secrets/key"]
+    script = "; ".join(f"cat {root}{place}/{name}" for name in names for root in ("", "/proc/self/root"))
+    done = srt("sh", "-c", f"ln -s {place}/secrets here; cat here/key; {script}", settings=settings)
+    assert "the secret" not in done.stdout
+    # What a tenant left behind opens nothing in the next run.
+    settings["filesystem"]["allowRead"] = ["here"]
+    assert "the secret" not in srt("cat", "here/key", settings=settings).stdout
+
+
+def test_a_masked_variable_is_nowhere_inside(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPM_TOKEN", "npm_the-real-value")
+    settings = {
+        "network": {"allowedDomains": ["registry.test"], "tlsTerminate": {}},
+        "credentials": {"envVars": [{"name": "NPM_TOKEN", "mode": "mask"}]},
+    }
+    done = srt("sh", "-c", "env; cat /proc/*/environ; grep -rs real-value ~ /dev/shm /tmp/claude", settings=settings)
+    assert "NPM_TOKEN=" in done.stdout and "the-real-value" not in done.stdout
+
+
+def test_a_directory_that_another_user_owns_is_not_srts_for_temporary_files(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sandbox.layout import whole_host
+
+    planted = place / "planted"
+    planted.symlink_to(place)
+    monkeypatch.setattr(whole_host, "TMPDIR", str(planted))
+    assert not whole_host._own_temporary()
