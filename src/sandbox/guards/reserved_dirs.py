@@ -50,10 +50,19 @@ RESERVED = 0o1644
 class ReservedDirs:
     """The empty directories of one sandbox's project."""
 
-    def __init__(self, root: str, *, all_names: bool = False, more: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        all_names: bool = False,
+        more: Sequence[str] = (),
+        places: Sequence[str] = (),
+        only_places: bool = False,
+    ) -> None:
         """Creates those that are missing. Where we cannot create one, a tenant cannot either.
 
-        `all_names`: all that srt reserves in the project; `more`: further paths, of files."""
+        `all_names`: all that srt reserves in the project; `more`: further paths, of files; `places`: directories that
+        something is mounted on, whatever the project is; `only_places`: nothing else, for an overlay project."""
         self._made: list[str] = []
         self._files: list[str] = []
         self._root = root
@@ -71,12 +80,13 @@ class ReservedDirs:
         fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK))
         is_home = root == os.path.realpath(os.path.expanduser("~"))
         names = FILES + (HOME_FILES if is_home else ())
-        directories = ALL_DIRECTORIES if all_names else DIRECTORIES if os.path.lexists(f"{root}/.git") else ()
-        for path in (f"{root}/{name}" for name in directories):
+        in_repository = os.path.lexists(f"{root}/.git") and not only_places
+        directories = ALL_DIRECTORIES if all_names else DIRECTORIES if in_repository else ()
+        for path in (f"{root}/{name}" for name in dict.fromkeys((*directories, *places))):
             self._reserve(path, shared, is_dir=True)
         for path in (*(f"{root}/{name}" for name in (ALL_FILES if all_names else ())), *more):
             self._reserve(path, shared, is_dir=False)
-        looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES))
+        looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES)) if not only_places else ()
         self._absent = [path for path in looked_for if not os.path.lexists(path)]
         # In the home directory, nearly everything that begins with a dot is a program's settings.
         self._dotted = set(_dotted(root)) if is_home else None
