@@ -137,6 +137,8 @@ def test_what_a_tenant_leaves_where_a_blocked_file_will_be_neither_shows_it_nor_
     desk: Desk, trap: str
 ) -> None:
     sh(desk, f"{trap} .tool/.env; {trap} .tool/sub; mkdir .tool/dir; {trap} .tool/dir/.env; {trap} .tool/.vscode")
+    desk.config["filesystem"] = {"deny_read": [".tool/sub"]}
+    desk.write()
     place = desk.project / ".tool"
     for name in ("sub", "dir", ".vscode"):
         (place / name).mkdir(parents=True)
