@@ -97,9 +97,8 @@ def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     elif arguments.root is None:
         from sandbox.branches.target import top_of
 
-        vars(arguments)["root"] = top_of(
-            "."
-        )  # the whole work tree: half of one would look like files that were deleted
+        # The whole work tree: half of one would look like files that were deleted.
+        vars(arguments)["root"] = top_of(".")
     if arguments.profile is not None:
         return _with_profile(arguments, command)
     resolved = configuration(arguments)

@@ -211,7 +211,7 @@ def _environment(plan: Plan, home: str) -> None:
     path = [
         one
         for one in plan.environment.get("PATH", os.defpath).split(":")
-        if any(is_beneath(one, place) for place in visible)
+        if any(is_beneath(one, place) or os.path.dirname(place) == one for place in visible)
     ]
     plan.environment.update(
         PATH=":".join(path) or "/usr/local/bin:/usr/bin:/bin",
