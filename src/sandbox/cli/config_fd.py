@@ -34,7 +34,7 @@ def run(arguments: Namespace) -> int:
     os.fstat(arguments.fd)  # a number that is none of a descriptor is an OSError
     with open(arguments.fd, "rb") as file:
         text = file.read(_LIMIT)
-    fill_standard_streams()  # it may have been stdin, whose number the next file opened would get, and the command with it
+    fill_standard_streams()  # if it was stdin, the command would get the next file opened as its own
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as problem:

@@ -96,7 +96,7 @@ class Launches:
                     if same_user(connection):
                         _Launch(self, connection).run()
             except Exception:  # noqa: BLE001 - whatever it was, the next launcher needs this thread
-                pass  # the launcher has gone, or makes no sense, or the sandbox has ended: the closed connection says so
+                pass  # it has gone, or makes no sense, or the sandbox has ended: the closed connection says so
             with self._lock:
                 if self._idle >= _SPARE:
                     self._threads -= 1
