@@ -91,7 +91,9 @@ def follow(as_json: bool) -> int:
     happened: SimpleQueue[dict[str, Any]] = SimpleQueue()
     say = _json_line if as_json else _line
     if not as_json:
-        how = _("waiting for questions; answer with `sandbox allow N` or `sandbox deny N` in another terminal; Ctrl-C ends")
+        how = _(
+            "waiting for questions; answer with `sandbox allow N` or `sandbox deny N` in another terminal; Ctrl-C ends"
+        )
         print(how, flush=True)
     try:
         while True:
