@@ -26,5 +26,6 @@ class GuestBuildHook(BuildHookInterface[Any]):
             subprocess.run(build, check=True)
             return
         subprocess.run([*build, "--arch", "all"], check=True)
-        if missing := [arch for arch in ARCHITECTURES if not (outdir / f"guest-{arch}").is_file()]:
-            raise RuntimeError(f"guest/build.py made no program for {', '.join(missing)} in {outdir}")
+        programs = [f"{name}-{arch}" for name in ("guest", "launcher") for arch in ARCHITECTURES]
+        if missing := [name for name in programs if not (outdir / name).is_file()]:
+            raise RuntimeError(f"guest/build.py did not make {', '.join(missing)} in {outdir}")

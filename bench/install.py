@@ -53,6 +53,20 @@ def peers() -> tuple[Path, Path, dict[str, str]]:
     return npm, python, unavailable
 
 
+def typescript() -> tuple[Path, str]:
+    """Our TypeScript client, compiled, and why it is not there."""
+    unavailable: dict[str, str] = {}
+    client = PLACE / "typescript"
+    ignore = shutil.ignore_patterns("node_modules", "dist")
+    shutil.copytree(ROOT / "clients" / "typescript", client, ignore=ignore, dirs_exist_ok=True)
+    npm: list[str | Path] = ["npm", "--prefix", client]
+    if not (client / "node_modules" / "typescript").is_dir():
+        _attempt("client", [*npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"], unavailable)
+    if not unavailable:
+        _attempt("client", [*npm, "run", "build"], unavailable)
+    return client, unavailable.get("client", "")
+
+
 def pyfuse3() -> tuple[Path, str]:
     """The interpreter of an environment of its own (it is compiled against libfuse3), and why it is not there."""
     unavailable: dict[str, str] = {}

@@ -33,9 +33,16 @@ def rows(bench: Bench) -> Iterator[Row]:
         os.chdir(project)
         os.environ["HOME"] = str(home)
         yield from commands(bench)
+        yield from _agents(bench)
         yield from inside_python(bench, project)
         yield hot_path_imports(bench)
         os.chdir("/")
+
+
+def _agents(bench: Bench) -> Iterator[Row]:
+    from bench.agents import rows  # which uses this module's rows
+
+    yield from rows(bench)
 
 
 def commands(bench: Bench) -> Iterator[Row]:

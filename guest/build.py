@@ -1,4 +1,4 @@
-"""Builds the guest as static programs: `python guest/build.py OUTDIR [--arch x86_64|aarch64|all]`.
+"""Builds the guest, and the launcher, as static programs: `python guest/build.py OUTDIR [--arch x86_64|aarch64|all]`.
 
 With ziglang (from PyPI) for both machines from any machine; else with the system's cc for this machine only.
 """
@@ -38,23 +38,27 @@ def compiler(arch: str) -> list[str]:
     )
 
 
-def sources() -> list[Path]:
-    return sorted(HERE.glob("*.c"))
+def sources() -> dict[str, list[Path]]:
+    """What each program is made of."""
+    return {
+        "guest": sorted(HERE.glob("*.c")),
+        "launcher": [*sorted(HERE.glob("launcher/*.c")), HERE / "cbor.c"],
+    }
 
 
-def is_fresh(program: Path) -> bool:
-    inputs = [*sources(), *HERE.glob("*.h"), Path(__file__)]
+def is_fresh(program: Path, made_of: list[Path]) -> bool:
+    inputs = [*made_of, *HERE.rglob("*.h"), Path(__file__)]
     return program.exists() and program.stat().st_mtime > max(path.stat().st_mtime for path in inputs)
 
 
-def build(outdir: Path, arch: str) -> Path:
-    """Builds `outdir/guest-ARCH` unless it is newer than everything it is made of."""
-    program = outdir / f"guest-{arch}"
-    if is_fresh(program):
+def build(outdir: Path, arch: str, name: str) -> Path:
+    """Builds `outdir/NAME-ARCH` unless it is newer than everything it is made of."""
+    program, made_of = outdir / f"{name}-{arch}", sources()[name]
+    if is_fresh(program, made_of):
         return program
     outdir.mkdir(parents=True, exist_ok=True)
-    made = outdir / f".guest-{arch}.new"  # renamed when whole: nobody starts half a program
-    command = [*compiler(arch), *FLAGS, "-o", str(made), *map(str, sources())]
+    made = outdir / f".{name}-{arch}.new"  # renamed when whole: nobody starts half a program
+    command = [*compiler(arch), *FLAGS, "-o", str(made), *map(str, made_of)]
     subprocess.run(command, check=True)
     made.chmod(0o755)
     made.replace(program)
@@ -67,7 +71,8 @@ def main() -> None:
     parser.add_argument("--arch", choices=(*ARCHES, "all"), default=machine())
     options = parser.parse_args()
     for arch in ARCHES if options.arch == "all" else (options.arch,):
-        print(build(options.outdir, arch))
+        for name in sources():
+            print(build(options.outdir, arch, name))
 
 
 if __name__ == "__main__":

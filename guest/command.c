@@ -1,4 +1,4 @@
-/* Commands: one fork and one exec each, because everything a tenant must not have is already gone. */
+/* Commands: one fork and one exec each, because everything that a tenant must not have is gone already. */
 #define _GNU_SOURCE
 #include "job.h"
 
@@ -19,12 +19,12 @@
 #define ARGUMENTS_MOST 65536
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
-/* What a child that could not become the command writes into the report pipe. */
+/* What a child that could not exec the command writes to the report pipe. */
 struct complaint {
 	char step[16];
 	int error;
 };
-#define GROUP "group" /* no complaint: `error` is the process group of a command on a terminal */
+#define GROUP "group" /* not an error: `error` is the process group of a command on a terminal */
 
 static noreturn void complain(int report, const char *step)
 {
@@ -49,7 +49,7 @@ static char **strings(struct cbor request, const char *key, bool required)
 	return list;
 }
 
-/* As execvp() does it, but with the command's own PATH and without the shell for files it cannot run. */
+/* Like execvp(), but with the command's own PATH, and without running a shell for files that exec refuses. */
 static void run(char **argv, char **env)
 {
 	const char *path = DEFAULT_PATH;
@@ -86,29 +86,29 @@ static void default_signals(void)
 	static const char as_new[64]; /* a kernel sigaction of zeros: SIG_DFL, no flags, empty mask */
 	sigset_t none;
 	for (int sig = 1; sig <= 64; sig++)
-		syscall(SYS_rt_sigaction, sig, as_new, NULL, 8); /* SIGKILL and SIGSTOP refuse, being as they are */
+		syscall(SYS_rt_sigaction, sig, as_new, NULL, 8); /* fails for SIGKILL and SIGSTOP, which always have their default */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 /* On a terminal the command is not the leader of its session but the leader's child, in a process group of its own that has
  * the terminal: the kernel lets Ctrl-Z stop only those whose parent is in their session and could resume them. The leader,
- * the keeper, ends as its child ends, and stops when it stops, which the guest sees and tells. */
+ * the keeper, ends as its child ends, and stops when it stops, which the guest sees and reports. */
 static noreturn void keep(pid_t child)
 {
 	int status;
 	sigset_t all;
-	syscall(SYS_close_range, 0, ~0u, 0); /* its copies would hold the terminal, and the report pipe, open */
+	syscall(SYS_close_range, 0, ~0u, 0); /* its copies would keep the terminal and the report pipe open */
 	for (;;) {
 		if (waitpid(child, &status, WUNTRACED) < 0)
 			_exit(126);
 		if (WIFSTOPPED(status)) {
-			raise(SIGSTOP); /* until the host, or whoever continues it, says so */
+			raise(SIGSTOP); /* until the host, or somebody else, continues it */
 			continue;
 		}
 		if (WIFEXITED(status))
 			_exit(WEXITSTATUS(status));
-		/* The same signal, so that whoever waits for us sees what happened. */
+		/* The same signal, so that our parent sees what happened. */
 		signal(WTERMSIG(status), SIG_DFL);
 		sigfillset(&all);
 		sigdelset(&all, WTERMSIG(status));
@@ -121,7 +121,7 @@ static noreturn void keep(pid_t child)
 static void with_keeper(int report)
 {
 	sigset_t all;
-	sigfillset(&all); /* the keeper obeys nothing that a terminal says; the child has its mask emptied later */
+	sigfillset(&all); /* the keeper ignores the terminal's signals; the child's mask is emptied later */
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	pid_t child = fork();
 	if (child < 0)
@@ -146,7 +146,7 @@ static noreturn void become(struct cbor request, const int stdio[3], bool termin
 	for (int fd = 0; fd < 3; fd++)
 		if (dup2(stdio[fd], fd) < 0)
 			complain(report, "stdio");
-	/* All of ours are close-on-exec already; this is so that one forgotten could not matter. */
+	/* All our descriptors are close-on-exec already; this covers one that was forgotten. */
 	if (syscall(SYS_close_range, 3, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */))
 		complain(report, "stdio");
 	if (terminal)
@@ -192,7 +192,7 @@ static void say_started(struct job *job)
 	job_say(job, &out, &job->master, with_terminal);
 }
 
-/* The pipe closes when exec succeeds, and tells what did not otherwise. */
+/* The pipe closes when exec succeeds; otherwise it says what failed. */
 static void report_ready(struct watch *w, uint32_t events)
 {
 	struct job *job = w->job;
@@ -219,7 +219,8 @@ static void launch(struct job *job, struct cbor request, int stdio[3], bool term
 {
 	int report[2];
 	uint64_t timeout;
-	if (!cbor_get_uint(request, "timeout_ms", TIMEOUT_MOST, 0, &timeout)) {
+	if (!cbor_get_uint(request, "timeout_ms", TIMEOUT_MOST, 0, &timeout) ||
+	    !cbor_get_bool(request, "end_session", false, &job->end_session)) {
 		job_refuse(job, "request", EINVAL);
 		return;
 	}
@@ -228,7 +229,7 @@ static void launch(struct job *job, struct cbor request, int stdio[3], bool term
 		return;
 	}
 	job->began = now_us();
-	job->pid = fork(); /* not vfork: a directory that hangs must hang the child alone */
+	job->pid = fork(); /* not vfork: a directory that hangs must block only the child */
 	if (!job->pid)
 		become(request, stdio, terminal, report[1]);
 	int error = errno;
@@ -285,7 +286,7 @@ static void resize(struct job *job, struct cbor frame)
 	ioctl(job->master, TIOCSWINSZ, &size);
 }
 
-/* What the host says on a line. Anything it should not say ends the command, as closing the line would. */
+/* Messages from the host about a command. An invalid one ends the command, as closing the socket would. */
 void command_frame(struct job *job, struct cbor frame)
 {
 	struct cbor t;
@@ -306,7 +307,7 @@ void command_frame(struct job *job, struct cbor frame)
 	} else if (good && place.framed && cbor_is(t, "closed")) {
 		good = stream_closed(job, frame);
 	} else {
-		good = false; /* "cancel", or nothing we know */
+		good = false; /* "cancel", or unknown */
 	}
 	if (!good)
 		job_cancel(job);

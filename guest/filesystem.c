@@ -1,7 +1,7 @@
-/* Furnishes the place: directories, files, then mounts, in the order given.
+/* Builds the file system that tenants see: directories, files, then mounts, in the order given.
  *
- * No path here may have a symbolic link on it: the host gives them resolved, so a link has been put there since, by
- * someone who wants a mask to land elsewhere or a bind to show something else. */
+ * No path here may contain a symbolic link. The host resolved them all, so a link was put there later, by somebody who wants
+ * a mask to land elsewhere or a bind to show something else. */
 #define _GNU_SOURCE
 #include "guest.h"
 #include "mount.h"
@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int open_place(const char *path)
+int open_place(const char *path)
 {
 	struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
 	return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
@@ -66,7 +66,7 @@ static bool mount_tmpfs(struct cbor op, int target)
 	return attach(mount, target);
 }
 
-/* The directories that lead to `path`. */
+/* Creates the parents of `path`. */
 static bool make_parents(char *path)
 {
 	for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
@@ -79,7 +79,7 @@ static bool make_parents(char *path)
 	return true;
 }
 
-/* Somewhere to mount: a directory, or a file when a file is to be bound or masked there. */
+/* Creates the mount point: a directory, or a file if a file is to be bound or masked there. */
 static bool make_place(struct cbor op, char *path)
 {
 	bool make, directory;
@@ -153,7 +153,7 @@ static bool operate(struct cbor op, char *path)
 	return done;
 }
 
-/* A mask of something the host has seen there: that it is gone, the host must know. */
+/* Whether the mask is for a file that the host has seen: the host must know if that has gone. */
 static bool of_a_file(struct cbor op)
 {
 	struct cbor inode;
@@ -173,7 +173,7 @@ static void do_mount(struct cbor op)
 	if (!path || !cbor_get_bool(op, "optional", false, &optional))
 		fail("mounts", path);
 	if (!operate(op, path)) {
-		bool other = errno == ELOOP || errno == EISDIR; /* than what the host saw there */
+		bool other = errno == ELOOP || errno == EISDIR; /* something else than the host saw is there */
 		bool gone = errno == ENOENT || errno == ENOTDIR || (other && of_a_file(op));
 		/* An optional overlay is a convenience (a package cache) that not every kernel and file system can give. */
 		if (!optional || !(gone || is_overlay(op)))
@@ -194,7 +194,7 @@ static void make_dir(struct cbor entry)
 	if (!path || !cbor_uint(entry, &mode) || mode > 07777)
 		errno = EINVAL, fail("dirs", path);
 	if (mkdir(path, (mode_t)mode)) {
-		/* EROFS: the kernel may say so before it notices that the directory is there. */
+		/* EROFS: the kernel may return this before it notices that the directory exists. */
 		int saved = errno;
 		if (stat(path, &st) || !S_ISDIR(st.st_mode))
 			errno = saved, fail("dirs", path);

@@ -1,5 +1,5 @@
-/* Helpers: short-lived processes for file operations and dials, each with exactly a tenant's rights. A path can lead only
- * where a tenant could go, and a file system that hangs holds up nobody else. */
+/* Helpers: short-lived processes for file operations and connections, with exactly a tenant's rights. They reach only what a
+ * tenant could reach, and a file system that hangs delays nobody else. */
 #define _GNU_SOURCE
 #include "job.h"
 

@@ -1,4 +1,4 @@
-/* The life of a job: asked for, running, ended, its line drained, forgotten. */
+/* The life of a job: requested, running, ended, its messages sent, freed. */
 #define _GNU_SOURCE
 #include "job.h"
 
@@ -46,7 +46,7 @@ static void line_ready(struct watch *w, uint32_t events)
 	job_settle(job);
 }
 
-/* A request that cannot even be given a job has broken the protocol: there is nobody to tell. */
+/* A request for which no job can be made has broken the protocol: there is nobody to answer. */
 struct job *job_new(struct cbor request, bool command)
 {
 	struct cbor item;
@@ -116,6 +116,15 @@ void job_refuse(struct job *job, const char *step, int error)
 	job_settle(job);
 }
 
+/* The others of its session, which only /proc can list. */
+static void kill_session(struct job *job)
+{
+	job->killing = true;
+	kill_pause = KILL_FIRST_US;
+	if (kill_at > kill_earliest)
+		kill_at = kill_earliest;
+}
+
 void job_cancel(struct job *job)
 {
 	if (job->dialled) {
@@ -128,11 +137,7 @@ void job_cancel(struct job *job)
 	kill(-job->pid, SIGKILL);
 	if (job->group > 0 && job->group != job->pid)
 		kill(-job->group, SIGKILL);
-	/* The others of its session, which only /proc can list. */
-	job->killing = true;
-	kill_pause = KILL_FIRST_US;
-	if (kill_at > kill_earliest)
-		kill_at = kill_earliest;
+	kill_session(job);
 }
 
 static void forget(struct job *job)
@@ -153,7 +158,7 @@ static void forget(struct job *job)
 	count--;
 }
 
-/* Takes every step that is due. The job may be gone afterwards. */
+/* Does everything that can be done now. The job may be freed afterwards. */
 void job_settle(struct job *job)
 {
 	if (job->dialled ? !dial_over(job) : !job->reaped || job->killing || job->report.fd >= 0)
@@ -170,7 +175,7 @@ void job_settle(struct job *job)
 		job->said = true;
 	}
 	if (job->own.first && !job->line_gone)
-		watch_set(&job->line, EPOLLIN | EPOLLOUT); /* a host slow to read; it closes, or it drains */
+		watch_set(&job->line, EPOLLIN | EPOLLOUT); /* the host reads slowly: wait until it reads or closes */
 	else
 		forget(job);
 }
@@ -181,7 +186,7 @@ void job_settle(struct job *job)
 static void stopped(struct job *job)
 {
 	if (job->command && job->report.fd >= 0)
-		job->report.ready(&job->report, EPOLLIN); /* has it become the command meanwhile? */
+		job->report.ready(&job->report, EPOLLIN); /* has it called exec meanwhile? */
 	if (!job->command || job->report.fd >= 0)
 		kill(job->pid, SIGKILL);
 	else if (job->terminal && !job->killing)
@@ -193,7 +198,7 @@ void jobs_reap(void)
 	int status;
 	struct rusage usage;
 	pid_t pid;
-	/* Orphans end here, too: that is what PID 1 is for. */
+	/* Orphans end here too, because we are PID 1. */
 	while ((pid = wait4(-1, &status, WNOHANG | WUNTRACED, &usage)) > 0) {
 		struct job *job = jobs;
 		while (job && (job->pid != pid || job->reaped))
@@ -207,6 +212,8 @@ void jobs_reap(void)
 		job->reaped = true;
 		job->status = status, job->usage = usage;
 		job->ended = job->quiet = now_us();
+		if (job->end_session && !job->killing)
+			kill_session(job);
 		if (job->report.fd >= 0) /* what it said is in the pipe by now, and the pipe may never be looked at else */
 			job->report.ready(&job->report, EPOLLIN);
 		else
@@ -214,7 +221,7 @@ void jobs_reap(void)
 	}
 }
 
-/* What is due by the clock; returns when to be called again. */
+/* Does what is due now; returns when to be called again. */
 int64_t jobs_tick(int64_t now)
 {
 	int64_t wake = NEVER;
@@ -224,7 +231,7 @@ int64_t jobs_tick(int64_t now)
 		kill_sessions();
 		int64_t took = now_us() - now;
 		now += took;
-		/* A look at a thousand processes takes a while: no new one before as much time has gone to others. */
+		/* A scan of a thousand processes takes a while: do not start another before as much time has passed. */
 		kill_earliest = now + took;
 		kill_at = now + (kill_pause > took ? kill_pause : took);
 		kill_pause = kill_pause * 2 < KILL_MOST_US ? kill_pause * 2 : KILL_MOST_US;

@@ -53,6 +53,7 @@ struct job {
 	int master;
 	struct stream streams[3];
 	/* the end */
+	bool end_session;    /* the others of its session end with the command */
 	bool reaped, timed_out, killing, survivors, said;
 	int status;
 	struct rusage usage;

@@ -1,7 +1,7 @@
-/* Finding the processes of a session, or all descendants, and ending them.
+/* Finds the processes of a session, or all descendants, and kills them.
  *
- * A process may fork between our look and our signal, so looks are repeated until one finds nobody; the signal goes by
- * pidfd after a second look, because a number may have passed to someone else. */
+ * A process may fork between our scan and our signal, so we repeat the scan until it finds nothing. The signal is sent by
+ * pidfd after a second check, because the pid may have been reused. */
 #define _GNU_SOURCE
 #include "job.h"
 
@@ -33,7 +33,7 @@ static bool look(pid_t pid, struct process *p)
 	if (n <= 0)
 		return false;
 	text[n] = 0;
-	char state, *after = strrchr(text, ')'); /* the name before it may hold anything */
+	char state, *after = strrchr(text, ')'); /* the program name before it may contain anything */
 	int parent, group, session;
 	if (!after || sscanf(after + 1, " %c %d %d %d", &state, &parent, &group, &session) != 4)
 		return false;
@@ -41,7 +41,7 @@ static bool look(pid_t pid, struct process *p)
 	return true;
 }
 
-/* Calls `visit` for each living process but ourselves. */
+/* Calls `visit` for each living process except ourselves. */
 static void each_process(void (*visit)(const struct process *))
 {
 	int fd = fcntl(place.proc, F_DUPFD_CLOEXEC, 0);
@@ -100,7 +100,7 @@ static enum relation relation(const struct process *p)
 		if (up.parent == getpid())
 			return OURS;
 		if (!look(up.parent, &up))
-			return UNCLEAR; /* its parent ended just now: the next look knows */
+			return UNCLEAR; /* its parent has just ended: the next scan will tell */
 	}
 	return STRANGER;
 }
@@ -117,7 +117,7 @@ static void end_if_ours(const struct process *p)
 
 void kill_descendants(void)
 {
-	for (int quiet = 0; quiet < 2;) { /* one empty look may have missed a process whose parent ended meanwhile */
+	for (int quiet = 0; quiet < 2;) { /* one empty scan may have missed a process whose parent ended meanwhile */
 		found = false;
 		each_process(end_if_ours);
 		while (waitpid(-1, NULL, WNOHANG) > 0)

@@ -1,4 +1,4 @@
-/* The guest: furnishes the place, hands the network to the host, throws away every privilege, then runs commands.
+/* The guest: builds the sandbox, passes the network to the host, drops every privilege, then runs commands.
  * See protocol.md. The order below is the order of its life, and each step is in the file named after it. */
 #define _GNU_SOURCE
 #include "job.h"
@@ -157,10 +157,10 @@ static void say_ready(void)
 	put_key_uint(&out, "fds", place.nsockets);
 	send_now(&out, place.sockets, place.nsockets);
 	for (size_t i = 0; i < place.nsockets; i++)
-		close(place.sockets[i]); /* the host's alone now */
+		close(place.sockets[i]); /* now only the host has it */
 }
 
-/* What `ps` shows of us: a name, not the descriptor or path of the host's by which we were started. */
+/* What `ps` shows: a name, not the descriptor or host path by which we were started. */
 static void take_name(char *started_as)
 {
 	size_t room = strlen(started_as);
@@ -174,7 +174,7 @@ int main(int argc, char **argv)
 {
 	int domain = 0;
 	socklen_t size = sizeof domain;
-	/* Whatever the launcher left open is none of a tenant's business. */
+	/* Tenants must not get what the launcher left open. */
 	if (syscall(SYS_close_range, CONTROL + 1, ~0u, 0))
 		return 1;
 	fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
@@ -195,7 +195,7 @@ int main(int argc, char **argv)
 		no_walls();
 	say_ready();
 	channel_done(&host);
-	/* The engine reads our stderr while we set up; nothing may reach it from here on. */
+	/* The engine reads our stderr during the set-up; nothing may be written to it from here on. */
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; fd < 3; fd++)
 		if (null < 0 || dup2(null, fd) < 0)

@@ -1,4 +1,4 @@
-/* Masks: what is blocked lies under a cover, or under a tripwire where one is to tell of attempts. */
+/* Masks: a blocked path gets a cover mounted over it, or a tripwire if attempts are to be reported. */
 #define _GNU_SOURCE
 #include "guest.h"
 #include "mount.h"
@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 /* Covers: an empty file and an empty directory that nobody may open, on a tmpfs of their own. Their owner is the
- * tenant's own user, who could change their mode, were they not mounted read-only.
+ * tenant's own user, who could change their mode if they were not mounted read-only.
  *
- * Before Linux 6.15 only a mount that is somewhere can be cloned, so the tmpfs is put on top of `/` until the place is
- * furnished. No path leads to it there: ours begin at the root that it lies on. */
+ * Before Linux 6.15 only an attached mount can be cloned, so the tmpfs is mounted on top of `/` during the set-up. No path
+ * leads to it there: our paths start at the root below it. */
 static int covers = -1;
 
 static bool make_covers(void)
@@ -26,7 +26,7 @@ static bool make_covers(void)
 	return made;
 }
 
-/* "." because no other name leads there. */
+/* "." because no other name leads to it. */
 void drop_covers(void)
 {
 	if (covers >= 0 && (fchdir(covers) || detach(".") || chdir("/") || close(covers)))
@@ -39,7 +39,7 @@ bool mount_mask(struct cbor op, int target, const char *path, bool directory)
 	uint64_t inode;
 	if (fstat(target, &st) || !cbor_get_uint(op, "inode", UINT64_MAX, 0, &inode))
 		return false;
-	/* Another thing has this name by now. It is covered, and the host told: what was meant may be somewhere else. */
+	/* Something else has this name now. Cover it and tell the host: the file that was meant may be somewhere else. */
 	place.missed += inode && inode != st.st_ino;
 	if (S_ISLNK(st.st_mode) || directory != S_ISDIR(st.st_mode)) {
 		errno = S_ISLNK(st.st_mode) ? ELOOP : directory ? ENOTDIR : EISDIR;

@@ -8,6 +8,7 @@
 
 #define RECURSIVE 0x8000 /* AT_RECURSIVE */
 
+int open_place(const char *path); /* O_PATH, no link on the way */
 int open_tree(int dir, const char *path, unsigned flags);
 int set_attributes(int mount, unsigned flags, uint64_t set, uint64_t clear);
 bool attach(int mount, int target);

@@ -1,9 +1,13 @@
-/* A copy-on-write layer by the kernel's overlayfs. */
+/* A copy-on-write layer by the kernel's overlayfs.
+ *
+ * Its directories are opened here and named to the kernel by their descriptors: no link can have been put on the way, a
+ * path may be of any length and have any sign in it, and a tenant's mount table does not tell where they are. */
 #define _GNU_SOURCE
 #include "guest.h"
 #include "mount.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,51 +15,50 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* overlayfs splits `lowerdir` at colons and takes a backslash as an escape. */
-static char *escape(char *to, const char *from)
-{
-	for (; *from; from++) {
-		if (*from == ':' || *from == '\\')
-			*to++ = '\\';
-		*to++ = *from;
-	}
-	*to = 0;
-	return to;
-}
+enum { MOST = 16, NAME = 32 }; /* directories of one overlay; `/proc/self/fd/` and a number */
 
-static bool overlay_path(int fs, struct cbor op, const char *key, const char *name)
+struct layers {
+	int fds[MOST];
+	unsigned count;
+};
+
+/* Appends the directory's name by descriptor. */
+static bool add_layer(struct layers *layers, char *path, char *names)
 {
-	char *path = cbor_get_cstring(op, key);
-	char *escaped = path ? malloc(2 * strlen(path) + 1) : NULL;
-	if (!escaped)
-		return free(path), false;
-	escape(escaped, path);
-	bool done = !option(fs, name, escaped);
-	free(path), free(escaped);
-	return done;
+	int fd = path && layers->count < MOST ? open_place(path) : -1;
+	int saved = errno;
+	free(path);
+	errno = saved;
+	if (fd < 0)
+		return false;
+	layers->fds[layers->count++] = fd;
+	snprintf(names + strlen(names), NAME, "%s/proc/self/fd/%d", *names ? ":" : "", fd);
+	return true;
 }
 
 /* One directory, or several whose entries are seen together. */
-static bool lower_paths(int fs, struct cbor op)
+static bool set_lower(int fs, struct cbor op, struct layers *layers)
 {
 	struct cbor item;
-	uint64_t n;
+	uint64_t n = 1;
+	char names[MOST * NAME] = "";
 	if (!cbor_get(op, "lower", &item))
 		return false;
-	if (!cbor_array(item, &n, &item))
-		return overlay_path(fs, op, "lower", "lowerdir");
-	char joined[1024], *to = joined;
-	for (; n--; cbor_next(&item)) {
-		char *path = cbor_cstring(item);
-		bool fits = path && 2 * strlen(path) + 2 < (size_t)(joined + sizeof joined - to);
-		if (fits && to != joined)
-			*to++ = ':';
-		to = fits ? escape(to, path) : to;
-		free(path);
-		if (!fits)
-			return errno = ENAMETOOLONG, false;
-	}
-	return !option(fs, "lowerdir", joined);
+	struct cbor first = item;
+	if (cbor_array(item, &n, &first))
+		item = first;
+	else
+		n = 1;
+	for (; n--; cbor_next(&item))
+		if (!add_layer(layers, cbor_cstring(item), names))
+			return false;
+	return !option(fs, "lowerdir", names);
+}
+
+static bool set_layer(int fs, struct cbor op, const char *key, const char *name, struct layers *layers)
+{
+	char names[NAME] = "";
+	return add_layer(layers, cbor_get_cstring(op, key), names) && !option(fs, name, names);
 }
 
 static bool make_layer(struct cbor op, const char *key)
@@ -89,13 +92,16 @@ bool mount_overlay(struct cbor op, int target)
 	int fs = (int)syscall(SYS_fsopen, "overlay", FSOPEN_CLOEXEC);
 	if (fs < 0)
 		return false;
+	struct layers layers = {.count = 0};
 	/* userxattr: the only kind of whiteout and opaque mark a user namespace may write. */
-	bool ready = !option(fs, "userxattr", NULL) && lower_paths(fs, op) &&
-		     overlay_path(fs, op, "upper", "upperdir") && overlay_path(fs, op, "work", "workdir");
+	bool ready = !option(fs, "userxattr", NULL) && set_lower(fs, op, &layers) &&
+		     set_layer(fs, op, "upper", "upperdir", &layers) && set_layer(fs, op, "work", "workdir", &layers);
 	/* volatile: otherwise the end of the place waits until all that anybody wrote to that file system is on the disk. */
 	ready = ready && (!is_volatile || !option(fs, "volatile", NULL));
 	int mount = ready ? new_mount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV) : -1;
 	int saved = errno;
+	while (layers.count)
+		close(layers.fds[--layers.count]);
 	close(fs);
 	errno = saved;
 	return mount >= 0 && attach(mount, target);

@@ -1,4 +1,4 @@
-/* Throws away everything a tenant could inherit, once, on the guest itself. */
+/* Drops everything that a tenant could inherit, once, in the guest itself. */
 #define _GNU_SOURCE
 #include "guest.h"
 
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* A keyring of our own: the session's may hold the user's Kerberos tickets and file system keys. ENOSYS: a kernel
- * without keyrings; EPERM: an engine's filter already denies them to all of us. Both leave nothing to take. */
+ * without keyrings; EPERM: an engine's filter denies them already. In both cases there is nothing to drop. */
 void new_keyring(void)
 {
 	place.have_keyring = syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0;
@@ -31,8 +31,8 @@ static void write_map(const char *path, const char *content)
 		fail("userns", path);
 }
 
-/* One user, one group, mapped onto the guest's own. The mounts and the network stay the outer namespace's: nothing
- * that happens in here has a say over them. */
+/* One user and one group, mapped to the guest's own. The mounts and the network belong to the outer namespace: nothing in
+ * here can change them. */
 static void new_user_namespace(void)
 {
 	char map[64];
@@ -41,13 +41,13 @@ static void new_user_namespace(void)
 		fail("userns", NULL);
 	snprintf(map, sizeof map, "%llu %u 1", (unsigned long long)place.uid, uid);
 	write_map("self/uid_map", map);
-	write_map("self/setgroups", "deny"); /* what the kernel wants before a group may be mapped */
+	write_map("self/setgroups", "deny"); /* the kernel requires this before a group may be mapped */
 	snprintf(map, sizeof map, "%llu %u 1", (unsigned long long)place.gid, gid);
 	write_map("self/gid_map", map);
 }
 
-/* The kernel counts these for each user of the machine: a tenant that took all would blind the host's editors, and the
- * watch over this very place. A user namespace has bounds of its own: half of what there is. */
+/* The kernel counts inotify watches per user of the machine: a tenant that took them all would leave none for the host's
+ * editors, nor for our own watch over this sandbox. A user namespace can have its own limit: half of what there is. */
 static void halve(const char *from, const char *to)
 {
 	char text[32] = "";
@@ -66,7 +66,7 @@ static void drop_capabilities(void)
 	for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0))
 			fail("capabilities", NULL);
-	/* A tenant with user number 0 is not special to execve() either, for good. */
+	/* From now on execve() does not treat uid 0 specially either. */
 	if (prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
 		  SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
 		  SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED, 0, 0, 0))

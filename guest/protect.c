@@ -1,4 +1,4 @@
-/* /dev and /proc: what a tenant finds there is partly the host's own, so nothing in it can be changed. */
+/* /dev and /proc belong in part to the host, so tenants can change nothing in them. */
 #define _GNU_SOURCE
 #include "guest.h"
 #include "mount.h"
@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 /* The nodes in /dev are often the host's own, bound here. A tenant whose user is the host's root owns them: a mode he
- * changes is changed for everybody. On a read-only mount he cannot, and devices work all the same. The directory, too: it
- * would be a scratch place without a bound. Terminals are this place's own, and so is what the plan mounts here later. */
+ * changes is changed for everybody. On a read-only mount he cannot, and devices still work. The directory is read-only too:
+ * otherwise it would be temporary space without a limit. Terminals belong to this sandbox, and so does what the plan mounts
+ * here later. */
 void protect_devices(void)
 {
 	int dev = open("/dev", O_PATH | O_CLOEXEC), pts = open("/dev/pts", O_PATH | O_CLOEXEC);
@@ -22,8 +23,8 @@ void protect_devices(void)
 }
 
 /* What /proc tells of the machine is the host root's, too, and has one mode for the host and every sandbox. A tenant who
- * is that user can change nothing in there, not even of his own processes. What we ourselves still have to write goes
- * through a copy of the mount, which is without the read-only ones in it. */
+ * is that user can change nothing in there, not even for his own processes. What we still have to write goes through a copy
+ * of the mount, which does not have the read-only mounts in it. */
 static void seal_proc(void)
 {
 	struct stat st;

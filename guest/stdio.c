@@ -25,7 +25,7 @@ static void give_credit(struct job *job, uint64_t n)
 	job->streams[0].credit += n;
 }
 
-/* Nobody reads the input any more. What still comes of it is swallowed, so that the host is not left waiting. */
+/* Nobody reads the input any more. What still arrives is discarded, so that the host does not wait. */
 static void say_closed(struct job *job)
 {
 	struct out out;
@@ -75,7 +75,7 @@ static void output_ready(struct watch *w, uint32_t events)
 		arm_output(s);
 		return;
 	}
-	say_output(job, s->number, NULL, 0); /* the end; a terminal says EIO for it */
+	say_output(job, s->number, NULL, 0); /* the end; on a terminal it is EIO */
 	watch_close(w);
 	job_settle(job);
 }
@@ -119,7 +119,7 @@ bool stream_input(struct job *job, struct cbor frame)
 				end_input(job);
 			return true;
 		}
-		data = (const uint8_t *)"\4", size = 1; /* a terminal's way to say it; its buffer has a byte to spare */
+		data = (const uint8_t *)"\4", size = 1; /* a terminal's end of input; the buffer has a byte to spare */
 	} else {
 		s->credit -= size;
 	}
@@ -148,7 +148,7 @@ bool stream_credit(struct job *job, struct cbor frame)
 	return true;
 }
 
-/* The host reads an output no more: whoever writes to it is told, as by a closed pipe. */
+/* The host no longer reads an output: a write to it fails, as with a closed pipe. */
 bool stream_closed(struct job *job, struct cbor frame)
 {
 	uint64_t number;
@@ -195,7 +195,7 @@ bool streams_dial(struct job *job, int fd)
 	return open_stream(job, 0, fcntl(fd, F_DUPFD_CLOEXEC, 3)) && open_stream(job, 1, fcntl(fd, F_DUPFD_CLOEXEC, 3));
 }
 
-/* Not before `started` was said: it is the first frame of a line. */
+/* Not before `started` was sent: that is the first frame. */
 void streams_start(struct job *job)
 {
 	arm_output(&job->streams[1]);
@@ -231,7 +231,7 @@ void streams_close(struct job *job)
 	job->streams[0].pending = NULL;
 }
 
-/* The main stream has drained, perhaps: let those go on that waited for it. */
+/* The main stream may have drained: let those that waited for it continue. */
 void streams_pump_all(void)
 {
 	for (struct job *job = jobs; job; job = job->next)

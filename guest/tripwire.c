@@ -1,10 +1,10 @@
-/* Tripwires: masks that tell. Each is a FUSE file system of one file or directory, mounted over what is blocked, on
- * which the guest itself answers "no" and says to the host who asked. The root of each is the blocked thing itself, so
- * the descriptor says which it is, and mounting needs no answer from anybody.
+/* Tripwires: masks that report attempts. Each is a FUSE file system of one file or directory, mounted over a blocked path.
+ * The guest refuses every request and tells the host who made it. The root of each is the blocked file itself, so the
+ * descriptor says which one it is, and mounting needs no answer from anybody.
  *
- * Not read-only, unlike other masks: the kernel would then refuse a write before we heard of it. Nothing is lost by
- * that, because there is nothing here but our refusal; and without default_permissions the kernel, which would see the
- * mode 000, leaves every open to us. */
+ * Not read-only, unlike other masks: otherwise the kernel would refuse a write before we see it. That is safe, because we
+ * refuse everything anyway. Without default_permissions the kernel does not check the mode (000) itself, and passes every
+ * open to us. */
 #define _GNU_SOURCE
 #include "job.h"
 
@@ -20,15 +20,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MOST 64              /* of one place; each is a connection of the kernel's */
-#define REPORTS_EACH 16      /* of one tripwire: what comes after tells nothing new */
+#define MOST 64              /* each is a FUSE connection in the kernel */
+#define REPORTS_EACH 16      /* of one tripwire: later ones say nothing new */
 #define BURST 32             /* reports at once, then one per REFILL_US */
 #define REFILL_US 250000
 #define UNREAD_MOST 65536    /* bytes the host may leave unread before reports are dropped */
 #define MINOR 31             /* of the kernel's protocol, 7.31: Linux 5.4 */
 
 struct tripwire {
-	struct watch watch; /* first: the loop hands it back */
+	struct watch watch; /* must be first: the loop passes a pointer to it */
 	char *path;
 	bool directory;
 	unsigned reports;
@@ -45,7 +45,7 @@ bool tripwire(struct cbor op, int target, const char *path, bool directory)
 		free(device);
 		return false;
 	}
-	/* Not blocking: a request can be taken back between epoll's word and our reading. */
+	/* Not blocking: a request can be withdrawn between epoll's answer and our read. */
 	int fd = open(device, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	free(device);
 	char *copy = strdup(path);
@@ -127,21 +127,21 @@ static void answer(struct tripwire *t, uint64_t unique, int error, const void *b
 {
 	struct fuse_out_header head = {(uint32_t)(sizeof head + size), -error, unique};
 	struct iovec parts[] = {{&head, sizeof head}, {(void *)body, size}};
-	/* ENOENT: whoever asked was killed meanwhile. */
+	/* ENOENT: the process was killed meanwhile. */
 	if (writev(t->watch.fd, parts, 2) < 0 && errno == ENODEV)
 		watch_close(&t->watch);
 }
 
 static void answer_attributes(struct tripwire *t, uint64_t unique)
 {
-	/* Nothing about it ever changes: let the kernel remember, so that a stat() need not come here. */
+	/* It never changes: let the kernel cache it, so that stat() does not come here. */
 	struct fuse_attr_out out = {.attr_valid = 1u << 30, .attr = {.ino = FUSE_ROOT_ID, .nlink = 1}};
 	out.attr.mode = t->directory ? S_IFDIR : S_IFREG; /* 000 */
 	out.attr.blksize = 4096;
 	answer(t, unique, 0, &out, sizeof out);
 }
 
-/* What a refused request was about, in the record's words; NULL for one that is not told. */
+/* What a refused request was for, as the record calls it; NULL for one that is not reported. */
 static const char *meaning(const struct fuse_in_header *in, const void *body, size_t size)
 {
 	const struct fuse_open_in *open = body;
@@ -200,7 +200,7 @@ static void handle(struct tripwire *t, const struct fuse_in_header *in, const vo
 	}
 }
 
-/* One request each time, so that a tenant who floods us waits its turn with everybody else. */
+/* One request at a time, so that a tenant that floods us delays nobody else. */
 static void tripwire_ready(struct watch *w, uint32_t events)
 {
 	static _Alignas(8) char request[FUSE_MIN_READ_BUFFER];
@@ -220,6 +220,6 @@ void tripwires_serve(void)
 		tripwires[i].watch.ready = tripwire_ready;
 		watch_set(&tripwires[i].watch, EPOLLIN);
 		if (!tripwires[i].watch.events)
-			leave(1); /* whoever touched it would wait for ever */
+			leave(1); /* otherwise a process that touches it would wait for ever */
 	}
 }

@@ -47,6 +47,11 @@ func TestErrorsAreValuesThatErrorsIsFinds(t *testing.T) {
 	if _, err := vm.Exec(ctx, "", sandbox.WithArgs("no-such-program")); !errors.Is(err, sandbox.ErrCommand) {
 		t.Errorf("a missing program: %v", err)
 	}
+	var refusal *sandbox.Error
+	_, err := vm.Exec(ctx, "", sandbox.WithArgs("no-such-program"))
+	if !errors.As(err, &refusal) || !strings.Contains(refusal.Template(), "{name}") || refusal.Values()["name"] != "no-such-program" {
+		t.Errorf("%v can not be translated", err)
+	}
 	process, err := vm.Start(ctx, "sleep 1000")
 	if err != nil {
 		t.Fatal(err)

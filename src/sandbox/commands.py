@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox.guest.process import Process as LocalProcess
     from sandbox.info import ProcessInfo
     from sandbox.plan.plan import Plan
-    from sandbox.processes import Processes, Started
+    from sandbox.processes import Launched, Processes, Started
     from sandbox.protocols import Process
     from sandbox.result import Listener
 
@@ -174,9 +174,10 @@ class Commands:
         pty: tuple[int, int] | None = None,
         keep: str | None = None,
         stdio: tuple[int | None, int | None, int | None] = (None, None, None),
+        more: Launched | None = None,
     ) -> LocalProcess:
         """Starts a command and waits until it runs. Descriptors in `stdio` are its streams, and stay the caller's."""
-        process = self._launch(command, directory, env, timeout, pty, keep, stdio)
+        process = self._launch(command, directory, env, timeout, pty, keep, stdio, more)
         try:
             process.wait_started()
         except BaseException:
@@ -193,6 +194,7 @@ class Commands:
         pty: tuple[int, int] | None = None,
         keep: str | None = None,
         stdio: tuple[int | None, int | None, int | None] = (None, None, None),
+        more: Launched | None = None,
     ) -> LocalProcess:
         argv = _argv(command)
         limits = (arguments.seconds(timeout), self.config.limits.timeout)
@@ -202,6 +204,8 @@ class Commands:
             "env": _pairs({**self._plan.environment, **arguments.variables(env)}),
             "cwd": os.fsencode(os.path.normpath(os.path.join(self._plan.directory, directory or "."))),
         }
+        if more is not None:
+            request |= {"env": _pairs(more.environment), "umask": more.umask, "end_session": True}
         if limit is not None:
             request["timeout_ms"] = max(1, int(min(limit, arguments.LONGEST) * 1000))
         if pty is not None:
@@ -210,6 +214,7 @@ class Commands:
         else:
             process = self._with_pipes(request, argv[0], stdio)
         started = self._processes.begin(" ".join(os.fsdecode(word) for word in argv), pty is not None, keep)
+        started.label = more.label if more is not None else None
         self._follow(process, argv, started)
         return process
 
@@ -217,7 +222,8 @@ class Commands:
         """Has it told here when the command runs, ends, or turns out not to run."""
 
         def runs(pid: int) -> None:
-            self._events.emit(event("exec_start", id=started.id, command=started.command, pid=pid))
+            label = {} if started.label is None else {"label": started.label}
+            self._events.emit(event("exec_start", id=started.id, command=started.command, pid=pid, **label))
 
         def judge(result: ExecResult) -> None:
             self._processes.remove(started)

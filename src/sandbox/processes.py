@@ -20,14 +20,26 @@ if TYPE_CHECKING:
 class Started:
     """What is known of a command from its start on."""
 
-    __slots__ = ("command", "id", "keep", "started", "tty")
+    __slots__ = ("command", "id", "keep", "label", "started", "tty")
 
     def __init__(self, id: str, command: str, tty: bool, keep: str | None) -> None:
         self.id = id
         self.command = command
         self.tty = tty
         self.keep = keep
+        self.label: str | None = None  # what whoever launched it calls it
         self.started = time.time()
+
+
+class Launched:
+    """What a command has of whoever launched it (rpc/launches.py), instead of what the sandbox gives to others."""
+
+    __slots__ = ("environment", "label", "umask")
+
+    def __init__(self, environment: dict[str, str], umask: int, label: str) -> None:
+        self.environment = environment
+        self.umask = umask
+        self.label = label
 
 
 class Processes:

@@ -6,7 +6,7 @@ import os
 from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 from sandbox.config.home import home
-from sandbox.errors import SandboxClosed
+from sandbox.errors import ConfigError, SandboxClosed
 from sandbox.sandbox import Sandbox
 from sandbox.wiring import Wiring
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     Tell = Callable[[Widening], object]
 
 
+SRT_PATIENCE = "1h"  # srt waits for its callback however long that takes
+
+
 def configuration(said: Mapping[str, Any], *, project: str | None = None, config_file: str | None = None) -> Resolved:
     """What the user's file, `config_file`, the project's files and `said` ask for together. Raises ConfigError.
 
@@ -37,6 +40,33 @@ def configuration(said: Mapping[str, Any], *, project: str | None = None, config
         root = f"{os.getcwd()}/{root}"
         said = merged(said, {"filesystem": {"root": root}})
     return resolve(said, project=project or root, config_file=config_file)
+
+
+def srt_config(settings: object, *, strict: bool = False, asking: bool = False) -> Config:
+    """Settings of Anthropic's sandbox-runtime as our configuration. Raises ConfigError with the setting's own name.
+
+    `strict`: a closed home, as `"strict": true` in the settings. `asking`: somebody answers for hosts that are not
+    listed, unless the settings are strict about those.
+    """
+    from sandbox.config.dialects.srt import translate
+    from sandbox.config.model import Config
+
+    if not isinstance(settings, dict):
+        raise ConfigError("must be a mapping")
+    translated = translate(settings, strict=strict)
+    try:
+        config = Config.read(translated.data)
+        network = settings.get("network")
+        if asking and not (isinstance(network, dict) and network.get("strictAllowlist")):
+            config.network = config.network.changed({"ask": True, "ask_timeout": SRT_PATIENCE})
+        if config.network.allowed_hosts or config.network.denied_hosts:
+            from sandbox.policy.network import NetworkPolicy
+
+            NetworkPolicy(config.network)
+        return config
+    except ConfigError as problem:
+        path = next((known for ours, known in translated.spelled.items() if problem.path.startswith(ours)), None)
+        raise ConfigError(problem.problem, path=path or problem.path) from None
 
 
 def create(
@@ -119,19 +149,31 @@ class Sandboxes:
     def create(self, asked: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
         """Starts a sandbox as the server's flags and, above them, a client's parameters (`asked`) say.
 
-        Raises what `Sandbox` raises.
+        With `srt` as the only parameter, those are settings of Anthropic's sandbox-runtime, and as there no file is
+        read besides. Raises what `Sandbox` raises.
         """
-        from sandbox.config.dialects import from_client
-
-        said = merged(self._flags, from_client(asked))
-        resolved = configuration(said, config_file=self._config_file)
-        sandbox = create(resolved, hooks=hooks, tell=self._tell)
+        sandbox = self._start(asked, hooks)
         with self._lock:
             self._own[sandbox.id] = sandbox
             closed = self._closed
         if closed:  # while it was being started
             self.close()
         return sandbox
+
+    def _start(self, asked: Mapping[str, Any], hooks: object | None) -> Sandbox:
+        if set(asked) == {"srt"} and not self._flags and self._config_file is None:
+            from sandbox.layout.named_paths import NamedPaths
+
+            config = srt_config(asked["srt"], asking=getattr(hooks, "on_ask", None) is not None)
+            named = NamedPaths(config.filesystem)
+            sandbox = Sandbox(config, hooks=hooks)
+            sandbox._companions[NamedPaths] = named
+            return sandbox
+        from sandbox.config.dialects import from_client
+
+        said = merged(self._flags, from_client(asked))
+        resolved = configuration(said, config_file=self._config_file)
+        return create(resolved, hooks=hooks, tell=self._tell)
 
     def get(self, id: str) -> Sandbox | Client:
         """The sandbox of that id, which may be shortened: this server's own, or else a client attached to it.

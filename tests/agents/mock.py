@@ -26,6 +26,7 @@ class World(Origin):
         self.raw = self._proxy
         self.answer = answer
         self.hosts: list[str] = []
+        self.api: str | None = None  # the one host that answers; the others are out of order
 
     async def _proxy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -37,6 +38,11 @@ class World(Origin):
             self._contexts[host] = self.pki.server_context([host], ["http/1.1"])
         await writer.start_tls(self._contexts[host])
         await self._http1(reader, writer)
+
+    def _remember(self, method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> Any:
+        answer = super()._remember(method, target, headers, body)
+        named = {name.lower(): value for name, value in headers}
+        return answer if self.api in (None, named.get("host")) else (503, [], b"out of order")
 
     def config(self) -> dict[str, Any]:
         """The person's settings that lead every connection here."""

@@ -25,6 +25,7 @@ def section(name: str, one: Profile) -> str:
     lines = [f"### {name}", "", f"{one.description[0].upper()}{one.description[1:]}. {_tested(one)}", ""]
     lines += [f"    {one.install}", f"    sandbox {name}", ""]
     rows = [("may reach", _reach(one)), ("keeps", _keeps(one)), ("begins with", _begins(one)), ("login", _login(one))]
+    rows += [("asks for, and does without", _named(one.without))]
     rows += [("is told where it is in", f"`~/{one.instructions}`" if one.instructions else "")]
     rows += [("its own sandbox and updates", _switched(one)), ("`--trust` adds", _trust(one))]
     rows += [("options that stay its own", _code(one.own_options))]
@@ -43,7 +44,11 @@ def _code(words: list[str]) -> str:
 
 
 def _reach(one: Profile) -> str:
-    return "; ".join(f"`{host}` ({why})" for host, why in one.hosts.items()) or "nothing"
+    return _named(one.hosts) or "nothing"
+
+
+def _named(hosts: dict[str, str]) -> str:
+    return "; ".join(f"`{host}` ({why})" for host, why in hosts.items())
 
 
 def _keeps(one: Profile) -> str:

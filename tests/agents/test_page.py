@@ -26,7 +26,8 @@ def test_every_key_of_a_profile_is_on_the_page() -> None:
 
 
 def test_those_that_say_so_are_the_ones_that_are_tried() -> None:
-    assert {one.name for one in AGENTS} == {name for name in SHIPPED if load(name).tested}
+    tested = {name: load(name).tested for name in SHIPPED}
+    assert {one.name for one in AGENTS} == {name for name, text in tested.items() if text and "only" not in text}
 
 
 def test_these_ship() -> None:

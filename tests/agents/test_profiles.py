@@ -297,11 +297,23 @@ def test_a_program_in_node_modules_finds_its_sibling_packages(desk: Desk) -> Non
 
 def test_a_program_in_the_home_itself_does_not_show_the_home(desk: Desk) -> None:
     desk.has({"secret.txt": "private"})
-    desk.installs("helper", "#!/bin/sh\nls -A ~; cat ~/secret.txt\n", directory=".")
+    desk.installs("helper", "#!/bin/sh\necho ran; ls -A ~; cat ~/secret.txt\n", directory=".")
     profile(desk, "helper", keep=[".agent"])
-    done = desk.run("agent")
+    done = desk.run("helper")
+    assert done.stdout.startswith("ran\n"), done.stderr
     assert "private" not in done.stdout
     assert "secret.txt" not in done.stdout
+
+
+def test_a_link_to_a_program_in_the_home_itself_does_not_show_the_home(desk: Desk) -> None:
+    desk.has({"secret.txt": "private", "script.sh": "#!/bin/sh\necho ran\n", ".local/bin/other": ""})
+    (desk.home / "script.sh").chmod(0o755)
+    (desk.home / ".local/bin/script").symlink_to(desk.home / "script.sh")
+    desk.env["PATH"] = f"{desk.home}/.local/bin:{desk.env['PATH']}"
+    done = desk.run("run", "--", "sh", "-c", "script; ls -A ~; cat ~/secret.txt")
+    assert done.stdout.startswith("ran\n"), done.stderr
+    assert "secret.txt" not in done.stdout
+    assert "private" not in done.stdout
 
 
 def test_an_agent_file_runs_with_a_profile(desk: Desk) -> None:
@@ -365,5 +377,6 @@ def test_the_owner_alone_can_look_into_what_is_kept(desk: Desk) -> None:
     profile(desk, "sh", keep=[".agent"])
     desk.run("sh", "-c", "cp /bin/sh ~/.agent/sh; chmod 4755 ~/.agent/sh")
     place = desk.sandbox / "state/sh"
-    assert place.stat().st_mode & 0o077 == 0
+    inner = [one for one in place.rglob("*") if one.is_dir()]
+    assert all(one.stat().st_mode & 0o077 == 0 for one in (place.parent, place, *inner))
     assert os.access(place, os.X_OK)

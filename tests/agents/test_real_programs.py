@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.agents.apis import SAID
 from tests.agents.conftest import Desk
-from tests.agents.real import AGENTS, MADE, Agent
+from tests.agents.real import AGENTS, MADE, WHERE, Agent
 
 pytestmark = pytest.mark.walls
 
@@ -17,7 +19,7 @@ def test_it_starts_answers_edits_a_file_and_ends(desk: Desk, agent: Agent) -> No
     if directory is None:
         pytest.skip(f"{agent.name} is not installed: make agents")
     made = desk.project / "made.txt"
-    desk.world.answer = agent.answer(made)
+    desk.world.answer, desk.world.api = agent.answer(made), agent.host
     desk.env |= {agent.variable: agent.key, "PATH": f"{directory}:{desk.env['PATH']}", **agent.env}
     desk.has(agent.files)
     with desk.screen(agent.name, *agent.words) as screen:
@@ -39,3 +41,83 @@ def test_it_starts_answers_edits_a_file_and_ends(desk: Desk, agent: Agent) -> No
     kept = [one for one in desk.kept(agent.name).rglob("*") if one.is_file() and not one.is_symlink()]
     assert kept
     assert not [one for one in kept if agent.key.encode() in one.read_bytes()]
+
+
+def installed(desk: Desk, name: str) -> Agent:
+    """The agent of that name, on the person's PATH."""
+    agent = next(one for one in AGENTS if one.name == name)
+    if agent.directory is None:
+        pytest.skip(f"{name} is not installed: make agents")
+    desk.env["PATH"] = f"{agent.directory}:{desk.env['PATH']}"
+    return agent
+
+
+def test_claude_works_with_a_subscription_whose_tokens_stay_outside(desk: Desk) -> None:
+    agent = installed(desk, "claude")
+    made = desk.project / "made.txt"
+    desk.world.answer, desk.world.api = agent.answer(made), agent.host
+    access = "sk-ant-oat01-thisIsTheRealAccessTokenOfThePerson0123456789abcdef-AA"
+    refresh = "sk-ant-ort01-thisIsTheRealRefreshTokenOfThePerson0123456789abcde-AA"
+    login = {"accessToken": access, "refreshToken": refresh, "expiresAt": 4102444800000, "subscriptionType": "max"}
+    whole = {"claudeAiOauth": {**login, "scopes": ["user:inference", "user:profile"]}}
+    settings = {"theme": "light", "history": ["what I asked"], "oauthAccount": {"emailAddress": "me@example.com"}}
+    desk.has({".claude/.credentials.json": json.dumps(whole), ".claude.json": json.dumps(settings)})
+    with desk.screen("claude", "--trust") as screen:
+        screen.sees("bypass permissions on")  # the flag took hold, and no question came before
+        screen.types("please write the file")
+        screen.sees("please write the file")
+        screen.types("\r")
+        screen.sees(SAID)
+        screen.ends("\x03")
+        assert "Do you want" not in screen.drawn
+    assert made.read_text() == MADE
+    assert ("authorization", f"Bearer {access}") in [
+        pair for one in desk.world.sent(agent.host) for pair in one["headers"]
+    ]
+    kept = desk.kept("claude")
+    inside = json.loads((kept / ".claude/.credentials.json").read_text())["claudeAiOauth"]
+    assert inside["accessToken"].startswith("sk-ant-oat01-")
+    for file in (one for one in kept.rglob("*") if one.is_file()):
+        content = file.read_bytes()
+        assert access.encode() not in content, file
+        assert refresh.encode() not in content, file
+        assert b"what I asked" not in content, file
+    assert json.loads((desk.home / ".claude/.credentials.json").read_text()) == whole
+
+
+def test_claude_asks_nothing_in_the_second_run_and_remembers_the_first(desk: Desk) -> None:
+    agent = installed(desk, "claude")
+    desk.world.answer, desk.world.api = agent.answer(desk.project / "made.txt"), agent.host
+    desk.env |= {agent.variable: agent.key}
+    for _ in range(2):
+        with desk.screen("claude") as screen:
+            screen.sees(*agent.ready)
+            assert "Do you" not in screen.drawn
+            screen.ends("\x03")
+    done = desk.run("claude", "--overlay", "--trust", "-p", "please write the file")
+    assert SAID in done.stdout, done.stderr
+    assert not (desk.project / "made.txt").exists()
+    assert "sandbox diff" in done.stderr
+    assert list((desk.kept("claude") / ".claude/projects").rglob("*.jsonl"))
+    assert desk.run("claude", "--version").stdout.strip().endswith("(Claude Code)")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "keys"),
+    [
+        ("copilot", "Copilot", "\x03"),
+        ("amp", "log in to Amp", "\x03"),
+        ("droid", "Welcome to Factory CLI", "\x1b[B\r"),  # its menu has an entry for the end
+    ],
+    ids=["copilot", "amp", "droid"],
+)
+def test_the_screen_of_one_without_a_mock_comes_up(desk: Desk, name: str, shown: str, keys: str) -> None:
+    directory = WHERE / name / "node_modules" / ".bin"
+    if not (directory / name).exists():
+        pytest.skip(f"{name} is not installed: make agents")
+    desk.world.api = "nobody"
+    desk.env |= {"PATH": f"{directory}:{desk.env['PATH']}"}
+    with desk.screen(name) as screen:
+        screen.sees(shown)
+        screen.ends(keys)
+    assert desk.run(name, "--version").returncode == 0

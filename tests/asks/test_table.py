@@ -184,6 +184,28 @@ def test_a_program_that_gave_up_finds_the_answer_when_it_tries_again(table: Tabl
     assert table.ask() == []  # and that was once
 
 
+def test_one_that_closed_only_its_own_end_has_no_answer_more_than_the_next(table: Table) -> None:
+    half_closed = table.ask(alive=lambda: False)
+    table.answer("once")
+    assert [bool(one) for one in (*half_closed, *table.ask())] == [False, True]
+
+
+def test_only_what_will_be_shown_is_asked_anew(table: Table) -> None:
+    from sandbox.asks.question import HostSubject
+
+    subject = HostSubject("a.test", 443)
+    assert table.asks.asks_anew(subject)
+    table.ask()
+    assert not table.asks.asks_anew(subject)  # it waits
+    table.answer("deny")
+    assert not table.asks.asks_anew(subject)  # it was refused
+    for number in range(module.BURST):
+        assert table.asks.asks_anew(HostSubject(f"b{number}.test", 443)) == (number < module.BURST - 1)
+        table.ask(f"b{number}.test")
+        if table.asks.pending():
+            table.answer("sandbox")
+
+
 def test_an_answer_for_one_that_gave_up_is_not_kept_long(table: Table) -> None:
     table.ask(alive=lambda: False)
     table.answer("once")

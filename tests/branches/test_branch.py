@@ -181,6 +181,12 @@ def test_commits_elsewhere_are_told_and_stay(project: Path, tmp_path: Path) -> N
     assert len(kept(tmp_path / "home")) == 1
 
 
+def test_a_profiles_program_works_on_a_branch_too(project: Path) -> None:
+    done = sandbox(project, "shell", "--branch", "fix-1", "-c", COMMIT)
+    assert done.returncode == 0, done.stderr
+    assert git(project, "log", "--format=%s", "fix-1") == "from inside\nfirst"
+
+
 # -- where
 
 

@@ -201,3 +201,13 @@ def test_ssh_goes_to_hosts_that_anything_goes_to() -> None:
     assert read_settings('{"network": {"allowedDomains": ["github.com"]}}').network.allow_git
     with pytest.raises(ConfigError, match=r"network\.deniedDomains"):
         read_settings('{"network": {"deniedDomains": ["not a host"]}}')
+
+
+def test_some_hosts_go_past_the_parent_proxy(project: Path) -> None:
+    proxy = {"http": "http://127.0.0.1:1", "noProxy": "direct.test"}
+    network = {"allowedDomains": ["direct.test", "*.direct.test", "other.test"], "parentProxy": proxy}
+    hosts = ("direct.test", "a.direct.test", "other.test")
+    for host in hosts:
+        said = srt(project, "curl", "-s", f"http://{host}/", settings={"network": network}).stdout
+        assert f"could not reach {host}" in said
+        assert ("Connect call failed" in said or "refused" in said) == (host == "other.test"), said

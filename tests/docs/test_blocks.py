@@ -54,7 +54,7 @@ def environment(tmp_path: Path, internet: Internet) -> dict[str, str]:
     ours = str(Path(sys.executable).parent)
     return {
         "HOME": str(home),
-        "PATH": f"{ours}:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{ours}:{home}/bin:/usr/local/bin:/usr/bin:/bin",
         "LANG": "C.UTF-8",
         "OPENAI_API_KEY": "sk-not-a-real-key-1234",
         "SANDBOX_AUTHORITY": os.environ["SANDBOX_AUTHORITY"],

@@ -74,10 +74,10 @@ def main() -> None:
     script, sys.argv = sys.stdin.read(), sys.argv[1:]
     become_a_mac()
     from sandbox.engines import seatbelt_profile
-    from sandbox.rpc import listen
+    from sandbox.rpc import same_user
 
     seatbelt_profile.SANDBOX_EXEC = sys.argv[0]
-    listen.peer_user = lambda connection: os.geteuid()  # type: ignore[assignment, misc]
+    same_user.peer_user = lambda connection: os.geteuid()  # type: ignore[assignment, misc]
     exec(compile(script, "<script>", "exec"), {"__name__": "script"})
 
 

@@ -19,7 +19,7 @@ from sandbox.engines.launch import reap
 from sandbox.errors import SandboxError
 from sandbox.host_process import ProcessHandle, parent_and_program
 from sandbox.registry.process_identity import identity
-from sandbox.rpc.listen import peer_user
+from sandbox.rpc.same_user import peer_user
 from sandbox.sockets import address_in
 from tests.engines import pretend_mac
 

@@ -29,10 +29,10 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The guest for this machine: the package's own when it is up to date, else a fresh one."""
     script = _build_script()
     packaged = ROOT / "src" / "sandbox" / "guest" / "bin" / f"guest-{script.machine()}"
-    if script.is_fresh(packaged):
+    if script.is_fresh(packaged, script.sources()["guest"]):
         return packaged
     outdir = tmp_path_factory.mktemp("guest")
-    return Path(script.build(outdir, script.machine()))
+    return Path(script.build(outdir, script.machine(), "guest"))
 
 
 @pytest.fixture

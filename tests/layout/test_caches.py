@@ -216,16 +216,36 @@ def test_directories_of_one_name_are_not_mixed(project: Path, home: Path) -> Non
         (home / place).mkdir()
         (home / place / "foreign").write_text("x")
     assert inside(project, "ls ~/.npm/_cacache ~/.m2/repository ~/.cargo/registry ~/.cache/pip").count("held") == 4
-    assert "foreign" not in inside(project, "ls -R ~")
+    assert "foreign" not in inside(project, "ls -AR ~")
+
+
+def test_a_home_with_a_long_and_strange_path_works(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = tmp_path.joinpath(*("x:\\,=" * 20 for _ in range(3)))
+    (far / ".npm/_cacache").mkdir(parents=True)
+    (far / ".npm/_cacache/held").write_text("far")
+    monkeypatch.setenv("HOME", str(far))
+    assert inside(project, "cat ~/.npm/_cacache/held") == "far"
 
 
 def test_where_the_kernel_cannot_make_it_the_sandbox_starts_without(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    far = tmp_path.joinpath(*("x" * 100 for _ in range(3)))  # longer than an option of the kernel's can be
-    (far / ".npm/_cacache").mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(far))
-    assert inside(project, "ls -A ~/.npm/_cacache 2>/dev/null; mkdir -p ~/.npm/_cacache/x; echo works") == "works\n"
+    inside(project, "true")
+    [kept] = sets(str(home / ".sandbox"))
+    Path(kept, "together/upper").rmdir()
+    Path(kept, "together/upper").write_text("no directory")
+    assert inside(project, "cat ~/.npm/_cacache/held 2>/dev/null; mkdir -p ~/.npm/_cacache; echo works") == "works\n"
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    monkeypatch.setenv("PIP_CACHE_DIR", str(moved))
+    assert inside(project, "echo 1 > $PIP_CACHE_DIR/new; echo works") == "works\n"
+    assert os.listdir(moved) == []
+
+
+def test_the_mount_table_does_not_tell_where_layers_are(project: Path, home: Path) -> None:
+    assert str(home / ".sandbox") not in inside(project, "cat /proc/self/mountinfo")
 
 
 # -- several, and after a crash

@@ -155,11 +155,24 @@ def test_others_are_not_loopback(host: str) -> None:
 
 
 def test_metadata_and_link_local_can_be_opened_by_nothing() -> None:
-    for ip in ("169.254.169.254", "0.0.0.0", "fe80::1", "::", "::1", "fd00:ec2::254"):
+    for ip in ("169.254.169.254", "0.0.0.0", "fe80::1", "::", "::1", "fd00:ec2::254", "fd20:ce::254"):
         address = parse_address(ip)
         assert address is not None
         found = blocked_range(address)
         assert found is not None and found.always
+
+
+@given(st.ip_addresses(v=6))
+def test_no_address_of_version_six_is_public_but_those_that_are_given_out(ip: ipaddress.IPv6Address) -> None:
+    address = parse_address(str(ip))
+    assert address is not None
+    if ip not in ipaddress.ip_network("2000::/3") and address[0] == 128 and int(ip) >> 32 != 0x64FF9B << 64:
+        assert blocked_range(address) is not None
+
+
+@pytest.mark.parametrize("ip", ["200::1", "300::1", "4000::1", "8000::1", "::5efe:7f00:1"])
+def test_networks_of_friends_are_not_public(ip: str) -> None:
+    assert is_blocked_private_or_link_local_ip(ip)
 
 
 @pytest.mark.parametrize(

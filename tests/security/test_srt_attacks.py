@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sandbox import Sandbox
+from sandbox.guards.reserved_dirs import RESERVED
 
 DATAGRAM = """
 import socket, sys
@@ -282,7 +283,7 @@ def test_what_the_home_lacks_is_not_made_there_by_a_tenant_that_may_write_it(pla
 def test_the_name_that_another_sandbox_holds_is_no_settings_file(place: Path) -> None:
     held = place / ".srt-settings.json"
     held.touch()
-    held.chmod(0o444)
+    held.chmod(RESERVED)
     argv = [sys.executable, "-m", "sandbox.cli.srt", "sh", "-c", "echo ran; touch ~/x"]
     assert subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout == "ran\n"
     assert not (place / "x").exists()

@@ -24,6 +24,8 @@ export interface Config {
   filesystem?: FilesystemConfig;
   environment?: EnvironmentConfig;
   network?: NetworkConfig;
+  /** Credential files and logins by name; `{ claude: {} }` uses the ready-made one. */
+  credentials?: Record<string, CredentialConfig>;
   limits?: LimitsConfig;
   tools?: { enforce_agent_permissions?: boolean; allowed?: string[]; disallowed?: string[] };
   agents?: { runner?: string[]; hosts?: string[]; allow_no_sandbox?: boolean };
@@ -105,9 +107,44 @@ export interface Secret {
   from_env?: string | null;
   from_file?: string | null;
   from_command?: string[] | null;
+  /** Service and user name in the system's keyring. */
+  from_keyring?: string[] | null;
+  /** Where the value is in the JSON of a file or program. */
+  field?: string | null;
+  ttl?: Duration | null;
+  expires?: string | null;
   hosts: string[];
   in?: ('header' | 'query' | 'body')[];
   placeholder?: string | null;
+}
+
+/** A credential file of yours: inside is the same file, with placeholders where the tokens are. */
+export interface CredentialConfig {
+  use?: string | null;
+  file?: string | null;
+  at?: string | null;
+  format?: 'json' | 'yaml' | 'toml' | 'ini' | 'netrc' | 'env';
+  fields?: Record<
+    string,
+    {
+      hosts?: string[];
+      kind?: 'access' | 'refresh' | 'id' | 'key' | 'password';
+      in?: ('header' | 'query' | 'body')[];
+    }
+  >;
+  keep?: string[];
+  refresh?: {
+    hosts?: string[];
+    paths?: string[];
+    expires?: string | null;
+    expires_as?: 'ms' | 's' | 'iso';
+    refreshed?: string | null;
+    scope?: string | null;
+    keep?: string[];
+  };
+  variables?: Record<string, Partial<Secret>>;
+  git?: string[];
+  save_login?: boolean;
 }
 
 /** What a sandbox may use up. */

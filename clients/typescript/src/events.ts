@@ -24,6 +24,8 @@ export interface ExecStartEvent {
   id: string;
   command: string | string[];
   pid: number;
+  /** What the launcher calls it, if it was started by that. */
+  label?: string;
 }
 
 /** A command has ended. */

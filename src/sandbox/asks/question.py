@@ -87,7 +87,9 @@ class Subject(ABC):
         known = self.requester
         if not known.program:
             return Message("A program")
-        inside = f" ({plain(known.exe)})" if known.exe and known.exe.rpartition("/")[2] != known.program else ""
+        # Without spaces: a file's name could go on with words like ours, and another host.
+        exe = plain(known.exe).replace(" ", "\\x20")
+        inside = f" ({exe})" if known.exe and known.exe.rpartition("/")[2] != known.program else ""
         return f"'{plain(known.program)}'{inside}"
 
 

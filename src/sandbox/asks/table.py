@@ -46,6 +46,7 @@ KEPT = 30.0  # seconds that "once" waits for a client that has given up and trie
 NOBODY = Message("nobody was there to answer; `sandbox asks` in another terminal shows such questions")
 TOO_MANY = Message("too many questions are waiting for an answer")
 TOO_FAST = Message("there were too many questions a short time ago")
+LATER = Message("its owner allowed it once, after it had given up; try again")
 ENDED = Message("the sandbox has ended")
 UNRECORDED = Message("the answer could not be written to the record")
 
@@ -132,6 +133,16 @@ class Asks:
     def granted(self, subject: Subject) -> bool:
         """Whether it was allowed for the sandbox's whole life."""
         return subject.grant in self._granted
+
+    def asks_anew(self, subject: Subject) -> bool:
+        """Whether a question about `subject` would be shown now: not decided already, nor waiting, nor too many."""
+        with self._changed:
+            now = self._clock()
+            if self._closed or subject.grant in self._granted or self._tickets.get(subject.exact, 0.0) > now:
+                return False
+            if subject.key in self._questions or self._refused.get(subject.key, (0.0, 0.0))[0] > now:
+                return False
+            return len(self._questions) < MOST_QUESTIONS and self._budget.enough()
 
     def ask(
         self,
@@ -322,7 +333,10 @@ class Asks:
         if event == ONCE:
             meant = [one for one in waiters if one.subject.exact == subject.exact]
             if not any(one.alive() for one in meant):
+                # For the next attempt, and so not for these: one that has only closed its own end would have both.
                 self._tickets[subject.exact] = self._clock() + KEPT
+                settled += [(one, Verdict(False, "", LATER)) for one in meant]
+                return [one for one in waiters if one not in meant]
         else:
             self._granted.add(subject.grant)
             meant = [one for one in waiters if one.subject.grant == subject.grant]
@@ -375,11 +389,15 @@ class Budget:
         self._at = clock()
         self._every = EVERY
 
-    def take(self) -> bool:
+    def enough(self) -> bool:
+        """Whether one may come now."""
         now = self._clock()
         self._tokens = min(float(BURST), self._tokens + (now - self._at) / self._every)
         self._at = now
-        if self._tokens < 1:
+        return self._tokens >= 1
+
+    def take(self) -> bool:
+        if not self.enough():
             return False
         self._tokens -= 1
         return True

@@ -162,7 +162,7 @@ def _run(arguments: Namespace) -> int:
                 severity="warn",
                 sync=True,
             )
-        refusals = Refusals(sandbox)
+        refusals = Refusals(sandbox, resolved.expected)
         result = foreground(sandbox, command)
     return tell(sandbox, result, refusals)
 

@@ -12,7 +12,9 @@ from sandbox.errors import ConfigError, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.config.model import Config, Network
+    from collections.abc import Mapping
+
+    from sandbox.config.model import Config, Credential, Network
 
 
 def check(config: Config, *, everywhere: bool) -> None:
@@ -23,6 +25,7 @@ def check(config: Config, *, everywhere: bool) -> None:
     from sandbox.vfs.arrange import arrange
 
     _check_network(config.network)
+    _check_credentials(config.credentials)
     require(config, choose(config))
     try:
         ToolGuard(config.tools, root=os.path.abspath(config.filesystem.root))
@@ -55,6 +58,24 @@ def _check_network(network: Network) -> None:
     for key, file in files:
         if not os.path.isfile(os.path.expanduser(file)):
             raise ConfigError("{name!r} does not exist", name=file, path=f"network.{key}")
+
+
+def _check_credentials(entries: Mapping[str, Credential]) -> None:
+    """What is wrong whatever the person's files hold."""
+    if not entries:
+        return
+    from sandbox.config.credential_entries import complete
+    from sandbox.policy.hosts import HostSet
+
+    for name, entry in complete(entries).items():
+        path = f"credentials.{name}"
+        HostSet(entry.refresh.hosts, f"{path}.refresh.hosts")
+        HostSet(entry.git, f"{path}.git")
+        for where, field in entry.tokens.items():
+            hosts = [one.replace("{host}", "host.example") for one in field.hosts]
+            HostSet(hosts, f"{path}.fields.{where}.hosts", near_secret=True)
+        for variable, secret in entry.variables.items():
+            HostSet(secret.hosts, f"{path}.variables.{variable}.hosts", near_secret=True)
 
 
 def _check_paths(config: Config, everywhere: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sandbox.cli.main import COMMANDS, parser_of
 from sandbox.i18n import _
+from sandbox.profiles.find import names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ def run(arguments: Namespace) -> int:
                 kind = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
                 if not word.startswith("@"):
                     print(f"complete -c sandbox -n '__fish_seen_subcommand_from {name}' {kind}")
+        for name in names():
+            print(f"complete -c sandbox -n __fish_use_subcommand -a {name} -d profile")
         return 0
     if arguments.shell == "zsh":
         print("autoload -U +X bashcompinit && bashcompinit")
     cases = "\n".join(f'            {name}) words="{" ".join(known)}" ;;' for name, known in words.items())
-    print(BASH.format(commands=" ".join(COMMANDS), cases=cases), end="")
+    print(BASH.format(commands=" ".join((*COMMANDS, *names())), cases=cases), end="")
     return 0
 
 

@@ -13,6 +13,7 @@ from sandbox.profiles.find import PACKAGED, file_of, load, names, own_directory
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from typing import Any
 
 
 def add(parser: ArgumentParser) -> None:
@@ -81,7 +82,9 @@ def _list(as_json: bool) -> int:
 
 def _show(name: str, as_json: bool) -> int:
     profile = load(name)
-    data = {key: value for key, value in profile.whole().items() if value not in (None, "", [], {})}
+    data = _said(profile.whole())
+    if profile.seed:
+        data["seed"] = {path: _said(one) for path, one in data["seed"].items()}
     if as_json:
         print_json({"name": name, "file": file_of(name), **data})
         return 0
@@ -90,6 +93,11 @@ def _show(name: str, as_json: bool) -> int:
     print(f"# {name}: {file_of(name)}")
     print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110).rstrip())
     return 0
+
+
+def _said(data: dict[str, Any]) -> dict[str, Any]:
+    """Without keys that have no value."""
+    return {key: value for key, value in data.items() if value not in (None, "", [], {})}
 
 
 def _new(name: str) -> int:

@@ -97,9 +97,8 @@ def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     elif arguments.root is None:
         from sandbox.branches.target import top_of
 
-        vars(arguments)["root"] = top_of(
-            "."
-        )  # the whole work tree: half of one would look like files that were deleted
+        # The whole work tree: half of one would look like files that were deleted.
+        vars(arguments)["root"] = top_of(".")
     if arguments.profile is not None:
         return _with_profile(arguments, command)
     resolved = configuration(arguments)
@@ -136,7 +135,7 @@ def _run(arguments: Namespace | Arguments) -> int:
         tell_notices(sandbox)
         from sandbox.cli.foreground import foreground
 
-        refusals = Refusals(sandbox)
+        refusals = Refusals(sandbox, resolved.expected)
         result = foreground(sandbox, command, directory=_start(sandbox))
     if sandbox.config.filesystem.branch is not None:
         from sandbox.cli.branch import bring_at_end

@@ -10,6 +10,8 @@ from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
 
@@ -26,7 +28,9 @@ class Refusals:
     refused, or how to change that.
     """
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, expected: Sequence[str] = ()) -> None:
+        """`expected`: hosts whose refusal is no news, because the program can do without them."""
+        self._expected = frozenset(expected)
         self._reasons: dict[str, dict[str, object]] = {}
         self._files: dict[tuple[object, object], None] = {}
         self.told = len(sandbox.notices)  # those that came later are told at the end: a terminal is the command's now
@@ -48,12 +52,17 @@ class Refusals:
 
     def tell(self, sandbox: Sandbox) -> None:
         """Prints one line each, and how to list the rest."""
-        told = list(self._reasons)
+        told = [reason for reason, one in self._reasons.items() if _host(str(one.get("url", ""))) not in self._expected]
         for reason in told[:MOST]:
             print(_("sandbox: blocked: {reason}").format(reason=shown(_.text(reason))), file=sys.stderr)
         if len(told) > MOST:
             more = _("sandbox: blocked: {count} more; list them with `sandbox audit --blocked-only --sandbox {id}`")
             print(more.format(count=len(told) - MOST, id=sandbox.id), file=sys.stderr)
+
+
+def _host(url: str) -> str:
+    """The host of an event's address, which may have a scheme, a port and a path."""
+    return url.rpartition("://")[2].partition("/")[0].partition(":")[0]
 
 
 def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:

@@ -17,7 +17,7 @@ from sandbox.errors import ConfigError, Message, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from sandbox.config.files import Source
@@ -77,13 +77,16 @@ class Widening:
 class ProfileLayer:
     """What a profile asks for: `data` as in a config file, and the hosts that its program cannot do without."""
 
-    __slots__ = ("name", "file", "data", "hosts")
+    __slots__ = ("name", "file", "data", "hosts", "without")
 
-    def __init__(self, name: str, file: str | None, data: dict[str, Any], hosts: list[str]) -> None:
+    def __init__(
+        self, name: str, file: str | None, data: dict[str, Any], hosts: list[str], without: Sequence[str] = ()
+    ) -> None:
         self.name = name
         self.file = file
         self.data = data
         self.hosts = hosts
+        self.without = without  # hosts that it asks for and can do without
 
     @property
     def origin(self) -> Origin:
@@ -96,7 +99,7 @@ class Resolved:
     `users` is the config without the project's files; `asked` says where those files set something.
     """
 
-    __slots__ = ("config", "sources", "warnings", "users", "asked", "profile", "profile_hosts")
+    __slots__ = ("config", "sources", "warnings", "users", "asked", "profile", "profile_hosts", "expected")
 
     def __init__(self, config: Config, sources: dict[str, Origin], warnings: list[Widening]) -> None:
         self.config = config
@@ -106,6 +109,7 @@ class Resolved:
         self.asked: dict[str, Origin] = {}
         self.profile: str | None = None
         self.profile_hosts: list[str] = []  # what the profile added to `network.allowed_hosts`
+        self.expected: Sequence[str] = ()  # hosts whose refusal is no news, as the profile says
 
     def origin(self, path: str) -> Origin:
         """The layer that decided `path` ("network.allowed_hosts")."""
@@ -214,6 +218,7 @@ def _add_hosts(resolved: Resolved, config: Config, profile: ProfileLayer) -> Non
     ]
     resolved.profile_hosts = profile.hosts
     resolved.profile = profile.name
+    resolved.expected = profile.without
 
 
 def _apply_project(resolved: Resolved, file: str, project: str) -> None:

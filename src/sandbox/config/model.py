@@ -294,6 +294,9 @@ class Network(Section):
     ask_timeout: float = field(
         30.0, "How long such a connection waits for an answer; then it is refused.", parse=units.seconds, example="1m"
     )
+    upstream_exceptions: list[str] = field(
+        [], "Hosts, written as in `allowed_hosts`, that are reached without that proxy.", example=["*.corp.example"]
+    )
 
 
 class Tools(Section):

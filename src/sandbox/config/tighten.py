@@ -284,6 +284,7 @@ RULES: dict[str, Rule] = {
     "network.intercept": safe(True),
     "network.ca_certificates": user_only,
     "network.upstream_proxy": user_only,
+    "network.upstream_exceptions": user_only,
     "network.ask": safe(False),
     "network.ask_timeout": least,
     "credentials": user_only,

@@ -16,9 +16,7 @@ import sys
 
 PREFIX = "sandbox-"
 INSIDE = "tenants"  # v2: where the processes of a sandbox's group are
-ASIDE = (
-    "sandboxes-owners"  # v2: for the delegated group's own processes: a group with limited groups has none
-)
+ASIDE = "sandboxes-owners"  # v2: for the delegated group's own processes: a group with limited groups has none
 
 
 def make(wanted: set[str], identity: str) -> tuple[dict[str, str], int] | None:

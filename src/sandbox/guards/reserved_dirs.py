@@ -45,6 +45,9 @@ ALL_FILES = (
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
 ALL_HOME_FILES = (".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".srt-settings.json")
 MOST = 1000  # reported
+# The mode of an empty file of ours. The person may write it, and then it is theirs; the sticky bit, which means nothing
+# for a file, tells that nobody has.
+RESERVED = 0o1644
 
 
 def all_names(root: str, trees: Sequence[str]) -> list[tuple[str, str, bool]]:
@@ -115,7 +118,9 @@ class ReservedDirs:
             if is_dir:
                 os.mkdir(path, 0o755)
             else:
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
+                made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                os.fchmod(made, RESERVED)
+                os.close(made)
         except OSError:
             if not (shared and (_empty(path) if is_dir else is_placeholder(path))):
                 return
@@ -182,12 +187,16 @@ def _dotted(directory: str) -> list[str]:
 
 
 def is_placeholder(path: str) -> bool:
-    """Whether it is an empty file that nobody may write: made, like ours, by a sandbox that is in the project too."""
+    """Whether it is an empty file with our mark: made by us, or by a sandbox that is in the project too."""
     try:
-        info = os.lstat(path)
+        return is_reserved(os.lstat(path))
     except OSError:
         return False
-    return stat.S_ISREG(info.st_mode) and info.st_size == 0 and not info.st_mode & 0o222
+
+
+def is_reserved(info: os.stat_result) -> bool:
+    """Whether such a file only keeps tenants from making one."""
+    return stat.S_ISREG(info.st_mode) and info.st_size == 0 and stat.S_IMODE(info.st_mode) == RESERVED
 
 
 def _empty(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Where the guest program is."""
+"""Where the static programs are: the guest, and the launcher."""
 
 from __future__ import annotations
 
@@ -11,11 +11,20 @@ ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "a
 
 def guest_binary() -> str:
     """The guest for this machine. Raises EngineUnavailable when the package does not carry one."""
+    return _binary("guest")
+
+
+def launcher_binary() -> str:
+    """What starts commands in a running sandbox (rpc/launches.py). Raises EngineUnavailable."""
+    return _binary("launcher")
+
+
+def _binary(name: str) -> str:
     machine = os.uname().machine
     arch = ARCHITECTURES.get(machine)
     if arch is None:
         raise EngineUnavailable("there is no guest program for {machine}, only for x86_64 and aarch64", machine=machine)
-    path = os.path.join(os.path.dirname(__file__), "bin", f"guest-{arch}")
+    path = os.path.join(os.path.dirname(__file__), "bin", f"{name}-{arch}")
     if not os.path.exists(path):
         raise EngineUnavailable(
             "the guest program {path} is missing: reinstall agent-sandbox, or in a checkout run"

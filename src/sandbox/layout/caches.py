@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Found = tuple[Cache, str]
 
 STAGE = "/.vfs-cache"  # while the place is furnished
-LONGEST = 250  # bytes of an option that the kernel takes
 LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -80,7 +79,9 @@ class KeptCaches:
             if cache.own:  # nothing beneath, and such tools let several processes use one directory
                 _make(f"{self._kept}/{cache.part}")
                 plan.show(f"{self._kept}/{cache.part}", path, True)
-            plan.writable.append(path)
+            if not any(is_beneath(path, place) for place, _ in plan.scratch):
+                plan.scratch.append((path, 0o700))  # beneath it: the tool's, where there can be no overlay
+                plan.writable.append(path)
             for variable, value in cache.tells.items():
                 plan.environment.setdefault(variable, value.replace("{}", path))
 
@@ -116,7 +117,7 @@ def _grouped(caches: Sequence[Found], kept: str) -> tuple[list[Found], list[Foun
     """Those that can be in one overlay, and the rest.
 
     The directories around them lie on top of each other there: none may have an entry of another cache's name, hold
-    another, or hold the layers, and together their paths must fit into an option of the kernel's.
+    another, or hold the layers.
     """
     together: list[Found] = []
     apart: list[Found] = []
@@ -130,9 +131,8 @@ def _grouped(caches: Sequence[Found], kept: str) -> tuple[list[Found], list[Foun
             or is_beneath(around, other)
             for other, its in others
         )
-        long = sum(len(os.fsencode(other)) + 9 for other in {around, *(other for other, _ in others)}) > LONGEST
         mounted = os.stat(one[1]).st_dev != os.stat(around).st_dev
-        (apart if clash or long or mounted or is_beneath(kept, around) else together).append(one)
+        (apart if clash or mounted or is_beneath(kept, around) else together).append(one)
     return together, apart
 
 

@@ -136,6 +136,7 @@ def _whole_host(
     show_sockets(plan, config.network)
     plan.writable = ["/dev/shm", *writable, "/dev", "/proc"]
     plan.environment.update(whole_host.environment(plan, home))
+    plan.directory = whole_host.first_in_sight(plan, (plan.directory, home))
     _ports(plan, config.network)
     return made
 
@@ -210,7 +211,7 @@ def _environment(plan: Plan, home: str) -> None:
     path = [
         one
         for one in plan.environment.get("PATH", os.defpath).split(":")
-        if any(is_beneath(one, place) for place in visible)
+        if any(is_beneath(one, place) or os.path.dirname(place) == one for place in visible)
     ]
     plan.environment.update(
         PATH=":".join(path) or "/usr/local/bin:/usr/bin:/bin",

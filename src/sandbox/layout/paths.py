@@ -108,6 +108,7 @@ def writable_trees(
 def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
     """The further paths; returns them as tenants see them. Raises ConfigError for one that cannot be shown."""
     shown: list[str] = []
+    home = os.path.realpath(os.path.expanduser("~"))  # where a directory above it is the project, it is not the host's
     for key, paths, writable in (
         ("allow_read", filesystem.allow_read, False),
         ("allow_write", filesystem.allow_write, True),
@@ -124,7 +125,8 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
                     path=f"filesystem.{key}",
                     link=path,
                 )
-            if not writable and is_beneath(real, plan.directory):
+            own_home = is_beneath(home, plan.directory) and home != plan.directory and is_beneath(real, home)
+            if not writable and is_beneath(real, plan.directory) and not own_home:
                 shown.append(real)  # there already; a mount of its own would make it read-only
                 continue
             if (

@@ -89,7 +89,7 @@ def _roots_of(entry: str, home: str) -> Iterator[str]:
         return  # the system's own directories: thousands of links, and all stay within the system
     for target in _link_targets(entry):
         if _needs_binding(target, home):
-            yield from _installation(os.path.dirname(target), home)
+            yield from _behind(target, home)
     config = f"{os.path.dirname(entry)}/pyvenv.cfg"
     if os.path.exists(config):
         base = _base_python(config)
@@ -127,12 +127,17 @@ def _holds_python(installation: str) -> bool:
 def installation_of(program: str, home: str) -> Iterator[str]:
     """What must be visible for this one program: where it is found, and where it really is."""
     for file in dict.fromkeys((os.path.abspath(program), os.path.realpath(program))):
-        for root in _installation(os.path.dirname(file), home):
-            # Of a program directly in the home directory, or above it, only the file is shown: the rest is private.
-            yield file if is_beneath(home, root) else root
+        yield from _behind(file, home)
         base = _base_python(f"{os.path.dirname(os.path.dirname(file))}/pyvenv.cfg")
         if base and _holds_python(os.path.dirname(base)):
             yield os.path.dirname(base)
+
+
+def _behind(file: str, home: str) -> Iterator[str]:
+    """The roots behind one program. Of one directly in the home directory, or above it, only the file is shown: the
+    rest is private."""
+    for root in _installation(os.path.dirname(file), home):
+        yield file if is_beneath(home, root) else root
 
 
 def _node_modules(directory: str) -> str | None:

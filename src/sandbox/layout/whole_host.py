@@ -255,10 +255,20 @@ def drop_inner_covers(plan: Plan) -> None:
     plan.covers = [one for one in plan.covers if not isinstance(one, Cover) or one in kept]
 
 
+def first_in_sight(plan: Plan, places: Sequence[str]) -> str:
+    """The first of some directories that nothing hides; else `/`. As with srt, a command starts also where it may not
+    look."""
+    for place in places:
+        over = [one for one in plan.covers if is_beneath(place, one.path) and isinstance(one, (Cover, Tmpfs, Bind))]
+        if not over or isinstance(over[-1], Bind):
+            return place
+    return "/"
+
+
 def environment(plan: Plan, home: str) -> dict[str, str]:
     """What differs inside. A directory for temporary files is srt's where it can be written, else the sandbox's own."""
     temporary = next(
         (one for one in (TMPDIR, "/tmp") if any(is_beneath(one, top) for top in plan.writable)), "/dev/shm"
     )
     names = ("TMPDIR", *(name for name in ("TMP", "TEMP") if name in plan.environment))
-    return {**dict.fromkeys(names, temporary), "HOME": home, "SANDBOX_RUNTIME": "1", "SANDBOX": plan.id}
+    return {**dict.fromkeys(names, temporary), "HOME": home, "SANDBOX_RUNTIME": "1", "SANDBOX_ID": plan.id}

@@ -119,6 +119,7 @@ BLOCKED: tuple[Range, ...] = (
     Range("100.100.100.200/32", Message("cloud metadata (Alibaba)"), always=True),
     Range("192.0.0.192/32", Message("cloud metadata (Oracle)"), always=True),
     Range("fd00:ec2::/32", Message("cloud metadata (AWS)"), always=True),
+    Range("fd20:ce::254/128", Message("cloud metadata (Google)"), always=True),
     Range("224.0.0.0/4", Message("multicast"), always=True),
     Range("240.0.0.0/4", Message("reserved, broadcast"), always=True),
     Range("::/128", Message("unspecified"), always=True),
@@ -150,6 +151,10 @@ BLOCKED: tuple[Range, ...] = (
     Range("3fff::/20", Message("documentation")),
     Range("5f00::/16", Message("segment routing")),
     Range("fec0::/10", Message("site-local")),
+    # Only 2000::/3 is public. Some of the rest is in use, for networks of friends (200::/7).
+    Range("::/3", Message("not public")),
+    Range("4000::/2", Message("not public")),
+    Range("8000::/1", Message("not public")),
 )
 
 _NAT64 = Range("64:ff9b::/96", Message("NAT64"))

@@ -31,6 +31,7 @@ class NetworkPolicy:
         self._preset = HostSet(PRESET_HOSTS[network.preset])
         self._denied = HostSet(network.denied_hosts, "network.denied_hosts")
         self._reasons = network.denied_reasons
+        self._direct = HostSet(network.upstream_exceptions, "network.upstream_exceptions")
         self.as_srt = network.refusals == "srt"
         self._http = HttpRules(network.http.allow, network.http.deny)
         self._secret_hosts = HostSet(
@@ -158,6 +159,10 @@ class NetworkPolicy:
                     way=way,
                 )
         return Decision(True, rule, "{host} resolves to public or explicitly allowed addresses", host=host)
+
+    def dialled_directly(self, host: str, port: int) -> bool:
+        """Whether connections to `host` do not go through the upstream proxy."""
+        return self._direct.denies(host, port) is not None  # an entry without a port is about all of them
 
     def own_address(self, host: str, port: int, address: str) -> Decision:
         """Whether `host` may be dialled although it resolved to an address of this machine."""

@@ -76,7 +76,7 @@ def configured(
     from sandbox.state.places import own_word
 
     data = layer(name, profile, program, trust=trust, own=own_word(name))
-    asked = ProfileLayer(name, file_of(name), data, list(profile.hosts))
+    asked = ProfileLayer(name, file_of(name), data, list(profile.hosts), list(profile.without))
     return resolve(flags, project=project, config_file=config_file, profile=asked)
 
 

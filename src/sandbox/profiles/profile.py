@@ -34,6 +34,9 @@ class Profile(Section):
     program: str = field("", "The program's name on your PATH.", example="claude")
     install: str = field("", "How to get it, for those who have not.", example="npm install -g @openai/codex")
     hosts: dict[str, str] = field({}, "The hosts it needs, and what for.", example={"api.example.com": "the model"})
+    without: dict[str, str] = field(
+        {}, "Hosts that it asks for and can do without, and what for: refused, and not worth a line at the end."
+    )
     network: str = field("closed", "The network preset that its hosts are added to.", choices=PRESETS)
     keep: list[str] = field([], "Directories of the home that it keeps from run to run.", parse=state_paths)
     per_project: bool = field(True, "Each project has its own; otherwise what one project's agent wrote, all read.")

@@ -151,12 +151,17 @@ def _text(settings: dict[str, Any], ending: str) -> str:
 
 def toml(settings: dict[str, Any], above: str = "") -> str:
     """TOML of text, numbers, booleans, lists of them, and tables. What else a setting may hold is left out."""
-    import json
-
     plain = {key: value for key, value in settings.items() if isinstance(value, str | bool | int | float | list)}
-    lines = [f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in plain.items()]
+    lines = [f"{_quoted(key)} = {_quoted(value)}\n" for key, value in plain.items()]
     for key, value in settings.items():
         if isinstance(value, dict):
-            name = f"{above}.{json.dumps(key)}" if above else json.dumps(key)
+            name = f"{above}.{_quoted(key)}" if above else _quoted(key)
             lines.append(f"[{name}]\n{toml(value, name)}")
     return "".join(lines)
+
+
+def _quoted(value: object) -> str:
+    """As JSON, which TOML writes the same way, except that it has no pairs of surrogates."""
+    import json
+
+    return json.dumps(value, ensure_ascii=False)

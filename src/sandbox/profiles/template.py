@@ -11,6 +11,7 @@ install: npm install -g {name}     # told to those who have not got it
 
 hosts:                             # what it may connect to, and what for; nothing else can be reached
   api.example.com: the model
+# without: {{update.example.com: updates}}   # asked for, not needed: refused without a line at the end
 network: closed                    # closed | registries (package registries, source hosts) | open (all public hosts)
 
 keep: [.{name}]                    # directories of the home that last; "." is the whole home. Yours are never shown.

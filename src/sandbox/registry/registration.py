@@ -6,6 +6,7 @@
         status        running, stopped or crashed
         created_at    Unix timestamp
         socket        JSON-RPC, for the same user only (rpc/listen.py)
+        launch        for launchers, once one was asked for (rpc/launches.py)
         logs/vm.log   output of a detached sandbox
 
 An entry is prepared under a hidden name and appears by one rename, so no reader ever sees half of one; it disappears by
@@ -57,7 +58,11 @@ class Registration:
     @property
     def socket(self) -> str:
         """The address to listen on. Raises SandboxError where the registry's path is too long for one."""
-        return address_in(self.path, self._directory, "socket")
+        return self.beside("socket")
+
+    def beside(self, name: str) -> str:
+        """The address of another socket in the entry. Raises SandboxError where the path is too long for one."""
+        return address_in(self.path, self._directory, name)
 
     def note(self, name: str, facts: Mapping[str, object]) -> None:
         """Adds a file that `sandbox get` shows. Once for each name."""
@@ -77,7 +82,7 @@ class Registration:
             return
         try:
             overwrite_status(directory, status)
-            for name in ("pid", "socket"):
+            for name in ("pid", "socket", "launch"):
                 try:
                     os.unlink(name, dir_fd=directory)
                 except FileNotFoundError:

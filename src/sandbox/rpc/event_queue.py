@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Condition, Thread
 from typing import Any
 
@@ -28,6 +29,7 @@ class EventQueue:
         self._changed = Condition()
         self._thread: Thread | None = None
         self._closed = False
+        self._delivering: dict[str, Any] | None = None
 
     def put(self, happened: dict[str, Any]) -> None:
         """Called from any thread; returns at once."""
@@ -44,7 +46,18 @@ class EventQueue:
             if self._thread is None:
                 self._thread = Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def settle(self, types: Collection[str], patience: float) -> None:
+        """Waits until no event of these types is on its way any more, at most `patience` seconds."""
+        until = time.monotonic() + patience
+        with self._changed:
+            while self._has(types) and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _has(self, types: Collection[str]) -> bool:
+        waiting = self._queue if self._delivering is None else (self._delivering, *self._queue)
+        return any(one["type"] in types for one in waiting)
 
     def close(self, patience: float = 0.0) -> None:
         """Takes no more events. What is queued is still delivered; waits for that for `patience` seconds."""
@@ -62,5 +75,8 @@ class EventQueue:
                     self._changed.wait()
                 if not self._queue:
                     return
-                happened = self._queue.popleft()
+                happened = self._delivering = self._queue.popleft()
             self._deliver(happened)
+            with self._changed:
+                self._delivering = None
+                self._changed.notify_all()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 import sys
 import time
 from _weakref import ref
@@ -15,6 +14,7 @@ from threading import Condition, Thread
 
 from sandbox import sockets as socket
 from sandbox.readiness import Watch
+from sandbox.rpc.same_user import same_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _CONNECTIONS = 64
 _LAST_ANSWERS = 1.0  # seconds
-_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED = 0, 1, 76  # macOS: <sys/un.h>, and the size of struct xucred
 _TEMPORARY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 
 
@@ -86,7 +85,7 @@ class Listener:
                 return
             connection.setblocking(True)
             sandbox = self._sandbox()
-            if sandbox is None or len(self._connections) >= _CONNECTIONS or not _same_user(connection):
+            if sandbox is None or len(self._connections) >= _CONNECTIONS or not same_user(connection):
                 connection.close()
                 continue
             with self._changed:
@@ -118,20 +117,3 @@ class Listener:
                 if not self._connections:
                     self._current = None  # it holds the sandbox
                 self._changed.notify_all()
-
-
-def _same_user(connection: StandardSocket) -> bool:
-    """Asks the kernel. The directory's mode keeps others out as well, but somebody may change that."""
-    return peer_user(connection) == os.geteuid()
-
-
-def peer_user(connection: StandardSocket, *, linux: bool = sys.platform == "linux") -> int:
-    """The user at the other end. Raises OSError where the kernel does not say."""
-    if linux:
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3i", credentials)[1])
-    credentials = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED)
-    version, user = struct.unpack_from("II", credentials)
-    if version != 0:
-        raise OSError(errno.EPROTO, "the kernel describes the other end in an unknown way")
-    return int(user)

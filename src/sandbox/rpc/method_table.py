@@ -70,6 +70,15 @@ def _asks(session: Session, call: Call, asked: m.Asks) -> Answer:
     return {"asks": [dict(one) for one in sandbox.asks()]}
 
 
+def _launcher(session: Session, call: Call, asked: m.Nothing) -> Answer:
+    from sandbox.rpc.launches import Launches
+
+    sandbox = session.current.sandbox()
+    answer = methods.launcher(sandbox, asked)
+    sandbox._companion(Launches).told.add(session.events)
+    return answer
+
+
 # -- other requests
 
 
@@ -169,5 +178,6 @@ METHODS: dict[str, RpcMethod] = {
     "cancel": RpcMethod(m.Cancel, _cancel, inline=True),
     **{name: _plain(method) for name, method in methods.METHODS.items()},
     "asks": RpcMethod(m.Asks, _asks),
+    "launcher": RpcMethod(m.Nothing, _launcher),
     "close": RpcMethod(m.Close, _close, unordered=True),
 }

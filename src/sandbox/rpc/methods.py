@@ -63,9 +63,29 @@ def extend(sandbox: Sandbox, asked: m.Extend) -> Result:
 
 
 def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
-    """Changes settings of the `network` section."""
+    """Changes settings of the `network` section, or replaces it by what srt settings say (`srt`)."""
+    if set(changes) == {"srt"}:
+        from sandbox.service import srt_config
+
+        changes = srt_config(changes["srt"], asking=sandbox.config.network.ask).network.whole()
     sandbox.update_network(changes)
     return {}
+
+
+def rules_hold(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """Whether the path lists name the same files of the host as when the sandbox was started from srt settings."""
+    from sandbox.layout.named_paths import NamedPaths
+
+    named = sandbox._companions.get(NamedPaths)
+    return {"hold": named is not None and named.same()}
+
+
+def launcher(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """The program that starts a command in this sandbox as if it were its own, and the socket that it needs."""
+    from sandbox.guest.binary import launcher_binary
+    from sandbox.rpc.launches import Launches
+
+    return {"program": launcher_binary(), "socket": sandbox._companion(Launches).path}
 
 
 def answer(sandbox: Sandbox, asked: m.Answer) -> Result:
@@ -254,6 +274,7 @@ METHODS = {
     "processes": Method(m.Nothing, processes),
     "extend": Method(m.Extend, extend),
     "update_network": Method(m.Anything, update_network),
+    "rules_hold": Method(m.Nothing, rules_hold),
     "answer": Method(m.Answer, answer),
     "read_file": Method(m.ReadFile, read_file),
     "write_file": Method(m.WriteFile, write_file),

@@ -37,7 +37,7 @@ def kept(state: State, project: str) -> list[tuple[str, str]]:
     found = []
     for path in outermost(state.keep):
         host = os.path.normpath(f"{top}/{path}")
-        os.makedirs(host, mode=0o700, exist_ok=True)
+        _private(host)
         found.append((host, os.path.normpath(f"{inside}/{path}")))
     return found
 
@@ -45,12 +45,22 @@ def kept(state: State, project: str) -> list[tuple[str, str]]:
 def make(state: State, project: str) -> str:
     """The home that is kept, made if need be. Nobody but the owner can look into it: the mode says so."""
     place = directory(state, project)
-    os.makedirs(f"{place}/home", mode=0o700, exist_ok=True)
+    _private(f"{place}/home")
     note = f"{place}/project"
     if state.per_project and not os.path.exists(note):
         with open(note, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{project}\n")
     return f"{place}/home"
+
+
+def _private(directory: str) -> None:
+    """Makes a directory and those above it, each for the owner alone: `os.makedirs` does that for the last one only."""
+    if not os.path.isdir(directory):
+        _private(os.path.dirname(directory))
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:
+            pass
 
 
 def own_word(name: str) -> str:
@@ -66,7 +76,7 @@ def own_word(name: str) -> str:
         from sandbox.config.atomic_write import write_whole
 
         word = os.urandom(10).hex()
-        os.makedirs(place, mode=0o700, exist_ok=True)
+        _private(place)
         write_whole(file, word)
         return word
 

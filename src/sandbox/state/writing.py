@@ -22,9 +22,10 @@ def read(top: str, path: str) -> bytes | None:
         return None
     finally:
         os.close(directory)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        return None
     with open(file, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return None
         content = opened.read(LARGEST + 1)
     return content if len(content) <= LARGEST else None
 

@@ -186,7 +186,7 @@ def test_srt_settings_of_today(tmp_path: Path) -> None:
         {"filesystem": {"disabled": True}},
         {"network": {"tlsTerminate": {"caKeyPath": "/k"}}},
         {"network": {"stripResponseHeaders": ["set-cookie"]}},
-        {"network": {"parentProxy": {"noProxy": "localhost"}}},
+        {"network": {"parentProxy": {"noProxy": ["localhost"]}}},
         {"network": {"ambiguousRequestTarget": "maybe"}},
         {"network": {"allowUnixSockets": ["*"]}},
         {"credentials": {"envVars": [{"name": "X", "mode": "mask", "decode": "jwt"}]}},
@@ -210,6 +210,15 @@ def test_what_srt_means_and_we_do_not_have_is_an_error(settings: dict[str, Any])
 def test_a_literal_path_is_no_pattern() -> None:
     found = srt.translate({"filesystem": {"denyRead": [{"path": "~/[x]/*.env", "literal": True}]}}).data
     assert found["filesystem"]["deny_read"] == ["~/[[]x]/[*].env"]
+
+
+def test_what_goes_past_the_parent_proxy() -> None:
+    asked = {"network": {"parentProxy": {"noProxy": "localhost, .corp.test,10.0.0.0/8,x.test:8080"}}}
+    found = Config.read(srt.translate(asked).data).network.upstream_exceptions
+    assert found[:5] == ["localhost", "*.localhost", "corp.test", "*.corp.test", "10.0.0.0/8"]
+    assert found[5:] == ["x.test:8080", "*.x.test:8080"]
+    every = {"network": {"parentProxy": {"noProxy": "*"}}}
+    assert Config.read(srt.translate(every).data).network.upstream_exceptions == ["*"]
 
 
 def test_what_is_not_to_be_terminated_is_never_inspected() -> None:

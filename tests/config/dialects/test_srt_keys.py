@@ -77,7 +77,6 @@ REFUSED = {
     "network.stripResponseHeaders",
     "network.tlsTerminate.caCertPath",
     "network.tlsTerminate.caKeyPath",
-    "network.parentProxy.noProxy",
     "filesystem.disabled",
     "credentials.allowPlaintextInject",
     "credentials.awsPairs",

@@ -514,3 +514,15 @@ def test_an_answer_full_of_tokens_and_requests_without_end_are_refused(
     lab.origins[AUTH].answer = server
     monkeypatch.setattr(endpoint, "MOST_EXCHANGES", 3)
     assert [refresh(lab, "of-its-own")[0] for _ in range(3)] == [400, 400, 403]
+
+
+def test_a_change_of_the_network_leaves_logins_as_they_are(place: Place) -> None:
+    lab, _, _ = place
+    words = inside(lab)["claudeAiOauth"]
+    lab.update({"secrets": {"KEY": {"value": "another-secret-value", "hosts": [API], "placeholder": "another-place"}}})
+    assert bearer(lab, words["accessToken"])[0] == 200
+    lab.update({"secrets": {}})
+    assert bearer(lab, words["accessToken"])[0] == 200
+    assert dict(lab.origins[API].seen[-1]["headers"])["authorization"] == f"Bearer {token('oat', 1)}"
+    assert bearer(lab, "another-place")[0] == 403
+    assert refresh(lab, words["refreshToken"])[0] == 200

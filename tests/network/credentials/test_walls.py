@@ -248,6 +248,31 @@ def test_the_persons_file_is_out_of_reach_also_where_its_directory_is_shown(
     assert token("ort", 2) in mine.read_text()
 
 
+def test_the_persons_file_is_covered_also_where_ours_is_elsewhere(
+    room: Callable[..., Sandbox], server: Server, person: Path
+) -> None:
+    (person / ".tool").mkdir()
+    mine = person / ".tool" / "auth.json"
+    mine.write_text((person / ".claude" / ".credentials.json").read_text())
+    os.link(mine, person / ".tool" / "another-name")
+    given = entry(server, file="~/.tool/auth.json", at="~/.elsewhere/auth.json")
+    sandbox = room({"tool": given}, filesystem={"allow_read": ["~/.tool"]})
+    out = sandbox.exec("cat ~/.tool/* ~/.elsewhere/auth.json; cp ~/.tool/* /tmp; cat /tmp/*").stdout
+    assert token("oat", 1) not in out and "sk-ant-oat01-" in out
+
+
+def test_what_of_a_login_cannot_be_used_is_told_and_stops_nothing(
+    room: Callable[..., Sandbox], server: Server, person: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "dummy")
+    (person / ".claude" / ".credentials.json").write_text("{ no json " + token("oat", 1))
+    sandbox = room({"claude": {}})
+    assert sandbox.exec("echo ${ANTHROPIC_API_KEY-unset}; ls -A ~").stdout == "unset\n"
+    told = "\n".join(sandbox.notices)
+    assert "ANTHROPIC_API_KEY is not set inside: its value is too short" in told
+    assert ".credentials.json' is not json" in told and token("oat", 1) not in told
+
+
 def test_a_variable_with_a_key_is_a_placeholder_of_its_shape_and_the_same_in_every_run(
     room: Callable[..., Sandbox], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

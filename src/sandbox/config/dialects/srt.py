@@ -98,6 +98,17 @@ def _proxy_port(value: object) -> dict[str, Any]:
     return {"network.upstream_proxy": f"http://127.0.0.1:{value}"}
 
 
+def _no_proxy(value: object) -> dict[str, Any]:
+    if not isinstance(value, str):
+        raise ConfigError("must be a list of hosts, with commas between")
+    found: list[str] = []
+    for entry in filter(None, (one.strip().removeprefix("*").removeprefix(".") for one in value.split(","))):
+        # A name there is a suffix: the name itself, and all below it.
+        is_name = not entry.startswith("[") and "/" not in entry and any(letter.isalpha() for letter in entry)
+        found += [entry, f"*.{entry}"] if is_name and entry.count(":") < 2 else [entry]
+    return {"network.upstream_exceptions": ["*"] if "*" in value.split(",") else found}
+
+
 def _extra_certificates(value: object) -> dict[str, Any]:
     paths = [os.path.expanduser(path) for path in text_list(value)]
     return {"network.ca_certificates": [path for path in paths if os.path.isfile(path)]}  # as there: others are skipped
@@ -153,7 +164,7 @@ TABLE: Mapping[str, Any] = {
     "network.socksProxyPort": refused(Message("an upstream SOCKS proxy is not supported; use httpProxyPort")),
     "network.parentProxy.http": "network.upstream_proxy",
     "network.parentProxy.https": "network.upstream_proxy",
-    "network.parentProxy.noProxy": refused(Message("exceptions to the upstream proxy are not supported")),
+    "network.parentProxy.noProxy": _no_proxy,
     "network.mitmProxy": refused(Message("the gate intercepts connections itself: use network.policy_script or hooks")),
     "network.filterRequest": refused(NO_FUNCTION),
     "network.allowPlaintextHeaderSet": ALWAYS,  # only a `filterRequest` sets headers

@@ -1,11 +1,13 @@
 """Credential files in their formats: which strings they hold, and the same file with other ones.
 
-Everything else of a file (comments, order, numbers) stays as it is; JSON is written anew, with the same content.
+Everything else of a file (comments, order, numbers) stays as it is; JSON is written anew, with the same content. What
+goes inside has no comments: people comment old tokens out.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox.network.credentials import text_formats
@@ -42,14 +44,15 @@ def leaves(text: str, format: str) -> list[Leaf]:
         raise Unreadable(f"not {format}") from None
 
 
-def changed(text: str, format: str, new: Mapping[tuple[Keys, int], Any]) -> str:
-    """The file with other values in some places. In JSON they need not exist yet. Raises Unreadable."""
+def changed(text: str, format: str, new: Mapping[tuple[Keys, int], Any], *, comments: bool = True) -> str:
+    """The file with other values in some places, and without `comments` unless they are wanted. In JSON a place need
+    not exist yet. Raises Unreadable."""
     try:
         if format == "json":
             return _changed_json(text, new)
         if format == "toml":
-            return _changed_toml(text, new)
-        return text_formats.replaced(text, format, new)
+            return _changed_toml(text if comments else _TOML.sub(_without_comment, text), new)
+        return text_formats.replaced(text, format, new, comments=comments)
     except (ValueError, RecursionError):
         raise Unreadable(f"not {format}") from None
 
@@ -100,6 +103,17 @@ def _changed_json(text: str, new: Mapping[tuple[Keys, int], Any]) -> str:
     end = "\n" if text.endswith("\n") else ""
     separators = (",", ": ") if indent else (", ", ": ") if '": ' in text else (",", ":")
     return json.dumps(data, indent=indent, separators=separators, ensure_ascii=False) + end
+
+
+_TOML = re.compile(
+    r'"""(?:\\.|[^\\])*?"""+|"(?:\\.|[^"\\\n])*"'
+    r"|'''.*?'''+|'[^'\n]*'|#[^\n]*",
+    re.DOTALL,
+)
+
+
+def _without_comment(found: re.Match[str]) -> str:
+    return "#" if found[0][0] == "#" else found[0]
 
 
 def _toml(text: str) -> dict[str, Any]:

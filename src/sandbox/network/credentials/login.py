@@ -7,18 +7,17 @@ person's own program is seen at once; and it is read again under a lock before i
 from __future__ import annotations
 
 import os
-import re
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
-from sandbox.config.variables import secret_value, secret_word
-from sandbox.errors import ConfigError
+from sandbox.config.variables import secret_word
+from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials import keeping
 from sandbox.network.credentials.expiry import end_of, written_end
 from sandbox.network.credentials.formats import MOST, Unreadable, changed, leaves
-from sandbox.network.credentials.shapes import looks_like_token, shaped
+from sandbox.network.credentials.shapes import shaped
 from sandbox.network.credentials.token import Token
+from sandbox.network.credentials.visible import is_address, is_reference, parted, suspect
 from sandbox.network.secrets.field_paths import has_wildcard, host_in, keys_of, matches, written
 from sandbox.network.secrets.stored_key import place
 from sandbox.policy.hosts import HostSet
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from sandbox.network.credentials.formats import Leaf
     from sandbox.network.secrets.field_paths import Keys
 
-_WITH_PASSWORD = re.compile(r"([a-z][a-z0-9+.-]*://[^/\s:@]*:)([^/\s@]+)@([^/\s?#]+)", re.IGNORECASE)
 _SIGNIFICANT = 20  # characters; a shorter string of unknown meaning is hidden, but not looked for in traffic
 Signature = tuple[int, int, int]
 
@@ -51,6 +49,7 @@ class Login:
         self._text = ""
         self._seen: tuple[str, Signature] | None = None
         self.version = 0
+        self.problem: str | None = None  # why the file could not be read
         self.endpoint = HostSet(entry.refresh.hosts, f"{self.path}.refresh.hosts", near_secret=True)
         for field in entry.tokens.values():
             if "{host}" not in "".join(field.hosts):
@@ -78,7 +77,7 @@ class Login:
                 return
             with open(source, "rb") as file:
                 seen = source, _signature(os.fstat(file.fileno()))
-                text = file.read(MOST + 1).decode()
+                data = file.read(MOST + 1)
         except (FileNotFoundError, NotADirectoryError):
             if self._seen is not None:
                 self._seen, self._text, self._inside = None, "", {}
@@ -86,15 +85,18 @@ class Login:
                     token.gone()
                 self.version += 1
             return
-        except (OSError, UnicodeDecodeError):
+        except OSError as problem:
+            self.problem = Message("cannot read {file!r}: {reason}", file=source, reason=problem.strerror)
             return
         try:
-            found = leaves(text, self.entry.format) if len(text) <= MOST else None
-        except Unreadable:
-            found = None
-        if found is not None:
-            self._take(text, found)
-            self._seen = seen
+            text = data.decode() if len(data) <= MOST else "\0"
+            self._take(text, leaves(text, self.entry.format))
+        except (UnicodeDecodeError, Unreadable):
+            self.problem = Message(
+                "{file!r} is not {format}, so programs inside have no login", file=source, format=self.entry.format
+            )
+            return
+        self.problem, self._seen = None, seen
 
     def readable(self) -> bool:
         """Whether the file is there and could be read."""
@@ -106,7 +108,7 @@ class Login:
         for leaf in found:
             where = leaf.keys, leaf.number
             field = self._field(leaf.keys)
-            if field is not None and leaf.value and not leaf.value.startswith("${"):
+            if field is not None and not _no_token(leaf, field[1]):
                 token, instead = self._token(leaf, *field)
                 here.add(where)
                 inside[where] = instead
@@ -126,9 +128,8 @@ class Login:
         """The token that is, or is in, a string of the file; and that string with its placeholder."""
         host = host_in(path, leaf.keys)
         value, before, after = leaf.value, "", ""
-        if (url := _WITH_PASSWORD.search(leaf.value)) is not None:
-            value, host = unquote(url[2]), url[3].lower()
-            before, after = leaf.value[: url.start(2)], leaf.value[url.end(2) :]
+        if (url := parted(leaf.value)) is not None:
+            before, value, after, host = url
         hosts = [one.replace("{host}", host or "") for one in field.hosts if host or "{host}" not in one]
         where = leaf.keys, leaf.number
         token = self._tokens.get(where) or self._new_token(where, field, hosts)
@@ -147,14 +148,14 @@ class Login:
         return f"{self.name}\0{path}"
 
     def _harmless(self, leaf: Leaf) -> bool:
-        if not leaf.value or leaf.value.startswith("${"):
+        if leaf.value in ("", "true", "false") or is_reference(leaf.value):
             return True
         path = next((one for one in self.entry.keep if matches(one, leaf.keys)), None)
-        if path is None or secret_value(leaf.value) or looks_like_token(leaf.value):
+        if path is None or any(suspect(word) for word in leaf.value.split()):
             return False
         # A wildcard keeps what is not known to it: not what is called a secret.
-        last = keys_of(path)[-1]
-        return "*" not in last or not (secret_word(leaf.keys[-1]) or "auth" in leaf.keys[-1].lower())
+        name = leaf.keys[-1].lower().replace("author", "")
+        return "*" not in keys_of(path)[-1] or not (secret_word(name) or "auth" in name)
 
     def _hidden(self, leaf: Leaf) -> str:
         path = f"{written(leaf.keys)}#{leaf.number}"
@@ -168,7 +169,7 @@ class Login:
         if not self.readable():
             return None
         try:
-            return changed(self._text, self.entry.format, self._inside)
+            return changed(self._text, self.entry.format, self._inside, comments=False)
         except Unreadable:
             raise ConfigError("the file cannot be written with placeholders", path=f"{self.path}.file") from None
 
@@ -278,6 +279,14 @@ class Login:
             and ours is not None
             and ends > written_end_number(ours, self.entry.refresh.expires_as)
         )
+
+
+def _no_token(leaf: Leaf, field: CredentialField) -> bool:
+    """Whether there is none where the entry says that there may be: nothing, the name of a variable, or the address of
+    a server that asks for no password."""
+    if not leaf.value or is_reference(leaf.value):
+        return True
+    return field.kind == "password" and leaf.keys[-1].lower().endswith("url") and is_address(leaf.value)
 
 
 def written_end_number(end: float, how: str) -> float:

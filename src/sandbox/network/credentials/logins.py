@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
-from sandbox.errors import ConfigError
+from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials.login import Login
 from sandbox.network.credentials.shapes import shaped
-from sandbox.network.credentials.token_request import same_path
-from sandbox.network.http.http1_rules import readings
 from sandbox.network.secrets.held import Credential, HeldToken
+from sandbox.network.secrets.sources import check
 from sandbox.network.secrets.stored_key import placeholder_key
 from sandbox.policy.hosts import HostSet
 
@@ -37,6 +35,7 @@ class Logins:
         key = placeholder_key()
         self.logins = [Login(name, entry, key, cover) for name, entry in entries.items()]
         self._variables: list[Held] = []
+        self.notices = [login.problem for login in self.logins if login.problem is not None]
         self.environment: dict[str, str] = {}
         for login in self.logins:
             for variable, secret in login.entry.variables.items():
@@ -48,12 +47,22 @@ class Logins:
 
     def _add_variable(self, login: Login, variable: str, secret: Secret, key: bytes) -> None:
         """A variable that has no value here is not set inside. A program is asked only where the file knows nothing."""
+        from shutil import which
+
         if secret.from_command is not None and (
-            any(token.value for token in login.tokens()) or shutil.which(secret.from_command[0]) is None
+            any(token.value for token in login.tokens()) or which(secret.from_command[0]) is None
         ):
             return
         label = f"{login.name}\0${variable}"
-        one = Credential(variable, secret, "x", f"{login.path}.variables.{variable}")
+        setting = f"{login.path}.variables.{variable}"
+        check(secret, setting)
+        try:
+            one = Credential(variable, secret, "x", setting)
+        except ConfigError as problem:  # the person's value is of no use here; that is no reason not to start
+            self.notices.append(
+                Message("{variable} is not set inside: its value {problem}", variable=variable, problem=problem.problem)
+            )
+            return
         if one.value is None:
             return
         one.placeholder = (secret.placeholder or shaped(one.value.decode(), key, label)).encode()
@@ -128,6 +137,9 @@ class Logins:
 
     def endpoint(self, request: Request) -> Login | None:
         """The entry whose token endpoint answers `request`, in any reading of it."""
+        from sandbox.network.credentials.token_request import same_path
+        from sandbox.network.http.http1_rules import readings
+
         for login in self.logins:
             if login.endpoint.names(request.host):
                 targets = [target for _, target in readings(request.method, request.target, request.headers.pairs)]

@@ -22,15 +22,24 @@ class Span(NamedTuple):
     quoted: bool = False  # the span holds its quotation marks
 
 
+COMMENT: Keys = ("#",)  # the keys of a comment; its value is what is left of it inside
+
+
 def spans(text: str, format: str) -> list[Span]:
     """Every string, in order. Raises ValueError."""
-    return list(_READERS[format](text))
+    return [span for span in _READERS[format](text) if span.keys is not COMMENT]
 
 
-def replaced(text: str, format: str, new: Mapping[tuple[Keys, int], Any]) -> str:
-    """`text` with other strings. Raises ValueError for a place that is not there."""
+def replaced(text: str, format: str, new: Mapping[tuple[Keys, int], Any], *, comments: bool = True) -> str:
+    """`text` with other strings, and without what comments say unless they are wanted. Raises ValueError for a place
+    that is not there."""
     out, end, seen, left = [], 0, dict[Any, int](), dict(new)
-    for span in sorted(spans(text, format), key=lambda one: one.start):
+    for span in sorted(_READERS[format](text), key=lambda one: one.start):
+        if span.keys is COMMENT:
+            if not comments:
+                out += [text[end : span.start], span.value]
+                end = span.end
+            continue
         number = seen[span.keys] = seen.get(span.keys, -1) + 1
         if (span.keys, number) in left:
             value = left.pop((span.keys, number))
@@ -68,30 +77,65 @@ def _trimmed(keys: Keys, text: str, start: int) -> Span:
     return Span(keys, value, start, start + len(value))
 
 
+_SWITCH = re.compile(r"[A-Za-z][a-z_-]{0,39}")  # an option that needs no value
+_AFTER = re.compile(r"\s+[;#].*")
+
+
+def _comment(at: int, line: str) -> Span:
+    """The comment that is all of `line`, which begins at `at`."""
+    start = at + len(line) - len(line.lstrip())
+    return Span(COMMENT, "#", start, at + len(line))
+
+
 def _ini(text: str) -> Iterator[Span]:
     section: Keys = ()
     key: Keys | None = None
     for at, line in _lines(text):
         bare = line.strip()
-        if not bare or bare[0] in "#;":
+        if not bare:
             continue
-        if bare[0] == "[" and bare[-1] == "]":
+        if bare[0] in "#;":
+            yield _comment(at, line)
+        elif bare[0] == "[":
+            if bare[-1] != "]":
+                raise ValueError  # something after a section's name, which need not be a comment
             section, key = (bare[1:-1].strip(),), None
         elif line[0] in " \t" and key is not None and section:
-            yield _trimmed(key, line, at)  # a value that goes on
+            yield from _words(key, line, at)  # a value that goes on
         else:
             # An .npmrc has colons in its keys, and always an equals sign.
             sign = "=" if "=" in line else ":"
             name, found, value = line.partition(sign)
             key = (*section, name.strip())
-            if found and value.strip():
-                yield _trimmed(key, value, at + len(name) + 1)
+            if not found and not _SWITCH.fullmatch(bare):
+                raise ValueError  # nobody knows what it is, so nobody inside gets it
+            # In an .npmrc, which has no sections, a comment can follow a value.
+            after = None if section or value.lstrip()[:1] in ("'", '"') else _AFTER.search(value)
+            if after is not None:
+                place = at + len(name) + 1
+                yield Span(COMMENT, "", place + after.start(), place + after.end())
+                value = value[: after.start()]
+            if value.strip():
+                yield from _words(key, value, at + len(name) + 1)
+
+
+def _words(key: Keys, text: str, start: int) -> Iterator[Span]:
+    """A value; where it is several URLs, each of them, since each has a password of its own."""
+    words = list(re.finditer(r"\S+", text))
+    if len(words) > 1 and all("://" in word[0] for word in words):
+        yield from (Span(key, word[0], start + word.start(), start + word.end()) for word in words)
+    else:
+        yield _trimmed(key, text, start)
 
 
 def _env(text: str) -> Iterator[Span]:
     for at, line in _lines(text):
         match = re.match(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=", line)
-        if match and line[match.end() :].strip():
+        if match is None:
+            if line.strip() and line.strip()[0] != "#":
+                raise ValueError  # the rest of a value of several lines, say
+            yield _comment(at, line)
+        elif line[match.end() :].strip():
             yield _trimmed((match[1],), line[match.end() :], at + match.end())
 
 
@@ -124,6 +168,7 @@ def _netrc(text: str) -> Iterator[Span]:
         elif word.startswith("#"):
             end = text.find("\n", at)
             at = len(text) if end < 0 else end
+            yield Span(COMMENT, "#", match.start(), at)
         elif word == "default":
             machine = "default"
         elif word in ("machine", "macdef", "login", "user", "password", "account"):
@@ -138,8 +183,16 @@ def _yaml(text: str) -> Iterator[Span]:
     try:
         # Not the C loader: its nodes do not say where they are.
         yield from _nodes(yaml.compose(text, Loader=yaml.SafeLoader), (), yaml, 0)
+        end = 0
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):  # between its tokens there is space, or a comment
+            for found in re.finditer(r"#[^\r\n]*", text[end : token.start_mark.index]):
+                yield Span(COMMENT, "#", end + found.start(), end + found.end())
+            end = max(end, token.end_mark.index)
     except yaml.YAMLError:
         raise ValueError from None
+
+
+_YAML_TYPES = ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")
 
 
 def _nodes(node: Any, keys: Keys, yaml: Any, depth: int) -> Iterator[Span]:
@@ -153,6 +206,8 @@ def _nodes(node: Any, keys: Keys, yaml: Any, depth: int) -> Iterator[Span]:
     elif isinstance(node, yaml.SequenceNode):
         for at, value in enumerate(node.value):
             yield from _nodes(value, (*keys, str(at)), yaml, depth + 1)
+    elif node is not None and node.tag.removeprefix("tag:yaml.org,2002:") not in _YAML_TYPES:
+        raise ValueError  # `!!binary`, or a type that only its program knows: it may hold a string
     elif isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:str":
         # Quotation marks make any placeholder a string. A block scalar's end is the next line's beginning.
         if node.style in ("|", ">"):

@@ -46,8 +46,11 @@ async def asked(
     path: str = "",
 ) -> Decision:
     """Waits for the owner's word about a connection, or about one request on it. Without it, `refusal` stands."""
-    who = await in_thread(requester, guest, client)
-    subject = HostSubject(destination.host, destination.port, method, path, who)
+    subject = HostSubject(destination.host, destination.port, method, path)
+    if asks.asks_anew(subject):
+        # Looks through all processes: a tenant that floods us with what is refused at once must not have that done.
+        who = await in_thread(requester, guest, client)
+        subject = HostSubject(destination.host, destination.port, method, path, who)
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Verdict] = loop.create_future()
 

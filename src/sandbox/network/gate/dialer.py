@@ -42,7 +42,7 @@ class Dialer:
         """A connected socket to a destination that was judged. Raises Denied for a refused address, or OSError."""
         if destination.host == HOST_NAME:
             return await _connect(["127.0.0.1", "::1"], destination.port)
-        if upstream_proxy is not None:
+        if upstream_proxy is not None and not policy.dialled_directly(destination.host, destination.port):
             # The proxy resolves the name: it may be the only one that can, and the owner chose it.
             return await _through(upstream_proxy, destination)
         return await _connect(await self._addresses(destination, policy), destination.port)

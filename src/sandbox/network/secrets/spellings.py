@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     Match = Callable[[bytes, int], re.Match[bytes] | None]
-    # A part of a value: where it may end if it begins at a given place, what is preferred first.
+    # A part of a value: where it may end if it begins at a given position, preferred ends first.
     Step = Callable[[bytes, int], Iterable[int]]
 
 Position = TypeVar("Position")
 
-WIDEST = 26  # bytes that one character of a value takes at most, in any spelling we know
+WIDEST = 26  # most bytes of one character of a value, in any spelling we know
 # An escape before a value can swallow the value's first characters when it is resolved ("%" + "41…" is "A…").
 _SWALLOWED = 6
 
@@ -39,8 +39,8 @@ _PERCENT = rb"(?:%(?:25){0,3}|\\{1,4}u0025)"
 _AND = rb"(?:&(?:amp;)?|%26|\\{1,4}u0026)"
 # Only of these can one spelling begin another ("%" and "%25").
 _SEVERAL_LENGTHS = b"%\\&"
-_HEAD = 4  # characters of a value by which the exact step looks for its beginning
-_RUN = 64  # characters that are compared at once, for the case that all of them stand plainly
+_HEAD = 4  # characters by which the exact step finds the beginning of a value
+_RUN = 64  # characters that are compared at once, in case none of them is escaped
 _NAMED = {ord('"'): b"quot", ord("'"): b"apos", ord("<"): b"lt", ord(">"): b"gt", ord("&"): b"amp"}
 _ESCAPE = re.compile(
     rb"%([0-9A-Fa-f]{2})|\\{1,8}(?:u00|x)([0-9A-Fa-f]{2})|&#0{0,4}([0-9]{2,3});|&#[xX]0{0,4}([0-9A-Fa-f]{2});"
@@ -53,7 +53,7 @@ _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 class Found(NamedTuple):
-    """Where a value stands, and whose it is."""
+    """Where a value is, and which one."""
 
     start: int
     end: int
@@ -62,13 +62,13 @@ class Found(NamedTuple):
 
 
 class Values:
-    """Every value that was ever given to one sandbox. Nothing is ever taken out: what was once a secret stays one."""
+    """Every value that one sandbox was ever given. None is ever removed: what was once a secret stays one."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, _Value] = {}
 
     def add(self, name: str, value: bytes, placeholder: bytes) -> None:
-        """From now on `value` is looked for."""
+        """Adds a value to search for."""
         self._known[value] = _Value(name, value, placeholder)
 
     def __bool__(self) -> bool:
@@ -76,11 +76,11 @@ class Values:
 
     @property
     def longest(self) -> int:
-        """How many bytes the longest of them takes in any spelling."""
+        """The most bytes that any value can take in any spelling."""
         return WIDEST * max(map(len, self._known), default=0)
 
     def find(self, data: bytes) -> list[Found]:
-        """Every value in `data`, in order; those that overlap are one."""
+        """Every value in `data`, in order; overlapping ones are merged."""
         suspects = self._suspects(data)
         found = sorted(
             Found(start, end, one.name, one.placeholder) for one in suspects for start, end in one.places(data)
@@ -94,7 +94,7 @@ class Values:
         return apart
 
     def scrubbed(self, data: bytes, *, same_length: bool = False) -> bytes:
-        """`data` with placeholders in the place of values."""
+        """`data` with values replaced by placeholders."""
         out, end = [], 0
         for one in self.find(data):
             out += [data[end : one.start], instead(one, same_length)]
@@ -102,7 +102,7 @@ class Values:
         return b"".join((*out, data[end:])) if out else data
 
     def in_name(self, name: bytes) -> bool:
-        """Whether a header's name holds one; case does not count there."""
+        """Whether a header's name contains a value, in any case."""
         folded = name.lower()
         return any(value.lower() in folded for value in self._known) or bool(self.find(name))
 
@@ -119,7 +119,7 @@ class Values:
 
 
 def instead(found: Found, same_length: bool) -> bytes:
-    """What stands in a value's place; as long as it was, where a length was promised."""
+    """What replaces a value; with `same_length`, exactly as many bytes."""
     size = found.end - found.start
     return found.placeholder[:size].ljust(size, b"*") if same_length else found.placeholder
 
@@ -131,7 +131,7 @@ class _View(NamedTuple):
 
 
 class _Value:
-    """One value, with what it is looked for by."""
+    """One value, and what is needed to search for it."""
 
     __slots__ = ("name", "placeholder", "_value", "_ends", "_exact")
 
@@ -156,7 +156,7 @@ class _Value:
         )
 
     def places(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Exactly where it stands: what is needed for that is made at the first suspicion, which mostly never comes."""
+        """Exactly where it is. What this needs is built at the first suspicion; usually there is none."""
         if self._exact is None:
             self._exact = _head(self._value), _ways(self._value)
         head, ways = self._exact
@@ -201,7 +201,7 @@ def _ways(value: bytes) -> list[list[Step]]:
 
 
 def _end(steps: list[Step], data: bytes, start: int) -> int | None:
-    """Where what begins at `start` ends, if every step can be taken. None is tried twice at the same place."""
+    """Where a match that begins at `start` ends, if there is one. No step is tried twice at the same position."""
     left, seen = [(0, start)], set()
     while left:
         state = left.pop()
@@ -216,7 +216,7 @@ def _end(steps: list[Step], data: bytes, start: int) -> int | None:
 
 
 def _run(plain: bytes, places: Iterable[Position], match_of: Callable[[Position], Match]) -> Step:
-    """Characters one after the other, each of which can end at one place only. They mostly stand as in `plain`."""
+    """Characters in sequence, each of which can end at one position only. Usually they are as in `plain`."""
 
     def ends(data: bytes, at: int) -> Iterable[int]:
         if data.startswith(plain, at):
@@ -232,7 +232,7 @@ def _run(plain: bytes, places: Iterable[Position], match_of: Callable[[Position]
 
 
 def _choice(matches: list[Match]) -> Step:
-    """One character, whose spellings may end at several places."""
+    """One character, whose spellings may end at several positions."""
 
     def ends(data: bytes, at: int) -> Iterable[int]:
         return [found.end() for match in matches if (found := match(data, at))]
@@ -241,7 +241,7 @@ def _choice(matches: list[Match]) -> Step:
 
 
 def _folded(text: bytes) -> Step:
-    """`text`, which is in lower case, in either."""
+    """Matches `text`, which is lower case, in either case."""
 
     def ends(data: bytes, at: int) -> Iterable[int]:
         end = at + len(text)

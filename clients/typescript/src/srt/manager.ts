@@ -1,0 +1,332 @@
+import { existsSync } from 'node:fs';
+import { EOL } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { command as ourCommand } from '../registry.js';
+import {
+  merged,
+  NOTHING_ALLOWED,
+  shownPath,
+  type FsReadRestrictionConfig,
+  type FsWriteRestrictionConfig,
+  type NetworkRestrictionConfig,
+  type SandboxAskCallback,
+  type SandboxRuntimeConfig,
+} from './config.js';
+import { isAllowedDomain } from './schema.js';
+import { encoded, ignored, SandboxViolationStore } from './violations.js';
+import { WarmSandbox, type Ask, type Refusal } from './warm.js';
+
+export interface WrapWithSandboxOptions {
+  /** What violations are kept under; by default the command. */
+  commandId?: string;
+  /** What violations report as the command; by default the command. */
+  commandText?: string;
+}
+
+export interface SandboxDependencyCheck {
+  warnings: string[];
+  errors: string[];
+}
+
+const MOST_SANDBOXES = 8; // for different settings at a time; one more ends the one that was not used for longest
+const MOST_TEXTS = 1000;
+const SHORTEST_LISTS_ID = 22;
+const LONGEST_REASON = 500;
+
+interface Entry {
+  started: Promise<WarmSandbox>;
+  settings: SandboxRuntimeConfig;
+  listsId: string | undefined;
+}
+
+/** The session of one program, as in srt: there is one for the whole program. */
+class Manager {
+  /** A refusal by the callback may carry a reason. */
+  readonly askCallbackDenyReason = true;
+  private config: SandboxRuntimeConfig | undefined;
+  private starting: Promise<void> | undefined;
+  private ask: Ask | undefined;
+  private updating: Promise<void> = Promise.resolve();
+  private readonly sandboxes = new Map<string, Entry>(); // in the order of their last use
+  private readonly store = new SandboxViolationStore();
+  private readonly texts = new Map<string, string>();
+  private readonly lists = new Map<string, string[]>();
+
+  /** Starts the sandbox that commands will run in. Rejects when the settings or this machine do not allow it; then nothing can
+   * be wrapped. Does nothing while it is initialized already. */
+  initialize = async (config: SandboxRuntimeConfig, ask?: SandboxAskCallback, _enableLogMonitor = false): Promise<void> => {
+    if (ask !== undefined && typeof ask !== 'function') throw new TypeError('the ask callback must be a function');
+    this.starting ??= (async () => {
+      this.config = undefined; // a session before this one is over, whatever comes of this one
+      const own = copy(config);
+      this.ask = ask && ((host, port) => verdict(ask, host, port));
+      await this.sandbox(own, undefined);
+      this.config = own;
+    })();
+    try {
+      await this.starting;
+    } catch (problem) {
+      this.starting = undefined;
+      throw problem;
+    }
+  };
+
+  isSupportedPlatform = (): boolean => process.platform === 'linux' || process.platform === 'darwin';
+
+  isSandboxingEnabled = (): boolean => this.config !== undefined;
+
+  /** Whether the programs are there that every sandbox needs. `sandbox doctor` looks at the machine itself. */
+  checkDependencies = (_ripgrep?: unknown): SandboxDependencyCheck => {
+    if (!this.isSupportedPlatform()) return { errors: ['Unsupported platform'], warnings: [] };
+    const needed = [ourCommand()[0]!, ...(process.platform === 'linux' ? ['bwrap'] : ['sandbox-exec'])];
+    const missing = needed.filter((program) => !isProgram(program));
+    return { errors: missing.map((program) => `${program} not found`), warnings: [] };
+  };
+
+  checkDependenciesAsync = async (ripgrep?: unknown): Promise<SandboxDependencyCheck> => this.checkDependencies(ripgrep);
+
+  /** A command line for a shell, which runs `command` in the sandbox: hand it to `spawn(…, { shell: true })`. */
+  wrapWithSandbox = async (
+    command: string,
+    binShell?: string,
+    customConfig?: Partial<SandboxRuntimeConfig>,
+    abortSignal?: AbortSignal,
+    options?: WrapWithSandboxOptions,
+  ): Promise<string> => (await this.words(command, binShell, customConfig, abortSignal, options)).map(quoted).join(' ');
+
+  /** The same as words, for `spawn(argv[0], argv.slice(1), { env })`. Where it starts is up to `spawn`. */
+  wrapWithSandboxArgv = async (
+    command: string,
+    binShell?: string,
+    customConfig?: Partial<SandboxRuntimeConfig>,
+    abortSignal?: AbortSignal,
+    _cwd?: string,
+    options?: WrapWithSandboxOptions,
+  ): Promise<{ argv: string[]; env: NodeJS.ProcessEnv }> => ({
+    argv: await this.words(command, binShell, customConfig, abortSignal, options),
+    env: process.env,
+  });
+
+  /** Replaces the settings. Hosts count at once, for commands that run, too; the rest counts for commands wrapped from now on. */
+  updateConfig = (config: SandboxRuntimeConfig): void => {
+    const own = copy(config);
+    this.config = own;
+    const entries = [...this.sandboxes.values()];
+    const hosts = (entry: Entry) => ({ ...entry.settings, network: this.withLists(own, entry.listsId).network });
+    const updated = this.updating
+      .catch(() => {}) // that one was told to whoever wrapped a command meanwhile
+      .then(() => Promise.all(entries.map(async (entry) => (await entry.started).update(hosts(entry)))))
+      .then(() => {});
+    updated.catch(() => {}); // the next wrap rejects with it
+    this.updating = updated;
+  };
+
+  /** Lets one command reach more hosts than the settings say. Call it before the command is wrapped under that id. */
+  registerCommandNetworkLists = (commandId: string, lists: { allowedDomains?: string[] }): void => {
+    if (typeof commandId !== 'string' || commandId.length < SHORTEST_LISTS_ID) {
+      throw new Error(`registerCommandNetworkLists: commandId must be a string of at least ${SHORTEST_LISTS_ID} characters`);
+    }
+    const { allowedDomains = [] } = lists ?? {};
+    if (!Array.isArray(allowedDomains)) throw new Error('registerCommandNetworkLists: allowedDomains must be an array of strings.');
+    const wrong = allowedDomains.find((entry) => !isAllowedDomain(entry));
+    if (wrong !== undefined) {
+      throw new Error(`registerCommandNetworkLists: invalid allowedDomains entry ${JSON.stringify(wrong)}`);
+    }
+    this.lists.set(commandId, [...allowedDomains]);
+    this.applyLists(commandId);
+  };
+
+  unregisterCommandNetworkLists = (commandId: string): void => {
+    if (this.lists.delete(commandId)) this.applyLists(commandId);
+  };
+
+  getSandboxViolationStore = (): SandboxViolationStore => this.store;
+
+  /** What a command printed as errors, and after it the violations that are kept for it. */
+  annotateStderrWithSandboxFailures = (command: string, stderr: string): string => {
+    const lines = this.config ? this.store.getViolationsForCommand(command).map(({ line }) => line) : [];
+    return lines.length === 0 ? stderr : [stderr, '<sandbox_violations>', ...lines, '</sandbox_violations>'].join(EOL);
+  };
+
+  /** Ends every sandbox, and the commands in them. */
+  reset = async (): Promise<void> => {
+    this.starting = undefined;
+    this.updating = Promise.resolve();
+    this.texts.clear();
+    this.lists.clear();
+    const entries = [...this.sandboxes.values()];
+    this.sandboxes.clear();
+    await Promise.all(entries.map(async ({ started }) => (await started.catch(() => undefined))?.close()));
+  };
+
+  /** Nothing is left on the host that would have to be removed. */
+  cleanupAfterCommand = (): void => {};
+
+  waitForNetworkInitialization = async (): Promise<boolean> => {
+    await this.starting;
+    return this.config !== undefined;
+  };
+
+  getConfig = (): SandboxRuntimeConfig | undefined => this.config;
+  getAllowUnixSockets = (): string[] | undefined => this.config?.network.allowUnixSockets;
+  getAllowLocalBinding = (): boolean | undefined => this.config?.network.allowLocalBinding;
+  getAllowMachLookup = (): string[] | undefined => this.config?.network.allowMachLookup;
+  getIgnoreViolations = (): Record<string, string[]> | undefined => this.config?.ignoreViolations;
+  getEnableWeakerNestedSandbox = (): boolean | undefined => this.config?.enableWeakerNestedSandbox;
+  /** There is no proxy that a command would have to know: connections are met where they are made. */
+  getProxyPort = (): undefined => undefined;
+  getSocksProxyPort = (): undefined => undefined;
+  getProxyAuthToken = (): undefined => undefined;
+  getLinuxHttpSocketPath = (): undefined => undefined;
+  getLinuxSocksSocketPath = (): undefined => undefined;
+  getMitmCA = (): undefined => undefined;
+  /** Every pattern is honoured. */
+  getLinuxGlobPatternWarnings = (): string[] => [];
+
+  getFsReadConfig = (): FsReadRestrictionConfig => {
+    const { denyRead = [], allowRead = [], disabled } = this.config?.filesystem ?? {};
+    return disabled ? { denyOnly: [], allowWithinDeny: [] } : { denyOnly: denyRead.map(shownPath), allowWithinDeny: allowRead.map(shownPath) };
+  };
+
+  getFsWriteConfig = (): FsWriteRestrictionConfig => {
+    const { allowWrite = [], denyWrite = [], disabled } = this.config?.filesystem ?? {};
+    return disabled
+      ? { allowOnly: ['/'], denyWithinAllow: [] }
+      : { allowOnly: allowWrite.map(shownPath), denyWithinAllow: denyWrite.map(shownPath) };
+  };
+
+  getNetworkRestrictionConfig = (): NetworkRestrictionConfig => {
+    if (!this.config) return {};
+    const { allowedDomains, deniedDomains } = this.config.network;
+    return { allowedHosts: allowedDomains, ...(deniedDomains.length > 0 ? { deniedHosts: deniedDomains } : {}) };
+  };
+
+  private async words(
+    command: string,
+    binShell: string | undefined,
+    customConfig: Partial<SandboxRuntimeConfig> | undefined,
+    signal: AbortSignal | undefined,
+    { commandId, commandText }: WrapWithSandboxOptions = {},
+  ): Promise<string[]> {
+    signal?.throwIfAborted();
+    if (binShell !== undefined && typeof binShell !== 'string') throw new TypeError('binShell must be the path of a shell');
+    const key = encoded(commandId || command);
+    this.remember(key, commandText ?? command);
+    await this.updating;
+    await this.starting;
+    const settings = merged(this.config ?? NOTHING_ALLOWED, customConfig && copy(customConfig));
+    const listsId = commandId && this.lists.has(commandId) ? commandId : undefined;
+    const sandbox = await this.sandbox(settings, listsId);
+    signal?.throwIfAborted();
+    return sandbox.words(key, binShell || shell(), command);
+  }
+
+  /** The sandbox for such settings in this directory: one that stands, or a new one. */
+  private async sandbox(settings: SandboxRuntimeConfig, listsId: string | undefined): Promise<WarmSandbox> {
+    const { allowedDomains, deniedDomains, deniedDomainReasons, ...fixed } = settings.network ?? {};
+    const closed = allowedDomains?.length === 0 && (this.config?.network?.allowedDomains?.length ?? 0) > 0;
+    const key = JSON.stringify([process.cwd(), listsId, closed, { ...settings, network: fixed, ignoreViolations: undefined }]);
+    const there = this.sandboxes.get(key);
+    const holds = there && (await there.started.then((sandbox) => sandbox.holds(), () => false));
+    // Somebody else may have started one meanwhile.
+    const entry = holds ? there : this.sandboxes.get(key) === there ? this.start(settings, listsId) : this.sandboxes.get(key)!;
+    if (there && entry !== there) void there.started.then((sandbox) => sandbox.retire(), () => {});
+    this.sandboxes.delete(key);
+    this.sandboxes.set(key, entry); // the last one now
+    try {
+      return await entry.started;
+    } catch (problem) {
+      if (this.sandboxes.get(key) === entry) this.sandboxes.delete(key);
+      throw problem;
+    } finally {
+      await this.endOldest();
+    }
+  }
+
+  private start(settings: SandboxRuntimeConfig, listsId: string | undefined): Entry {
+    const started = WarmSandbox.start(this.withLists(settings, listsId), this.ask, (refusal) => this.refused(refusal));
+    started.catch(() => {});
+    return { started, settings, listsId };
+  }
+
+  /** With the hosts that one command may reach besides. */
+  private withLists(settings: SandboxRuntimeConfig, listsId: string | undefined): SandboxRuntimeConfig {
+    const more = listsId === undefined || settings.network?.strictAllowlist ? [] : (this.lists.get(listsId) ?? []);
+    if (more.length === 0) return settings;
+    return { ...settings, network: { ...settings.network, allowedDomains: [...settings.network.allowedDomains, ...more] } };
+  }
+
+  private applyLists(commandId: string): void {
+    for (const entry of this.sandboxes.values()) {
+      if (entry.listsId !== commandId) continue;
+      const settings = this.withLists(entry.settings, commandId);
+      this.updating = this.updating.then(async () => (await entry.started).update(settings));
+      this.updating.catch(() => {});
+    }
+  }
+
+  private async endOldest(): Promise<void> {
+    for (const [key, { started }] of this.sandboxes) {
+      if (this.sandboxes.size <= MOST_SANDBOXES) return;
+      const sandbox = await started.catch(() => undefined);
+      if (sandbox && !sandbox.idle && this.sandboxes.size <= 4 * MOST_SANDBOXES) continue;
+      this.sandboxes.delete(key);
+      sandbox?.retire();
+    }
+  }
+
+  private remember(key: string, text: string): void {
+    this.texts.delete(key);
+    this.texts.set(key, text);
+    const [oldest] = this.texts.keys();
+    if (this.texts.size > MOST_TEXTS && oldest !== undefined) this.texts.delete(oldest);
+  }
+
+  private refused({ line, label }: Refusal): void {
+    const command = label === undefined ? undefined : this.texts.get(label);
+    if (ignored(line, command, this.config?.ignoreViolations)) return;
+    this.store.addViolation({
+      line,
+      ...(command === undefined ? {} : { command }),
+      ...(label === undefined ? {} : { encodedCommand: label }),
+      timestamp: new Date(),
+    });
+  }
+}
+
+/** Why the callback refuses a host; undefined when it allows it, which only `true` does. */
+async function verdict(ask: SandboxAskCallback, host: string, port: number): Promise<string | undefined> {
+  try {
+    const answer: unknown = await ask({ host, port });
+    if (answer === true) return undefined;
+    const { allow, reason } = (answer ?? {}) as { allow?: unknown; reason?: unknown };
+    return (allow === false && typeof reason === 'string' && reason.slice(0, LONGEST_REASON)) || 'user denied';
+  } catch {
+    return 'permission prompt failed';
+  }
+}
+
+/** A copy that the caller cannot change. A function in it is refused: a rule that is not there would be none. */
+function copy<T extends object>(config: T): T {
+  if ((config as { network?: { filterRequest?: unknown } }).network?.filterRequest !== undefined) {
+    throw new TypeError('network.filterRequest is not supported: use hooks of Sandbox.create, or network.policy_script');
+  }
+  return structuredClone(config);
+}
+
+function shell(): string {
+  return existsSync('/bin/bash') ? '/bin/bash' : '/bin/sh';
+}
+
+function quoted(word: string): string {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+function isProgram(name: string): boolean {
+  if (name.includes('/')) return existsSync(name);
+  return (process.env['PATH'] ?? '').split(delimiter).some((directory) => directory && existsSync(join(directory, name)));
+}
+
+/** `SandboxManager` of `@anthropic-ai/sandbox-runtime`, over a sandbox of ours. */
+export const SandboxManager = new Manager();
+export type ISandboxManager = Manager;

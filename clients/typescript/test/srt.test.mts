@@ -1,0 +1,254 @@
+/** `SandboxManager` of srt over a warm sandbox. What srt's own library does in the same programs is compared in tests/clients. */
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import * as fs from 'node:fs';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { ConfigError, listSandboxes, NotStartedError } from '../src/index.mjs';
+import { SandboxManager, SandboxRuntimeConfigSchema, SandboxViolationStore, type SandboxRuntimeConfig } from '../src/srt/index.mjs';
+import { temporaryDirectory } from './programs.mjs';
+
+const before = process.cwd();
+let project: string;
+beforeEach(() => process.chdir((project = temporaryDirectory())));
+afterEach(async () => {
+  await SandboxManager.reset();
+  process.chdir(before);
+});
+
+function settings(network: object = {}, filesystem: object = {}, more: object = {}): SandboxRuntimeConfig {
+  return {
+    network: { allowedDomains: [], deniedDomains: [], ...network },
+    filesystem: { denyRead: [], allowWrite: ['.'], denyWrite: [], ...filesystem },
+    ...more,
+  };
+}
+
+function run(wrapped: string, options: object = {}) {
+  return spawnSync(wrapped, { shell: true, encoding: 'utf8', timeout: 60_000, ...options });
+}
+
+const wrap = SandboxManager.wrapWithSandbox;
+
+/** Every host of the world: a proxy on the loopback that answers "reached" for each. */
+async function internet() {
+  const server = createServer();
+  server.on('connect', (_, socket) => {
+    socket.on('error', () => {});
+    socket.write('HTTP/1.1 200 OK\r\n\r\n');
+    socket.once('data', () => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached'));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  return { network: { parentProxy: { http: `http://127.0.0.1:${port}` } }, close: () => server.close() };
+}
+
+async function get(commandId?: string): Promise<string> {
+  const options = commandId ? { commandId } : {};
+  const child = spawn(await wrap('curl -s --max-time 20 http://origin.test/', undefined, undefined, undefined, options), { shell: true });
+  return text(child.stdout);
+}
+
+describe('SandboxManager', () => {
+  it('keeps one sandbox for all commands with the same settings', async () => {
+    await SandboxManager.initialize(settings());
+    const running = (await listSandboxes({ status: 'running' })).length;
+    const words = await Promise.all(['echo a', 'echo b', 'echo c'].map((command) => wrap(command)));
+    assert.deepEqual(words.map((one) => run(one).stdout), ['a\n', 'b\n', 'c\n']);
+    assert.equal((await listSandboxes({ status: 'running' })).length, running);
+    await wrap('true', undefined, { filesystem: { denyRead: [], allowWrite: [], denyWrite: [] } });
+    assert.equal((await listSandboxes({ status: 'running' })).length, running + 1);
+    await SandboxManager.reset();
+    assert.ok((await listSandboxes({ status: 'running' })).length < running);
+  });
+
+  it('rejects settings that make no sense, and then wraps nothing with them', async () => {
+    await assert.rejects(SandboxManager.initialize(settings({ allowedDomains: ['*'] })), ConfigError);
+    await assert.rejects(SandboxManager.initialize({ network: 7 } as never), ConfigError);
+    await assert.rejects(SandboxManager.initialize(settings({}, {}, { noSuchSetting: 1 })), ConfigError);
+    await assert.rejects(SandboxManager.initialize(settings({ filterRequest: () => true })), TypeError);
+    assert.equal(SandboxManager.isSandboxingEnabled(), false);
+    assert.notEqual(run(await wrap('echo x > made')).status, 0, 'without settings nothing can be written');
+    assert.equal(fs.existsSync(join(project, 'made')), false);
+  });
+
+  it('says when the program that builds sandboxes is not there', async () => {
+    const command = process.env['SANDBOX_COMMAND'];
+    process.env['SANDBOX_COMMAND'] = '/nonexistent/sandbox';
+    try {
+      assert.deepEqual(SandboxManager.checkDependencies().errors, ['/nonexistent/sandbox not found']);
+      await assert.rejects(SandboxManager.initialize(settings()), NotStartedError);
+    } finally {
+      if (command === undefined) delete process.env['SANDBOX_COMMAND'];
+      else process.env['SANDBOX_COMMAND'] = command;
+    }
+    assert.deepEqual((await SandboxManager.checkDependenciesAsync()).errors, []);
+  });
+
+  it('hides a file that was made, or replaced, after it was initialized', async () => {
+    fs.writeFileSync('old', 'hidden');
+    await SandboxManager.initialize(settings({}, { denyRead: [join(project, 'new'), join(project, 'old'), '**/*.key'] }));
+    assert.equal(run(await wrap('cat old')).stdout, '');
+    fs.writeFileSync('new', 'hidden');
+    fs.mkdirSync('sub');
+    fs.writeFileSync('sub/a.key', 'hidden');
+    fs.writeFileSync('other', 'hidden');
+    fs.renameSync('other', 'old');
+    assert.equal(run(await wrap('cat new old sub/a.key; echo done')).stdout, 'done\n');
+  });
+
+  it('stays warm when files are named that do not exist, and lets the program itself make them', async () => {
+    await SandboxManager.initialize(settings({}, { denyWrite: ['.env', 'sub/kept'], denyRead: [join(project, 'none')] }));
+    const [first, second] = [await wrap('true'), await wrap('true')];
+    assert.equal(second, first);
+    assert.notEqual(run(await wrap('echo theirs > .env')).status, 0);
+    fs.writeFileSync('.env', 'mine');
+    assert.notEqual(run(await wrap('echo theirs > .env')).status, 0);
+    await SandboxManager.reset();
+    assert.equal(fs.readFileSync('.env', 'utf8'), 'mine');
+  });
+
+  it('leaves a command that was wrapped before such a change as it is', async () => {
+    await SandboxManager.initialize(settings({}, { denyRead: [join(project, 'new')] }));
+    const earlier = await wrap('echo earlier');
+    fs.writeFileSync('new', 'hidden');
+    await wrap('true');
+    assert.equal(run(earlier).stdout, 'earlier\n');
+  });
+
+  it('follows the working directory', async () => {
+    await SandboxManager.initialize(settings());
+    const other = temporaryDirectory();
+    process.chdir(other);
+    assert.equal(run(await wrap('echo x > made; pwd')).stdout, `${other}\n`);
+    assert.ok(fs.existsSync(join(other, 'made')));
+  });
+
+  it('changes hosts for commands that run, and the rest for the next', async () => {
+    const { network, close } = await internet();
+    try {
+      await SandboxManager.initialize(settings(network));
+      const loop = 'echo up; until curl -s --max-time 20 http://origin.test/ | grep -s reached; do sleep 0.05; done';
+      const child = spawn(await wrap(loop), { shell: true });
+      await once(child.stdout, 'data');
+      SandboxManager.updateConfig(settings({ ...network, allowedDomains: ['origin.test'] }, { allowWrite: [] }));
+      assert.match(await text(child.stdout), /reached/);
+      assert.notEqual(run(await wrap('echo x > made')).status, 0);
+    } finally {
+      close();
+    }
+  });
+
+  it('rejects the next command when new settings make no sense', async () => {
+    await SandboxManager.initialize(settings());
+    SandboxManager.updateConfig(settings({ allowedDomains: ['*'] }));
+    await assert.rejects(wrap('true'), ConfigError);
+    SandboxManager.updateConfig(settings());
+    assert.equal(run(await wrap('echo again')).stdout, 'again\n');
+  });
+
+  it('lets one command reach more hosts', async () => {
+    const { network, close } = await internet();
+    try {
+      const id = 'an-id-of-more-than-22-characters';
+      await SandboxManager.initialize(settings(network));
+      SandboxManager.registerCommandNetworkLists(id, { allowedDomains: ['origin.test'] });
+      assert.equal(await get(id), 'reached');
+      assert.notEqual(await get(), 'reached');
+      SandboxManager.unregisterCommandNetworkLists(id);
+      assert.notEqual(await get(id), 'reached');
+      assert.throws(() => SandboxManager.registerCommandNetworkLists('short', {}), /22/);
+      assert.throws(() => SandboxManager.registerCommandNetworkLists(id, { allowedDomains: ['*'] }), /invalid/);
+    } finally {
+      close();
+    }
+  });
+
+  it('closes the network for a command with an empty list of its own', async () => {
+    const { network, close } = await internet();
+    try {
+      await SandboxManager.initialize(settings({ ...network, allowedDomains: ['origin.test'] }));
+      assert.equal(await get(), 'reached');
+      const custom = { network: { allowedDomains: [], deniedDomains: [] } };
+      const child = spawn(await wrap('curl -s --max-time 20 http://origin.test/', undefined, custom), { shell: true });
+      assert.notEqual(await text(child.stdout), 'reached');
+    } finally {
+      close();
+    }
+  });
+
+  it('asks, and allows only what the answer true allows', async () => {
+    const { network, close } = await internet();
+    try {
+      for (const answer of [true, false, 1, { allow: true }, new Error('no')]) {
+        const ask = async () => {
+          if (answer instanceof Error) throw answer;
+          return answer;
+        };
+        await SandboxManager.initialize(settings(network), ask as never);
+        assert.equal((await get()) === 'reached', answer === true, String(answer));
+        await SandboxManager.reset();
+      }
+      await SandboxManager.initialize(settings({ ...network, deniedDomains: ['origin.test'] }), async () => true);
+      assert.notEqual(await get(), 'reached', 'what is denied is never asked about');
+    } finally {
+      close();
+    }
+  });
+
+  it('cannot be reached from inside', async () => {
+    await SandboxManager.initialize(settings({ allowAllUnixSockets: true }));
+    const [, socket = ''] = (await wrap('true')).split(' ');
+    assert.ok(fs.existsSync(socket));
+    for (const path of [socket, socket.replace(/launch$/, 'socket')]) {
+      const script = `import socket; socket.socket(socket.AF_UNIX).connect("${path}"); print("reached")`;
+      assert.equal(run(await wrap(`/usr/bin/python3 -c '${script}'`)).stdout, '');
+    }
+  });
+
+  it('does not keep the program running, and leaves nothing', () => {
+    const program = `
+      import { SandboxManager } from ${JSON.stringify(new URL('../src/srt/index.mjs', import.meta.url).href)};
+      await SandboxManager.initialize(${JSON.stringify(settings())});
+      console.log(await SandboxManager.wrapWithSandbox('true'));`;
+    const done = spawnSync(process.execPath, ['--input-type=module', '-e', program], { encoding: 'utf8', timeout: 60_000 });
+    assert.equal(done.status, 0, done.stderr);
+    const late = run(done.stdout.trim());
+    assert.equal(late.status, 125);
+  });
+
+  it('is the same manager however it was loaded', async () => {
+    const required = createRequire(import.meta.url)('../src/srt/index.js') as { SandboxManager: unknown };
+    assert.equal(required.SandboxManager, SandboxManager);
+  });
+});
+
+describe('violations', () => {
+  it('are kept as one harmless line each, the last hundred', () => {
+    const store = new SandboxViolationStore();
+    const heard: number[] = [];
+    const stop = store.subscribe((all) => heard.push(all.length));
+    store.addViolation({ line: 'deny </sandbox_violations>\n\x1b[31mx\u202e', timestamp: new Date() });
+    assert.equal(store.getViolations()[0]!.line, 'deny /sandbox_violations [31mx');
+    for (let count = 0; count < 150; count++) store.addViolation({ line: `deny ${count}`, timestamp: new Date() });
+    assert.deepEqual([store.getCount(), store.getTotalCount(), store.getViolations(1)[0]!.line], [100, 151, 'deny 149']);
+    stop();
+    store.clear();
+    assert.deepEqual([heard[0], heard.at(-1), store.getCount(), store.getTotalCount()], [0, 100, 0, 151]);
+  });
+});
+
+describe('the schema', () => {
+  it('says where settings are wrong', () => {
+    const parsed = SandboxRuntimeConfigSchema.safeParse(settings({ allowedDomains: ['*'] }, { allowWrite: [''] }));
+    assert.ok(!parsed.success);
+    assert.deepEqual(parsed.error.issues.map(({ path }) => path.join('.')), ['network.allowedDomains.0', 'filesystem.allowWrite.0']);
+    assert.throws(() => SandboxRuntimeConfigSchema.parse({}), { name: 'ZodError' });
+    assert.deepEqual(SandboxRuntimeConfigSchema.parse(settings()), settings());
+  });
+});

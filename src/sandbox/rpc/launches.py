@@ -1,0 +1,286 @@
+"""Commands that a launcher (guest/launcher/) starts in a running sandbox, as if they were the launcher's own.
+
+A program that embeds us starts the launcher as it would start the command: a few milliseconds, without an interpreter.
+The protocol is in guest/launcher/protocol.md. No descriptor of the caller's reaches a tenant, but for an anonymous pipe
+as input: the launcher copies from and to pipes of the sandbox's own, which it gets from here.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import stat
+import struct
+from array import array
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from sandbox.errors import CommandError, GuestError, SandboxError
+from sandbox.guest import frames
+from sandbox.policy.environment import EnvFilter
+from sandbox.processes import Launched
+from sandbox.rpc.same_user import same_user
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandbox.guest.process import Process
+    from sandbox.result import ExecResult
+    from sandbox.rpc.event_queue import EventQueue
+    from sandbox.sandbox import Sandbox
+
+NAME = "launch"
+_MOST = 256  # at a time; more wait
+_PATIENCE = 0.1  # seconds
+_SPARE = 4  # threads that wait for the next one
+_WORD = struct.Struct("=c3xi")
+
+
+class Launches:
+    """Serves the launchers of one sandbox until it ends."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        """Raises OSError when there can be no such socket."""
+        registration = sandbox._register()
+        self.path = f"{registration.path}/{NAME}"
+        self.sandbox = sandbox
+        self.environments = Environments(sandbox)
+        self.told: WeakSet[EventQueue] = WeakSet()  # of clients that hear of refusals and then of a command's end
+        self._lock = Lock()
+        self._threads = self._idle = 0
+        self._closed = False
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        os.fchmod(self._listener.fileno(), 0o600)
+        self._beside = registration.beside(NAME)
+        self._listener.bind(self._beside)
+        os.chmod(self._beside, 0o600)
+        self._listener.listen(64)
+        with self._lock:
+            self._start()
+
+    def close(self) -> None:
+        """Starts nothing more. What runs ends with the sandbox. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            os.unlink(self._beside)
+        except OSError:
+            pass
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+
+    def _start(self) -> None:
+        """One more thread that accepts; called under the lock."""
+        self._threads += 1
+        self._idle += 1
+        Thread(target=self._accept, name="sandbox-launches", daemon=True).start()
+
+    def _accept(self) -> None:
+        """Serves one connection after the other. While all threads serve, there is one more to accept the next."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            with self._lock:
+                self._idle -= 1
+                if self._idle == 0 and self._threads < _MOST and not self._closed:
+                    self._start()
+            try:
+                with connection:
+                    if same_user(connection):
+                        _Launch(self, connection).run()
+            except (SandboxError, OSError):
+                pass  # the launcher has gone, or the sandbox has ended: the closed connection says so
+            with self._lock:
+                if self._idle >= _SPARE:
+                    self._threads -= 1
+                    return
+                self._idle += 1
+
+
+class _Launch:
+    """One command, from a launcher's request to its end."""
+
+    def __init__(self, launches: Launches, connection: socket.socket) -> None:
+        sandbox, environments, self._told = launches.sandbox, launches.environments, launches.told
+        self._sandbox = sandbox
+        self._environments = environments
+        self._connection = connection
+        self._mine: list[int] = []
+
+    def run(self) -> None:
+        asked, fds = frames.receive(self._connection)
+        self._mine += fds
+        try:
+            process = self._start(asked, fds)
+            with process:
+                result = self._until_the_end(process)
+        except CommandError as problem:
+            text = str(problem).encode()[:4096]
+            self._say(b"F", problem.exit_code, struct.pack("=I", len(text)) + text)
+            return
+        finally:
+            self._close()
+        # Whoever asks after the command's end what it was refused has heard of it.
+        for queue in list(self._told):
+            queue.settle(("network", "file"), _PATIENCE)
+        if result.signal is not None:
+            self._say(b"K", result.signal)
+        else:
+            self._say(b"X", result.exit_code)
+
+    def _start(self, asked: dict[str, Any], fds: list[int]) -> Process:
+        """Raises CommandError when it never ran, GuestError for a request that makes no sense."""
+        if asked["t"] != "launch" or len(fds) != (asked.get("stdin") == "given"):
+            raise GuestError("a launcher asks for something unknown")
+        more = Launched(
+            environment=self._environments.of(_strings(asked, "env")),
+            umask=_number(asked, "umask", 0o777),
+            label=os.fsdecode(_string(asked, "label")),
+        )
+        argv, directory = _strings(asked, "argv"), os.fsdecode(_string(asked, "cwd"))
+        size = asked.get("pty")
+        if isinstance(size, dict):
+            pty = (_number(size, "rows", 65535), _number(size, "cols", 65535))
+            process = self._sandbox._spawn(argv, directory, pty=pty, more=more)
+            assert process.terminal is not None
+            master, process.terminal = process.terminal, None  # the launcher reads and writes it, not we
+            self._mine.append(master)
+            self._hand_over([master])
+            return process
+        theirs, ours = self._pipes(asked, fds)
+        process = self._sandbox._spawn(argv, directory, stdio=theirs, more=more)
+        self._hand_over(ours)
+        return process
+
+    def _pipes(self, asked: dict[str, Any], fds: list[int]) -> tuple[tuple[int | None, int, int], list[int]]:
+        """The tenant's ends of its three streams, and the ends that the launcher gets."""
+        ours: list[int] = []
+        if asked["stdin"] == "relayed":
+            given, write = self._pipe()
+            ours.append(write)
+        elif asked["stdin"] == "given":
+            given = fds[0]
+            if not _anonymous_pipe(given):
+                raise GuestError("a launcher sent a descriptor that is not a pipe")
+        else:
+            null = self._sandbox._null
+            given = os.open(os.devnull, os.O_RDONLY) if null is None else os.dup(null)
+            self._mine.append(given)
+        read, out = self._pipe()
+        ours.append(read)
+        if asked.get("merged") is True:
+            return (given, out, out), ours
+        read, error = self._pipe()
+        ours.append(read)
+        return (given, out, error), ours
+
+    def _pipe(self) -> tuple[int, int]:
+        both = os.pipe()
+        self._mine += both
+        return both
+
+    def _hand_over(self, fds: list[int]) -> None:
+        self._connection.sendmsg(
+            [_WORD.pack(b"S", len(fds))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))]
+        )
+        self._close()  # only the tenant and the launcher hold them now, so that each sees the other's end
+
+    def _close(self) -> None:
+        mine, self._mine = self._mine, []
+        frames.close_all(mine)
+
+    def _say(self, letter: bytes, value: int, more: bytes = b"") -> None:
+        self._connection.sendall(_WORD.pack(letter, value) + more)
+
+    def _until_the_end(self, process: Process) -> ExecResult:
+        """Passes signals on. When the launcher goes, the command goes. Raises SandboxClosed or GuestError."""
+        poll = select.poll()
+        poll.register(process.fileno(), select.POLLIN)
+        poll.register(self._connection, select.POLLIN)
+        while process.result is None:
+            ready = [fd for fd, _ in poll.poll()]
+            if process.fileno() in ready:
+                process.advance()
+            elif not self._pass_signal(process):
+                poll.unregister(self._connection)
+                process.kill()
+        return process.result
+
+    def _pass_signal(self, process: Process) -> bool:
+        """False when the launcher has gone, or does not speak our language."""
+        try:
+            word = self._connection.recv(_WORD.size, socket.MSG_WAITALL)
+        except OSError:
+            return False
+        if len(word) != _WORD.size:
+            return False
+        letter, number = _WORD.unpack(word)
+        if letter == b"G" and 0 < number < 65:
+            process.signal(number)
+        return True
+
+
+class Environments:
+    """What a command gets of its launcher's variables: those that the rules let through, and the sandbox's own.
+
+    The sandbox's own are those that it did not take from its owner's variables as they are: the home, the placeholders
+    of secrets, where certificates lie. PATH is the launcher's, if that was changed for this command.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._rules = EnvFilter(sandbox.config.environment)
+        at_start = self._rules.filter(os.environ)
+        self._own = {
+            name: value
+            for name, value in sandbox._plan.environment.items()
+            if at_start.get(name) != value or name in self._rules.set
+        }
+        self._path = os.environ.get("PATH")
+        self._last: tuple[list[bytes], dict[str, str]] = [], {}  # a program's commands mostly have the same
+
+    def of(self, entries: list[bytes]) -> dict[str, str]:
+        """For a launcher with these variables."""
+        given, made = self._last
+        if given != entries or not given:
+            made = self._made(entries)
+            self._last = entries, made
+        return dict(made)
+
+    def _made(self, entries: list[bytes]) -> dict[str, str]:
+        pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+        given = {name: value for name, equals, value in pairs if equals and name}
+        own = dict(self._own)
+        if given.get("PATH", self._path) != self._path:
+            own.pop("PATH", None)
+        return {**self._rules.filter(given), **own}
+
+
+def _anonymous_pipe(fd: int) -> bool:
+    return stat.S_ISFIFO(os.fstat(fd).st_mode) and os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:")
+
+
+def _string(asked: Mapping[str, Any], key: str) -> bytes:
+    value = asked.get(key)
+    if not isinstance(value, bytes) or b"\0" in value:
+        raise GuestError("a launcher sent no {key}", key=key)
+    return value
+
+
+def _strings(asked: Mapping[str, Any], key: str) -> list[bytes]:
+    value = asked.get(key)
+    if not isinstance(value, list) or not all(isinstance(one, bytes) for one in value):
+        raise GuestError("a launcher sent no {key}", key=key)
+    return value
+
+
+def _number(asked: Mapping[str, Any], key: str, most: int) -> int:
+    value = asked.get(key)
+    if type(value) is not int or not 0 <= value <= most:
+        raise GuestError("a launcher sent no {key}", key=key)
+    return value

@@ -1,0 +1,215 @@
+// Small programs that embed srt's library, written against its own documentation. `node srt_programs.mjs LIBRARY PROGRAM` prints what
+// the program saw, as JSON; the same file runs with the original and with ours.
+import { spawn } from 'node:child_process';
+import fs from 'node:fs';
+import path from 'node:path';
+
+const [, , library, chosen] = process.argv;
+const { SandboxManager, SandboxRuntimeConfigSchema } = await import(library);
+
+const config = (changes = {}) => ({
+  network: { allowedDomains: [], deniedDomains: [], ...changes.network },
+  filesystem: { denyRead: [], allowWrite: ['.'], denyWrite: [], ...changes.filesystem },
+  ...changes.more,
+});
+
+/** Runs what was wrapped, as srt's README does. */
+function run(command, { input, ...options } = {}) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, { shell: true, ...options });
+    let stdout = '';
+    let stderr = '';
+    child.stdout?.on('data', (data) => (stdout += data));
+    child.stderr?.on('data', (data) => (stderr += data));
+    child.on('error', reject);
+    child.on('close', (code, signal) => resolve({ code, signal, stdout, stderr }));
+    child.stdin?.end(input);
+  });
+}
+
+const wrapped = async (command, ...more) => run(await SandboxManager.wrapWithSandbox(command, ...more));
+const soon = (condition) =>
+  new Promise((resolve) => {
+    const look = () => (condition() ? resolve() : setTimeout(look, 5));
+    look();
+  });
+
+const programs = {
+  async status() {
+    await SandboxManager.initialize(config());
+    const done = await wrapped('echo out; echo err >&2; exit 7');
+    return [done.code, done.stdout, done.stderr, (await wrapped('true')).code, (await wrapped("echo 'it'\\''s' \"$((1+1))\"")).stdout];
+  },
+  async argv() {
+    await SandboxManager.initialize(config());
+    const { argv, env } = await SandboxManager.wrapWithSandboxArgv('echo by argv; exit 4');
+    const child = spawn(argv[0], argv.slice(1), { env });
+    let stdout = '';
+    child.stdout.on('data', (data) => (stdout += data));
+    return new Promise((resolve) => child.on('close', (code) => resolve([code, stdout])));
+  },
+  async files() {
+    fs.writeFileSync('secret', 'hidden');
+    fs.writeFileSync('kept', 'mine');
+    await SandboxManager.initialize(config({ filesystem: { denyRead: [path.resolve('secret')], denyWrite: [path.resolve('kept')] } }));
+    const allowed = await wrapped('echo new > made && cat made');
+    const denied = await wrapped('cat secret');
+    const kept = await wrapped('echo theirs > kept');
+    return [allowed.stdout, denied.stdout, denied.code !== 0, kept.code !== 0, fs.readFileSync('made', 'utf8'), fs.readFileSync('kept', 'utf8')];
+  },
+  async later() {
+    await SandboxManager.initialize(
+      config({ filesystem: { denyRead: [path.resolve('later'), `${process.cwd()}/**/*.key`], denyWrite: [path.resolve('kept')] } }),
+    );
+    await wrapped('true');
+    fs.writeFileSync('later', 'hidden');
+    fs.writeFileSync('a.key', 'hidden');
+    fs.writeFileSync('kept', 'mine');
+    const seen = await wrapped('cat later a.key; echo theirs > kept');
+    return [seen.stdout, fs.readFileSync('kept', 'utf8')];
+  },
+  async custom() {
+    await SandboxManager.initialize(config());
+    const closed = await wrapped('echo x > made', undefined, { filesystem: { denyRead: [], allowWrite: [], denyWrite: [] } });
+    const open = await wrapped('echo y > made; cat made');
+    return [closed.code !== 0, open.stdout];
+  },
+  async surroundings() {
+    fs.mkdirSync('sub');
+    await SandboxManager.initialize(config());
+    const command = await SandboxManager.wrapWithSandbox('pwd; echo $COLOUR; cat');
+    const done = await run(command, { cwd: path.resolve('sub'), env: { ...process.env, COLOUR: 'blue' }, input: 'typed' });
+    return [done.code, done.stdout.replace(process.cwd(), '.')];
+  },
+  async shell() {
+    await SandboxManager.initialize(config());
+    return [(await wrapped('echo $0', '/bin/sh')).stdout.includes('bash'), (await wrapped('echo ${BASH_VERSION:+bash}', '/bin/bash')).stdout];
+  },
+  async refused() {
+    await SandboxManager.initialize(config());
+    const seen = [];
+    const stop = SandboxManager.getSandboxViolationStore().subscribe((violations) => seen.push(violations.length));
+    const command = 'curl -sS --max-time 20 http://refused.test/path?key=1 -o /dev/null -w "%{http_code}"';
+    const wrap = await SandboxManager.wrapWithSandbox(command, undefined, undefined, undefined, { commandId: 'the-id', commandText: 'the text' });
+    const done = await run(wrap);
+    const store = SandboxManager.getSandboxViolationStore(); // at once: it is there when the command has ended
+    stop();
+    const [first] = store.getViolationsForCommand('the-id');
+    const annotated = SandboxManager.annotateStderrWithSandboxFailures('the-id', 'before');
+    return [
+      done.stdout,
+      first.line.startsWith('deny network-outbound refused.test:80 ('),
+      first.line.includes('key'),
+      first.command,
+      annotated.startsWith('before\n<sandbox_violations>\ndeny network-outbound refused.test:80 (') && annotated.endsWith('\n</sandbox_violations>'),
+      SandboxManager.annotateStderrWithSandboxFailures('another', 'before'),
+      seen[0],
+      seen.at(-1) > 0,
+    ];
+  },
+  async ignored() {
+    await SandboxManager.initialize(config({ more: { ignoreViolations: { curl: ['refused.test'] } } }));
+    await wrapped('curl -sS --max-time 20 http://refused.test/');
+    await wrapped('wget -q -T 20 -t 1 -O /dev/null http://other.test/');
+    const store = SandboxManager.getSandboxViolationStore();
+    await soon(() => store.getCount() > 0);
+    return store.getViolations().map(({ line }) => line.includes('refused.test')).filter(Boolean);
+  },
+  async asked() {
+    const asked = [];
+    await SandboxManager.initialize(config(), async ({ host, port }) => {
+      asked.push(`${host}:${port}`);
+      return { allow: false, reason: 'not today' };
+    });
+    await wrapped('curl -sS --max-time 20 http://asked.test/');
+    const store = SandboxManager.getSandboxViolationStore();
+    await soon(() => store.getCount() > 0);
+    return [asked[0], store.getViolations()[0].line];
+  },
+  async strict() {
+    const asked = [];
+    await SandboxManager.initialize(config({ network: { strictAllowlist: true } }), async ({ host }) => asked.push(host) > 0);
+    await wrapped('curl -sS --max-time 20 http://asked.test/');
+    await soon(() => SandboxManager.getSandboxViolationStore().getCount() > 0);
+    return asked;
+  },
+  async getters() {
+    const before = [SandboxManager.isSupportedPlatform(), SandboxManager.isSandboxingEnabled(), SandboxManager.getNetworkRestrictionConfig()];
+    await SandboxManager.initialize(config({ network: { allowedDomains: ['a.example'], deniedDomains: ['b.example'] } }));
+    const after = [SandboxManager.isSandboxingEnabled(), SandboxManager.getNetworkRestrictionConfig(), SandboxManager.getConfig().network.allowedDomains];
+    const { errors } = SandboxManager.checkDependencies();
+    const network = await SandboxManager.waitForNetworkInitialization();
+    SandboxManager.updateConfig(config({ network: { allowedDomains: ['c.example'] } }));
+    const updated = SandboxManager.getNetworkRestrictionConfig();
+    SandboxManager.cleanupAfterCommand();
+    return [before, after, errors, network, updated];
+  },
+  async update() {
+    await SandboxManager.initialize(config());
+    const before = await wrapped('echo x > before; cat before');
+    SandboxManager.updateConfig(config({ filesystem: { allowWrite: [] } }));
+    const after = await wrapped('echo x > after');
+    return [before.stdout, after.code !== 0, fs.existsSync('after')];
+  },
+  async reset() {
+    await SandboxManager.initialize(config());
+    await SandboxManager.reset();
+    await SandboxManager.initialize(config());
+    const done = await wrapped('echo again');
+    await SandboxManager.reset();
+    return done.stdout;
+  },
+  async aborted() {
+    await SandboxManager.initialize(config());
+    const wrap = SandboxManager.wrapWithSandbox('true', undefined, undefined, AbortSignal.abort());
+    return wrap.then(() => 'resolved', (problem) => problem.name);
+  },
+  async killed() {
+    await SandboxManager.initialize(config());
+    const child = spawn(await SandboxManager.wrapWithSandbox('echo up; exec sleep 1000'), { shell: true });
+    await new Promise((resolve) => child.stdout.once('data', resolve));
+    child.kill('SIGTERM');
+    return new Promise((resolve) => child.on('close', (code, signal) => resolve(signal ?? (code > 128 ? 'SIGTERM' : code))));
+  },
+  async schema() {
+    const given = [
+      config(),
+      config({ network: { allowedDomains: ['example.com', '*.example.com', 'localhost', 'example.com:443', '[::1]:443'] } }),
+      config({ network: { deniedDomains: ['*', '*.example.com'] } }),
+      config({ filesystem: { allowRead: ['~/x'], denyRead: [{ path: '/a[b]', literal: true }] } }),
+      config({ more: { ignoreViolations: { '*': ['x'] }, allowPty: true, mandatoryDenySearchDepth: 3 } }),
+      config({ more: { credentials: { envVars: [{ name: 'TOKEN', mode: 'deny' }] } } }),
+      config({ network: { allowedDomains: ['*'] } }),
+      config({ network: { allowedDomains: ['*.com'] } }),
+      config({ network: { allowedDomains: ['https://example.com'] } }),
+      config({ network: { allowedDomains: ['example.com/path'] } }),
+      config({ network: { allowedDomains: ['nodots'] } }),
+      config({ network: { allowedDomains: 'example.com' } }),
+      config({ network: { allowedDomains: ['example.com:0'] } }),
+      config({ network: { httpProxyPort: 70000 } }),
+      config({ filesystem: { allowWrite: [''] } }),
+      config({ filesystem: { allowWrite: [7] } }),
+      config({ more: { allowPty: 'yes' } }),
+      config({ more: { mandatoryDenySearchDepth: 100 } }),
+      config({ more: { credentials: { envVars: [{ name: 'TOKEN', mode: 'hide' }] } } }),
+      { network: { allowedDomains: [], deniedDomains: [] } },
+      {},
+      null,
+      'text',
+    ];
+    const parsed = given.map((one) => SandboxRuntimeConfigSchema.safeParse(one));
+    const paths = parsed.map((one) => (one.success ? 'ok' : one.error.issues.map((issue) => issue.path.join('.')).join(' ')));
+    let thrown;
+    try {
+      SandboxRuntimeConfigSchema.parse({});
+    } catch (problem) {
+      thrown = problem.name;
+    }
+    return [paths, thrown, parsed[0].data];
+  },
+};
+
+const result = await programs[chosen]();
+await SandboxManager.reset();
+console.log(JSON.stringify(result));
+process.exit(0);

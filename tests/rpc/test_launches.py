@@ -1,0 +1,278 @@
+"""The launcher: to whoever starts it, it is the command, but the command is behind the walls."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shlex
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandbox import Client, SandboxClosed
+from sandbox.guest import cbor
+
+pytestmark = pytest.mark.walls
+
+
+class Warm:
+    """A sandbox, and the launcher for it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        told = client._connection.call("launcher", {})
+        self.program, self.socket = told["program"], told["socket"]
+
+    def words(self, *command: str, label: str = "label") -> list[str]:
+        return [self.program, self.socket, label, "--", *command]
+
+    def run(self, *command: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(self.words(*command), capture_output=True, check=False, timeout=60, **more)
+
+    def start(self, *command: str, **more: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self.words(*command), stdout=subprocess.PIPE, **more)
+
+
+@pytest.fixture
+def warm(rpc: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Warm]:
+    monkeypatch.setenv("HIDDEN_TOKEN", "t0ps3cret-value")
+    with Client({"filesystem": {"root": str(tmp_path)}}, command=rpc) as client:
+        yield Warm(client)
+
+
+def test_output_and_status_are_the_commands_own(warm: Warm, tmp_path: Path) -> None:
+    done = warm.run("sh", "-c", "echo out; echo err >&2; pwd; exit 7", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (7, f"out\n{tmp_path}\n".encode(), b"err\n")
+
+
+def test_input_comes_from_a_pipe_a_file_a_socket_or_nowhere(warm: Warm, tmp_path: Path) -> None:
+    large = os.urandom(300_000)
+    assert warm.run("cat", input=large).stdout == large
+    (tmp_path / "given").write_bytes(large)
+    with open(tmp_path / "given", "rb") as file:
+        assert warm.run("cat", stdin=file).stdout == large
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        started = warm.start("cat", stdin=theirs)
+        theirs.close()
+        ours.sendall(b"by socket")
+        ours.shutdown(socket.SHUT_WR)
+        assert started.communicate()[0] == b"by socket"
+    assert warm.run("cat", stdin=subprocess.DEVNULL).stdout == b""
+
+
+def test_lines_that_the_command_does_not_read_are_left_for_the_next(warm: Warm) -> None:
+    launch = shlex.join(warm.words("sh", "-c", "read more; echo got $more"))
+    loop = f"while read line; do {launch}; echo line $line; done"
+    done = subprocess.run(["sh", "-c", loop], input=b"1\n2\n3\n4\n", capture_output=True, check=False)
+    assert done.stdout == b"got 2\nline 1\ngot 4\nline 3\n"
+
+
+def test_no_descriptor_of_the_callers_is_inside(warm: Warm, tmp_path: Path) -> None:
+    (tmp_path / "given").write_text("x")
+    with open(tmp_path / "given", "r+") as file:
+        shown = subprocess.run(
+            warm.words("sh", "-c", "readlink /proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2"),
+            stdin=file, stdout=subprocess.PIPE, stderr=file, check=False,
+        ).stdout  # fmt: skip
+    assert [line.split(b":")[0] for line in shown.split()] == [b"pipe", b"pipe", b"pipe"]
+
+
+def test_output_and_errors_in_one_file_keep_their_order(warm: Warm) -> None:
+    script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; done"
+    done = subprocess.run(warm.words("sh", "-c", script), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.stdout == b"".join(b"out %d\nerr %d\n" % (i, i) for i in range(1, 6))
+
+
+def test_much_output_arrives_and_a_reader_that_leaves_is_noticed(warm: Warm) -> None:
+    assert len(warm.run("head", "-c", "20000000", "/dev/zero").stdout) == 20_000_000
+    endless = warm.start("sh", "-c", "trap '' PIPE; yes; echo ended >&2", stderr=subprocess.PIPE)
+    assert endless.stdout is not None and endless.stdout.read(2) == b"y\n"
+    endless.stdout.close()
+    assert endless.stderr is not None and b"ended" in endless.stderr.read()
+    endless.stderr.close()
+    endless.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_command_and_the_launcher_alike(warm: Warm, number: int) -> None:
+    started = warm.start("sh", "-c", "echo up; exec sleep 1000")
+    assert started.stdout is not None and started.stdout.readline() == b"up\n"
+    started.send_signal(number)
+    assert started.wait() == -number
+    started.stdout.close()
+    assert warm.client.processes() == []
+
+
+def test_a_command_may_handle_a_signal(warm: Warm) -> None:
+    started = warm.start("sh", "-c", "trap 'echo caught; exit 5' TERM; echo up; while :; do sleep 0.01; done")
+    assert started.stdout is not None and started.stdout.readline() == b"up\n"
+    started.send_signal(signal.SIGTERM)
+    assert (started.stdout.read(), started.wait()) == (b"caught\n", 5)
+    started.stdout.close()
+
+
+def test_a_command_that_kills_itself_has_a_shells_status(warm: Warm) -> None:
+    assert warm.run("sh", "-c", "kill -9 $$").returncode == 137
+
+
+def test_a_launcher_that_is_killed_takes_its_command_along(warm: Warm) -> None:
+    started = warm.start("sh", "-c", "echo up; sleep 1000")
+    assert started.stdout is not None and started.stdout.readline() == b"up\n"
+    started.kill()
+    assert started.stdout.read() == b"", "nobody holds the pipe any more"
+    started.wait()
+    started.stdout.close()
+    assert warm.client.exec("pgrep -x sleep").stdout == ""
+
+
+def test_what_the_command_left_in_the_background_ends_with_it(warm: Warm) -> None:
+    assert warm.run("sh", "-c", "sleep 1000 & echo done").stdout == b"done\n"
+    assert warm.client.exec("pgrep -x sleep").stdout == ""
+
+
+def test_variables_are_the_callers_less_what_the_rules_hold_back(warm: Warm) -> None:
+    given = {**os.environ, "COLOUR": "blue", "GITHUB_TOKEN": "ghp_abcdefghijklmnopqrstuvwxyz0123456789"}
+    del given["LANG" if "LANG" in given else "PATH"]
+    inside = dict(line.split("=", 1) for line in warm.run("env", env=given).stdout.decode().splitlines() if "=" in line)
+    assert inside["COLOUR"] == "blue"
+    assert "GITHUB_TOKEN" not in inside and "HIDDEN_TOKEN" not in inside
+    plain = warm.client.exec("env").stdout
+    own = dict(line.split("=", 1) for line in plain.splitlines() if "=" in line)
+    assert {name: inside.get(name) for name in ("HOME", "SSL_CERT_FILE")} == {
+        name: own.get(name) for name in ("HOME", "SSL_CERT_FILE")
+    }
+
+
+def test_the_umask_and_the_directory_are_the_callers(warm: Warm, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    done = subprocess.run(
+        ["sh", "-c", f"umask 077; cd {tmp_path}/sub; {' '.join(warm.words('touch', 'made'))}"], check=False
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "sub" / "made").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_that_is_not_there_inside_is_an_error(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> None:
+    done = warm.run("true", cwd=tmp_path_factory.mktemp("elsewhere"))
+    assert done.returncode in (126, 127) and done.stderr.startswith(b"sandbox: ")
+
+
+def test_a_command_that_is_not_there_says_so(warm: Warm) -> None:
+    done = warm.run("no-such-program")
+    assert done.returncode == 127 and b"no-such-program" in done.stderr
+
+
+def test_on_a_terminal_the_command_has_one_too(warm: Warm) -> None:
+    pid, master = pty.fork()
+    if pid == 0:
+        os.execv(
+            warm.program,
+            warm.words("sh", "-c", "stty size; test -t 0 && test -t 1 && echo terminal; read x; echo got $x"),
+        )
+    shown = b""
+    while b"terminal" not in shown:
+        shown += os.read(master, 1024)
+    os.write(master, b"typed\r")
+    try:
+        while data := os.read(master, 1024):
+            shown += data
+    except OSError:
+        pass
+    _, status = os.waitpid(pid, 0)
+    os.close(master)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"got typed" in shown
+
+
+def test_two_launchers_do_not_wait_for_each_other(warm: Warm) -> None:
+    one = warm.start("cat", stdin=subprocess.PIPE)
+    assert warm.run("echo", "two").stdout == b"two\n"
+    assert one.communicate(b"one")[0] == b"one"
+
+
+def test_an_event_names_the_label(warm: Warm) -> None:
+    events: list[dict[str, Any]] = []
+    warm.client.on_event(events.append)
+    subprocess.run(warm.words("true", label="my label"), check=True)
+    warm.client.exec("true")
+    labels = [one["exec_start"].get("label") for one in events if one["type"] == "exec_start"]
+    assert labels[:1] == ["my label"]
+
+
+def test_after_the_end_the_launcher_says_so(rpc: list[str], tmp_path: Path) -> None:
+    with Client({"filesystem": {"root": str(tmp_path)}}, command=rpc) as client:
+        warm = Warm(client)
+        started = warm.start("sh", "-c", "echo up; sleep 1000", stderr=subprocess.PIPE)
+        assert started.stdout is not None and started.stdout.readline() == b"up\n"
+    assert started.communicate()[1].startswith(b"sandbox: ")
+    assert started.returncode != 0
+    done = warm.run("true")
+    assert done.returncode == 125 and b"not there any more" in done.stderr
+    assert not os.path.exists(warm.socket)
+
+
+def test_a_tenant_cannot_reach_the_socket(warm: Warm) -> None:
+    script = f"import socket; socket.socket(socket.AF_UNIX).connect({warm.socket!r})"
+    assert warm.run(sys.executable, "-c", script).returncode != 0
+
+
+def test_only_an_anonymous_pipe_is_taken_as_input(warm: Warm, tmp_path: Path) -> None:
+    """A launcher of somebody's own, which passes another descriptor, starts nothing."""
+    frame: dict[str, object] = {
+        "t": "launch",
+        "label": b"x",
+        "argv": [b"touch", b"made"],
+        "env": [],
+        "cwd": os.fsencode(tmp_path),
+    }
+    frame |= {"umask": 0o22, "stdin": "given", "merged": False, "fds": 1}
+    with socket.socket(socket.AF_UNIX) as line, open(os.devnull) as device:
+        line.connect(warm.socket)
+        body = cbor.encode(frame)
+        socket.send_fds(line, [struct.pack("<I", len(body)) + body], [device.fileno()])
+        assert line.recv(8) == b""
+    assert not (tmp_path / "made").exists()
+
+
+KEYS = st.sampled_from(["t", "label", "argv", "env", "cwd", "umask", "stdin", "merged", "pty", "fds", "rows"])
+VALUES = st.recursive(
+    st.sampled_from(["launch", "relayed", "given", "null"])
+    | st.binary(max_size=8)
+    | st.integers(0, 2**32)
+    | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(KEYS, VALUES, max_size=8) | st.binary(max_size=64))
+def test_whatever_is_sent_there_harms_nobody(warm: Warm, sent: dict[str, Any] | bytes) -> None:
+    body = sent if isinstance(sent, bytes) else cbor.encode(sent)
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(warm.socket)
+        try:
+            line.sendall(struct.pack("<I", len(body)) + body)
+            line.shutdown(socket.SHUT_WR)
+            while line.recv(4096):
+                pass
+        except OSError:
+            pass
+    assert warm.run("echo", "alive").stdout == b"alive\n"
+
+
+def test_a_closed_sandbox_offers_no_launcher(rpc: list[str], tmp_path: Path) -> None:
+    client = Client({"filesystem": {"root": str(tmp_path)}}, command=rpc)
+    client.close()
+    with pytest.raises(SandboxClosed):
+        client._connection.call("launcher", {})
