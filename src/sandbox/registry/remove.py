@@ -137,7 +137,7 @@ def _clear_half_made(home: str) -> None:
         return
     for name in names:
         pid = name.rpartition(".")[2]
-        if name.startswith(".") and pid.isdigit() and identity(int(pid)) is None:
+        if name.startswith(".") and pid.isascii() and pid.isdigit() and identity(int(pid)) is None:
             _delete(f"{home}/vms/{name}")
 
 
