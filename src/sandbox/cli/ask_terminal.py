@@ -40,7 +40,8 @@ ANSWERS = {"o": "once", "s": "sandbox", "a": "always", "d": "deny"}
 LONGEST = 16
 _SCREEN = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?([hl])")
 _TAIL = 32
-_SET = re.compile(rb"\x1b[\x00-\x1f\x7f]*\]|\xc2\x9d|(?<![\x80-\xff])\x9d")  # terminals ignore control characters in a sequence
+# Terminals ignore control characters in a sequence.
+_SET = re.compile(rb"\x1b[\x00-\x1f\x7f]*\]|\xc2\x9d|(?<![\x80-\xff])\x9d")
 
 
 class AlternateScreen:
