@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sandbox import AsyncSandbox, Config, Sandbox
+from sandbox.building import take_providers
 from sandbox.config.section import Section, owned
-from sandbox.sandbox import take_providers
 from sandbox.vfs import MemoryProvider
 
 pytestmark = pytest.mark.walls

@@ -14,7 +14,7 @@ from sandbox.config.home import home
 from sandbox.config.paths import is_beneath
 from sandbox.errors import WallError
 from sandbox.guards.repositories import Repositories
-from sandbox.guards.reserved_dirs import ReservedDirs
+from sandbox.guards.reserved_dirs import ReservedDirs, all_names
 from sandbox.guards.scan import secret_files
 from sandbox.policy.files import protected_patterns
 
@@ -57,7 +57,7 @@ class HostGuard:
 
     def reserve_all(self, filesystem: Filesystem, root: str, trees: Sequence[str]) -> list[str]:
         """With `show_host`: makes what tenants must not make; returns the files among it, which are empty."""
-        more = []
+        more = all_names(root, trees)
         for entry in filesystem.deny_write:
             path = os.path.normpath(os.path.join(root, os.path.expanduser(entry)))
             above = os.path.dirname(path)
@@ -66,8 +66,9 @@ class HostGuard:
             while not os.path.lexists(above):
                 path, above = above, os.path.dirname(above)
             if any(is_beneath(os.path.realpath(above), tree) for tree in trees):
-                more.append(f"{os.path.realpath(above)}/{os.path.basename(path)}")
-        self._reserved = ReservedDirs(root, all_names=root in trees, more=more)
+                real = os.path.realpath(above)
+                more.append((real, f"{real}/{os.path.basename(path)}", False))
+        self._reserved = ReservedDirs(root, more=more)
         return self._reserved.files
 
     def trust(self, trees: Sequence[str]) -> Repositories:
