@@ -306,6 +306,15 @@ def test_a_denied_path_that_lacks_directories_is_not_made_by_moving_those_above(
     assert done.stdout == "a\n" and not list((place / "project/a").iterdir())
 
 
+def test_an_ordinary_run_tells_nothing_at_the_end(place: Path) -> None:
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    for settings in (writing("."), writing("~")):
+        done = srt("sh", "-c", "mkdir -p sub; echo x > sub/x; mkdir -p .claude/own; git status -s", settings=settings)
+        assert (done.stdout, done.stderr) == ("?? sub/\n", "")
+    (place / ".claude").mkdir()
+    assert srt("sh", "-c", "echo x > ~/.claude/history", settings=writing("~/.claude")).stderr == ""
+
+
 def test_what_appears_below_the_top_is_told_at_the_end(place: Path) -> None:
     done = srt("sh", "-c", "mkdir sub; echo evil > sub/.mcp.json", settings=writing("."))
     assert f"{place}/project/sub/.mcp.json was created while the sandbox ran" in done.stderr

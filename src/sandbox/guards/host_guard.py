@@ -38,6 +38,7 @@ class HostGuard:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._reserved: ReservedDirs | None = None
+        self._protected = protected_patterns
         self._repositories: list[Repositories] = []
         self._served: list[ProviderRules] = []
         self._pid = 0
@@ -57,6 +58,7 @@ class HostGuard:
 
     def reserve_all(self, filesystem: Filesystem, root: str, trees: Sequence[str]) -> list[str]:
         """With `show_host`: makes what tenants must not make; returns the files among it, which are empty."""
+        self._protected = partial(protected_patterns, True, filesystem.allow_git_config)
         more = all_names(root, trees)
         for entry in filesystem.deny_write:
             path = os.path.normpath(os.path.join(root, os.path.expanduser(entry)))
@@ -151,7 +153,7 @@ class HostGuard:
     def finish(self) -> None:
         """Undoes and reports what tenants left behind. Call it when no tenant is left. Idempotent."""
         for repositories in self._repositories:
-            repositories.finish(protected_patterns())
+            repositories.finish(self._protected())
         for served in self._served:
             served.finish()
         made = self._reserved.appeared() if self._reserved is not None else []
