@@ -88,6 +88,10 @@ class Building:
         """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
         filesystem, can = self.config.filesystem, self._can
         self._endings.append(self._guard.finish)
+        if self.config.credentials or self.config.network.secrets:
+            from sandbox.network.secrets.programs import tenants_write
+
+            tenants_write((project_root(filesystem), *filesystem.allow_write))
         self._logins = self._known_logins()
         if filesystem.branch is not None:
             self._find_branch(filesystem.branch)

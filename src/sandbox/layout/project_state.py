@@ -69,7 +69,7 @@ def _lay(plan: Plan, path: str, stage: str) -> None:
     for one in hidden:
         one.inode = 0
     plan.covers = [one for one in plan.covers if one not in beneath]
-    if not any(one.path == path for one in plan.covers):
+    if not any(one.path == path and isinstance(one, Bind) and one.read_only for one in plan.covers):
         plan.covers.append(Bind(path, path, read_only=True, optional=True))
     plan.covers += (CacheOverlay(path, [path], stage), Unmount(stage), *hidden)
 
@@ -103,10 +103,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _overlays(pid: int | None, paths: Sequence[str]) -> bool:
-    """Whether an overlay is mounted on each of the paths."""
-    with open(f"/proc/{pid}/mountinfo", "rb") as file:
-        lines = [line.split(b" ") for line in file]
-    mounted = {line[4] for line in lines if b"overlay" in line[line.index(b"-") + 1 :][:1]}
+    """Whether an overlay is mounted on each of the paths, as far as we may know."""
+    try:
+        with open(f"/proc/{pid}/mountinfo", "rb") as file:
+            lines = [line.split(b" ") for line in file]
+    except OSError:
+        return True
+    mounted = {line[4] for line in lines if line[line.index(b"-") + 1] == b"overlay"}
     return mounted.issuperset(_escaped(path) for path in paths)
 
 

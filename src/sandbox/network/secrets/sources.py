@@ -148,10 +148,17 @@ def _from_file(name: str, path: str, *, whole: bool = False) -> str:
 def _from_command(command: list[str], path: str) -> str:
     import subprocess
 
+    from sandbox.network.secrets.programs import environment
+
     try:
         # Its standard error is the owner's terminal: it may ask for a password there, and we never keep it.
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT, check=False
+            command,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            timeout=COMMAND_TIMEOUT,
+            check=False,
+            env=environment(),
         )
     except OSError as problem:
         raise Missing(
