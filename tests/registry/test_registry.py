@@ -226,7 +226,7 @@ def test_kill_waits_for_the_answer_not_for_the_end_of_what_comes_before_it(home:
             line = listener.accept()[0]
             with line, suppress(OSError):
                 while owner.returncode is None:
-                    line.sendall(b'{"method":"event"}\n')
+                    line.sendall(b'{"method":"event","params":{"type":"ask","ask":{"id":1}}}\n')
 
         with ThreadPoolExecutor() as pool:
             pool.submit(talk)
