@@ -153,8 +153,7 @@ def test_a_blocked_file_that_appears_later_is_covered_too(desk: Desk, monkeypatc
     place.mkdir()
     (place / ".env").write_text("old")
     monkeypatch.setattr(late_masks, "SECRET", "SECRET")
-    state = {"name": "sh", "project": [".tool"]}
-    with Watched(desk.project, state=state) as watched:
+    with Watched(desk.project, state={"name": "sh", "project": [".tool"]}) as watched:
         (place / "key.pem").write_text("SECRET")
         assert watched.hidden(place / "key.pem")
         (place / "new").write_text("SECRET")
