@@ -59,6 +59,11 @@ def test_what_a_shipped_agent_writes_there_is_there_again_and_not_in_the_project
     assert found == (sorted(["README.md", directory, "settings.json"]) if there else ["README.md"])
 
 
+def test_the_agent_is_told_that_it_does_not_reach_the_project(desk: Desk) -> None:
+    profile(desk, "sh", keep=[".agent"], project_state=[".tool"], instructions=".agent/AGENTS.md")
+    assert "What you write to .tool/ of the project is kept for your next run" in sh(desk, "cat ~/.agent/AGENTS.md")
+
+
 def test_what_is_there_can_be_changed_and_removed_inside_alone(desk: Desk) -> None:
     place = desk.project / ".tool/commands"
     place.mkdir(parents=True)
