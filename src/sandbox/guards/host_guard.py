@@ -51,9 +51,10 @@ class HostGuard:
 
     # -- before the walls are built
 
-    def reserve(self, root: str) -> list[str]:
-        """Makes the directories of the project that tenants must not make; returns the names of those that are new."""
-        self._reserved = ReservedDirs(root)
+    def reserve(self, root: str, places: Sequence[str] = (), *, only_places: bool = False) -> list[str]:
+        """Makes the directories of the project that tenants must not make, and `places`, which something is mounted on;
+        returns the names of those that are new."""
+        self._reserved = ReservedDirs(root, places=places, only_places=only_places)
         return self._reserved.names()
 
     def reserve_all(self, filesystem: Filesystem, root: str, trees: Sequence[str]) -> list[str]:

@@ -75,11 +75,19 @@ def all_names(root: str, trees: Sequence[str]) -> list[tuple[str, str, bool]]:
 class ReservedDirs:
     """The empty directories of one sandbox's project."""
 
-    def __init__(self, root: str, *, more: Sequence[tuple[str, str, bool]] | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        more: Sequence[tuple[str, str, bool]] | None = None,
+        places: Sequence[str] = (),
+        only_places: bool = False,
+    ) -> None:
         """Creates those that are missing. Where we cannot create one, a tenant cannot either.
 
         `more`: these paths instead, parents first, each with an existing directory that it belongs to and whether it is
-        a directory."""
+        a directory. `places`: directories that something is mounted on, whatever the project is; `only_places`: nothing
+        else, for an overlay project."""
         self._made: list[str] = []
         self._files: list[str] = []
         self._place: dict[str, int] = {}  # what was made, and the number of the directory that it belongs to
@@ -95,8 +103,9 @@ class ReservedDirs:
                 reason=problem.strerror,
             ) from problem
         wanted = list(more or ())
-        if more is None and os.path.lexists(f"{root}/.git"):
-            wanted = [(root, f"{root}/{name}", True) for name in DIRECTORIES]
+        if more is None:
+            usual = DIRECTORIES if os.path.lexists(f"{root}/.git") and not only_places else ()
+            wanted = [(root, f"{root}/{name}", True) for name in dict.fromkeys((*usual, *places))]
         numbers = {top: os.stat(top).st_ino for top in (root, *(one[0] for one in wanted))}
         shared = {top: not self._alone(number) for top, number in numbers.items()}
         for number in numbers.values():
@@ -106,7 +115,7 @@ class ReservedDirs:
         for top, path, is_dir in wanted:
             self._place[path] = numbers[top]
             self._reserve(path, shared[top], is_dir=is_dir)
-        looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES))
+        looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES)) if not only_places else ()
         self._absent = [path for path in looked_for if not os.path.lexists(path)]
         # In the home directory, nearly everything that begins with a dot is a program's settings.
         self._dotted = set(_dotted(root)) if is_home else None
