@@ -16,7 +16,7 @@ import pytest
 from sandbox.config.model import Network, Secret
 from sandbox.errors import ConfigError
 from sandbox.network.secrets import held, programs
-from sandbox.network.secrets.sources import check, read
+from sandbox.network.secrets.sources import check, read, resolve
 from tests.network.lab import PLACEHOLDER, Lab
 
 MakeLab = Callable[..., Lab]
@@ -210,6 +210,16 @@ def test_nothing_of_a_request_reaches_the_program(make_lab: MakeLab, tmp_path: P
     lab = make_lab({"secrets": {"KEY": secret(from_command=counting(tmp_path, more), ttl=60)}})
     lab.ask("POST", "/?marker=FROM_THE_TENANT", {"X-Key": PLACEHOLDER, "X-More": "FROM_THE_TENANT"}, b"FROM_THE_TENANT")
     assert all("FROM_THE_TENANT" not in (tmp_path / name).read_text() for name in ("env", "stdin", "args"))
+
+
+def test_a_program_does_not_run_where_tenants_leave_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    source = Secret.read({"from_command": ["/bin/sh", "-c", "pwd"], "hosts": [API]})
+    assert resolve({"KEY": source}) == {"KEY": str(tmp_path)}
 
 
 def test_others_do_not_wait_while_a_program_runs(make_lab: MakeLab, tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ def _from_file(name: str, path: str, *, whole: bool = False) -> str:
 
 
 def _from_command(command: list[str], path: str) -> str:
+    import os
     import subprocess
 
     from sandbox.network.secrets.programs import environment
@@ -159,6 +160,7 @@ def _from_command(command: list[str], path: str) -> str:
             timeout=COMMAND_TIMEOUT,
             check=False,
             env=environment(),
+            cwd=os.path.expanduser("~"),  # not the project, whose files are tenants' to write: `python -m x`
         )
     except OSError as problem:
         raise Missing(
