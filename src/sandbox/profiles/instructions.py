@@ -47,7 +47,7 @@ def _files(config: Config) -> list[str]:
         "later, such as .git/hooks, .git/config and editor settings."
     )
     lines += [
-        f"- What you write to {name}/ of the project is kept for your next run; the owner does not see it in the project."
+        f"- What you write to {name}/ of the project is kept for your next run; it is not in the project itself."
         for name in config.state.project
     ]
     kept = ", ".join(f"~/{path}" if path != "." else "~" for path in config.state.keep)
