@@ -150,7 +150,8 @@ def main() -> int:
     verdict = "[green]held[/]" if held else "[bold red]did NOT hold[/]"
     console.print(f"\nThe walls {verdict}: {stopped} of {len(inside)} attempts stopped;", end=" ")
     console.print(f"{len(blocked.splitlines())} refusals on its record.")
-    console.print("Your turn: [bold].venv/bin/sandbox run -- COMMAND[/] and [bold]sandbox audit --blocked-only[/]\n")
+    console.print('Your turn: [bold]PATH="$PWD/.venv/bin:$PATH"[/], then', end=" ")
+    console.print("[bold]sandbox run -- COMMAND[/] and [bold]sandbox audit --blocked-only[/]\n")
     if picture:
         console.save_svg(picture, title="make demo")
     return 0 if held else 1

@@ -16,16 +16,26 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <termios.h>
 #include <unistd.h>
+
+struct ends { /* of ours: what else can end us */
+	int signals, parent;
+};
 
 static struct termios as_it_was;
 static bool raw;
 
-_Noreturn void give_up(const char *what)
+static void restore_terminal(void)
 {
 	if (raw)
 		tcsetattr(0, TCSADRAIN, &as_it_was);
+}
+
+_Noreturn void give_up(const char *what)
+{
+	restore_terminal();
 	fprintf(stderr, "sandbox: %s\n", what);
 	_exit(OUR_ERROR);
 }
@@ -77,6 +87,24 @@ static int pass_on(int signals, int server, const struct streams *streams)
 	return last;
 }
 
+/* As a plain child would have ended by the signal that it was sent. Returns where that one is ignored. */
+static void end_by(int number)
+{
+	sigset_t set;
+	setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+	signal(number, SIG_DFL);
+	sigemptyset(&set);
+	sigaddset(&set, number);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	raise(number);
+}
+
+static _Noreturn void end_orphaned(void)
+{
+	restore_terminal();
+	_exit(OUR_ERROR);
+}
+
 static void watch(struct pollfd *poll, const struct flow *flow)
 {
 	*poll = (struct pollfd){.fd = -1};
@@ -113,20 +141,42 @@ static void close_when_over(struct flow *flow, int *pipe, bool terminal)
 	}
 }
 
+/* What the command left in its pipe when it ended, for a reader that may be slow. A signal still ends us, and so does the end
+ * of our parent. */
+static void drain(struct flow *flow, const struct ends *ends, int server, const struct streams *streams)
+{
+	while (flow_more(flow)) {
+		struct pollfd polls[] = {{flow->to, POLLOUT, 0}, {ends->signals, POLLIN, 0}, {ends->parent, POLLIN, 0}};
+		int number;
+		if (poll(polls, 3, -1) < 0)
+			continue;
+		if (polls[2].revents)
+			end_orphaned();
+		if (polls[1].revents && (number = pass_on(ends->signals, server, streams))) {
+			restore_terminal();
+			end_by(number);
+		}
+		if (polls[0].revents)
+			flow_move(flow);
+	}
+}
+
 /* Until the command has ended; returns how. `by` is the last signal that was passed on. */
-static struct answer relay(int server, int signals, struct streams *streams, int *by)
+static struct answer relay(int server, const struct ends *ends, struct streams *streams, int *by)
 {
 	struct answer answer = {0};
 	int fds[3], count;
 	for (;;) {
-		struct pollfd polls[5] = {{server, POLLIN, 0}, {signals, POLLIN, 0}};
+		struct pollfd polls[6] = {{server, POLLIN, 0}, {ends->signals, POLLIN, 0}, [5] = {ends->parent, POLLIN, 0}};
 		struct flow *flows[] = {&in, &out, &err};
 		for (int i = 0; i < 3; i++)
 			watch(&polls[i + 2], flows[i]);
-		if (poll(polls, 5, -1) < 0)
+		if (poll(polls, 6, -1) < 0)
 			continue;
+		if (polls[5].revents)
+			end_orphaned();
 		if (polls[1].revents) {
-			int number = pass_on(signals, server, streams);
+			int number = pass_on(ends->signals, server, streams);
 			*by = number ? number : *by;
 		}
 		for (int i = 0; i < 3; i++)
@@ -138,11 +188,33 @@ static struct answer relay(int server, int signals, struct streams *streams, int
 		if (polls[0].revents) {
 			if (!hear(server, &answer, fds, &count))
 				give_up("the sandbox has ended");
-			flow_drain(&out);
-			flow_drain(&err);
+			drain(&out, ends, server, streams);
+			drain(&err, ends, server, streams);
 			return answer;
 		}
 	}
+}
+
+/* A closed descriptor's number would go to a socket of ours, and what is meant for the one be written to the other. */
+static bool open_standard_streams(void)
+{
+	int fd;
+	while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2)
+		;
+	return fd > 2 && !close(fd);
+}
+
+/* A shell between us and whoever started it: when that is killed, nobody waits for the command any more. By a descriptor,
+ * because PR_SET_PDEATHSIG kills us when only the thread that started us ends. -1 where that is all there is. */
+static int watch_parent(void)
+{
+	pid_t parent = getppid();
+	int pidfd = (int)syscall(SYS_pidfd_open, parent, 0);
+	if (pidfd < 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(OUR_ERROR);
+	return pidfd;
 }
 
 int main(int argc, char **argv)
@@ -150,17 +222,15 @@ int main(int argc, char **argv)
 	struct streams streams;
 	struct answer answer;
 	int fds[3], count, by = 0;
+	if (!open_standard_streams())
+		return OUR_ERROR;
 	if (argc < 5 || strcmp(argv[3], "--")) {
 		fprintf(stderr, "usage: launcher SOCKET LABEL -- COMMAND [ARGUMENT…]\n");
 		return OUR_ERROR;
 	}
-	/* A shell between us and whoever started it: when that is killed, nobody waits for the command any more. */
-	pid_t parent = getppid();
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		return OUR_ERROR;
+	struct ends ends = {.parent = watch_parent()};
 	int server = reach(argv[1]);
-	int signals = catch_signals();
+	ends.signals = catch_signals();
 	ask(server, argv[2], argv + 4, &streams);
 	if (!hear(server, &answer, fds, &count))
 		give_up("the sandbox has ended");
@@ -169,19 +239,11 @@ int main(int argc, char **argv)
 	open_flows(&streams, fds, count);
 	if (streams.terminal)
 		make_raw();
-	answer = relay(server, signals, &streams, &by);
-	if (raw)
-		tcsetattr(0, TCSADRAIN, &as_it_was);
+	answer = relay(server, &ends, &streams, &by);
+	restore_terminal();
 	if (answer.kind != 'K')
 		return answer.value;
-	if (answer.value == by) { /* as a plain child would have ended by the signal that it was sent */
-		sigset_t set;
-		setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-		signal(by, SIG_DFL);
-		sigemptyset(&set);
-		sigaddset(&set, by);
-		sigprocmask(SIG_UNBLOCK, &set, NULL);
-		raise(by);
-	}
+	if (answer.value == by)
+		end_by(by);
 	return 128 + answer.value; /* as a shell says it */
 }

@@ -37,6 +37,6 @@ struct flow {
 
 bool flow_wants(const struct flow *flow);   /* to read; else, unless it is over, to write */
 void flow_move(struct flow *flow);          /* when poll says so */
-void flow_drain(struct flow *flow);         /* the rest, without waiting for more */
+bool flow_more(struct flow *flow);          /* something is there to be written, of what has come already */
 
 #endif

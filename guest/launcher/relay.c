@@ -59,18 +59,9 @@ void flow_move(struct flow *flow)
 		flow->over = true;
 }
 
-void flow_drain(struct flow *flow)
+bool flow_more(struct flow *flow)
 {
-	while (!flow->over) {
-		if (flow_wants(flow)) {
-			get(flow);
-			if (flow_wants(flow))
-				return; /* nothing more is there */
-		}
-		ssize_t n = write(flow->to, flow->data + flow->sent, flow->size - flow->sent);
-		if (n > 0)
-			flow->sent += (size_t)n;
-		else if (!again())
-			return;
-	}
+	if (!flow->over && flow_wants(flow))
+		get(flow);
+	return !flow->over && !flow_wants(flow);
 }

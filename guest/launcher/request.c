@@ -107,14 +107,16 @@ void ask(int server, const char *label, char **argv, struct streams *streams)
 	struct stat in, out, err;
 	struct winsize size = {0};
 	char cwd[PATH_MAX];
-	bool behind, closed = fstat(0, &in) != 0;
+	bool behind;
 	mode_t mask = umask(0);
 	umask(mask);
+	if (fstat(0, &in))
+		give_up("there is no standard input");
 	if (!getcwd(cwd, sizeof cwd))
 		give_up("the working directory is gone");
 	streams->terminal = on_terminal(&behind);
-	bool given = !closed && anonymous_pipe(&in);
-	bool nothing = closed || behind || null_device(&in);
+	bool given = anonymous_pipe(&in);
+	bool nothing = behind || null_device(&in);
 	bool merged = !fstat(1, &out) && !fstat(2, &err) && out.st_dev == err.st_dev && out.st_ino == err.st_ino;
 	put_map(&body, 8 + (streams->terminal ? 1 : 0) + (given ? 1 : 0));
 	put_key_text(&body, "t", "launch");

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from sandbox.branches.incoming import Incoming
 from sandbox.branches.inside import Inside
+from sandbox.branches.left import is_elsewhere, is_in_submodules
 from sandbox.branches.target import Target
 from sandbox.config.home import home
 from sandbox.errors import SandboxError
@@ -37,6 +38,7 @@ class Brought:
     base: str  # what to compare the branch with: `git diff base...branch`
     uncommitted: int  # files with changes that stay in the overlay
     elsewhere: bool  # HEAD inside was not on the branch: what was committed there stays in the overlay
+    more: bool  # something else that was committed is not on the branch, and stays in the overlay
 
 
 def target_of(identity: str) -> Target | None:
@@ -65,7 +67,8 @@ def bring(
     wanted = target if to is None else _other(target, to)
     with _alone(workspace.directory), tempfile.TemporaryFile(dir=workspace.directory) as pack:
         changed = [change.path for change in workspace.changes()]
-        tip, left, on_branch = _packed(workspace, config, target, changed, commit_rest, pack)
+        packed = _packed(workspace, config, target, changed, commit_rest, pack)
+        tip, left, on_branch = packed.tip, packed.uncommitted, packed.on_branch
         if tip is None:
             raise SandboxError(
                 "the branch {name} was removed inside; see `sandbox diff {id}`", name=target.name, id=identity
@@ -73,9 +76,20 @@ def bring(
         empty = os.fstat(pack.fileno()).st_size == 0
         file = None if empty else f"/proc/self/fd/{pack.fileno()}"
         commits = Incoming(wanted, tip, file, force=force).accept(identity, workspace.directory)
-    if not left and on_branch:
+        more = is_elsewhere(target, packed.named) or is_in_submodules(target, workspace.directory)
+    if not left and on_branch and not more:
         workspace.discard()
-    return Brought(wanted.name, commits, target.current() or target.start[:12], left, not on_branch)
+    return Brought(wanted.name, commits, target.current() or target.start[:12], left, not on_branch, more)
+
+
+@dataclass(slots=True)
+class _Packed:
+    """What git inside says; believed only where the host can check it."""
+
+    tip: str | None  # what the branch is inside
+    uncommitted: int  # files
+    on_branch: bool  # whether HEAD is on it
+    named: list[str]  # what all refs name
 
 
 def _other(target: Target, name: str) -> Target:
@@ -93,8 +107,8 @@ def _packed(
     changed: list[str],
     commit_rest: bool,
     pack: Any,
-) -> tuple[str | None, int, bool]:
-    """What the branch is inside, how many files are not committed, and whether HEAD is on it; the pack is written."""
+) -> _Packed:
+    """What is inside; the pack is written."""
     asked = config.get("filesystem") or {}
     filesystem = {key: asked[key] for key in KEPT if key in asked}
     filesystem |= {"root": workspace.root, "overlay": True, "branch": target.name}
@@ -108,6 +122,7 @@ def _packed(
             git.commit(rest, MESSAGE.format(identity=os.path.basename(os.path.dirname(workspace.directory))))
             rest = git.uncommitted(changed)
         tip = git.tip()
+        named = git.named()
         if tip is not None and tip != target.start:
             git.pack(tip, pack)
     finally:
@@ -115,7 +130,7 @@ def _packed(
         from sandbox.registry.remove import remove_entry
 
         remove_entry(os.path.join(home(), "vms", sandbox.id))
-    return tip, len(rest), on_branch
+    return _Packed(tip, len(rest), on_branch, named)
 
 
 class Reopened(Sandbox):

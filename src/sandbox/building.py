@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sandbox.guards.host_guard import HostGuard
     from sandbox.info import Port
     from sandbox.layout.layout import Layout
+    from sandbox.layout.project_state import ProjectState
     from sandbox.network.credentials.furnish import Furnishing
     from sandbox.network.credentials.logins import Logins
     from sandbox.plan.plan import Plan
@@ -76,6 +77,7 @@ class Building:
     _logins: Logins | None
     _credentials: Furnishing | None
     _gate_thread: GateThread
+    _project_state: ProjectState | None = None
 
     if TYPE_CHECKING:  # of `Sandbox`
 
@@ -86,12 +88,18 @@ class Building:
         """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
         filesystem, can = self.config.filesystem, self._can
         self._endings.append(self._guard.finish)
+        if self.config.credentials or self.config.network.secrets:
+            from sandbox.network.secrets.programs import tenants_write
+
+            tenants_write((project_root(filesystem), *filesystem.allow_write))
         self._logins = self._known_logins()
         if filesystem.branch is not None:
             self._find_branch(filesystem.branch)
         reserved: list[str] = []
         if can.own_root and not (filesystem.read_only or filesystem.overlay or filesystem.show_host):
-            reserved = self._guard.reserve(project_root(filesystem))
+            reserved = self._guard.reserve(project_root(filesystem), self._layered())
+        elif filesystem.overlay and self._layered():
+            reserved = self._guard.reserve(project_root(filesystem), self._layered(), only_places=True)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         if can.own_root:
             shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
@@ -101,7 +109,7 @@ class Building:
             repositories = self._guard.trust(trees) if trees else None
             kept = self._kept() if self.config.state.keep else ()
             self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding, kept=kept)
-            ignore(self._layout.plan, reserved)
+            ignore(self._layout.plan, list(dict.fromkeys((*reserved, *self._layered()))))
             if filesystem.show_host:
                 hold(self._layout.plan, held)
         else:
@@ -116,6 +124,8 @@ class Building:
             self._register().note("mounts.json", self._mounts.ways)
         if self._layout.caches and can.overlay:
             self._keep_caches()
+        if self._layered():
+            self._keep_project_state()
         self._gate_thread = self._gate()
         self._credentials = self._credential_files()
         if self.config.network.publish:
@@ -139,6 +149,12 @@ class Building:
         """What is hidden, and what of a limit cannot be held here."""
         self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
         self.notices += self._logins.notices if self._logins is not None else []
+        if self._project_state is not None:
+            self.notices += self._project_state.notices(self._running.pid)
+        elif self.config.state.project and not self._can.overlay:
+            from sandbox.layout.project_state import impossible
+
+            self.notices.append(impossible(self.config.state.project))
         for notice in self.notices:
             self.record.write("policy_decision", notice, severity="warn")
 
@@ -209,6 +225,23 @@ class Building:
         kept = KeptCaches(home(), self._plan.directory, self._register().path)
         self._endings.append(kept.close)
         kept.furnish(self._plan, self._layout.caches)
+
+    def _layered(self) -> list[str]:
+        """The directories of the project that have a layer of the state's: docs/agents.md."""
+        names, filesystem = self.config.state.project, self.config.filesystem
+        if not names or not self._can.overlay or filesystem.show_host:
+            return []
+        is_home = project_root(filesystem) == os.path.realpath(os.path.expanduser("~"))  # its dot entries are hidden
+        return [] if is_home else names
+
+    def _keep_project_state(self) -> None:
+        from sandbox.layout.project_state import ProjectState
+        from sandbox.state.places import of_project
+
+        root = self._plan.directory
+        self._project_state = ProjectState(of_project(self.config.state, root), root, self._register().path)
+        self._endings.append(self._project_state.close)
+        self._project_state.furnish(self._plan, self._layered())
 
     # -- a branch of its own: docs/branches.md
 

@@ -53,7 +53,9 @@ def _named(hosts: dict[str, str]) -> str:
 
 def _keeps(one: Profile) -> str:
     where = "each project its own" if one.per_project else "the same for all projects"
-    return f"{_code(['~' if path == '.' else f'~/{path}' for path in one.keep])}; {where}"
+    also = f"; what it writes to {_code([f'{name}/' for name in one.project_state])} of the project"
+    kept = _code(["~" if path == "." else f"~/{path}" for path in one.keep])
+    return f"{kept}; {where}{also if one.project_state else ''}"
 
 
 def _begins(one: Profile) -> str:

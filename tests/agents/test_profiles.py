@@ -356,6 +356,7 @@ def test_profile_new_writes_a_template_that_works_and_forget_deletes_what_was_ke
     assert {"name": "mine", "own": True}.items() <= next(one for one in listed if one["name"] == "mine").items()
     assert {one["name"] for one in listed} >= {"claude", "codex", "gemini", "opencode", "aider", "shell"}
     assert "api.example.com" in desk.run("profile", "show", "mine").stdout
+    assert "null" not in desk.run("profile", "show", "claude").stdout
     assert (desk.sandbox / "state/mine").exists()
     assert desk.run("profile", "forget", "mine").returncode == 0
     assert not (desk.sandbox / "state/mine").exists()

@@ -44,6 +44,15 @@ def test_the_network_is_changed(open_sandbox: Any) -> None:
         sb.update_network({"allowed_host": ["example.org"]})
 
 
+def test_a_policy_script_that_cannot_be_loaded_changes_nothing(open_sandbox: Any) -> None:
+    """It was taken, unless something had been intercepted before, and every later connection failed."""
+    sb = open_sandbox()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="policy_script"):
+            sb.update_network({"policy_script": "def on_request(req"})
+    sb.update_network({"policy_script": "def is_host_allowed(host): return False"})
+
+
 def test_changes_are_shown_applied_and_thrown_away(open_sandbox: Any, project: Path) -> None:
     (project / "kept").write_text("old")
     (project / "gone").write_text("old")

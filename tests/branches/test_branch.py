@@ -101,7 +101,8 @@ def test_the_status_is_the_commands_and_its_commits_arrive_also_when_it_fails(pr
 
 def test_json_tells_of_the_branch(project: Path) -> None:
     done = sandbox(project, "run", "--json", "--branch", "fix-1", "--", "sh", "-c", COMMIT + "; echo c > c")
-    assert json.loads(done.stdout)["branch"] == {"name": "fix-1", "commits": 1, "uncommitted": 1, "error": None}
+    wanted = {"name": "fix-1", "commits": 1, "uncommitted": 1, "elsewhere": False, "error": None}
+    assert json.loads(done.stdout)["branch"] == wanted
 
 
 def test_a_detached_run_brings_its_commits_at_its_end(project: Path) -> None:
@@ -353,3 +354,46 @@ def test_a_projects_own_file_cannot_choose_a_branch(project: Path) -> None:
     (project / ".sandbox/config.yaml").write_text("filesystem:\n  branch: evil\n")
     done = sandbox(project, "run", "--", "git", "symbolic-ref", "HEAD")
     assert done.stdout == "refs/heads/main\n"
+
+
+# -- what is not on the branch
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"git checkout -q -b own; {COMMIT}; git checkout -q fix-1",
+        "echo more >> a; git stash -q",
+        f"{COMMIT}; git tag -a -m 'a tag' v1",
+    ],
+    ids=["branch", "stash", "tag"],
+)
+def test_what_is_committed_beside_the_branch_is_told_and_stays(project: Path, tmp_path: Path, script: str) -> None:
+    done = sandbox(project, "run", "--branch", "fix-1", "--", "sh", "-ec", script)
+    assert done.returncode == 0
+    assert "not everything that was committed inside is on fix-1" in done.stderr
+    assert len(kept(tmp_path / "home")) == 1
+
+
+def test_a_commit_in_a_submodule_stays_in_the_overlay(project: Path, tmp_path: Path) -> None:
+    library = repository(tmp_path / "library")
+    git(project, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    git(project, "commit", "-q", "-m", "a library")
+    looked = sandbox(project, "run", "--branch", "fix-1", "--", "git", "status")
+    assert (looked.returncode, kept(tmp_path / "home")) == (0, [])
+    script = (
+        "cd lib; echo more >> a; git -c user.name=x -c user.email=x commit -q -a -m in; cd ..; git commit -q -a -m bump"
+    )
+    done = sandbox(project, "run", "--branch", "fix-1", "--", "sh", "-ec", script)
+    assert "new commits on fix-1: 1" in done.stderr
+    assert "submodules stay in the overlay" in done.stderr
+    assert len(kept(tmp_path / "home")) == 1
+
+
+def test_a_branch_that_is_another_name_of_one_is_refused(project: Path, tmp_path: Path) -> None:
+    git(project, "symbolic-ref", "refs/heads/alias", "refs/heads/main")
+    before = git(project, "rev-parse", "main")
+    done = sandbox(project, "run", "--branch", "alias", "--", "sh", "-c", COMMIT)
+    assert done.returncode == 125
+    assert "alias is another name of main" in done.stderr
+    assert git(project, "rev-parse", "main") == before

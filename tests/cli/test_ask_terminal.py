@@ -128,6 +128,35 @@ def test_a_question_ends_when_somebody_else_answers(desk: Desk) -> None:
     assert not verdicts[0]
 
 
+def shown(desk: Desk) -> str:
+    """What the terminal gets for a question."""
+    desk.ask()
+    turn = threading.Thread(target=desk.relay.between)
+    turn.start()
+    seen = ""
+    while "[d]eny? " not in seen:
+        seen += os.read(desk.master, 4096).decode()
+    os.write(desk.master, b"d\r")
+    turn.join(20)
+    return seen.partition("sandbox: ")[0]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [b"\x1b]11;#ffffff\x07\x1b]10;#ffffff\x07", b"\x1b]4;7;#000000\x1b\\", b"\x1b\0]11;#fff\x07", b"\x1b]P7000000"],
+)
+def test_a_command_cannot_make_a_question_invisible(desk: Desk, output: bytes) -> None:
+    desk.relay.unread = output
+    before = shown(desk)
+    assert all(f"\x1b]{one}\x1b\\" in before for one in ("104", "110", "111", "R"))
+
+
+def test_a_question_is_drawn_whole_and_leaves_the_persons_colours_alone(desk: Desk) -> None:
+    desk.relay.unread = b"\x1b[?7l\x1b[?2026h\x1b[31m"
+    before = shown(desk)
+    assert "\x1b[?7h" in before and "\x1b[?2026l" in before and "\x1b]" not in before
+
+
 PIECES = [b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25;1049h", b"\x1b[?47l", b"text", b"\x1b[2J"]
 
 

@@ -204,7 +204,9 @@ def test_sandbox_asks_shows_a_question_and_allow_or_deny_answers_it(
         assert [one["id"] for one in listed] == [ask["id"]]
         assert "'curl' wants to connect to good.test:80: GET /x" in cli("asks").stdout
         done = cli(*words, str(ask["id"]))
+        did = {"once": "allowed once", "sandbox": "allowed for this sandbox", "always": "allowed from now on"}
         assert done.returncode == 0 and "good.test:80" in done.stdout
+        assert done.stdout.startswith(f"{did.get(answer, 'denied')}: ")
         told = watching.next("allowed" if allowed else "denied")
         assert (told["answer"], told["by"]) == (answer, f"control socket (sandbox {words[0]})")
         output, _ = run.communicate()

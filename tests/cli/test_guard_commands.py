@@ -130,10 +130,22 @@ def test_a_number_that_is_meant_as_text_needs_no_quotes(project: Path) -> None:
     assert sandbox("config", "get", "network.publish", cwd=project).stdout == '["8080", "8081:50"]\n'
 
 
+@pytest.mark.parametrize(
+    ("question", "option"),
+    [
+        (["--host", "x.example"], "--allow-host x.example"),
+        (["--path", "/opt/data"], "--ro /opt/data"),
+        (["--write", "--path", "/opt/data"], "--rw /opt/data"),
+    ],
+)
+def test_why_names_the_option_that_allows_it_for_one_run(project: Path, question: list[str], option: str) -> None:
+    assert f"  or       {option}, for one run" in sandbox("why", *question, cwd=project).stdout
+
+
 def test_what_why_proposes_works(project: Path) -> None:
     for question in (["--host", "x.example"], ["--path", ".env"], ["--env", "AWS_PROFILE"]):
         told = sandbox("why", *question, cwd=project).stdout
-        proposed = told.partition("change   sandbox ")[2].split()
+        proposed = told.partition("change   sandbox ")[2].partition("\n")[0].split()
         assert sandbox(*proposed, cwd=project).returncode == 0
         assert sandbox("why", *question, cwd=project).returncode == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -198,6 +199,27 @@ def test_a_configuration_from_a_descriptor_is_in_no_argument_list(cli: Command) 
     done = cli("--config-fd", str(read), "run", "--", "sh", "-c", "echo $GREETING", pass_fds=(read,))
     os.close(read)
     assert done.stdout == "hello\n", done.stderr
+
+
+def test_a_configuration_on_standard_input_leaves_the_command_an_empty_one(cli: Command) -> None:
+    """The number of the closed descriptor went to the next file that the owner opened, and that to the command."""
+    done = cli("--config-fd", "0", "run", "--", "sh", "-c", "readlink /proc/self/fd/0; cat; echo ok", input="{}")
+    assert (done.stdout, done.stderr) == ("/dev/null\nok\n", "")
+
+
+@pytest.mark.parametrize(("descriptor", "given"), [("-1", ""), ("99", ""), ("0", "[" * 100_000), ("0", "\xff{")])
+def test_a_configuration_that_cannot_be_read_is_one_line(cli: Command, descriptor: str, given: str) -> None:
+    done = cli("--config-fd", descriptor, "run", "true", input=given)
+    assert (done.returncode, done.stderr.count("\n")) == (125, 1), done.stderr
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 2>&-", "0<&- 1>&- 2>&-"])
+def test_a_sandbox_detaches_whatever_stream_is_closed(cli: Command, closed: str) -> None:
+    started = shlex.join([*program(), "run", "--detach", "--", "sleep", "1000"])
+    done = subprocess.run(["sh", "-c", f"{started} {closed}"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [entry["status"] for entry in json.loads(cli("list", "--json").stdout)] == ["running"]
+    cli("kill", "--all")
 
 
 def test_the_shell_completes_commands_options_actions_and_ids(cli: Command, detached: str) -> None:

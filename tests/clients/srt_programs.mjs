@@ -151,6 +151,22 @@ const programs = {
     const after = await wrapped('echo x > after');
     return [before.stdout, after.code !== 0, fs.existsSync('after')];
   },
+  async tightened() {
+    const rules = (allowedDomains) => config({ network: { allowedDomains }, filesystem: { denyRead: [path.resolve('*.hidden')] } });
+    const ask = 'curl -sS --max-time 20 http://once.test/ -o /dev/null -w "%{http_code}"';
+    await SandboxManager.initialize(rules(['once.test']));
+    fs.writeFileSync('new.hidden', ''); // so that a new sandbox is needed
+    const wrap = SandboxManager.wrapWithSandbox(ask);
+    await new Promise((resolve) => setImmediate(resolve));
+    SandboxManager.updateConfig(rules([])); // while that is found out
+    return [(await run(await wrap)).stdout, (await wrapped(ask)).stdout];
+  },
+  async early() {
+    const starting = SandboxManager.initialize(config({ network: { allowedDomains: ['once.test'] } }));
+    SandboxManager.updateConfig(config());
+    await starting;
+    return SandboxManager.getConfig().network.allowedDomains;
+  },
   async reset() {
     await SandboxManager.initialize(config());
     await SandboxManager.reset();

@@ -49,6 +49,8 @@ SEEN: dict[str, Any] = {
         {"allowedHosts": ["c.example"]},
     ],
     "update": ["x\n", True, False],
+    "tightened": ["403", "403"],
+    "early": [],
     "reset": "again\n",
     "aborted": "AbortError",
     "killed": "SIGTERM",

@@ -85,6 +85,18 @@ def test_the_status_is_the_commands_and_nothing_is_left_behind(project: Path) ->
     assert os.listdir(project.parent / "tmp") == []
 
 
+def test_a_tenant_has_no_descriptor_but_its_three_streams(project: Path) -> None:
+    """It had the guest's own way to the owner, and whatever the owner had left inheritable."""
+    show = "import os\nfor fd in range(256):\n  try: print(fd, os.fstat(fd) and '')\n  except OSError: pass"
+    with open(project / "owners", "w+") as file:
+        os.set_inheritable(file.fileno(), True)
+        with Sandbox(asked()) as sandbox:
+            seen = sandbox.exec([sys.executable, "-c", show]).stdout.split()
+            with sandbox.spawn([sys.executable, "-c", show], pty=(24, 80)) as process:
+                on_a_terminal = b"".join(chunk.data for chunk in process.chunks()).split()
+    assert (seen, on_a_terminal) == (["0", "1", "2"], [b"0", b"1", b"2"])
+
+
 def test_the_profile_names_the_gates_own_port_and_the_project(project: Path, stand_in: Path) -> None:
     with Sandbox(asked()) as sandbox:
         port = sandbox.exec('echo "$HTTP_PROXY"').stdout.strip().rpartition(":")[2]

@@ -28,8 +28,8 @@ def project(tmp_path: Path) -> Path:
 class Watched:
     """A sandbox that is being watched over, and what was covered in it."""
 
-    def __init__(self, project: Path, **filesystem: object) -> None:
-        self.sandbox = Sandbox({"filesystem": {"root": str(project), **filesystem}})
+    def __init__(self, project: Path, state: dict[str, object] | None = None, **filesystem: object) -> None:
+        self.sandbox = Sandbox({"filesystem": {"root": str(project), **filesystem}, "state": state or {}})
         self.covered: Queue[str] = Queue()
         self._end = subscribe_audit_feed(
             lambda entry: (

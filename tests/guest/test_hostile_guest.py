@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import CommandError, GuestError, SandboxClosed
+from sandbox.guest import frames
 from sandbox.guest.framed import FramedGuest
+from sandbox.guest.guest import Guest
 from sandbox.guest.process import Process
 from tests.guest.driver import WAIT, Closed, Stream
 
@@ -110,6 +112,10 @@ LIES: dict[str, Callable[[Liar, int], None]] = {
     "a second start": lambda liar, number: liar.say(id=number, **STARTED),
     "an answer that is another request's": lambda liar, number: liar.say(id=number, t="done"),
     "an exit that says nothing": lambda liar, number: liar.say(id=number, t="exit"),
+    "a status that no program has": lambda liar, number: liar.say(id=number, **{**EXIT, "code": 2**32}),
+    "a status below nothing": lambda liar, number: liar.say(id=number, **{**EXIT, "code": -1}),
+    "a signal that there is not": lambda liar, number: liar.say(id=number, **EXIT, signal=2**63),
+    "a time below nothing": lambda liar, number: liar.say(id=number, **{**EXIT, "wall_us": -1}),
     "a word that does not exist": lambda liar, number: liar.say(id=number, t="hi"),
 }
 
@@ -193,6 +199,54 @@ def test_a_file_operation_has_one_kind_of_answer(liar: Liar, answer: dict[str, A
     with pytest.raises(GuestError):
         liar.guest.file("stat", b"/")
     lying.join()
+
+
+NONSENSE: list[tuple[str, dict[str, Any]]] = [
+    ("stat", {"t": "failed", "errno": 2**40}),
+    ("stat", {"t": "failed", "errno": -1}),
+    ("stat", {"t": "done"}),
+    ("stat", {"t": "done", "mode": 2**32, "size": 1, "mtime_ns": 1}),
+    ("stat", {"t": "done", "mode": "x", "size": 1, "mtime_ns": 1}),
+    ("list", {"t": "done"}),
+    ("list", {"t": "done", "entries": [[b"a", 1, 1]]}),
+    ("list", {"t": "done", "entries": [["text", 1, 1, 1]]}),
+    ("list", {"t": "done", "entries": [[b"../up", 1, 1, 1]]}),
+    ("list", {"t": "done", "entries": [[b"a", -1, 1, 1]]}),
+    ("readlink", {"t": "done", "target": 5}),
+    ("read", {"t": "done", "data": "text"}),
+    ("read", {"t": "done", "data": b"more than was asked for"}),
+    ("open", {"t": "done"}),
+]
+
+
+@pytest.mark.parametrize(("operation", "answer"), NONSENSE)
+def test_an_answer_is_used_only_if_it_makes_sense(liar: Liar, operation: str, answer: dict[str, Any]) -> None:
+    def lie() -> None:
+        liar.say(id=liar.stream.receive()["id"], **answer)
+
+    lying = threading.Thread(target=lie)
+    lying.start()
+    with pytest.raises(GuestError):
+        liar.guest.file(operation, b"/", offset=0, size=4)
+    lying.join()
+
+
+def test_a_connection_that_comes_without_a_socket_is_none() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        guest = Guest(ours)
+
+        def lie() -> None:
+            _, fds = frames.receive(theirs)
+            with socket.socket(fileno=fds[0]) as line:
+                frames.send(line, {"t": "done"})
+
+        lying = threading.Thread(target=lie)
+        lying.start()
+        with pytest.raises(GuestError):
+            guest.dial("127.0.0.1", 80)
+        lying.join()
+        guest.close()
 
 
 def test_sockets_that_cannot_cross_are_not_believed() -> None:

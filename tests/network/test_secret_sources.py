@@ -15,8 +15,8 @@ import pytest
 
 from sandbox.config.model import Network, Secret
 from sandbox.errors import ConfigError
-from sandbox.network.secrets import held
-from sandbox.network.secrets.sources import check, read
+from sandbox.network.secrets import held, programs
+from sandbox.network.secrets.sources import check, read, resolve
 from tests.network.lab import PLACEHOLDER, Lab
 
 MakeLab = Callable[..., Lab]
@@ -41,6 +41,26 @@ def test_a_missing_variable_fails_only_the_request_that_needs_it_with_its_name(m
     told = sent(lab)
     assert "the secret KEY has no value" in told and "no variable 'NOT_SET_HERE'" in told
     assert "network.secrets.KEY" in told
+
+
+@pytest.mark.parametrize("where", ["project/bin", "elsewhere/bin", "elsewhere/node_modules/.bin", "written"])
+def test_a_program_that_a_tenant_left_on_path_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    planted, own = tmp_path / where, tmp_path / "own"
+    for place, word in ((planted, "planted-by-a-tenant"), (own, "the-persons-own")):
+        place.mkdir(parents=True)
+        for name, text in (("token-program", "exec said"), ("said", f"echo {word}")):
+            (place / name).write_text(f"#!/bin/sh\n{text}\n")
+            (place / name).chmod(0o755)
+    (tmp_path / "elsewhere").mkdir(exist_ok=True)
+    (tmp_path / "elsewhere" / "pyvenv.cfg").touch()
+    (tmp_path / "project").mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(programs, "_written", set())
+    programs.tenants_write([str(tmp_path / "written")])
+    monkeypatch.setenv("PATH", f"{planted}:bin:{own}:/usr/bin:/bin")
+    assert read(Secret.read(secret(from_command=["token-program"])), "x")[0] == "the-persons-own"
 
 
 @pytest.mark.parametrize(
@@ -192,6 +212,16 @@ def test_nothing_of_a_request_reaches_the_program(make_lab: MakeLab, tmp_path: P
     assert all("FROM_THE_TENANT" not in (tmp_path / name).read_text() for name in ("env", "stdin", "args"))
 
 
+def test_a_program_does_not_run_where_tenants_leave_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    source = Secret.read({"from_command": ["/bin/sh", "-c", "pwd"], "hosts": [API]})
+    assert resolve({"KEY": source}) == {"KEY": str(tmp_path)}
+
+
 def test_others_do_not_wait_while_a_program_runs(make_lab: MakeLab, tmp_path: Path) -> None:
     """A fifo holds the program up: the gate answers others meanwhile."""
     import threading
@@ -202,7 +232,7 @@ def test_others_do_not_wait_while_a_program_runs(make_lab: MakeLab, tmp_path: Pa
     more = f"if [ $n = 1 ]; then echo the-first-token; else cat {fifo}; fi"
     lab = make_lab({"secrets": {"KEY": secret(from_command=counting(tmp_path, more), ttl=0.2)}})
     credential = lab.interception.secrets._held[0]
-    credential._end = 0.0  # type: ignore[attr-defined]
+    credential._end = credential._renew = 0.0  # type: ignore[attr-defined]
     waiting = threading.Thread(target=lambda: told.append(sent(lab)))
     told: list[str] = []
     waiting.start()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import shutil
 import stat
 from pathlib import Path
 
@@ -27,3 +29,17 @@ def test_who_prints_without_end_cannot_fill_the_disk(tmp_path: Path) -> None:
     sizes = [file.stat().st_size for file in tmp_path.iterdir()]
     assert len(sizes) == 2 and max(sizes) <= 100_000
     assert path.read_bytes().endswith(b"line 99999\n")
+
+
+def test_a_log_that_cannot_be_written_holds_nobody_up(tmp_path: Path) -> None:
+    directory = tmp_path / "logs"
+    directory.mkdir()
+    log = Log(str(directory / "vm.log"), limit=1000)
+    shutil.rmtree(directory)
+    os.set_blocking(log.descriptor, False)
+    poll = select.poll()
+    poll.register(log.descriptor, select.POLLOUT)
+    for _ in range(100):
+        assert poll.poll(60_000), "nobody reads what is printed"
+        os.write(log.descriptor, bytes(4096))
+    log.close()

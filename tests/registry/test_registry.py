@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from sandbox import NotFound, Sandbox, SandboxError, get_vm, list_vms
 from sandbox.registry import remove
+from sandbox.registry.process_identity import identity
 from sandbox.registry.registration import Registration
 from sandbox.registry.registry import entries, find
 
@@ -186,3 +190,50 @@ def test_a_sandbox_that_could_not_be_built_leaves_no_entry(home: Path) -> None:
     with pytest.raises(SandboxError):
         Sandbox({"filesystem": {"root": "/no/such/project"}})
     assert entries(str(home)) == []
+
+
+def test_a_damaged_entry_hides_no_other_and_can_be_pruned(home: Path) -> None:
+    """A pipe in a file's place had stopped every `list` and `prune`, a wrong type had ended them."""
+    vms = home / "vms"
+    with Sandbox() as sandbox:
+        for name in ("vm-pipe", "vm-directory", "vm-types", "vm-number", "vm-\x1b[31m"):
+            (vms / name).mkdir()
+        os.mkfifo(vms / "vm-pipe" / "status")
+        (vms / "vm-directory" / "status").mkdir()
+        (vms / "vm-directory" / "config.json").mkdir()
+        (vms / "vm-types" / "config.json").write_text('{"command": 5, "created_at": "x", "image": [],\n}')
+        (vms / "vm-number" / "config.json").write_text('{"command": [1], "created_at": -1e300,\n}')
+        (vms / "vm-number" / "pid").write_text(f"²\n{9:0>5000}\n")
+        (vms / "vm-types" / "pid").write_text("9" * 200)
+        damaged = ["vm-directory", "vm-number", "vm-pipe", "vm-types"]
+        shown = {entry.id: entry.plain()["status"] for entry in entries(str(home))}
+        assert shown == {sandbox.id: "running", **dict.fromkeys(damaged, "crashed")}
+        assert sorted(remove.prune(str(home))[0]) == damaged
+        remove.trim(str(home), 0)
+        assert get_vm(sandbox.id).running
+
+
+def test_kill_waits_for_the_answer_not_for_the_end_of_what_comes_before_it(home: Path) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as owner, socket.socket(socket.AF_UNIX) as listener:
+        registered(home, "vm-00000001")
+        place = home / "vms" / "vm-00000001"
+        (place / "pid").write_text(f"{owner.pid}\n{identity(owner.pid)}\n")
+        (place / "socket").unlink(missing_ok=True)
+        listener.bind(str(place / "socket"))
+        listener.listen()
+
+        def talk() -> None:
+            line = listener.accept()[0]
+            with line, suppress(OSError):
+                while owner.returncode is None:
+                    line.sendall(b'{"method":"event","params":{"type":"ask","ask":{"id":1}}}\n')
+
+        with ThreadPoolExecutor() as pool:
+            pool.submit(talk)
+            killing = pool.submit(remove.kill, get_vm("vm-00000001"), patience=0.2)
+            try:
+                killing.result(timeout=60)
+            finally:
+                owner.kill()
+                owner.wait()
+    assert owner.returncode == -signal.SIGTERM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import shlex
@@ -10,8 +11,10 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -198,6 +201,84 @@ def test_two_launchers_do_not_wait_for_each_other(warm: Warm) -> None:
     one = warm.start("cat", stdin=subprocess.PIPE)
     assert warm.run("echo", "two").stdout == b"two\n"
     assert one.communicate(b"one")[0] == b"one"
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (0, 1), (0, 1, 2)])
+def test_closed_streams_are_empty_ones(warm: Warm, tmp_path: Path, closed: tuple[int, ...]) -> None:
+    """A socket of the launcher's own had got the number, and `cat` waited for it forever."""
+    close = "".join(f" {fd}>&-" for fd in closed)
+    launch = shlex.join(warm.words("sh", "-c", "cat; echo out; echo err >&2; touch ran; exit 3"))
+    done = subprocess.run(
+        ["sh", "-c", f"exec {launch}{close}"], capture_output=True, check=False, timeout=60, cwd=tmp_path
+    )
+    assert (done.returncode, (tmp_path / "ran").exists()) == (3, True)
+    assert done.stdout == (b"" if 1 in closed else b"out\n")
+    assert done.stderr == (b"" if 2 in closed else b"err\n")
+
+
+def test_a_signal_ends_a_launcher_whose_output_nobody_reads(warm: Warm) -> None:
+    started = warm.start("head", "-c", "100000", "/dev/zero")
+    while warm.client.processes() or not full(started):
+        pass
+    for _ in range(100):  # the first may still be passed on to the command, which has just ended
+        started.terminate()
+        try:
+            assert started.wait(timeout=0.2) == -signal.SIGTERM
+            break
+        except subprocess.TimeoutExpired:
+            pass
+    assert started.returncode is not None
+    assert started.stdout is not None
+    started.stdout.close()
+
+
+def full(started: subprocess.Popen[bytes]) -> bool:
+    """Whether it has written as much as fits."""
+    assert started.stdout is not None
+    waiting = bytearray(4)
+    fcntl.ioctl(started.stdout, termios.FIONREAD, waiting)
+    return int.from_bytes(waiting, sys.byteorder) >= 65536
+
+
+def test_a_launcher_lives_as_long_as_the_process_that_started_it_not_the_thread(warm: Warm) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        started.append(warm.start("sh", "-c", "echo up; read more; echo got $more", stdin=subprocess.PIPE))
+        output = started[0].stdout
+        assert output is not None and output.readline() == b"up\n"
+
+    thread = Thread(target=start)
+    thread.start()
+    thread.join()
+    assert started[0].communicate(b"more\n", timeout=60)[0] == b"got more\n"
+
+
+def test_when_the_shell_that_started_it_is_killed_the_command_ends(warm: Warm) -> None:
+    launch = shlex.join(warm.words("sh", "-c", "echo up; sleep 1000"))
+    with subprocess.Popen(["sh", "-c", f"{launch}; true"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None and shell.stdout.readline() == b"up\n"
+        shell.kill()
+        assert shell.stdout.read() == b"", "nobody holds the pipe any more"
+
+
+def test_a_command_whose_name_is_no_text_or_empty_says_so(warm: Warm) -> None:
+    done = subprocess.run([*map(os.fsencode, warm.words()), b"/no\xff"], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, b"no such command" in done.stderr) == (127, True)
+    assert (warm.run("").returncode, b"empty" in warm.run("").stderr) == (126, True)
+
+
+def test_many_requests_without_sense_leave_room_for_others(warm: Warm, tmp_path: Path) -> None:
+    """Each ended a thread: after as many as there may be, nobody answered any more."""
+    launch = {"t": "launch", "label": b"x", "argv": [b"/no\xff"], "env": [], "cwd": os.fsencode(tmp_path), "umask": 18}
+    body = cbor.encode(launch)
+    for _ in range(300):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(60)
+            line.connect(warm.socket)
+            line.sendall(struct.pack("<I", len(body)) + body)
+            line.recv(8)
+    assert warm.run("echo", "alive").stdout == b"alive\n"
 
 
 def test_an_event_names_the_label(warm: Warm) -> None:

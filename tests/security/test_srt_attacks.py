@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from sandbox import Sandbox
+from sandbox.guards.reserved_dirs import RESERVED
 
 DATAGRAM = """
 import socket, sys
@@ -222,3 +223,98 @@ def test_a_directory_that_another_user_owns_is_not_srts_for_temporary_files(
     planted.symlink_to(place)
     monkeypatch.setattr(whole_host, "TMPDIR", str(planted))
     assert not whole_host._own_temporary()
+
+
+def test_the_usual_place_is_out_of_reach_also_where_another_one_is_named(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Sandbox() as other:
+        assert (place / ".sandbox" / "vms" / other.id).exists()
+        monkeypatch.setenv("SANDBOX_HOME", str(place / "elsewhere"))
+        assert srt("sh", "-c", f"ls {place}/.sandbox/vms {place}/elsewhere/vms").stdout == ""
+
+
+def test_it_starts_where_its_own_directory_is_a_link(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SANDBOX_AUTHORITY", raising=False)
+    (place / "real").mkdir()
+    (place / ".sandbox").symlink_to(place / "real")
+    done = srt("sh", "-c", f"echo ran; ls {place}/real {place}/.sandbox/")
+    assert done.stdout == "ran\n"
+
+
+WANTED = "settings.json settings.local.json commands/x agents/x skills/x hooks/x plugins/x"
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_claudes_own_directory_in_the_home_is_written_but_for_what_is_run(place: Path, there: bool) -> None:
+    top = place / ".claude"
+    top.mkdir()
+    for name in WANTED.split() if there else ():
+        (top / name).parent.mkdir(exist_ok=True)
+        (top / name).write_text("mine")
+    script = f"cd ~/.claude; for f in {WANTED} history; do mkdir -p $(dirname $f); echo evil > $f; done"
+    srt("sh", "-c", script, settings=writing("~/.claude"))
+    after = {str(one.relative_to(top)): one.read_text() for one in top.rglob("*") if one.is_file()}
+    assert after == {**dict.fromkeys(WANTED.split() if there else (), "mine"), "history": "evil\n"}
+
+
+@pytest.mark.parametrize("named", [".git/hooks", ".vscode", ".git/config", "~/.claude/commands", ".mcp.json"])
+def test_naming_what_the_host_runs_does_not_open_it(place: Path, named: str) -> None:
+    path = Path(named).expanduser() if named[0] == "~" else place / "project" / named
+    is_file = path.name in ("config", ".mcp.json")
+    (path.parent if is_file else path).mkdir(parents=True, exist_ok=True)
+    if is_file:
+        path.write_text("mine")
+    srt("sh", "-c", f"echo evil > {path if is_file else path / 'x'}", settings=writing(named))
+    assert path.read_text() == "mine" if is_file else list(path.iterdir()) == []
+
+
+def test_what_the_home_lacks_is_not_made_there_by_a_tenant_that_may_write_it(place: Path) -> None:
+    names = ".bashrc .profile .zshrc .zshenv .srt-settings.json .claude/settings.json .vscode/tasks.json"
+    settings = place / "elsewhere.json"
+    settings.write_text(json.dumps(writing("~")))
+    script = f"cd ~; for f in {names} plain; do echo evil > $f; done; echo evil > ~/project/.mcp.json"
+    argv = [sys.executable, "-m", "sandbox.cli.srt", "-s", str(settings), "sh", "-c", script]
+    subprocess.run(argv, capture_output=True, timeout=60)
+    assert [name for name in names.split() if (place / name).exists()] == []
+    assert (place / "plain").read_text() == "evil\n" and not (place / "project/.mcp.json").exists()
+
+
+def test_the_name_that_another_sandbox_holds_is_no_settings_file(place: Path) -> None:
+    held = place / ".srt-settings.json"
+    held.touch()
+    held.chmod(RESERVED)
+    argv = [sys.executable, "-m", "sandbox.cli.srt", "sh", "-c", "echo ran; touch ~/x"]
+    assert subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout == "ran\n"
+    assert not (place / "x").exists()
+
+
+def test_two_sandboxes_hold_what_the_home_lacks_until_the_last_one_ends(place: Path) -> None:
+    (place / "other").mkdir()
+    config = {"filesystem": {"show_host": True, "read_only": True, "allow_write": ["~"], "blocked_patterns": []}}
+    with Sandbox({**config, "filesystem": {**config["filesystem"], "root": str(place / "project")}}) as second:
+        with Sandbox({**config, "filesystem": {**config["filesystem"], "root": str(place / "other")}}):
+            pass
+        assert second.exec("echo evil > ~/.zshrc").exit_code != 0
+        assert (place / ".zshrc").read_text() == ""
+    assert not (place / ".zshrc").exists()
+
+
+def test_a_denied_path_that_lacks_directories_is_not_made_by_moving_those_above(place: Path) -> None:
+    (place / "project" / "a").mkdir()
+    done = srt("sh", "-c", "mv a b; mkdir -p a/c; echo evil > a/c/d; ls", settings=writing(".", denyWrite=["a/c/d"]))
+    assert done.stdout == "a\n" and not list((place / "project/a").iterdir())
+
+
+def test_an_ordinary_run_tells_nothing_at_the_end(place: Path) -> None:
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    for settings in (writing("."), writing("~")):
+        done = srt("sh", "-c", "mkdir -p sub; echo x > sub/x; mkdir -p .claude/own; git status -s", settings=settings)
+        assert (done.stdout, done.stderr) == ("?? sub/\n", "")
+    (place / ".claude").mkdir()
+    assert srt("sh", "-c", "echo x > ~/.claude/history", settings=writing("~/.claude")).stderr == ""
+
+
+def test_what_appears_below_the_top_is_told_at_the_end(place: Path) -> None:
+    done = srt("sh", "-c", "mkdir sub; echo evil > sub/.mcp.json", settings=writing("."))
+    assert f"{place}/project/sub/.mcp.json was created while the sandbox ran" in done.stderr

@@ -61,7 +61,7 @@ class Incoming:
             target.check_protected()
         self._store()
         none = NONE if len(self._tip) == len(NONE) else "0" * 64
-        self._git.ask("update-ref", "-m", f"sandbox: {identity}", target.ref, self._tip, old or none)
+        self._git.ask("update-ref", "--no-deref", "-m", f"sandbox: {identity}", target.ref, self._tip, old or none)
         return int(count or 0)
 
     def _quarantine(self, place: str) -> dict[str, str]:

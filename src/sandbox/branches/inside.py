@@ -93,6 +93,10 @@ class Inside:
         said = self._run(["git", "symbolic-ref", "-q", "HEAD"], check=False)
         return said.strip() == self._target.ref
 
+    def named(self) -> list[str]:
+        """The objects that refs inside name, the stash included; empty when git cannot tell."""
+        return self._run(["git", "for-each-ref", "--format=%(objectname)"], check=False).split()
+
     def uncommitted(self, changed: Sequence[str]) -> list[str]:
         """Which of the paths that the sandbox `changed` have changes that no commit has; ignored ones do not count."""
         said = self._list("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")

@@ -86,6 +86,10 @@ class Target:
 
     def check(self) -> None:
         """Raises SandboxError for a branch that somebody works on: moving it would make their files look changed."""
+        other = self.git.ask("symbolic-ref", "-q", self.ref, ok=(1, 128))
+        if other is not None:  # setting it would move the other one, whoever has that checked out
+            other = other.removeprefix("refs/heads/")
+            raise SandboxError("{name} is another name of {other}; name that branch", name=self.name, other=other)
         listed = self.git.ask("worktree", "list", "--porcelain") or ""
         place = ""
         for line in listed.split("\n"):

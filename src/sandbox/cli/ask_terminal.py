@@ -31,12 +31,17 @@ if TYPE_CHECKING:
     from sandbox.guest.process import Process
     from sandbox.sandbox import Sandbox
 
-# Ends a control sequence that the command left open, and undoes colours, hidden text, margins and character sets.
-RESET = b"\x18\x1b\\\x1b[!p\x1b(B\x0f\x1b[0m\r\n"
+# Ends a control sequence that the command left open, and undoes colours, hidden text, margins, character sets, an
+# update that the terminal holds back, and lines that do not wrap: the host is at the end of a line.
+RESET = b"\x18\x1b\\\x1b[!p\x1b[?2026l\x1b[?7h\x1b(B\x0f\x1b[0m\r\n"
+# What the colours look like. A command that made ours invisible could show a question of its own in their place.
+COLOURS = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]R\x1b\\"
 ANSWERS = {"o": "once", "s": "sandbox", "a": "always", "d": "deny"}
 LONGEST = 16
 _SCREEN = re.compile(rb"\x1b\[\?(?:[0-9;]*;)?(?:47|1047|1049)(?:;[0-9;]*)?([hl])")
 _TAIL = 32
+# Terminals ignore control characters in a sequence.
+_SET = re.compile(rb"\x1b[\x00-\x1f\x7f]*\]|\xc2\x9d|(?<![\x80-\xff])\x9d")
 
 
 class AlternateScreen:
@@ -44,6 +49,7 @@ class AlternateScreen:
 
     def __init__(self) -> None:
         self.up = False
+        self.set = False  # and whether it may have changed what colours look like
         self._tail = b""
 
     def see(self, data: bytes) -> None:
@@ -51,6 +57,7 @@ class AlternateScreen:
         whole = self._tail + data
         for found in _SCREEN.finditer(whole):
             self.up = found[1] == b"h"
+        self.set = self.set or _SET.search(whole) is not None
         self._tail = whole[-_TAIL:]
 
 
@@ -138,7 +145,8 @@ class TerminalWay:
                 termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
 
     def _dialogue(self, question: Question) -> None:
-        self._say(RESET.decode("latin-1") + _("sandbox: {question}").format(question=_.text(question.subject.text)))
+        reset = (RESET + COLOURS if self._screen.set else RESET).decode("latin-1")
+        self._say(reset + _("sandbox: {question}").format(question=_.text(question.subject.text)))
         self._prompt(question)
         typed = ""
         poll = select.poll()

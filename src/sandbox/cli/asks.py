@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 LOOK = 0.5  # seconds between looks for new sandboxes
 
+# What an answer did, in the words of whoever reads it.
+DONE: dict[str, Callable[[], str]] = {
+    "once": lambda: _("allowed once: {question}"),
+    "sandbox": lambda: _("allowed for this sandbox: {question}"),
+    "always": lambda: _("allowed from now on: {question}"),
+    "deny": lambda: _("denied: {question}"),
+}
+
 
 def add(parser: ArgumentParser) -> None:
     parser.add_argument("--follow", action="store_true", help=_("go on showing questions (the default on a terminal)"))
@@ -65,7 +73,7 @@ def answer(id: int, word: str, by: str) -> int:
     for client, ask in waiting():
         if ask.id == id:
             client._answer(id, word, by)
-            print(shown(_.text(ask.text)))
+            print(DONE[word]().format(question=shown(_.text(ask.text))))
             return 0
     raise NotFound("no question {id} is waiting: it was answered, or its time is over", id=id)
 
@@ -83,9 +91,10 @@ def follow(as_json: bool) -> int:
     happened: SimpleQueue[dict[str, Any]] = SimpleQueue()
     say = _json_line if as_json else _line
     if not as_json:
-        print(
-            _("waiting for questions; answer with `sandbox allow N` or `sandbox deny N`, end with Ctrl-C"), flush=True
+        how = _(
+            "waiting for questions; answer with `sandbox allow N` or `sandbox deny N` in another terminal; Ctrl-C ends"
         )
+        print(how, flush=True)
     try:
         while True:
             _attach_new(known, happened.put)

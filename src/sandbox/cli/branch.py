@@ -38,8 +38,12 @@ def bring_as_json(sandbox: Sandbox, arguments: Namespace | Arguments) -> dict[st
     try:
         done = _brought(sandbox, arguments)
     except (SandboxError, OSError) as problem:
-        return {"name": name, "commits": 0, "uncommitted": None, "error": str(problem)}
-    return {"name": done.branch, "commits": done.commits, "uncommitted": done.uncommitted, "error": None}
+        return {"name": name, "commits": 0, "uncommitted": None, "elsewhere": None, "error": str(problem)}
+    elsewhere = done.elsewhere or done.more
+    return {
+        "name": done.branch, "commits": done.commits, "uncommitted": done.uncommitted, "elsewhere": elsewhere,
+        "error": None,
+    }  # fmt: skip
 
 
 def bring_later(entry: Entry, arguments: Namespace, paths: list[str]) -> int:
@@ -75,6 +79,12 @@ def _tell(done: Brought, identity: str) -> None:
         print(f"sandbox: {_('no new commits for {branch}').format(branch=branch)}", file=sys.stderr)
     if done.elsewhere:
         text = _("HEAD inside was not on {branch}: what was committed elsewhere stays in the overlay of {id}")
+        print(f"sandbox: {text.format(branch=branch, id=identity)}", file=sys.stderr)
+    elif done.more:
+        text = _(
+            "not everything that was committed inside is on {branch}: other branches, tags, stashes or submodules stay "
+            "in the overlay of {id}"
+        )
         print(f"sandbox: {text.format(branch=branch, id=identity)}", file=sys.stderr)
     if done.uncommitted:
         text = _(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from sandbox.errors import ConfigError, SandboxError
@@ -28,11 +29,15 @@ def run(arguments: Namespace) -> int:
     """A descriptor, because a configuration with secrets must not be in arguments, the environment or a file."""
     import json
 
+    from sandbox.cli.main import fill_standard_streams
+
+    os.fstat(arguments.fd)  # a number that is none of a descriptor is an OSError
     with open(arguments.fd, "rb") as file:
         text = file.read(_LIMIT)
+    fill_standard_streams()  # if it was stdin, the command would get the next file opened as its own
     try:
         config = json.loads(text)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise ConfigError("is not valid JSON: {problem}", problem=problem, file=f"descriptor {arguments.fd}") from None
     return run_baked(config, arguments.words)
 

@@ -104,11 +104,13 @@ def _usage_as_json(words: list[str], problem: SandboxError) -> None:
 
 def fill_standard_streams() -> None:
     """Opens a closed stdin, stdout or stderr as /dev/null. Otherwise the next file opened would take its place."""
-    for descriptor in (0, 1, 2):
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            # Python has none then, and would print on stdout what is meant for stderr.
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 - to stay
 
 
 def _chosen_language() -> str | None:

@@ -90,6 +90,8 @@ def _show(name: str, as_json: bool) -> int:
         return 0
     import yaml
 
+    if "seed" in data:  # a person need not read the defaults of each file
+        data["seed"] = {path: {key: one for key, one in how.items() if one} for path, how in data["seed"].items()}
     print(f"# {name}: {file_of(name)}")
     print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110).rstrip())
     return 0

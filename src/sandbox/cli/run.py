@@ -44,7 +44,7 @@ OPTIONS = (
     Option("--allow-host", "allow connections to this host", value="HOST", many=True),
     Option("--network", "network preset: closed, registries or open", value="PRESET"),
     Option("--ask", "ask before a connection to a host that is not listed"),
-    Option("--publish", "publish a sandbox port on the host", value="[HOST:]PORT", many=True),
+    Option("--publish", "publish a sandbox port on the host", value="[HOSTPORT:]PORT", many=True),
     Option("--localhost", "make a port of the host's loopback reachable", value="PORT", number=True, many=True),
     Option("--detach", "run in the background and print the sandbox's id", short="-d", default=False),
     Option("--json", "print the result and the output as JSON", default=False),

@@ -71,15 +71,20 @@ def tell(sandbox: Sandbox, result: ExecResult, refusals: Refusals) -> int:
         _tell_changes(sandbox)
     tell_notices(sandbox, refusals.told)
     tell_undone(sandbox._undone)
-    for path in sandbox._made:
-        told = _("{path} was created while the sandbox ran; review it before a program on the host uses it")
-        print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
+    tell_made(sandbox._made)
     # After a successful command, print nothing to a stderr that may be a program's input.
     if result.exit_code != 0 or os.isatty(2):
         refusals.tell(sandbox)
     if result.note:
         print(f"sandbox: {_.text(result.note)}", file=sys.stderr)
     return status(result)
+
+
+def tell_made(made: list[str]) -> None:
+    """Prints which new files programs on the host act on."""
+    for path in made:
+        told = _("{path} was created while the sandbox ran; review it before a program on the host uses it")
+        print(f"sandbox: {told.format(path=shown(path))}", file=sys.stderr)
 
 
 def tell_notices(sandbox: Sandbox, told: int = 0) -> None:

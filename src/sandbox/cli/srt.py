@@ -132,7 +132,13 @@ def _run(options: Options) -> int:
             sandbox.on_event(_show_refusal)
         if options.control is not None:
             _listen(options, options.control, sandbox)
-        return foreground(sandbox, command).exit_code
+        result = foreground(sandbox, command)
+    if sandbox._undone or sandbox._made:
+        from sandbox.cli.run_summary import tell_made, tell_undone
+
+        tell_undone(sandbox._undone)
+        tell_made(sandbox._made)
+    return result.exit_code
 
 
 def _command(options: Options) -> list[str]:
@@ -167,6 +173,11 @@ def settings(file: str | None, *, strict: bool = False) -> Config:
         content = "{}"
     except (OSError, UnicodeDecodeError) as problem:
         raise ConfigError("cannot be read: {problem}", problem=problem, file=path) from None
+    if not content and file is None:
+        from sandbox.guards.reserved_dirs import is_placeholder
+
+        if is_placeholder(path):
+            content = "{}"  # another sandbox, which may write in the home, holds the name
     if not content.strip():
         raise ConfigError("is empty; delete it or add settings", file=path)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from shlex import quote
 
 from sandbox.cli.output import print_json, shown
 from sandbox.config.layers import Resolved, resolve
@@ -47,6 +48,9 @@ HOST_SCRATCH = Message("The sandbox has its own directory there, without the hos
 GIVES = ("filesystem.allowed_patterns", "filesystem.allow_read", "filesystem.allow_write", "environment.allow",
          "network.allowed_hosts", "tools.allowed")  # fmt: skip
 
+# The option of `sandbox run` that adds to a setting, for one run.
+ONE_RUN = {"network.allowed_hosts": "--allow-host", "filesystem.allow_read": "--ro", "filesystem.allow_write": "--rw"}
+
 
 def add(parser: ArgumentParser) -> None:
     question = parser.add_mutually_exclusive_group(required=True)
@@ -66,6 +70,8 @@ def run(arguments: Namespace) -> int:
     asked, decision = decide(arguments, resolved)
     rule = decision.rule.partition(":")[0]
     setting, change = SETTINGS.get(rule, (rule, rule) if "." in rule else ("", ""))
+    if arguments.write and rule == "outside-project-root":
+        change = "filesystem.allow_write"
     origin = str(resolved.origin(setting)) if setting else "built-in"
     if setting == "network.allowed_hosts" and decision.rule.partition(": ")[2] in resolved.profile_hosts:
         origin = f"profile ({resolved.profile})"
@@ -100,6 +106,8 @@ def run(arguments: Namespace) -> int:
             print(_("  asked    network.ask is set: you are asked when a program connects"))
         if not decision:
             print(_("  change   {how}").format(how=shown(how)))
+            if change in ONE_RUN:
+                print(_("  or       {option}, for one run").format(option=shown(f"{ONE_RUN[change]} {quote(asked)}")))
     return 0 if decision else 1
 
 
@@ -223,10 +231,8 @@ def _asks(resolved: Resolved, asked: str) -> bool:
 
 
 def _how(change: str, asked: str) -> str:
-    import shlex
-
     if not change:
         return _("cannot be changed")
     if change in GIVES:
-        return f"sandbox config --global add {change} {shlex.quote(asked)}"
+        return f"sandbox config --global add {change} {quote(asked)}"
     return f"sandbox config --global set {change} …"

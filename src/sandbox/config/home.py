@@ -33,9 +33,14 @@ def record_directory(config: Config) -> str:
 
 def authority_directory() -> str:
     """Where the certificate authority is that sandboxes trust. `SANDBOX_AUTHORITY` lets several homes share one."""
-    return os.environ.get("SANDBOX_AUTHORITY") or os.path.join(home(), "authority")
+    named = os.environ.get("SANDBOX_AUTHORITY") or os.path.join(home(), "authority")
+    return os.path.realpath(named)  # its files are mounted, and no mount goes through a link
 
 
 def own_directories(config: Config) -> list[str]:
-    """The real paths of all that is the sandbox's own: config and registry, record, certificate authority."""
-    return [os.path.realpath(path) for path in (home(), record_directory(config), authority_directory())]
+    """The real paths of all that is the sandbox's own: config and registry, record, certificate authority; where
+    `SANDBOX_HOME` names another place, also `~/.sandbox`, if other runs have made it."""
+    usual = os.path.expanduser("~/.sandbox")
+    others = [usual] if os.path.isdir(f"{usual}/vms") else []
+    places = (home(), record_directory(config), authority_directory(), *others)
+    return list(dict.fromkeys(os.path.realpath(path) for path in places))

@@ -5,7 +5,7 @@ Empty allow-lists allow nothing. Field documentation here is what the JSON Schem
 
 from sandbox.config import caches, patterns, units
 from sandbox.config.section import Section, field
-from sandbox.config.state_names import state_name, state_paths
+from sandbox.config.state_names import project_names, state_name, state_paths
 from sandbox.config.variables import without_password
 from sandbox.errors import ConfigError
 
@@ -98,6 +98,12 @@ class State(Section):
         [], 'Directories, relative to the home; "." is the whole home.', parse=state_paths, example=[".config/tool"]
     )
     per_project: bool = field(True, "Each project has its own; otherwise all projects share them.")
+    project: list[str] = field(
+        [],
+        "Dot directories of the project: what is written there is kept for this project, in the state and not there.",
+        parse=project_names,
+        example=[".tool"],
+    )
 
 
 class Environment(Section):

@@ -31,6 +31,18 @@ def state_paths(value: Any) -> list[str]:
     return [home_path(one) for one in value]
 
 
+def project_names(value: Any) -> list[str]:
+    """Dot directories at the top of the project. Raises ValueError."""
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise ValueError(Message("must be a list of directories, not {value!r}", value=value))
+    names = [one.rstrip("/") for one in value]
+    for name in names:
+        # The repository is the project's own: what is committed must arrive there.
+        if not (name.startswith(".") and plain_name(name[1:])) or name.lower() == ".git":
+            raise ValueError(Message("{name!r} is not a dot directory of the project, such as `.tool`", name=name))
+    return names
+
+
 def home_path(path: str) -> str:
     """A path relative to the home; "." is the home itself. Raises ValueError for one that leads elsewhere."""
     found = path.removeprefix("~/").rstrip("/") or "."

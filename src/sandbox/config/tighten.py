@@ -264,6 +264,7 @@ RULES: dict[str, Rule] = {
     "state.name": user_only,
     "state.keep": user_only,
     "state.per_project": safe(True),
+    "state.project": user_only,
     "network.allowed_hosts": fewer(_host_covered),
     "network.preset": _stricter_preset,
     "network.denied_hosts": more,

@@ -109,6 +109,10 @@ class Covering:
             for _, match in self.expanded(path):
                 self.found.frozen[match] = None
                 self.pin(os.path.dirname(match))
+            held = placeholder_of(self._absolute(path)) if self.filesystem.show_host else None
+            if held is not None and self.visible(held):
+                self.found.frozen[held] = None
+                self.pin(os.path.dirname(held))
 
     def cover_around(self, path: str, kept: list[str], asked: str) -> None:
         """Covers `path` except for what `allow_read` names: then everything next to the way there, piece by piece."""
@@ -154,6 +158,15 @@ class Covering:
 
     def _absolute(self, path: str) -> str:
         return os.path.normpath(os.path.join(self.filesystem.root, os.path.expanduser(path)))
+
+
+def placeholder_of(path: str) -> str | None:
+    """The real path of the file that stands in the way of `path`, where `path` does not exist; None without one."""
+    path = os.path.abspath(path)
+    above = path
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    return os.path.realpath(above) if above != path and not os.path.isdir(above) else None
 
 
 def drop_covered(masks: dict[str, Mask]) -> None:

@@ -14,7 +14,7 @@ from sandbox.config.home import home
 from sandbox.config.paths import is_beneath
 from sandbox.errors import WallError
 from sandbox.guards.repositories import Repositories
-from sandbox.guards.reserved_dirs import ReservedDirs
+from sandbox.guards.reserved_dirs import ReservedDirs, all_names
 from sandbox.guards.scan import secret_files
 from sandbox.policy.files import protected_patterns
 
@@ -38,6 +38,7 @@ class HostGuard:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._reserved: ReservedDirs | None = None
+        self._protected = protected_patterns
         self._repositories: list[Repositories] = []
         self._served: list[ProviderRules] = []
         self._pid = 0
@@ -50,14 +51,16 @@ class HostGuard:
 
     # -- before the walls are built
 
-    def reserve(self, root: str) -> list[str]:
-        """Makes the directories of the project that tenants must not make; returns the names of those that are new."""
-        self._reserved = ReservedDirs(root)
+    def reserve(self, root: str, places: Sequence[str] = (), *, only_places: bool = False) -> list[str]:
+        """Makes the directories of the project that tenants must not make, and `places`, which something is mounted on;
+        returns the names of those that are new."""
+        self._reserved = ReservedDirs(root, places=places, only_places=only_places)
         return self._reserved.names()
 
     def reserve_all(self, filesystem: Filesystem, root: str, trees: Sequence[str]) -> list[str]:
         """With `show_host`: makes what tenants must not make; returns the files among it, which are empty."""
-        more = []
+        self._protected = partial(protected_patterns, True, filesystem.allow_git_config)
+        more = all_names(root, trees)
         for entry in filesystem.deny_write:
             path = os.path.normpath(os.path.join(root, os.path.expanduser(entry)))
             above = os.path.dirname(path)
@@ -66,8 +69,9 @@ class HostGuard:
             while not os.path.lexists(above):
                 path, above = above, os.path.dirname(above)
             if any(is_beneath(os.path.realpath(above), tree) for tree in trees):
-                more.append(f"{os.path.realpath(above)}/{os.path.basename(path)}")
-        self._reserved = ReservedDirs(root, all_names=root in trees, more=more)
+                real = os.path.realpath(above)
+                more.append((real, f"{real}/{os.path.basename(path)}", False))
+        self._reserved = ReservedDirs(root, more=more)
         return self._reserved.files
 
     def trust(self, trees: Sequence[str]) -> Repositories:
@@ -150,7 +154,7 @@ class HostGuard:
     def finish(self) -> None:
         """Undoes and reports what tenants left behind. Call it when no tenant is left. Idempotent."""
         for repositories in self._repositories:
-            repositories.finish(protected_patterns())
+            repositories.finish(self._protected())
         for served in self._served:
             served.finish()
         made = self._reserved.appeared() if self._reserved is not None else []

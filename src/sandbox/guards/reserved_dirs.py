@@ -5,11 +5,11 @@ Only what exists can be frozen. So in a git repository, which people open in edi
 configured to ignore them. An empty *file* would show up in git and be committed. So files (`.mcp.json`, …), and
 everything in a directory that is no repository, are only looked for at the end, and reported.
 
-With `filesystem.show_host`, everything that srt refuses to create is reserved, including files and what `deny_write`
-names: by an empty file on the host, which tenants see as a device that nobody can open.
+With `filesystem.show_host`, everything that srt refuses to create is reserved (`all_names`), including files and what
+`deny_write` names: by an empty file on the host, which tenants see as a device that nobody can open.
 
-Removing a directory also removes its mount in every other sandbox, so the last sandbox in a project does it. Locks on a
-file that no tenant can reach show which sandboxes are in a project.
+Removing a directory also removes its mount in every other sandbox, so the last sandbox that has reserved something in a
+place does it. Locks on a file that no tenant can reach show which sandboxes are where.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import stat
 from struct import pack
 
 from sandbox.config.home import home
+from sandbox.config.paths import is_beneath
 from sandbox.errors import SandboxError
 from sandbox.guards.dot_entries import SHOWN
 
@@ -34,6 +35,7 @@ FILES = (".mcp.json", ".envrc", ".gitmodules", ".git", ".sandbox", ".uds")
 # With `show_host`. Parents first.
 ALL_DIRECTORIES = (
     ".vscode", ".idea", ".cursor", ".claude", ".claude/commands", ".claude/agents", ".claude/skills", ".claude/hooks",
+    ".claude/plugins",
 )  # fmt: skip
 ALL_FILES = (
     ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
@@ -41,23 +43,56 @@ ALL_FILES = (
 )  # fmt: skip
 # Only special in the home directory.
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
+ALL_HOME_FILES = (".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".srt-settings.json")
 MOST = 1000  # reported
 # The mode of an empty file of ours. The person may write it, and then it is theirs; the sticky bit, which means nothing
 # for a file, tells that nobody has.
 RESERVED = 0o1644
 
 
+def all_names(root: str, trees: Sequence[str]) -> list[tuple[str, str, bool]]:
+    """With `show_host`: what tenants must not make in the `trees` that they write. Each with the directory it belongs
+    to, which exists, and whether it is a directory.
+
+    In the project, in the home directory, at the top of a tree that is a repository, and in a tree that is itself such
+    a directory (`~/.claude`). Elsewhere names appear and go while programs work: these are reported at the end.
+    """
+    home = os.path.realpath(os.path.expanduser("~"))
+    found: dict[tuple[str, str, bool], None] = {}
+    places = [(root, trees), (home, trees)]
+    places += ((tree, trees) for tree in trees if os.path.lexists(f"{tree}/.git"))
+    places += ((os.path.dirname(tree), [tree]) for tree in trees)
+    for top, where in places:
+        names = [(name, True) for name in ALL_DIRECTORIES] + [(name, False) for name in ALL_FILES]
+        names += ((name, False) for name in (ALL_HOME_FILES if top == home else ()))
+        for name, is_dir in names:
+            path = f"{top}/{name}"
+            if any(is_beneath(path, tree) and path != tree for tree in where):
+                found[top, path, is_dir] = None
+    return list(found)
+
+
 class ReservedDirs:
     """The empty directories of one sandbox's project."""
 
-    def __init__(self, root: str, *, all_names: bool = False, more: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        more: Sequence[tuple[str, str, bool]] | None = None,
+        places: Sequence[str] = (),
+        only_places: bool = False,
+    ) -> None:
         """Creates those that are missing. Where we cannot create one, a tenant cannot either.
 
-        `all_names`: all that srt reserves in the project; `more`: further paths, of files."""
+        `more`: these paths instead, parents first, each with an existing directory that it belongs to and whether it is
+        a directory. `places`: directories that something is mounted on, whatever the project is; `only_places`: nothing
+        else, for an overlay project."""
         self._made: list[str] = []
         self._files: list[str] = []
+        self._place: dict[str, int] = {}  # what was made, and the number of the directory that it belongs to
         self._root = root
-        self._lock, self._number = -1, os.stat(root).st_ino
+        self._lock = -1
         try:
             os.makedirs(home(), 0o700, exist_ok=True)
             self._lock = os.open(f"{home()}/projects", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -67,16 +102,20 @@ class ReservedDirs:
                 home=home(),
                 reason=problem.strerror,
             ) from problem
-        shared = not self._alone()
-        fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK))
+        wanted = list(more or ())
+        if more is None:
+            usual = DIRECTORIES if os.path.lexists(f"{root}/.git") and not only_places else ()
+            wanted = [(root, f"{root}/{name}", True) for name in dict.fromkeys((*usual, *places))]
+        numbers = {top: os.stat(top).st_ino for top in (root, *(one[0] for one in wanted))}
+        shared = {top: not self._alone(number) for top, number in numbers.items()}
+        for number in numbers.values():
+            fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK, number))
         is_home = root == os.path.realpath(os.path.expanduser("~"))
         names = FILES + (HOME_FILES if is_home else ())
-        directories = ALL_DIRECTORIES if all_names else DIRECTORIES if os.path.lexists(f"{root}/.git") else ()
-        for path in (f"{root}/{name}" for name in directories):
-            self._reserve(path, shared, is_dir=True)
-        for path in (*(f"{root}/{name}" for name in (ALL_FILES if all_names else ())), *more):
-            self._reserve(path, shared, is_dir=False)
-        looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES))
+        for top, path, is_dir in wanted:
+            self._place[path] = numbers[top]
+            self._reserve(path, shared[top], is_dir=is_dir)
+        looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES)) if not only_places else ()
         self._absent = [path for path in looked_for if not os.path.lexists(path)]
         # In the home directory, nearly everything that begins with a dot is a program's settings.
         self._dotted = set(_dotted(root)) if is_home else None
@@ -92,7 +131,7 @@ class ReservedDirs:
                 os.fchmod(made, RESERVED)
                 os.close(made)
         except OSError:
-            if not (shared and (_empty(path) if is_dir else _empty_file(path))):
+            if not (shared and (_empty(path) if is_dir else is_placeholder(path))):
                 return
         (self._made if is_dir else self._files).append(path)
 
@@ -109,32 +148,35 @@ class ReservedDirs:
         """Removes what was created here and is still empty. Idempotent."""
         if self._lock < 0:
             return
-        alone = self._alone()
-        for path in self._files if alone else ():
+        alone = {number: self._alone(number) for number in set(self._place.values())}
+        for path in self._files:
             try:
-                if _empty_file(path):
+                if not alone[self._place[path]]:
+                    continue
+                if is_placeholder(path):
                     os.unlink(path)
             except OSError:
                 pass  # gone since
-        for path in reversed(self._made) if alone else ():
+        for path in reversed(self._made):
             try:
-                os.rmdir(path)
+                if alone[self._place[path]]:
+                    os.rmdir(path)
             except OSError:
                 pass  # somebody on the host uses it now
         os.close(self._lock)
         self._lock = -1
 
-    def _alone(self) -> bool:
-        """Whether no other sandbox is in this project. None can enter while we hold this lock."""
+    def _alone(self, number: int) -> bool:
+        """Whether no other sandbox is in this directory. None can enter while we hold this lock."""
         try:
-            fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, self._range(fcntl.F_WRLCK))
+            fcntl.fcntl(self._lock, fcntl.F_OFD_SETLK, self._range(fcntl.F_WRLCK, number))
         except OSError:
             return False
         return True
 
-    def _range(self, kind: int) -> bytes:
-        """The kernel's `struct flock` for one byte of the file: each project has its own."""
-        return pack("hhqqi4x", kind, os.SEEK_SET, self._number & (2**62 - 1), 1, 0)
+    def _range(self, kind: int, number: int) -> bytes:
+        """The kernel's `struct flock` for one byte of the file: each directory has its own."""
+        return pack("hhqqi4x", kind, os.SEEK_SET, number & (2**62 - 1), 1, 0)
 
     def appeared(self) -> list[str]:
         """Files that programs on the host act on and that somebody created since the start."""
@@ -153,7 +195,7 @@ def _dotted(directory: str) -> list[str]:
         return []
 
 
-def _empty_file(path: str) -> bool:
+def is_placeholder(path: str) -> bool:
     """Whether it is an empty file with our mark: made by us, or by a sandbox that is in the project too."""
     try:
         return is_reserved(os.lstat(path))

@@ -51,6 +51,7 @@ def search(
     made = Search(filesystem, [os.path.normpath(root) for root in roots], Covers(), blocked_before, hidden)
     for root in made.roots:
         made.walk(root)
+        made.freeze_root(root)
     made.cover_links()
     made.cover_named()
     made.cover_secrets(secrets or {})
@@ -113,6 +114,16 @@ class Search(Covering):
             return
         self.walk_below(root, root)
 
+    def freeze_root(self, root: str) -> None:
+        """With `show_host`: a tree that lies in something protected (`.git/hooks`) is not writable, whoever asks.
+        A directory that the project itself lies in is no reason."""
+        project = os.path.realpath(os.path.expanduser(self.filesystem.root))
+        above = root
+        while self.filesystem.show_host and not is_beneath(project, above):
+            if self.protected.match(above[1:], True):
+                self.found.frozen[root] = None
+            above = os.path.dirname(above)
+
     def walk_below(self, start: str, root: str) -> None:
         """Searches everything below `start`, a directory in the tree `root`."""
         cut = len(root.rstrip("/")) + 1
@@ -156,7 +167,7 @@ class Search(Covering):
                     path = f"{start[cut:]}/{relative}/{name}" if relative else f"{start[cut:]}/{name}"
                     if self.pattern_for(path, is_dir):
                         return self.cover(start, True, "a blocked file deeper than paths can be long")
-                    if self.protected.match(path, is_dir):
+                    if self.protected.match(f"{start[1:cut]}{path}", is_dir):
                         self.found.frozen[start] = None
         except OSError:
             self.cover(start, True, "cannot be searched")
@@ -240,7 +251,7 @@ class Search(Covering):
             self.found.git_files.append(path)
         if info.st_ino in self.known and not is_link and self.was_blocked(path, info):
             return True
-        frozen = self.protected.match(relative, is_dir or is_link)
+        frozen = self.protected.match(path[1:], is_dir or is_link)  # the tree itself may be `.claude`
         if is_link:
             if frozen is not None:
                 self.freeze_target(path)

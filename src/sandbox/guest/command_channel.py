@@ -65,13 +65,13 @@ class CommandChannel:
         message, fds = frames.receive(self._channel)
         kind = message["t"]
         if kind == "started":
-            self.pid = integer(message, "pid")
+            self.pid = integer(message, "pid", _PID)
             if fds:
                 self.terminal = fds.pop()
         frames.close_all(fds)
         if kind == "started":
             if self._runs is not None:
-                self._runs(integer(message, "pid"))
+                self._runs(integer(message, "pid", _PID))
         elif kind == "exit":
             self.result = _result(message)
             if self._judge is not None:
@@ -109,20 +109,24 @@ class CommandChannel:
             pass  # it ended first: what was asked no longer matters
 
 
+ERRNO = 4095  # the largest that a system call returns
+_SIGNAL = 64
+_STATUS = 255
+_PID = 2**31 - 1
 _TIMED_OUT = Message("the command ran longer than its timeout")
 
 
-def integer(message: dict[str, object], key: str) -> int:
-    """A integer number that the guest must have sent."""
+def integer(message: dict[str, object], key: str, most: int = 2**63 - 1) -> int:
+    """A number from 0 to `most` that the guest must have sent. Raises GuestError."""
     value = message.get(key)
-    if not isinstance(value, int) or isinstance(value, bool):
+    if type(value) is not int or not 0 <= value <= most:
         raise GuestError("the guest sent no number for {key!r}", key=key)
     return value
 
 
 def start_error(name: str, message: dict[str, object]) -> CommandError:
     """The guest's `failed`, in words."""
-    number, step = integer(message, "errno"), message.get("step")
+    number, step = integer(message, "errno", ERRNO), message.get("step")
     said = os.strerror(number)
     if step == "chdir":
         return CommandError("cannot enter the working directory inside the sandbox: {said}", said=said, exit_code=126)
@@ -134,10 +138,10 @@ def start_error(name: str, message: dict[str, object]) -> CommandError:
 
 
 def _result(message: dict[str, object]) -> ExecResult:
-    signal = integer(message, "signal") if "signal" in message else None
+    signal = integer(message, "signal", _SIGNAL) if "signal" in message else None
     timed_out = message.get("timed_out") is True
     return ExecResult(
-        exit_code=integer(message, "code") if signal is None else 128 + signal,
+        exit_code=integer(message, "code", _STATUS) if signal is None else 128 + signal,
         signal=signal,
         timed_out=timed_out,
         duration_ms=integer(message, "wall_us") // 1000,

@@ -9,7 +9,7 @@ from _thread import allocate_lock as Lock  # `threading` is loaded later: see `w
 from sandbox import sockets as socket
 from sandbox.errors import GuestError, Message, SandboxClosed, WallError
 from sandbox.guest import frames
-from sandbox.guest.command_channel import integer
+from sandbox.guest.command_channel import ERRNO, integer
 from sandbox.wiring import Wiring
 
 TYPE_CHECKING = False
@@ -89,13 +89,21 @@ class Guest:
 
         `open` raises it with EXDEV where descriptors do not cross: `read` and `write` move the content there.
         """
+        from sandbox.guest.answers import check
+
         request = {"t": "file", "op": operation, "path": path, **more}
         try:
-            return self._ask(request, os.fsdecode(path))
+            answer, fds = self._ask(request, os.fsdecode(path))
         except OSError as problem:
             if problem.errno == errno.EINVAL and operation in ("read", "write"):
                 raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path)) from None
             raise
+        try:
+            check(operation, answer, fds, more.get("size"))
+        except GuestError:
+            frames.close_all(fds)
+            raise
+        return answer, fds
 
     def take_sockets(self) -> dict[str, socket.socket]:
         """The listening sockets of the inside, by name; they are the caller's from now on."""
@@ -106,7 +114,10 @@ class Guest:
         """A connection to a tenant's listening socket. Raises OSError when nobody listens."""
         family = 6 if ":" in address else 4
         request: dict[str, object] = {"t": "dial", "family": family, "address": address, "port": port}
-        _, fds = self._ask(request, f"{address}:{port}")
+        message, fds = self._ask(request, f"{address}:{port}")
+        if len(fds) != 1:
+            frames.close_all(fds)
+            raise GuestError("the guest answered {message!r}", message=message["t"])
         return socket.standard(socket.socket(fileno=fds[0]))
 
     def reports(self) -> Iterator[dict[str, Any]]:
@@ -149,7 +160,7 @@ class Guest:
         frames.close_all(fds)
         if message["t"] != "failed":
             raise GuestError("the guest answered {message!r}", message=message["t"])
-        number = integer(message, "errno")
+        number = integer(message, "errno", ERRNO)
         raise OSError(number, os.strerror(number), subject)
 
     def _say(self, message: dict[str, object], fds: Sequence[int]) -> None:
@@ -166,7 +177,7 @@ class Guest:
 
 
 def _failed(message: dict[str, Any]) -> str:
-    number, step = integer(message, "errno"), message.get("step")
+    number, step = integer(message, "errno", ERRNO), message.get("step")
     detail = message.get("detail")
     where = f" ({detail.decode(errors='replace') if isinstance(detail, bytes) else detail})" if detail else ""
     if number == errno.ENOSYS:

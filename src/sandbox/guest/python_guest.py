@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 VERSION = 2
 CONTROL = 3
 UMASK = 0o022
+MOST_DESCRIPTORS = 2**18  # more than macOS lets a process have, unless told otherwise
 
 
 class Job:
@@ -235,6 +236,7 @@ def _answer_file(line: socket.socket, message: dict[str, Any]) -> None:
 def _become(message: dict[str, Any], stdio: list[int], telling: int, *, terminal: bool) -> None:
     """In the child: the command, or word of why not."""
     step = "exec"
+    environment: dict[bytes, bytes] = {}
     try:
         os.setsid()
         if terminal:
@@ -279,5 +281,12 @@ def _answer(line: socket.socket, message: dict[str, object]) -> None:
         pass  # nobody waits for it any more
 
 
+def _keep_to_ourselves() -> None:
+    """Whatever the owner had open and did not mark is no tenant's, nor is the way to the owner."""
+    os.closerange(CONTROL + 1, min(os.sysconf("SC_OPEN_MAX"), MOST_DESCRIPTORS))
+    os.set_inheritable(CONTROL, False)
+
+
 def main() -> None:
+    _keep_to_ourselves()
     Guest(socket.socket(fileno=CONTROL)).serve()

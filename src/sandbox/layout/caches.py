@@ -48,17 +48,44 @@ def shown_caches(config: Config, environment: Mapping[str, str], home: str, take
             yield cache, path
 
 
-class KeptCaches:
+class KeptLayers:
     """The layers of one sandbox; `close` gives them back."""
 
-    def __init__(self, home: str, root: str, entry: str) -> None:
-        """`root`: the project; `entry`: the sandbox's directory in the registry, for layers that are not kept. Raises
-        OSError."""
-        self._kept = directory_of(home, root)
-        self._fd = _held(self._kept, root)
-        self._own = None if self._fd >= 0 else f"{entry}/caches"
+    def __init__(self, kept: str, root: str, own: str) -> None:
+        """`kept`: where they are; `root`: the project; `own`: for layers that are not kept, because another sandbox has
+        those. Raises OSError."""
+        self._kept = kept
+        self._fd = _held(kept, root)
+        self._own = None if self._fd >= 0 else own
         if self._own is not None:
             os.mkdir(self._own, 0o700)
+
+    def _layer(self, name: str) -> str:
+        """The directory of one layer, made if need be."""
+        state = f"{self._own or self._kept}/{name}"
+        _make(state)
+        return state
+
+    def close(self) -> None:
+        """After the sandbox has ended. Never raises."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if self._own is not None:
+            from sandbox.config.rmtree import remove_tree
+
+            try:
+                remove_tree(self._own)
+            except OSError:
+                pass  # goes with the entry
+
+
+class KeptCaches(KeptLayers):
+    """Those over package caches."""
+
+    def __init__(self, home: str, root: str, entry: str) -> None:
+        """`entry`: the sandbox's directory in the registry. Raises OSError."""
+        super().__init__(directory_of(home, root), root, f"{entry}/caches")
 
     def furnish(self, plan: Plan, caches: Sequence[Found]) -> None:
         """Adds the caches to the plan: as one overlay, because each costs as much as the rest of the walls' mounts.
@@ -87,23 +114,9 @@ class KeptCaches:
 
     def _overlay(self, plan: Plan, name: str, lowers: list[str]) -> str:
         """Plans one overlay; returns where it is staged."""
-        state, stage = f"{self._own or self._kept}/{name}", f"{STAGE}-{len(plan.caches)}"
-        _make(state)
-        plan.caches.append(CacheOverlay(stage, lowers, state))
+        stage = f"{STAGE}-{len(plan.caches)}"
+        plan.caches.append(CacheOverlay(stage, lowers, self._layer(name)))
         return stage
-
-    def close(self) -> None:
-        """After the sandbox has ended. Never raises."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        if self._own is not None:
-            from sandbox.config.rmtree import remove_tree
-
-            try:
-                remove_tree(self._own)
-            except OSError:
-                pass  # goes with the entry
 
 
 def _make(directory: str) -> None:

@@ -111,8 +111,12 @@ def ignore(plan: Plan, names: list[str]) -> None:
 
 
 def hold(plan: Plan, files: list[str]) -> None:
-    """Has tenants see empty files of the host as devices that nobody can open, and git inside ignore them."""
-    plan.covers += (Bind(path, "/dev/null", read_only=True, optional=True) for path in files)
+    """Has tenants see empty files of the host as devices that nobody can open, and git inside ignore them.
+
+    Those in the home stay empty files, which are frozen: git fails if it cannot read its settings there."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    shown = (path for path in files if os.path.dirname(path) != home)
+    plan.covers += (Bind(path, "/dev/null", read_only=True, optional=True) for path in shown)
     top = f"{plan.directory}/"
     names = [path.removeprefix(top) for path in files if path.startswith(top) and "\n" not in path]
     if names and os.path.lexists(f"{plan.directory}/.git"):

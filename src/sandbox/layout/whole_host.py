@@ -13,6 +13,7 @@ import stat
 
 from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError, Message
+from sandbox.guards.covers import placeholder_of
 from sandbox.guards.scan import secret_files
 from sandbox.layout.etc import HOSTS, RESOLVER
 from sandbox.layout.paths import expanded, is_shared
@@ -144,6 +145,8 @@ def hide_of_host(plan: Plan, config: Config, own: Iterable[str], writable: Seque
     found = [one for one in found if not any(is_beneath(one.path, tree) for tree in searched)]
     shared = [one for one in writable if one not in searched]
     frozen = [path for entry in filesystem.deny_write for path in expanded(plan.directory, entry, through_links=True)]
+    spelled = (os.path.join(plan.directory, os.path.expanduser(entry)) for entry in filesystem.deny_write)
+    frozen += (one for one in map(placeholder_of, map(os.path.normpath, spelled)) if one is not None)
     frozen = [one for one in map(os.path.realpath, frozen) if any(is_beneath(one, tree) for tree in shared)]
     kept = [*searched, *frozen, *(one.path for one in found)]
     plan.covers += (Bind(path, path, optional=True) for path in _above(kept, shared))

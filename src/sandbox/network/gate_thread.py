@@ -226,6 +226,10 @@ class GateThread:
         with self._lock:
             if self._interception is not None:
                 self._interception.update(network)
+            elif network.policy_script is not None:
+                from sandbox.network.intercept.script import Script
+
+                Script(network.policy_script, network.policy_secrets, self._said)  # whether it can be loaded
             self.network, self._policy = network, policy
             self.had_secrets = self.had_secrets or bool(network.secrets)
 

@@ -129,8 +129,8 @@ class Overlay(Operation):
 
 
 class CacheOverlay(Operation):
-    """overlayfs over several directories, whose entries are seen together. Where the kernel cannot make it there is
-    none; and what is in it may be lost when the machine (not the sandbox) crashes."""
+    """overlayfs over one directory, or several whose entries are seen together. Where the kernel cannot make it there
+    is none; and what is in it may be lost when the machine (not the sandbox) crashes."""
 
     __slots__ = ("lowers", "state")
     kind = "overlay"

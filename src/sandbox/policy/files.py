@@ -121,7 +121,8 @@ class FileGuard:
     def _writable(self, absolute: str, top: str) -> Decision:
         if narrowest(absolute, self.allow_write) is not None:
             return Decision(True, "allow-write", "Within {top}", top=narrowest(absolute, self.allow_write))
-        if top != self.root:
+        # What `allow_read` names within the project is read there in spite of a rule; it changes nothing for writing.
+        if narrowest(top, [self.root]) is None:
             return Decision(False, "read-only-path", "{top} is read-only (filesystem.allow_read)", top=top)
         if self.read_only:
             return Decision(False, "read-only-root", "The project is read-only (filesystem.read_only)")

@@ -46,6 +46,10 @@ def _files(config: Config) -> list[str]:
         "- Hidden: files that hold secrets, such as .env and *.pem. Read-only: what programs of the owner would run "
         "later, such as .git/hooks, .git/config and editor settings."
     )
+    lines += [
+        f"- What you write to {name}/ of the project is kept for your next run; it is not in the project itself."
+        for name in config.state.project
+    ]
     kept = ", ".join(f"~/{path}" if path != "." else "~" for path in config.state.keep)
     lines.append(
         "- The home directory is empty at the start and gone at the end" + (f", except {kept}." if kept else ".")

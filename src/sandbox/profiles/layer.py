@@ -25,7 +25,12 @@ def layer(name: str, profile: Profile, program: str | None, *, trust: bool, own:
     home = os.path.realpath(os.path.expanduser("~"))
     return {
         "filesystem": {"programs": [program] if program else []},
-        "state": {"name": name, "keep": profile.keep, "per_project": profile.per_project},
+        "state": {
+            "name": name,
+            "keep": profile.keep,
+            "per_project": profile.per_project,
+            "project": profile.project_state,
+        },
         "environment": {
             "set": {key: value.replace("~/", f"{home}/") for key, value in environment.items()},
             "allow": profile.pass_variables,

@@ -2,7 +2,7 @@
 
 from sandbox.config.model import PRESETS
 from sandbox.config.section import Section, field
-from sandbox.config.state_names import home_path, state_paths
+from sandbox.config.state_names import home_path, project_names, state_paths
 from sandbox.errors import Message
 
 
@@ -40,6 +40,11 @@ class Profile(Section):
     network: str = field("closed", "The network preset that its hosts are added to.", choices=PRESETS)
     keep: list[str] = field([], "Directories of the home that it keeps from run to run.", parse=state_paths)
     per_project: bool = field(True, "Each project has its own; otherwise what one project's agent wrote, all read.")
+    project_state: list[str] = field(
+        [],
+        "Dot directories of the project that it writes settings to: kept for that project, outside of it.",
+        parse=project_names,
+    )
     seed: dict[str, Seed] = field({}, "Files of the kept home, by path, that the first run begins with.")
     credentials: dict[str, object] = field({}, "Its logins, as in the section `credentials` of the configuration.")
     environment: dict[str, str] = field({}, "Variables that are set.")

@@ -16,6 +16,7 @@ network: closed                    # closed | registries (package registries, so
 
 keep: [.{name}]                    # directories of the home that last; "." is the whole home. Yours are never shown.
 per_project: true                  # false: what one project's agent writes there, the agents of all projects read
+# project_state: [.{name}]         # directories of the project: what it writes there is kept for it, not in the project
 # seed:                            # files that the first run begins with: your settings, without secrets
 #   .{name}/settings.json: {{only: [model, theme], set: {{onboarded: true}}}}
 #   .{name}/commands/: {{}}        # a directory of texts

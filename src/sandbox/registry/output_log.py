@@ -26,11 +26,19 @@ class Log:
 
     def _copy(self) -> None:
         while piece := os.read(self._source, 65536):
-            if os.fstat(self._file).st_size + len(piece) > self._limit:
-                os.close(self._file)
-                os.rename(self._path, f"{self._path}.1")
-                self._file = self._fresh()
-            os.write(self._file, piece)
+            try:
+                self._add(piece)
+            except OSError:
+                pass  # a full disk: it is lost, but whoever prints must not wait for ever
+
+    def _add(self, piece: bytes) -> None:
+        if os.fstat(self._file).st_size + len(piece) > self._limit:
+            os.rename(self._path, f"{self._path}.1")
+            full, self._file = self._file, self._fresh()
+            os.close(full)
+        left = memoryview(piece)
+        while left:
+            left = left[os.write(self._file, left) :]
 
     def _fresh(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in a file's place must not stop us
+_LONGEST_PID = 10  # digits
+_LATEST = 2**38  # the year 10680: a number that `time` can make a date of
 
 
 class Entry:
@@ -30,9 +32,11 @@ class Entry:
         self.path = path
         self.status = status
         self.pid = pid
-        self.image: str | None = shown.get("image")
-        self.command: list[str] = shown.get("command", [])
-        self.created_at: int = shown.get("created_at", 0)
+        # Whatever is in the file: one damaged entry must not hide the others.
+        image, command, created_at = shown.get("image"), shown.get("command"), shown.get("created_at")
+        self.image: str | None = image if isinstance(image, str) else None
+        self.command: list[str] = list(map(str, command)) if isinstance(command, list) else []
+        self.created_at: int = created_at if isinstance(created_at, int) and 0 <= created_at < _LATEST else 0
 
     def __repr__(self) -> str:
         return f"Entry({self.id!r}, {self.status!r}, pid={self.pid})"
@@ -124,7 +128,8 @@ def names(home: str) -> Iterator[str]:
     except FileNotFoundError:
         return
     for name in listed:
-        if name.startswith("vm-"):  # a leading dot: being made, or being removed
+        # A leading dot: being made, or being removed. None of ours has a name that a terminal would obey.
+        if name.startswith("vm-") and name.isprintable():
             yield name
 
 
@@ -147,7 +152,7 @@ def _state(path: str, boot: Boot) -> tuple[str, int | None]:
     if status in (STOPPED, CRASHED):
         return status, None
     pid, _, started = _text(f"{path}/pid").partition("\n")
-    if pid.isdigit() and identity(int(pid), boot.id) == started.strip():
+    if pid.isascii() and pid.isdigit() and len(pid) <= _LONGEST_PID and identity(int(pid), boot.id) == started.strip():
         return RUNNING, int(pid)
     # The owner writes its last status before it ends, so what is there *now*, after we saw it gone, is final.
     status = _text(f"{path}/status")
@@ -160,10 +165,14 @@ def _state(path: str, boot: Boot) -> tuple[str, int | None]:
 def _text(path: str, most: int = 256) -> str:
     try:
         descriptor = os.open(path, _OPEN)
-    except FileNotFoundError:
+    except NotADirectoryError:
+        raise
+    except OSError:
         return ""
     try:
         return os.read(descriptor, most).decode("utf-8", "replace")
+    except OSError:  # no file, or an empty pipe
+        return ""
     finally:
         os.close(descriptor)
 

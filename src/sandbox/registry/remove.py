@@ -90,18 +90,22 @@ def _is_same(entry: Entry) -> bool:
 
 def _asked_to_close(entry: Entry, patience: float) -> bool:
     import socket
+    import time
 
+    until = time.monotonic() + patience
+    id = f'"kill-{os.urandom(8).hex()}"'.encode()  # no event has it: those come before the answer, and have ids as well
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(patience)
         try:
             connect_in(line, entry.path, "socket")
-            line.sendall(b'{"jsonrpc": "2.0", "method": "close", "params": {"grace": 0}, "id": 1}\n')
+            line.sendall(b'{"jsonrpc": "2.0", "method": "close", "params": {"grace": 0}, "id": %b}\n' % id)
             received = b""
-            while b'"id":1' not in received:  # events may come before the answer
+            while id not in received:
+                line.settimeout(max(0.001, until - time.monotonic()))  # for all of them, not for each
                 more = line.recv(65536)
-                if not more:
+                if not more or time.monotonic() > until:
                     return False
-                received = received[-16:] + more
+                received = received[-len(id) :] + more
             return True
         except OSError:
             return False
@@ -134,7 +138,7 @@ def _clear_half_made(home: str) -> None:
         return
     for name in names:
         pid = name.rpartition(".")[2]
-        if name.startswith(".") and pid.isdigit() and identity(int(pid)) is None:
+        if name.startswith(".") and pid.isascii() and pid.isdigit() and identity(int(pid)) is None:
             _delete(f"{home}/vms/{name}")
 
 

@@ -10,7 +10,7 @@ RUNNING, STOPPED, CRASHED = "running", "stopped", "crashed"
 
 def overwrite_status(directory: int, status: str) -> None:
     """Changes the status of the entry open as `directory`."""
-    descriptor = os.open("status", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory)
+    descriptor = os.open("status", os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     try:
         os.pwrite(descriptor, status.encode(), 0)
     finally:
@@ -18,15 +18,18 @@ def overwrite_status(directory: int, status: str) -> None:
 
 
 def mark(path: str, status: str) -> None:
-    """Changes the status of the entry at `path`, whose owner is gone. Does nothing when the entry is gone too."""
+    """Changes the status of the entry at `path`, whose owner is gone. Does nothing when the entry is gone or damaged.
+
+    Raises NotADirectoryError.
+    """
     try:
         directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY)
     except FileNotFoundError:
         return
     try:
         overwrite_status(directory, status)
-    except FileNotFoundError:
-        pass
+    except OSError:
+        pass  # there is no such file; or it is none, or not ours to write: then it stays as it is
     finally:
         os.close(directory)
 
@@ -34,11 +37,13 @@ def mark(path: str, status: str) -> None:
 def stopped_at(path: str) -> int | None:
     """When the entry at `path` was marked stopped, in nanoseconds; None when it says something else, or is gone."""
     try:
-        descriptor = os.open(f"{path}/status", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(f"{path}/status", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
         stopped = os.read(descriptor, 16) == STOPPED.encode()
         return os.fstat(descriptor).st_mtime_ns if stopped else None
+    except OSError:
+        return None
     finally:
         os.close(descriptor)

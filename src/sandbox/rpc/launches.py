@@ -17,7 +17,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from sandbox.errors import CommandError, GuestError, SandboxError
+from sandbox.errors import CommandError, GuestError, InvalidArgument
 from sandbox.guest import frames
 from sandbox.policy.environment import EnvFilter
 from sandbox.processes import Launched
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 NAME = "launch"
 _MOST = 256  # at a time; more wait
 _PATIENCE = 0.1  # seconds
+_NOT_RUNNABLE = 126
 _SPARE = 4  # threads that wait for the next one
 _WORD = struct.Struct("=c3xi")
 
@@ -94,8 +95,8 @@ class Launches:
                 with connection:
                     if same_user(connection):
                         _Launch(self, connection).run()
-            except (SandboxError, OSError):
-                pass  # the launcher has gone, or the sandbox has ended: the closed connection says so
+            except Exception:  # noqa: BLE001 - whatever it was, the next launcher needs this thread
+                pass  # it has gone, or makes no sense, or the sandbox has ended: the closed connection says so
             with self._lock:
                 if self._idle >= _SPARE:
                     self._threads -= 1
@@ -120,9 +121,10 @@ class _Launch:
             process = self._start(asked, fds)
             with process:
                 result = self._until_the_end(process)
-        except CommandError as problem:
-            text = str(problem).encode()[:4096]
-            self._say(b"F", problem.exit_code, struct.pack("=I", len(text)) + text)
+        except (CommandError, InvalidArgument) as problem:
+            text = str(problem).encode(errors="backslashreplace")[:4096]  # names need not be UTF-8
+            status = problem.exit_code if isinstance(problem, CommandError) else _NOT_RUNNABLE
+            self._say(b"F", status, struct.pack("=I", len(text)) + text)
             return
         finally:
             self._close()
@@ -151,20 +153,18 @@ class _Launch:
             assert process.terminal is not None
             master, process.terminal = process.terminal, None  # the launcher reads and writes it, not we
             self._mine.append(master)
-            self._hand_over([master])
-            return process
+            return self._hand_over(process, [master])
         theirs, ours = self._pipes(asked, fds)
         process = self._sandbox._spawn(argv, directory, stdio=theirs, more=more)
-        self._hand_over(ours)
-        return process
+        return self._hand_over(process, ours)
 
     def _pipes(self, asked: dict[str, Any], fds: list[int]) -> tuple[tuple[int | None, int, int], list[int]]:
         """The tenant's ends of its three streams, and the ends that the launcher gets."""
         ours: list[int] = []
-        if asked["stdin"] == "relayed":
+        if asked.get("stdin") == "relayed":
             given, write = self._pipe()
             ours.append(write)
-        elif asked["stdin"] == "given":
+        elif asked.get("stdin") == "given":
             given = fds[0]
             if not _anonymous_pipe(given):
                 raise GuestError("a launcher sent a descriptor that is not a pipe")
@@ -185,11 +185,17 @@ class _Launch:
         self._mine += both
         return both
 
-    def _hand_over(self, fds: list[int]) -> None:
-        self._connection.sendmsg(
-            [_WORD.pack(b"S", len(fds))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))]
-        )
+    def _hand_over(self, process: Process, fds: list[int]) -> Process:
+        """Ends the process when the launcher has gone. Raises OSError then."""
+        try:
+            self._connection.sendmsg(
+                [_WORD.pack(b"S", len(fds))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))]
+            )
+        except BaseException:
+            process.close()
+            raise
         self._close()  # only the tenant and the launcher hold them now, so that each sees the other's end
+        return process
 
     def _close(self) -> None:
         mine, self._mine = self._mine, []

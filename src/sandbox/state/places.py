@@ -1,4 +1,6 @@
-"""Where kept directories are: `state/NAME/PROJECT/home` under the sandbox home, or `state/NAME/shared/home`."""
+"""Where kept directories are: `state/NAME/PROJECT/home` under the sandbox home, or `state/NAME/shared/home`.
+
+`state/NAME/PROJECT/project-state` has the layers over directories of the project (`layout/project_state.py`)."""
 
 from __future__ import annotations
 
@@ -51,6 +53,16 @@ def make(state: State, project: str) -> str:
         with open(note, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{project}\n")
     return f"{place}/home"
+
+
+def of_project(state: State, project: str) -> str:
+    """The directory for what tenants write to directories of the project (`state.project`), made if need be. It is that
+    project's alone, also where the home is shared. Raises ConfigError without a name."""
+    if state.name is None:
+        raise ConfigError("needs `state.name`: whose these directories are", path="state.project")
+    place = os.path.join(sandbox_home(), "state", state.name, _of_project(project), "project-state")
+    _private(place)
+    return place
 
 
 def _private(directory: str) -> None:

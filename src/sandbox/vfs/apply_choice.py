@@ -75,7 +75,7 @@ class Choice:
         if change.impossible:
             return change.impossible
         if change.risk and not self._names(change):
-            return f"{change.risk}; name it to carry it over"
+            return f"{change.risk}; to apply it all the same, name this very path after `sandbox apply`"
         if change.conflict and not self._overwrite:
             return change.conflict
         return None

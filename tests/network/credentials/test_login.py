@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.errors import ConfigError
+from sandbox.network.credentials.endpoint import MOST_AT_ONCE
 from tests.network.credentials.oauth import API, AUTH, Authority, entry, inside, jwt, refresh, token, write
 from tests.network.lab import Lab
 
@@ -514,6 +515,30 @@ def test_an_answer_full_of_tokens_and_requests_without_end_are_refused(
     lab.origins[AUTH].answer = server
     monkeypatch.setattr(endpoint, "MOST_EXCHANGES", 3)
     assert [refresh(lab, "of-its-own")[0] for _ in range(3)] == [400, 400, 403]
+
+
+def test_requests_that_outlive_their_connections_are_few(place: Place) -> None:
+    lab, _server, _file = place
+    asked, ends = threading.Semaphore(0), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.release()
+        await ends.wait()
+
+    lab.origins[AUTH].raw = silent
+    lab.host = AUTH
+    head = b"POST /oauth/token HTTP/1.1\r\nHost: other.example.com\r\nContent-Type: application/json\r\n"
+    whole = head + b"Content-Length: 2\r\n\r\n{}"
+    for _ in range(MOST_AT_ONCE):
+        with lab.tls_socket() as left:  # and does not wait
+            left.sendall(whole)
+            assert asked.acquire(timeout=20)
+    assert b"403" in lab.say(whole, once=True)[:20]
+    lab.thread.loop.call_soon_threadsafe(ends.set)
+    lab.thread.run(lab.interception.finish())
+    lab.origins[AUTH].raw = None
+    assert refresh(lab, inside(lab)["claudeAiOauth"]["refreshToken"])[0] == 200
 
 
 def test_a_change_of_the_network_leaves_logins_as_they_are(place: Place) -> None:

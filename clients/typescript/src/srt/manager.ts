@@ -60,13 +60,14 @@ class Manager {
       this.config = undefined; // a session before this one is over, whatever comes of this one
       const own = copy(config);
       this.ask = ask && ((host, port) => verdict(ask, host, port));
-      await this.sandbox(own, undefined);
-      this.config = own;
+      await this.sandbox(() => own, undefined);
+      this.config ??= own; // `updateConfig` may have been faster
     })();
     try {
       await this.starting;
     } catch (problem) {
       this.starting = undefined;
+      this.config = undefined;
       throw problem;
     }
   };
@@ -214,7 +215,8 @@ class Manager {
     this.remember(key, commandText ?? command);
     await this.updating;
     await this.starting;
-    const settings = merged(this.config ?? NOTHING_ALLOWED, customConfig && copy(customConfig));
+    const custom = customConfig && copy(customConfig);
+    const settings = () => merged(this.config ?? NOTHING_ALLOWED, custom);
     const listsId = commandId && this.lists.has(commandId) ? commandId : undefined;
     const sandbox = await this.sandbox(settings, listsId);
     signal?.throwIfAborted();
@@ -222,12 +224,17 @@ class Manager {
   }
 
   /** The sandbox for such settings in this directory: one that stands, or a new one. */
-  private async sandbox(settings: SandboxRuntimeConfig, listsId: string | undefined): Promise<WarmSandbox> {
+  private async sandbox(wanted: () => SandboxRuntimeConfig, listsId: string | undefined): Promise<WarmSandbox> {
+    const [settings, config] = [wanted(), this.config];
     const { allowedDomains, deniedDomains, deniedDomainReasons, ...fixed } = settings.network ?? {};
     const closed = allowedDomains?.length === 0 && (this.config?.network?.allowedDomains?.length ?? 0) > 0;
     const key = JSON.stringify([process.cwd(), listsId, closed, { ...settings, network: fixed, ignoreViolations: undefined }]);
     const there = this.sandboxes.get(key);
     const holds = there && (await there.started.then((sandbox) => sandbox.holds(), () => false));
+    if (this.config !== config) {
+      await this.updating; // new settings meanwhile: a sandbox started with the old ones would keep their hosts
+      return this.sandbox(wanted, listsId);
+    }
     // Somebody else may have started one meanwhile.
     const entry = holds ? there : this.sandboxes.get(key) === there ? this.start(settings, listsId) : this.sandboxes.get(key)!;
     if (there && entry !== there) void there.started.then((sandbox) => sandbox.retire(), () => {});

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0  # seconds for an exchange, and for another sandbox's
 POLL = 0.05
 MOST_EXCHANGES = 1000  # of one sandbox: every token it was ever given is looked for in all its traffic
+MOST_AT_ONCE = 16  # of one entry: they outlive the connections that began them, and hold a body and a descriptor each
 KINDS = {"access_token": "access", "refresh_token": "refresh", "id_token": "id"}
 # Fields of an answer that tenants see. Others could hold a session.
 _FIELDS = (
@@ -60,6 +61,19 @@ class TokenExchange:
         """The answer, with placeholders. Raises Denied, OSError, BadMessage."""
         if "Upgrade" in request.headers:
             raise Denied(RULE, "a token endpoint has no WebSocket")
+        if self._login.running >= MOST_AT_ONCE:
+            raise Denied(RULE, "{most} requests for tokens are waiting already", most=MOST_AT_ONCE)
+        self._login.running += 1
+        try:
+            exchange = self._secrets.unfinished(self._exchanged(*await self._begun(request)))
+        except BaseException:
+            self._login.running -= 1
+            raise
+        # The tenant may leave now; what it has begun is finished.
+        return await asyncio.shield(exchange)
+
+    async def _begun(self, request: Request) -> tuple[Request, TokenRequest, Token | None]:
+        """Reads the request, and what it asks for."""
         body = await _read(decoded(request.headers, request.stream), MOST_REQUEST)
         asked = TokenRequest(request.headers.media_type, body)
         self._secrets.follow_logins()
@@ -70,8 +84,7 @@ class TokenExchange:
         request.inform = None  # hints before an answer are of no use here, and could hold anything
         request.headers.remove("Expect")
         _give(request, asked.written() if token is not None else body)
-        # The tenant may leave now; what it has begun is finished.
-        return await asyncio.shield(self._secrets.unfinished(self._exchanged(request, asked, token)))
+        return request, asked, token
 
     def _refresh_token(self, request: Request, asked: TokenRequest) -> Token | None:
         """The token that the request needs, when it may have it."""
@@ -87,14 +100,17 @@ class TokenExchange:
         return None
 
     async def _exchanged(self, request: Request, asked: TokenRequest, token: Token | None) -> Response:
-        lock = await self._locked() if token is not None or asked.grant in LOGIN_GRANTS else None
+        lock: FileLock | None = None
         try:
+            if token is not None or asked.grant in LOGIN_GRANTS:
+                lock = await self._locked()
             async with asyncio.timeout(PATIENCE):
                 sent = await self._prepared(request, asked, token)
                 response = await self._upstreams.send(request)
                 answer = await _read(decoded(response.headers, response.stream), MOST)
             return self._taken(request, response, answer, asked, sent)
         finally:
+            self._login.running -= 1
             self._upstreams.close()
             if lock is not None:
                 lock.close()

@@ -17,7 +17,7 @@ from sandbox.network.credentials.expiry import end_of, written_end
 from sandbox.network.credentials.formats import MOST, Unreadable, changed, leaves
 from sandbox.network.credentials.shapes import shaped
 from sandbox.network.credentials.token import Token
-from sandbox.network.credentials.visible import is_address, is_reference, parted, suspect
+from sandbox.network.credentials.visible import has_no_token, is_reference, parted, suspect
 from sandbox.network.secrets.field_paths import has_wildcard, host_in, keys_of, matches, written
 from sandbox.network.secrets.stored_key import place
 from sandbox.policy.hosts import HostSet
@@ -41,7 +41,7 @@ class Login:
         self.path = f"credentials.{name}"
         self.file = os.path.abspath(os.path.expanduser(entry.file)) if entry.file else None
         self.store = os.path.join(place(), f"{name}.{entry.format}")  # where a login made inside is kept
-        self.exchanges = 0
+        self.exchanges = self.running = 0  # requests to the token endpoint: all, and those without an answer yet
         self._tokens: dict[tuple[Keys, int], Token] = {}
         self._more: dict[str, Token] = {}  # of logins made inside, by placeholder
         self.hidden: dict[str, bytes] = {}  # other strings of the file that look like secrets, with placeholders
@@ -108,7 +108,7 @@ class Login:
         for leaf in found:
             where = leaf.keys, leaf.number
             field = self._field(leaf.keys)
-            if field is not None and not _no_token(leaf, field[1]):
+            if field is not None and not has_no_token(leaf.value, leaf.keys[-1], field[1].kind):
                 token, instead = self._token(leaf, *field)
                 here.add(where)
                 inside[where] = instead
@@ -279,14 +279,6 @@ class Login:
             and ours is not None
             and ends > written_end_number(ours, self.entry.refresh.expires_as)
         )
-
-
-def _no_token(leaf: Leaf, field: CredentialField) -> bool:
-    """Whether there is none where the entry says that there may be: nothing, the name of a variable, or the address of
-    a server that asks for no password."""
-    if not leaf.value or is_reference(leaf.value):
-        return True
-    return field.kind == "password" and leaf.keys[-1].lower().endswith("url") and is_address(leaf.value)
 
 
 def written_end_number(end: float, how: str) -> float:

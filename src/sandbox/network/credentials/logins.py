@@ -49,8 +49,10 @@ class Logins:
         """A variable that has no value here is not set inside. A program is asked only where the file knows nothing."""
         from shutil import which
 
+        from sandbox.network.secrets.programs import safe_path
+
         if secret.from_command is not None and (
-            any(token.value for token in login.tokens()) or which(secret.from_command[0]) is None
+            any(token.value for token in login.tokens()) or which(secret.from_command[0], path=safe_path()) is None
         ):
             return
         label = f"{login.name}\0${variable}"

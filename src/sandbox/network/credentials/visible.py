@@ -50,6 +50,14 @@ def is_reference(value: str) -> bool:
     return _REFERENCE.fullmatch(value) is not None
 
 
+def has_no_token(value: str, name: str, kind: str) -> bool:
+    """Whether `value` has none although it is where the entry says that there may be one: it is empty, the name of a
+    variable, or the address of a server that asks for no password."""
+    if not value or is_reference(value):
+        return True
+    return kind == "password" and name.lower().endswith("url") and is_address(value)
+
+
 def suspect(word: str) -> bool:
     """Whether a word of a string that tenants may see looks like a token all the same, or begins a comment."""
     return (

@@ -146,12 +146,21 @@ def _from_file(name: str, path: str, *, whole: bool = False) -> str:
 
 
 def _from_command(command: list[str], path: str) -> str:
+    import os
     import subprocess
+
+    from sandbox.network.secrets.programs import environment
 
     try:
         # Its standard error is the owner's terminal: it may ask for a password there, and we never keep it.
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT, check=False
+            command,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            timeout=COMMAND_TIMEOUT,
+            check=False,
+            env=environment(),
+            cwd=os.path.expanduser("~"),  # not the project, whose files are tenants' to write: `python -m x`
         )
     except OSError as problem:
         raise Missing(
