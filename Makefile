@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint docs bench soak compat agents kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo test vm setup-vm lint docs bench soak compat agents kernels bare setup-run setup-dev setup-bench setup-kernels clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -25,6 +25,9 @@ docs: setup-dev ## the documentation and the Python reference, into site/
 soak: setup-dev $(GUEST) ## the long fuzz and soak runs
 	@.venv/bin/python -m pytest -m soak
 
+vm: setup-vm $(GUEST) ## the engines' conformance suite over virtual machines (QEMU, an installed kernel)
+	@.venv/bin/python -m pytest -m vm
+
 compat: setup-dev $(GUEST) ## CPython's and Go's own test suites, outside and inside, as root and as a user
 	@scripts/compat
 
@@ -42,7 +45,7 @@ bare: setup-kernels ## the whole check in fresh Debians where nothing is install
 bench: setup-bench $(GUEST) ## the side-by-side table, budgets and peers
 	@.venv/bin/python -m bench
 
-setup-run setup-dev setup-bench setup-kernels: setup-%:
+setup-run setup-dev setup-bench setup-kernels setup-vm: setup-%:
 	@scripts/setup $*
 
 # Setting up builds the guest; this is for a source that changed since.

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import Sandbox
 from tests.engines.conformance import Conformance
+
+pytestmark = pytest.mark.vm
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +26,29 @@ class TestQemu(Conformance):
     engine = "qemu"
 
 
-def test_a_tenant_has_a_kernel_of_its_own(tmp_path: Path) -> None:
-    from sandbox import Sandbox
+@pytest.fixture
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
+    (tmp_path / ".env").write_text("TOKEN=hidden")
+    with Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path)}}) as made:
+        yield made
 
-    with Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path)}}) as sandbox:
-        assert sandbox.exec("cat /proc/sys/kernel/random/boot_id").stdout.strip() != Path(
-            "/proc/sys/kernel/random/boot_id"
-        ).read_text().strip()
+
+def test_a_tenant_has_a_kernel_of_its_own(sandbox: Sandbox) -> None:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert sandbox.exec(["cat", "/proc/sys/kernel/random/boot_id"]).stdout.strip() not in ("", boot)
+
+
+def test_a_blocked_file_is_blocked_in_the_machine_too(sandbox: Sandbox) -> None:
+    result = sandbox.exec(["cat", ".env"])
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_every_connection_ends_at_the_gate(sandbox: Sandbox) -> None:
+    assert "is not allowed" in sandbox.exec("curl -sS http://example.org/").stdout
+
+
+def test_neither_the_template_nor_the_rooms_processes_can_be_opened(sandbox: Sandbox) -> None:
+    script = "for f in /.machine/ram /.machine/kernel; do cat $f || echo x > $f; done; ls /proc | grep -c qemu"
+    result = sandbox.exec(script)
+    assert result.stdout.strip() == "0"
+    assert result.stderr.count("Permission denied") == 4

@@ -1,7 +1,7 @@
 """The engine: an ordinary room, QEMU in it, and a second guest in the machine, which runs the commands.
 
-The room's guest has the network, the files and the limits; the machine's guest runs commands and file operations. A tenant who
-breaks the machine's kernel is in QEMU's process, which may do less than a tenant of the room.
+The room's guest has the network, the files and the limits; the machine's guest runs commands and file operations. A
+tenant who breaks the machine's kernel is in QEMU's process, which may do less than a tenant of the room.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from sandbox.plan.plan import HOSTNAME, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from sandbox.engines.local import LocalRunning, LocalStart
     from sandbox.engines.usage import Usage
     from sandbox.guest.process import Process
-    from sandbox.sockets import socket as Socket
 
 MEMORY_MB = 1024  # of a machine for which nothing was asked
 OWN_MB = 256  # that QEMU needs besides
@@ -60,7 +60,7 @@ class QemuRunning(Running):
     def null(self) -> int | None:
         return self._guest.null
 
-    def take_sockets(self) -> Mapping[str, Socket]:
+    def take_sockets(self) -> Mapping[str, _socket.socket]:
         return self._room.take_sockets()
 
     def take_devices(self) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """Templates: a machine that has booted and waits for its first word, saved once and cloned from then on.
 
-A template is a directory under the cache, named by a hash of everything that went into it. It is private to its owner, made
-complete in another directory and renamed, and checked before each use: who owns it, that nobody else can write it, and that
-its memory file is the very one that was made (a clone maps it; nothing ever writes it again).
+A template is a directory under the cache, named by a hash of everything that went into it. It is private to its
+owner, made complete in another directory and renamed, and checked before each use: who owns it, that nobody else can
+write it, and that its memory file is the very one that was made (a clone maps it; nothing ever writes it again).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sandbox.engines.base import Running
     from sandbox.engines.qemu.kernel import Kernel
 
+FILES = ("ram", "state", "kernel", "initramfs", "guest")
 BOOT_PATIENCE = 120.0  # seconds until an emulated machine on a busy host has booted
 
 
@@ -110,7 +111,7 @@ def _is_good(made: Template) -> bool:
         return (
             directory.st_uid == os.geteuid()
             and not directory.st_mode & 0o077
-            and manifest == {name: _identity(made.directory, name) for name in ("ram", "state", "kernel", "initramfs", "guest")}
+            and manifest == {name: _identity(made.directory, name) for name in FILES}
         )
     except (OSError, ValueError):
         return False
@@ -133,7 +134,7 @@ def _make(made: Template, kernel: Kernel, guest: str, place: str, room: Callable
         for name in ("console", "ready"):
             if os.path.exists(os.path.join(work, name)):
                 os.unlink(os.path.join(work, name))
-        manifest = {name: _identity(work, name) for name in ("ram", "state", "kernel", "initramfs", "guest")}
+        manifest = {name: _identity(work, name) for name in FILES}
         with open(os.path.join(work, "manifest.json"), "w", encoding="utf-8") as manifest_file:
             json.dump(manifest, manifest_file)
         os.rename(work, made.directory)
