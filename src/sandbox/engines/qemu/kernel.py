@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from sandbox.errors import EngineUnavailable
+from sandbox.errors import EngineUnavailable, Message
 
 # What a machine needs, by the names of the modules. One that a kernel has built in has no file.
 MODULES = ("virtio_mmio", "virtio_console", "virtio_net", "fuse", "overlay")
@@ -63,7 +63,7 @@ def _add(file: str, needs: dict[str, list[str]], ordered: list[str]) -> None:
     ordered.append(file)
 
 
-MISSING = (
+MISSING = Message(
     "no Linux kernel for a virtual machine was found in /boot: `apt install linux-image-amd64` (the stock one, not "
     "-cloud-); the file must be readable for you"
 )
