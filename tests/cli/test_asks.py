@@ -7,8 +7,10 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -159,18 +161,24 @@ class Watching:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen([*program(), "asks", "--follow", "--json"], stdout=subprocess.PIPE, text=True)
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
 
-    def next(self, state: str) -> dict[str, Any]:
+    def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            event: dict[str, Any] = json.loads(line)
+            self._lines.put(line)
+
+    def next(self, state: str) -> dict[str, Any]:
+        """The next event of that kind; after a minute without any, queue.Empty."""
+        while True:
+            event: dict[str, Any] = json.loads(self._lines.get(timeout=60))
             if event["state"] == state:
                 return event
-        raise AssertionError("it ended")
 
     def close(self) -> None:
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
 
 
 @pytest.fixture
