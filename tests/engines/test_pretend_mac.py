@@ -9,6 +9,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -48,11 +49,16 @@ def stand_in(tmp_path: Path) -> Path:
 
 def as_a_mac(script: str, stand_in: Path, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     (tmp_path / "project").mkdir()
+    with tempfile.TemporaryDirectory(prefix="m", dir="/tmp") as home:  # a socket's path has room for 103 bytes there
+        return _as_a_mac(script, stand_in, tmp_path, home)
+
+
+def _as_a_mac(script: str, stand_in: Path, tmp_path: Path, home: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, pretend_mac.__file__, stand_in],
         input=script,
         cwd=tmp_path / "project",
-        env={**os.environ, "SANDBOX_HOME": str(tmp_path / "h"), "PYTHONPATH": str(pretend_mac.REPOSITORY / "src")},
+        env={**os.environ, "SANDBOX_HOME": home, "PYTHONPATH": str(pretend_mac.REPOSITORY / "src")},
         capture_output=True,
         text=True,
         timeout=60,
