@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test vm setup-vm lint docs bench soak compat agents kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo serve test vm setup-vm containers setup-containers lint docs bench soak compat agents kernels bare setup-run setup-dev setup-bench setup-kernels clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -16,6 +16,9 @@ test: setup-dev $(GUEST) ## lint, types, layers, and the tests as root and as an
 	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null
 	@scripts/test
 
+serve: setup-dev $(GUEST) ## the HTTP API and the dashboard on this machine; prints the address and a token
+	@.venv/bin/python -m sandbox.cli.main serve --new-token
+
 lint: setup-dev ## ruff, mypy --strict, import-linter
 	@scripts/lint
 
@@ -27,6 +30,9 @@ soak: setup-dev $(GUEST) ## the long fuzz and soak runs
 
 vm: setup-vm $(GUEST) ## the engines' conformance suite over virtual machines (QEMU, an installed kernel)
 	@.venv/bin/python -m pytest -m vm
+
+containers: setup-containers $(GUEST) ## the engines' conformance suite over Docker and Podman, as root and as an ordinary user
+	@scripts/containers
 
 compat: setup-dev $(GUEST) ## CPython's and Go's own test suites, outside and inside, as root and as a user
 	@scripts/compat
@@ -45,7 +51,7 @@ bare: setup-kernels ## the whole check in fresh Debians where nothing is install
 bench: setup-bench $(GUEST) ## the side-by-side table, budgets and peers
 	@.venv/bin/python -m bench
 
-setup-run setup-dev setup-bench setup-kernels setup-vm: setup-%:
+setup-run setup-dev setup-bench setup-kernels setup-vm setup-containers: setup-%:
 	@scripts/setup $*
 
 # Setting up builds the guest; this is for a source that changed since.

@@ -69,6 +69,8 @@ static bool mount_tmpfs(struct cbor op, int target)
 /* Creates the parents of `path`. */
 static bool make_parents(char *path)
 {
+	if (place.image)
+		return image_parents(path);
 	for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
 		*slash = 0;
 		bool made = !mkdir(path, 0755) || errno == EEXIST || errno == EROFS;
@@ -86,7 +88,7 @@ static bool make_place(struct cbor op, char *path)
 	struct stat st;
 	if (!cbor_get_bool(op, "make", false, &make) || !cbor_get_bool(op, "dir", true, &directory))
 		return false;
-	if (!make || !lstat(path, &st))
+	if (!make || (!place.image && !lstat(path, &st)))
 		return true;
 	char *from = cbor_get_cstring(op, "from");
 	if (from) {
@@ -95,15 +97,18 @@ static bool make_place(struct cbor op, char *path)
 		directory = S_ISDIR(st.st_mode);
 		free(from);
 	}
-	if (!make_parents(path))
+	if (!(place.image ? image_make_room(path, directory) : make_parents(path)))
 		return false;
+	if (place.image && !lstat(path, &st))
+		return true;
 	return directory ? !mkdir(path, 0755) : !mknod(path, S_IFREG | 0644, 0);
 }
 
 static bool make_link(struct cbor op, char *path)
 {
 	char *target = cbor_get_cstring(op, "target");
-	bool done = target && make_parents(path) && !symlink(target, path);
+	bool room = place.image ? image_make_room(path, true) : make_parents(path);
+	bool done = target && room && !symlink(target, path);
 	free(target);
 	return done;
 }
@@ -193,6 +198,8 @@ static void make_dir(struct cbor entry)
 	cbor_next(&entry);
 	if (!path || !cbor_uint(entry, &mode) || mode > 07777)
 		errno = EINVAL, fail("dirs", path);
+	if (place.image && !image_make_room(path, true))
+		fail("dirs", path);
 	if (mkdir(path, (mode_t)mode)) {
 		/* EROFS: the kernel may return this before it notices that the directory exists. */
 		int saved = errno;
@@ -217,6 +224,8 @@ static void write_file(struct cbor entry)
 	cbor_next(&content);
 	if (!path || !cbor_uint(entry, &mode) || mode > 07777 || !cbor_string(content, &data, &size))
 		errno = EINVAL, fail("files", path);
+	if (place.image && (!image_make_room(path, false) || (unlink(path) && errno != ENOENT)))
+		fail("files", path);
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		fail("files", path);
@@ -246,6 +255,7 @@ static void each(struct cbor setup, const char *key, void (*do_one)(struct cbor)
 void build_filesystem(struct cbor setup)
 {
 	umask(0);
+	take_image(setup);
 	each(setup, "dirs", make_dir);
 	each(setup, "files", write_file);
 	each(setup, "mounts", do_mount);

@@ -16,7 +16,8 @@ struct limit {
 
 /* What the set-up asked for and found; written before the first tenant, only read afterwards. */
 struct place {
-	bool walls, framed, network, allow_ptrace, count_memory, unix_sockets;
+	bool walls, framed, container, network, allow_ptrace, count_memory, unix_sockets;
+	bool image; /* an image's files are at `/`, and not to be trusted */
 	uint64_t uid, gid;
 	uint32_t set_id; /* the mode bits that nobody may set */
 	struct cbor setup;
@@ -42,6 +43,9 @@ extern struct channel host;
 noreturn void fail(const char *step, const char *path);
 
 void build_filesystem(struct cbor setup);               /* filesystem.c */
+void take_image(struct cbor setup);                     /* image.c */
+bool image_parents(char *path);                         /* makes them, following no link */
+bool image_make_room(char *path, bool directory);       /* the same, and `path` is free or already such a thing */
 bool mount_mask(struct cbor op, int target, const char *path, bool directory); /* mask.c */
 void drop_covers(void);
 bool mount_overlay(struct cbor op, int target);      /* overlay.c */
@@ -54,6 +58,8 @@ size_t tripwires_count(void);
 void tripwires_serve(void);
 void tripwires_drop(void);
 void network(struct cbor setup);               /* network.c */
+struct nlmsghdr;
+int netlink_ask(struct nlmsghdr *head, size_t size);
 int nft_tproxy(uint16_t port4, const uint8_t address4[4], uint16_t port6, const uint8_t address6[16]); /* nft.c */
 void limits_read(struct cbor setup);           /* limits.c */
 bool limits_apply(void);

@@ -20,7 +20,7 @@ static int64_t kill_at = NEVER, kill_pause, kill_earliest;
 struct job *job_find(uint64_t id)
 {
 	for (struct job *j = jobs; j; j = j->next)
-		if (j->id == id && !j->said)
+		if (j->id == id && !j->said && !j->orphan)
 			return j;
 	return NULL;
 }
@@ -86,7 +86,9 @@ void job_frame(struct job *job, struct out *out, const char *t, unsigned more_ke
 
 void job_say(struct job *job, struct out *out, const int *fds, size_t nfds)
 {
-	if (place.framed) {
+	if (job->orphan) {
+		free(out->data);
+	} else if (place.framed) {
 		if (channel_send(&host, out, NULL, 0))
 			leave(1);
 	} else if (job->line_gone) {
@@ -140,6 +142,21 @@ void job_cancel(struct job *job)
 	kill_session(job);
 }
 
+/* In a clone: commands go on, with nobody at the other end; file operations and connections of the other owner end. */
+void jobs_orphan(void)
+{
+	struct job *next;
+	for (struct job *job = jobs; job; job = next) {
+		next = job->next;
+		job->orphan = true;
+		job->deadline = NEVER;
+		if (job->command)
+			streams_orphan(job);
+		else
+			job_cancel(job);
+	}
+}
+
 static void forget(struct job *job)
 {
 	for (struct job **at = &jobs; *at; at = &(*at)->next)
@@ -185,6 +202,8 @@ void job_settle(struct job *job)
  * there says Ctrl-Z, and the host goes to sleep with it. */
 static void stopped(struct job *job)
 {
+	if (place_paused())
+		return; /* that was us */
 	if (job->command && job->report.fd >= 0)
 		job->report.ready(&job->report, EPOLLIN); /* has it called exec meanwhile? */
 	if (!job->command || job->report.fd >= 0)

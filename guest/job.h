@@ -46,6 +46,7 @@ struct job {
 	struct watch line;
 	uint64_t id;
 	bool line_gone;
+	bool orphan;         /* in a clone: nobody knows of it, and what it says is discarded */
 	/* the start: end-of-file says that exec succeeded. For a framed helper: its answer. */
 	struct watch report;
 	struct out answer;
@@ -76,10 +77,15 @@ void job_settle(struct job *job);
 void jobs_reap(void);
 int64_t jobs_tick(int64_t now);
 struct job *job_find(uint64_t id);
+void jobs_orphan(void);
 void line_opened(struct job *job);
 
 void kill_sessions(void);                                  /* kill.c */
 void kill_descendants(void);
+void each_state(void (*visit)(pid_t pid, char state)); /* of every living process but ourselves */
+
+void pause_start(struct cbor request, bool stop);          /* pause.c */
+bool place_paused(void);
 
 void command_start(struct cbor request);                   /* command.c */
 void command_frame(struct job *job, struct cbor frame);
@@ -107,6 +113,7 @@ bool streams_dial(struct job *job, int fd);
 void streams_start(struct job *job);
 bool streams_flowing(struct job *job, int64_t now);
 void streams_close(struct job *job);
+void streams_orphan(struct job *job);
 void streams_pump_all(void);
 bool stream_input(struct job *job, struct cbor frame);
 bool stream_credit(struct job *job, struct cbor frame);

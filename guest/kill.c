@@ -19,6 +19,7 @@
 struct process {
 	pid_t pid, parent, session;
 	bool dead;
+	char state;
 };
 
 static bool look(pid_t pid, struct process *p)
@@ -37,7 +38,7 @@ static bool look(pid_t pid, struct process *p)
 	int parent, group, session;
 	if (!after || sscanf(after + 1, " %c %d %d %d", &state, &parent, &group, &session) != 4)
 		return false;
-	*p = (struct process){pid, parent, session, state == 'Z' || state == 'X'};
+	*p = (struct process){pid, parent, session, state == 'Z' || state == 'X', state};
 	return true;
 }
 
@@ -56,6 +57,19 @@ static void each_process(void (*visit)(const struct process *))
 			visit(&p);
 	}
 	closedir(dir);
+}
+
+static void (*visit_state)(pid_t pid, char state);
+
+static void tell_state(const struct process *p)
+{
+	visit_state(p->pid, p->state);
+}
+
+void each_state(void (*visit)(pid_t pid, char state))
+{
+	visit_state = visit;
+	each_process(tell_state);
 }
 
 static void end(const struct process *p)

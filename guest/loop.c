@@ -1,6 +1,7 @@
 /* The event loop. One event at a time: what a handler frees can then not be in a batch that is still to come. */
 #define _GNU_SOURCE
 #include "job.h"
+#include "machine.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -77,8 +78,12 @@ static void on_request(struct cbor request)
 		dial_start(request);
 	else if (cbor_is(t, "file") || cbor_is(t, "dial"))
 		helper_start(request);
+	else if ((cbor_is(t, "pause") || cbor_is(t, "resume")) && !place.framed)
+		pause_start(request, cbor_is(t, "pause"));
 	else if (job)
 		command_frame(job, request);
+	else if (machine_request(request))
+		return;
 	else if (!place.framed || !(cbor_is(t, "in") || cbor_is(t, "credit") || cbor_is(t, "closed") || cbor_is(t, "signal") ||
 				    cbor_is(t, "resize") || cbor_is(t, "cancel"))) /* its command may just have ended */
 		answer_unknown(request);

@@ -12,7 +12,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <linux/random.h>
+#include <linux/fuse.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,15 +22,21 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define CONTROL 3
 #define MODULES "/modules"
 #define ROOM "/room"
+#define SYSTEM "/system"
+#define DEVICES "/devices" /* what an ordinary tenant sees as /dev, ready-made */
+#define WARM "/warm" /* commands, a line each */
+#define WARM_SECONDS 60
 #define AGAIN "/again" /* the same a second time, for what will be hidden there; out of reach once ROOM is the root */
 #define PORT "sandbox.control"
-#define ENTROPY 64 /* bytes */
+#define LAYER "/layer"
+#define OVER "/over"
 
 /* Of <sys/mount.h>, which does not mix with <linux/mount.h>. */
 #define NOSUID 2
@@ -45,7 +51,7 @@ static int mount_at(const char *type, const char *path, unsigned long flags, con
 }
 
 /* The console is all there is until the control stream; the engine reads it when a template cannot be made. */
-static noreturn void give_up(const char *what)
+noreturn void machine_give_up(const char *what)
 {
 	int error = errno, console = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
 	dprintf(console, "sandbox: %s: %s\n", what, strerror(error));
@@ -63,52 +69,9 @@ static void load_modules(void)
 		snprintf(path, sizeof path, MODULES "/%s", names[i]->d_name);
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
 		if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) && errno != EEXIST))
-			give_up(path);
+			machine_give_up(path);
 		close(fd);
 	}
-}
-
-bool machine_boot(void)
-{
-	if (getpid() != 1 || fcntl(CONTROL, F_GETFD) >= 0 || access(MODULES, F_OK))
-		return false;
-	mkdir("/dev", 0755), mkdir("/proc", 0755), mkdir("/sys", 0755), mkdir(ROOM, 0755);
-	if ((mount_at("devtmpfs", "/dev", 0, NULL) && errno != EBUSY) || mount_at("proc", "/proc", 0, NULL) ||
-	    mount_at("sysfs", "/sys", 0, NULL))
-		give_up("mount");
-	load_modules();
-	/* The first process has 4096 at the most, of which its children could never have more. */
-	if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){1 << 20, 1 << 20}))
-		give_up("descriptors");
-	int port = machine_port(PORT);
-	if (port < 0 || dup2(port, CONTROL) < 0)
-		give_up(PORT);
-	if (port != CONTROL)
-		close(port);
-	return true;
-}
-
-/* A clone has its template's clock, and its random numbers would be every other clone's. */
-static void set_clock_and_randomness(struct cbor machine)
-{
-	struct cbor item;
-	const uint8_t *bytes;
-	size_t size;
-	uint64_t now;
-	/* struct rand_pool_info, whose last member has no size: bits, bytes, the bytes themselves */
-	int entropy[2 + ENTROPY / sizeof(int)] = {ENTROPY * 8, ENTROPY};
-	errno = EINVAL;
-	if (!cbor_get_uint(machine, "time_ns", INT64_MAX, 0, &now) || !cbor_get(machine, "entropy", &item) ||
-	    !cbor_string(item, &bytes, &size) || size != ENTROPY)
-		fail("machine", NULL);
-	memcpy(entropy + 2, bytes, size);
-	struct timespec time = {(time_t)(now / 1000000000), (long)(now % 1000000000)};
-	int random = open("/dev/urandom", O_RDWR | O_CLOEXEC);
-	if (random < 0 || ioctl(random, RNDADDENTROPY, entropy) || ioctl(random, RNDRESEEDCRNG))
-		fail("entropy", NULL);
-	close(random);
-	if (clock_settime(CLOCK_REALTIME, &time))
-		fail("clock", NULL);
 }
 
 static void make_device(const char *path, unsigned major, unsigned minor)
@@ -125,6 +88,7 @@ static void make_devices(bool root)
 		if (mount_at("devtmpfs", "dev", NOSUID, NULL))
 			fail("dev", NULL);
 	} else {
+		mkdir("dev", 0755);
 		if (mount_at("tmpfs", "dev", NOSUID | NOEXEC, "mode=755,size=1m"))
 			fail("dev", NULL);
 		make_device("dev/null", 1, 3), make_device("dev/zero", 1, 5), make_device("dev/full", 1, 7);
@@ -138,6 +102,77 @@ static void make_devices(bool root)
 	if (mount_at("devpts", "dev/pts", NOSUID | NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=0") ||
 	    mount_at("tmpfs", "dev/shm", NOSUID | NODEV, "mode=1777"))
 		fail("dev", NULL);
+}
+
+static int system_files = -1, room_files = -1; /* their FUSE devices, until the set-up */
+
+static noreturn void run_warm(char *line)
+{
+	char *words[16], *environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", NULL};
+	size_t count = 0;
+	for (char *word = strtok(line, " "); word && count < 15; word = strtok(NULL, " "))
+		words[count++] = word;
+	words[count] = NULL;
+	int null = open("/dev/null", O_RDWR);
+	for (int fd = 0; fd < 3; fd++)
+		dup2(null, fd);
+	alarm(WARM_SECONDS);
+	environ = environment;
+	if (!chroot(SYSTEM) && !chdir("/") && count)
+		execvp(words[0], words);
+	_exit(127);
+}
+
+/* What most commands will need is read once, now: clones then find programs, libraries and names in memory, which they share. */
+static void warm_up(void)
+{
+	char line[512];
+	FILE *list = fopen(WARM, "re");
+	while (list && fgets(line, sizeof line, list)) {
+		line[strcspn(line, "\n")] = 0;
+		pid_t pid = fork();
+		if (!pid)
+			run_warm(line);
+		while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	if (list)
+		fclose(list);
+}
+
+bool machine_boot(void)
+{
+	if (getpid() != 1 || fcntl(CONTROL, F_GETFD) >= 0 || access(MODULES, F_OK))
+		return false;
+	mkdir("/dev", 0755), mkdir("/proc", 0755), mkdir("/sys", 0755), mkdir(ROOM, 0755);
+	if ((mount_at("devtmpfs", "/dev", 0, NULL) && errno != EBUSY) || mount_at("proc", "/proc", 0, NULL) ||
+	    mount_at("sysfs", "/sys", 0, NULL))
+		machine_give_up("mount");
+	load_modules();
+	/* The first process has 4096 at the most, of which its children could never have more. */
+	if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){1 << 20, 1 << 20}))
+		machine_give_up("descriptors");
+	/* What the kernel derives from the machine's memory may be less than what was asked for. */
+	if (setrlimit(RLIMIT_NPROC, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}))
+		machine_give_up("processes");
+	int port = machine_port(PORT);
+	if (port < 0 || dup2(port, CONTROL) < 0)
+		machine_give_up(PORT);
+	if (port != CONTROL)
+		close(port);
+	mkdir(SYSTEM, 0755), mkdir(DEVICES, 0755);
+	/* All that is the same for every clone: done once here, it costs none of them anything. */
+	machine_network();
+	int low = open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_WRONLY | O_CLOEXEC);
+	place.have_low_ports = low >= 0 && write(low, "0", 1) == 1;
+	close(low);
+	if (chdir(DEVICES))
+		machine_give_up(DEVICES);
+	make_devices(false);
+	room_files = machine_files("files", ROOM);
+	system_files = machine_files("system", SYSTEM);
+	warm_up();
+	return true;
 }
 
 /* The machine's own scratch places: a tmpfs of the room's would be reached over the wire, file by file. */
@@ -203,22 +238,96 @@ static void show_again(struct cbor machine)
 	close(room);
 }
 
+/* Names of the system that lead elsewhere since the template was made: the kernel looks them up again. */
+static void forget_stale(struct cbor machine)
+{
+	struct cbor item;
+	uint64_t count, n, parent;
+	if (!cbor_get(machine, "stale", &item) || !cbor_array(item, &count, &item))
+		errno = EINVAL, fail("stale", NULL);
+	for (; count--; cbor_next(&item)) {
+		struct {
+			struct fuse_out_header head;
+			struct fuse_notify_inval_entry_out entry;
+			char name[256];
+		} notice = {.head.error = FUSE_NOTIFY_INVAL_ENTRY};
+		struct cbor entry;
+		if (!cbor_array(item, &n, &entry) || n != 2 || !cbor_uint(entry, &parent))
+			errno = EINVAL, fail("stale", NULL);
+		cbor_next(&entry);
+		char *name = cbor_cstring(entry);
+		if (!name || strlen(name) >= sizeof notice.name)
+			errno = EINVAL, fail("stale", name);
+		notice.entry.parent = parent, notice.entry.namelen = (uint32_t)strlen(name);
+		memcpy(notice.name, name, strlen(name) + 1);
+		notice.head.len = (uint32_t)(sizeof notice.head + sizeof notice.entry + strlen(name) + 1);
+		if (write(system_files, &notice, notice.head.len) < 0 && errno != ENOENT && errno != ENOTDIR)
+			fail("stale", name);
+		free(name);
+	}
+	close(system_files);
+}
+
+/* The system's directories as the template knows them, in the place of the room's, which are the same files. */
+static void show_system(struct cbor machine)
+{
+	struct cbor item;
+	uint64_t count;
+	if (!cbor_get(machine, "system", &item) || !cbor_array(item, &count, &item))
+		errno = EINVAL, fail("system", NULL);
+	for (; count--; cbor_next(&item)) {
+		char *path = cbor_cstring(item), from[512];
+		if (!path || *path != '/')
+			errno = EINVAL, fail("system", path);
+		snprintf(from, sizeof from, SYSTEM "%s", path);
+		int tree = open_tree(AT_FDCWD, from, OPEN_TREE_CLONE | AT_SYMLINK_NOFOLLOW);
+		int target = open(path + 1, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		if (tree < 0 || target < 0 || !attach(tree, target))
+			fail("system", path);
+		close(target);
+		free(path);
+	}
+}
+
+/* Root of the machine may change its whole system, for as long as the machine lives: in memory. What the room lets it change is shown
+ * again above that. */
+static void lay_over(void)
+{
+	mkdir(LAYER, 0700), mkdir(OVER, 0755);
+	if (mount_at("tmpfs", LAYER, NODEV, "mode=755") || mkdir(LAYER "/upper", 0755) || mkdir(LAYER "/work", 0755) ||
+	    /* NOSUID: an ordinary owner's room shows root's files as nobody's, and `mount` would run as nobody. */
+	    mount_at("overlay", OVER, NOSUID, "lowerdir=" ROOM ",upperdir=" LAYER "/upper,workdir=" LAYER "/work"))
+		fail("overlay", NULL);
+}
+
 static void enter_room(struct cbor machine, bool root)
 {
-	int target = open(ROOM, O_PATH | O_CLOEXEC);
-	if (target < 0)
+	struct {
+		struct fuse_out_header head;
+		struct fuse_notify_inval_inode_out inode;
+	} root_changed = {{sizeof root_changed, FUSE_NOTIFY_INVAL_INODE, 0}, {.ino = FUSE_ROOT_ID}};
+	if (write(room_files, &root_changed, sizeof root_changed) < 0 && errno != ENOENT)
 		fail("files", ROOM);
-	machine_files(target);
-	close(target);
+	close(room_files);
+	forget_stale(machine);
 	if (mkdir(AGAIN, 0700) || syscall(SYS_mount, ROOM, AGAIN, NULL, BIND, NULL))
 		fail("files", AGAIN);
-	if (chdir(ROOM) || mount_at("proc", "proc", NOSUID | NODEV | NOEXEC, NULL))
+	if (root)
+		lay_over();
+	if (chdir(root ? OVER : ROOM) || mount_at("proc", "proc", NOSUID | NODEV | NOEXEC, NULL))
 		fail("files", "/proc");
-	make_devices(root);
+	if (root)
+		make_devices(true);
+	else if (syscall(SYS_mount, DEVICES "/dev", "dev", NULL, MOVE, NULL))
+		fail("dev", NULL);
+	show_system(machine);
 	make_scratch(machine);
 	show_again(machine);
-	if (root && mount_at("sysfs", "sys", NOSUID | NODEV | NOEXEC, NULL) && errno != ENOENT)
-		fail("files", "/sys");
+	if (root) {
+		mkdir("sys", 0755);
+		if (mount_at("sysfs", "sys", NOSUID | NODEV | NOEXEC, NULL))
+			fail("files", "/sys");
+	}
 	if (syscall(SYS_mount, ".", "/", NULL, MOVE, NULL) || chroot(".") || chdir("/"))
 		fail("files", "/");
 }
@@ -240,21 +349,20 @@ void machine_build(struct cbor setup)
 {
 	struct cbor machine;
 	bool root;
-	char *name;
 	errno = EINVAL;
-	if (!cbor_get(setup, "machine", &machine) || !cbor_map(machine) || !cbor_get_bool(machine, "root", false, &root) ||
-	    !(name = cbor_get_cstring(machine, "hostname")))
+	if (!cbor_get(setup, "machine", &machine) || !cbor_map(machine) || !cbor_get_bool(machine, "root", false, &root))
 		fail("machine", NULL);
-	set_clock_and_randomness(machine);
-	if (sethostname(name, strlen(name)))
-		fail("hostname", NULL);
-	free(name);
-	machine_network();
+	if (!machine_identity(machine))
+		fail("identity", NULL);
+	if (!place.network)
+		machine_network_off();
 	enter_room(machine, root);
+	machine_ports(setup);
 	place.proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (place.proc < 0)
 		fail("proc", NULL);
 	new_keyring();
+	machine_keeper();
 	if (!root) {
 		become_user();
 		install_filter();

@@ -12,10 +12,20 @@ bool confine_files(const struct permission *permissions); /* confine.c; up to on
 bool confine_changes(void);
 
 bool machine_boot(void);                       /* machine.c */
+noreturn void machine_give_up(const char *what);
 void machine_build(struct cbor setup);
+bool machine_identity(struct cbor machine);     /* machine_clone.c; false with errno */
+void machine_keeper(void);
+bool machine_request(struct cbor request);
 void machine_network(void);                    /* machine_network.c */
+void machine_network_off(void);
 int machine_port(const char *name);            /* machine_files.c */
-void machine_files(int target);
+int machine_files(const char *name, const char *target); /* the FUSE device */
+bool machine_files_hold(void);                 /* no request is under way until machine_files_go() */
+void machine_files_go(void);
 noreturn void machine_launch(char **argv);     /* machine_launch.c */
+noreturn void machine_khz(void);
+noreturn void machine_kvm(void);               /* machine_kvm.c */
+void machine_ports(struct cbor setup);         /* machine_ports.c */
 
 #endif

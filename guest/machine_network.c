@@ -9,8 +9,6 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #define CARD "eth0"
 #define LOOPBACK 1
@@ -35,25 +33,14 @@ static void add_attribute(struct request *request, unsigned short type, const vo
 
 static void ask(struct request *request, const char *step)
 {
-	struct {
-		struct nlmsghdr head;
-		struct nlmsgerr error;
-		char rest[256];
-	} answer;
-	int s = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-	request->head.nlmsg_flags |= NLM_F_REQUEST | NLM_F_ACK;
-	if (s < 0 || send(s, request, request->head.nlmsg_len, 0) < 0 || recv(s, &answer, sizeof answer, 0) < 0)
-		fail("network", step);
-	close(s);
-	errno = answer.head.nlmsg_type == NLMSG_ERROR ? -answer.error.error : EPROTO;
-	if (errno)
+	if (netlink_ask(&request->head, request->head.nlmsg_len))
 		fail("network", step);
 }
 
-static void up(unsigned index)
+static void set_link(unsigned index, unsigned flags)
 {
 	struct request request = {.head = {.nlmsg_len = NLMSG_LENGTH(sizeof request.link), .nlmsg_type = RTM_NEWLINK},
-				  .link = {.ifi_index = (int)index, .ifi_flags = IFF_UP, .ifi_change = IFF_UP}};
+				  .link = {.ifi_index = (int)index, .ifi_flags = flags, .ifi_change = IFF_UP}};
 	ask(&request, "link");
 }
 
@@ -88,12 +75,17 @@ static void gateway(unsigned index, int family, const char *text)
 void machine_network(void)
 {
 	unsigned card = if_nametoindex(CARD);
-	up(LOOPBACK);
-	if (!card || !place.network)
-		return;
-	up(card);
+	set_link(LOOPBACK, IFF_UP);
+	if (!card)
+		errno = ENODEV, fail("network", CARD);
+	set_link(card, IFF_UP);
 	address(card, AF_INET, "10.0.2.15", 24);
 	gateway(card, AF_INET, "10.0.2.2");
 	address(card, AF_INET6, "fec0::15", 64);
 	gateway(card, AF_INET6, "fec0::2");
+}
+
+void machine_network_off(void)
+{
+	set_link(if_nametoindex(CARD), 0);
 }

@@ -1,6 +1,7 @@
 /* The guest: builds the sandbox, passes the network to the host, drops every privilege, then runs commands.
  * See protocol.md. The order below is the order of its life, and each step is in the file named after it. */
 #define _GNU_SOURCE
+#include "container.h"
 #include "job.h"
 #include "machine.h"
 #include "share.h"
@@ -43,6 +44,8 @@ noreturn void fail(const char *step, const char *path)
 {
 	int error = errno;
 	struct out out;
+	if (!host.fd) /* a machine that boots has its console only */
+		machine_give_up(path ? path : step);
 	frame_begin(&out);
 	put_map(&out, path ? 4 : 3);
 	put_key_text(&out, "t", "failed");
@@ -109,13 +112,28 @@ static void offer_null(void)
 	strcpy(place.names[place.nsockets++], "null");
 }
 
+/* The launcher has named it already; one that goes on from another has a name of its own. */
+static void name_place(struct cbor setup)
+{
+	struct cbor item;
+	if (!cbor_get(setup, "hostname", &item))
+		return;
+	char *name = cbor_cstring(item);
+	if (!name || sethostname(name, strlen(name)))
+		fail("hostname", NULL);
+	free(name);
+}
+
 static void build_walls(struct cbor setup)
 {
 	/* Started by mistake with nothing around us, as root we would build on the machine itself: mount over its files, and
 	 * write into its /etc. Whoever put namespaces around us made us the first process in them. */
 	if (getpid() != 1)
 		errno = EPERM, fail("namespaces", NULL);
+	if (place.container)
+		container_enter(setup);
 	protect_devices();
+	name_place(setup);
 	build_filesystem(setup);
 	network(setup);
 	protect_proc();
@@ -163,10 +181,12 @@ static void say_ready(void)
 }
 
 /* What `ps` shows: a name, not the descriptor or host path by which we were started. */
-static void take_name(char *started_as)
+static void take_name(int argc, char **argv)
 {
+	char *started_as = argv[0];
 	size_t room = strlen(started_as);
-	memset(started_as, 0, room);
+	for (int i = 0; i < argc; i++)
+		memset(argv[i], 0, strlen(argv[i]));
 	if (room >= sizeof "guest" - 1)
 		memcpy(started_as, "guest", sizeof "guest" - 1);
 	prctl(PR_SET_NAME, "guest", 0, 0, 0);
@@ -176,21 +196,30 @@ int main(int argc, char **argv)
 {
 	int domain = 0;
 	socklen_t size = sizeof domain;
-	/* Two further lives of this program, as tenants of a room with a virtual machine in it. */
+	/* Further lives of this program, as tenants of a room with a virtual machine in it. */
 	if (argc > 1 && !strcmp(argv[1], "--share"))
-		share(0, argv + 2);
+		share(0, 1, argv + 2);
+	if (argc > 2 && !strcmp(argv[1], "--share-system"))
+		share_system(0, 1, argv[2]);
+	if (argc > 1 && !strcmp(argv[1], "--khz"))
+		machine_khz();
+	if (argc > 1 && !strcmp(argv[1], "--kvm"))
+		machine_kvm();
 	if (argc > 2 && !strcmp(argv[1], "--launch"))
 		machine_launch(argv + 2);
-	bool machine = machine_boot();
+	place.container = argc > 1 && !strcmp(argv[1], "--container");
+	if (place.container && !container_connect())
+		return 1;
 	/* Tenants must not get what the launcher left open. */
 	if (syscall(SYS_close_range, CONTROL + 1, ~0u, 0))
 		return 1;
+	bool machine = !place.container && machine_boot();
 	fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
 	signal(SIGPIPE, SIG_IGN);
 	place.framed = (argc > 1 && !strcmp(argv[1], "--framed")) ||
 		       getsockopt(CONTROL, SOL_SOCKET, SO_DOMAIN, &domain, &size) || domain != AF_UNIX;
 	if (argc > 0)
-		take_name(argv[0]);
+		take_name(argc, argv);
 	channel_open(&host, CONTROL, !place.framed);
 	say_hello();
 	struct cbor setup = wait_for_setup();

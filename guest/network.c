@@ -33,7 +33,7 @@ static const uint8_t gate4[4] = {192, 0, 2, 1};
 static const uint8_t gate6[16] = {0x20, 0x01, 0x0d, 0xb8, [14] = 0xff, [15] = 0x01};
 
 /* Sends one request, whose first member is its head, and waits for the answer. */
-static int ask(struct nlmsghdr *head, size_t size)
+int netlink_ask(struct nlmsghdr *head, size_t size)
 {
 	struct {
 		struct nlmsghdr head;
@@ -63,7 +63,7 @@ static int loopback_up(void)
 		struct ifinfomsg link;
 	} message = {.head.nlmsg_type = RTM_NEWLINK,
 		     .link = {.ifi_index = LOOPBACK, .ifi_flags = IFF_UP, .ifi_change = IFF_UP}};
-	return ask(&message.head, sizeof message);
+	return netlink_ask(&message.head, sizeof message);
 }
 
 /* ip route add local default dev lo table local */
@@ -79,7 +79,7 @@ static int all_local(int family)
 			       .rtm_protocol = RTPROT_BOOT, .rtm_scope = RT_SCOPE_HOST, .rtm_type = RTN_LOCAL},
 		     .attribute = {RTA_LENGTH(4), RTA_OIF},
 		     .index = LOOPBACK};
-	return ask(&message.head, sizeof message);
+	return netlink_ask(&message.head, sizeof message);
 }
 
 static int fresh = -2; /* -2: not tried */

@@ -17,7 +17,7 @@
 static struct node *chunks[NODES_MOST / CHUNK];
 static size_t made;
 static struct node *unused;
-static struct node *chains[CHAINS];
+static struct node *chains[CHAINS], *name_chains[CHAINS];
 static struct node *root;
 static unsigned directories;
 static uint64_t clock_;
@@ -26,6 +26,34 @@ static struct node **chain(dev_t device, ino_t inode)
 {
 	uint64_t hash = (inode ^ (device << 20)) * 0x9e3779b97f4a7c15ull;
 	return &chains[hash >> 48 & (CHAINS - 1)];
+}
+
+static struct node **name_chain(const struct node *parent, const char *name)
+{
+	uint64_t hash = parent->number;
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * 0x100000001b3ull;
+	return &name_chains[(hash * 0x9e3779b97f4a7c15ull) >> 48 & (CHAINS - 1)];
+}
+
+struct node *node_named(struct node *parent, const char *name)
+{
+	struct node *node = *name_chain(parent, name);
+	while (node && (node->parent != parent || !node->name || strcmp(node->name, name)))
+		node = node->next_name;
+	return node;
+}
+
+/* It is not found by its name any more. */
+static void unname(struct node *node)
+{
+	if (!node->parent || !node->name)
+		return;
+	struct node **at = name_chain(node->parent, node->name);
+	for (; *at && *at != node; at = &(*at)->next_name)
+		;
+	if (*at)
+		*at = node->next_name;
 }
 
 static struct node *new_node(void)
@@ -100,6 +128,10 @@ static void release(struct node *node)
 		if (*at)
 			*at = node->next;
 		close_directory(node);
+		watch_end(node);
+		unname(node);
+		if (node->open >= 0)
+			close(node->open);
 		free(node->name);
 		*node = (struct node){.next = unused, .number = node->number, .open = -1, .directory = -1};
 		unused = node;
@@ -117,10 +149,13 @@ static bool put(struct node *node, struct node *parent, const char *name)
 	char *copy = strdup(name);
 	if (!copy)
 		return false;
-	struct node *before = node->parent;
+	struct node *before = node->parent, **chained = name_chain(parent, name);
+	unname(node);
 	free(node->name);
 	node->name = copy;
 	node->parent = parent;
+	node->next_name = *chained;
+	*chained = node;
 	parent->children++;
 	if (before && --before->children == 0)
 		release(before);
@@ -162,6 +197,45 @@ struct node *node_enter(struct node *parent, const char *name, const struct stat
 	return node;
 }
 
+/* A node as an earlier server knew it. Numbers that are not used between those that are stay unused. */
+struct node *node_restore(uint64_t id, struct node *parent, const char *name, uint64_t lookups, const struct stat *st)
+{
+	while (id >= 2 && id - 2 >= made && made < NODES_MOST) {
+		struct node *keep = unused;
+		unused = NULL;
+		struct node *one = new_node();
+		if (!one)
+			return NULL;
+		one->next = unused, unused = one;
+		while (unused->next)
+			unused = unused->next;
+		unused->next = keep;
+		unused = one;
+	}
+	if (id < 2 || id - 2 >= made)
+		return NULL;
+	struct node *node = &chunks[(id - 2) / CHUNK][(id - 2) % CHUNK], **at = &unused;
+	if (node->lookups || node == root)
+		return NULL;
+	for (; *at && *at != node; at = &(*at)->next)
+		;
+	if (!*at)
+		return NULL;
+	*at = node->next;
+	struct node **chained = chain(st->st_dev, st->st_ino);
+	*node = (struct node){.number = id, .open = -1, .directory = -1, .lookups = lookups, .device = st->st_dev,
+			      .inode = st->st_ino, .next = *chained, .fixed = true};
+	*chained = node;
+	return put(node, parent, name) ? node : NULL;
+}
+
+void node_each(void (*visit)(struct node *))
+{
+	for (size_t i = 0; i < made; i++)
+		if (chunks[i / CHUNK][i % CHUNK].lookups)
+			visit(&chunks[i / CHUNK][i % CHUNK]);
+}
+
 void node_forget(struct node *node, uint64_t lookups)
 {
 	if (node == root)
@@ -189,6 +263,32 @@ void node_moved(struct node *parent, const char *name, struct node *new_parent, 
 		put(moved, new_parent, new_name);
 }
 
+void node_removed(struct node *parent, const char *name)
+{
+	struct node *node = node_named(parent, name);
+	if (!node)
+		return;
+	unname(node);
+	free(node->name);
+	node->name = NULL;
+	node->parent = NULL;
+	if (--parent->children == 0)
+		release(parent);
+}
+
+void node_told(struct node *node, const struct stat *st)
+{
+	node->changed = st->st_ctim;
+	node->size = st->st_size;
+	node->file = !S_ISDIR(st->st_mode);
+	node->linked = S_ISREG(st->st_mode) && st->st_nlink > 1;
+}
+
+void node_changing(struct node *directory)
+{
+	directory->own += is_watched(directory);
+}
+
 static void make_room(void)
 {
 	/* All but the half used last. Rare, and cheaper than a list kept in order at each use. */
@@ -200,7 +300,7 @@ static void make_room(void)
 	}
 }
 
-static int open_directory(int parent, struct node *node)
+static int open_beneath(int parent, struct node *node)
 {
 	struct stat st;
 	if (node->closed) {
@@ -235,7 +335,7 @@ int node_directory(struct node *node)
 	}
 	while (depth--) {
 		struct node *one = way[depth];
-		if (!one->parent || open_directory(one->parent->directory, one) < 0)
+		if (!one->parent || open_beneath(one->parent->directory, one) < 0)
 			return -1;
 		one->used = ++clock_;
 	}
@@ -267,4 +367,64 @@ void node_closed(struct node *node, int fd)
 	if (node->handles)
 		node->handles--;
 	release(node);
+}
+
+/* ---- for a clone */
+
+static bool in_use(const struct node *node)
+{
+	return node == root || node->lookups || node->children || node->handles;
+}
+
+struct node *node_next(struct node *node)
+{
+	for (size_t i = node ? (size_t)(node->number - 1) : 0; i < made; i++)
+		if (in_use(&chunks[i / CHUNK][i % CHUNK]))
+			return &chunks[i / CHUNK][i % CHUNK];
+	return NULL;
+}
+
+struct node *node_any(uint64_t id)
+{
+	if (id == FUSE_ROOT_ID)
+		return root;
+	return id < 2 || id - 2 >= made ? NULL : &chunks[(id - 2) / CHUNK][(id - 2) % CHUNK];
+}
+
+struct node *node_again(uint64_t id)
+{
+	if (id - 2 >= NODES_MOST && id != FUSE_ROOT_ID)
+		return NULL;
+	while (id != FUSE_ROOT_ID && id - 2 >= made) {
+		unused = NULL; /* they are put together again at the end */
+		if (!new_node())
+			return NULL;
+	}
+	return node_any(id);
+}
+
+/* NULL: it is not there any more. */
+void node_found(struct node *node, const struct stat *st)
+{
+	node->device = st ? st->st_dev : (dev_t)-1, node->inode = st ? st->st_ino : (ino_t)node->number;
+	struct node **at = chain(node->device, node->inode), **named = name_chain(node->parent, node->name);
+	node->next = *at;
+	*at = node;
+	node->next_name = *named;
+	*named = node;
+	if (st)
+		node_told(node, st);
+}
+
+void nodes_again(void)
+{
+	unused = NULL;
+	for (size_t i = made; i--;) {
+		struct node *node = &chunks[i / CHUNK][i % CHUNK];
+		if (!in_use(node)) {
+			free(node->name);
+			*node = (struct node){.next = unused, .number = node->number, .open = -1, .directory = -1};
+			unused = node;
+		}
+	}
 }

@@ -231,6 +231,17 @@ void streams_close(struct job *job)
 	job->streams[0].pending = NULL;
 }
 
+/* Nobody reads or writes them any more: the output is read all the same, so that the command does not wait; the input has
+ * ended, but on a terminal, which would hang up. */
+void streams_orphan(struct job *job)
+{
+	job->streams[1].credit = job->streams[2].credit = UINT64_MAX;
+	if (!job->streams[0].terminal)
+		end_input(job);
+	if (job->report.fd < 0)
+		streams_start(job);
+}
+
 /* The main stream may have drained: let those that waited for it continue. */
 void streams_pump_all(void)
 {

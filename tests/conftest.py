@@ -8,7 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.network.room", "tests.network.furnished", "tests.skips"]
+pytest_plugins = ["tests.network.room", "tests.network.furnished", "tests.skips", "tests.engines.container_engines"]
 
 #: Everything here is about walls. Elsewhere a module or a test says so: `pytestmark = pytest.mark.walls`.
 WALLS = ("engines", "guest", "security")

@@ -43,6 +43,11 @@ func Home() string {
 
 // Create starts a sandbox. It ends with Close, or with this program. A nil config is the safe default.
 func Create(ctx context.Context, config *Config) (*VM, error) {
+	return begin(ctx, config, "create", func(params map[string]interface{}) map[string]interface{} { return params })
+}
+
+// begin starts a program with a sandbox, by a method whose parameters hold the configuration.
+func begin(ctx context.Context, config *Config, method string, asking func(params map[string]interface{}) map[string]interface{}) (*VM, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -62,7 +67,7 @@ func Create(ctx context.Context, config *Config) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := vm.conn.Call(ctx, "create", params, &vm.info); err != nil {
+	if err := vm.conn.Call(ctx, method, asking(params), &vm.info); err != nil {
 		vm.end(ctx)
 		return nil, translated(err)
 	}

@@ -14,6 +14,8 @@ from sandbox.wiring import Wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from sandbox.aio import AsyncSandbox
     from sandbox.async_process import AsyncProcess
     from sandbox.audit.audit_log import SandboxAuditLog
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
         SandboxError,
         WallError,
     )
-    from sandbox.info import Ask, FileInfo, Port, ProcessInfo, Stats
+    from sandbox.info import Ask, Checkpoint, FileInfo, Port, ProcessInfo, Stats
+    from sandbox.manager.manager import SandboxManager
     from sandbox.network.intercept.hooks import Blocked, Hooks
     from sandbox.protocols import Process
     from sandbox.registry.api import get_sandbox, get_vm, kill_sandbox, kill_vm, list_sandboxes, list_vms
@@ -57,7 +60,13 @@ def _attach(id: str) -> Client:
     return attach(id)
 
 
-Wiring.listen, Wiring.attach = staticmethod(_listen), staticmethod(_attach)
+def _remote(*given: Any, **more: Any) -> Client:
+    from sandbox.remote_server import remote
+
+    return remote(*given, **more)
+
+
+Wiring.listen, Wiring.attach, Wiring.remote = staticmethod(_listen), staticmethod(_attach), staticmethod(_remote)
 
 _HOMES = {
     "Sandbox": "sandbox.sandbox",
@@ -68,9 +77,10 @@ _HOMES = {
     "Process": "sandbox.protocols",
     "RpcError": "sandbox.rpc.errors",
     "SandboxAuditLog": "sandbox.audit.audit_log",
+    "SandboxManager": "sandbox.manager.manager",
     **dict.fromkeys(("Blocked", "Hooks"), "sandbox.network.intercept.hooks"),
     **dict.fromkeys(("Chunk", "ExecResult"), "sandbox.result"),
-    **dict.fromkeys(("Ask", "FileInfo", "Port", "ProcessInfo", "Stats"), "sandbox.info"),
+    **dict.fromkeys(("Ask", "Checkpoint", "FileInfo", "Port", "ProcessInfo", "Stats"), "sandbox.info"),
     **dict.fromkeys(("query_audit_feed", "subscribe_audit_feed", "get_audit_feed_size"), "sandbox.audit.feed"),
     **dict.fromkeys(("list_sandboxes", "get_sandbox", "kill_sandbox"), "sandbox.registry.api"),
     **dict.fromkeys(("list_vms", "get_vm", "kill_vm"), "sandbox.registry.api"),
@@ -97,6 +107,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncSandbox",
     "Blocked",
+    "Checkpoint",
     "Chunk",
     "Client",
     "CommandError",
@@ -119,6 +130,7 @@ __all__ = [
     "SandboxAuditLog",
     "SandboxClosed",
     "SandboxError",
+    "SandboxManager",
     "Stats",
     "WallError",
     "get_audit_feed_size",

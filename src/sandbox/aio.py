@@ -8,16 +8,16 @@ have returned is given back.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from inspect import iscoroutinefunction
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sandbox import arguments
+from sandbox.async_files import AsyncFiles
 from sandbox.async_process import AsyncProcess
+from sandbox.async_threads import Threads
 from sandbox.config.section import owned
 from sandbox.errors import SandboxClosed
-from sandbox.file_methods import FILE_LIMIT
 from sandbox.hook_names import ASK, names_of
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
 from sandbox.sandbox import Sandbox
@@ -31,45 +31,12 @@ if TYPE_CHECKING:
     from sandbox.arguments import Command, Path
     from sandbox.config.model import Config
     from sandbox.events import Handler
-    from sandbox.info import Ask, FileInfo, Port, ProcessInfo, Stats
+    from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
     from sandbox.protocols import Process
     from sandbox.result import Listener
-    from sandbox.vfs.changes import Change
-    from sandbox.vfs.workspace import Applied
-
-T = TypeVar("T")
-MOST_AT_ONCE = 1024
 
 
-class _Threads:
-    """Runs what blocks, for one sandbox."""
-
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="sandbox")
-
-    async def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """What `work` returns. When the caller is cancelled meanwhile, its result is given to `undo`."""
-        # Without a pool the sandbox is closed: what is asked still gets its answer, in one of the loop's threads.
-        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(lambda done: self._undo(done, undo))
-            raise
-
-    def _undo(self, done: asyncio.Future[T], undo: Callable[[T], object] | None) -> None:
-        if not done.cancelled() and done.exception() is None and undo is not None:
-            result = done.result()
-            asyncio.get_running_loop().run_in_executor(self._pool, lambda: undo(result))
-
-    def close(self) -> None:
-        """No further threads."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None
-
-
-class AsyncSandbox:
+class AsyncSandbox(AsyncFiles):
     """`async with AsyncSandbox(config) as sb: await sb.exec(...)`. The walls are built on entering, or by `start()`."""
 
     def __init__(
@@ -87,7 +54,7 @@ class AsyncSandbox:
         self._hooks, self._command, self._resolve = hooks, command, resolve
         self._sandbox: Sandbox | None = None
         self._closed = False
-        self._threads = _Threads()
+        self._threads = Threads()
 
     async def start(self) -> Self:
         """Builds the walls, unless they stand. Raises what `Sandbox()` raises, and SandboxClosed."""
@@ -240,91 +207,6 @@ class AsyncSandbox:
         process = await self._threads.run(start, lambda begun: begun.close())
         return AsyncProcess(process, self._threads.run)
 
-    # -- files
-
-    async def read_file(self, path: Path, max_bytes: int = FILE_LIMIT) -> bytes:
-        """Returns the content of a file inside. Raises OSError, also when it has more than `max_bytes` bytes."""
-        return await self._threads.run(lambda: self.sync.read_file(path, max_bytes))
-
-    async def write_file(self, path: Path, content: bytes | str, mode: int = 0o644) -> None:
-        """Makes a file inside, with permissions `mode`, or replaces the content of one that exists. Raises OSError."""
-        await self._threads.run(lambda: self.sync.write_file(path, content, mode))
-
-    async def read_text(self, path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Returns the content of a file inside as text. Raises OSError, and UnicodeDecodeError."""
-        return await self._threads.run(lambda: self.sync.read_text(path, encoding, errors))
-
-    async def write_text(self, path: Path, text: str, encoding: str = "utf-8", mode: int = 0o644) -> None:
-        """Makes a file inside, or replaces its content, with text. Raises OSError, and UnicodeEncodeError."""
-        await self._threads.run(lambda: self.sync.write_text(path, text, encoding, mode))
-
-    async def list_files(self, path: Path = ".") -> list[FileInfo]:
-        """Returns what is in a directory inside. Links are not followed. Raises OSError."""
-        return await self._threads.run(lambda: self.sync.list_files(path))
-
-    async def stat(self, path: Path) -> FileInfo:
-        """Returns what a path inside is; a link is followed. Raises OSError."""
-        return await self._threads.run(lambda: self.sync.stat(path))
-
-    async def exists(self, path: Path) -> bool:
-        """Whether there is something at `path` inside; a link counts when it leads to something.
-
-        Raises OSError for anything but "not there", as when a tenant may not look.
-        """
-        return await self._threads.run(lambda: self.sync.exists(path))
-
-    async def mkdir(self, path: Path, mode: int = 0o755, parents: bool = True) -> None:
-        """Makes a directory inside; with `parents` those above it too, and one that is there is no error.
-
-        Raises OSError.
-        """
-        await self._threads.run(lambda: self.sync.mkdir(path, mode, parents))
-
-    async def remove(self, path: Path, recursive: bool = False) -> None:
-        """Removes a file, a link or an empty directory inside; with `recursive` all that is in one. Raises OSError."""
-        await self._threads.run(lambda: self.sync.remove(path, recursive))
-
-    async def rename(self, old: Path, new: Path) -> None:
-        """Renames inside, replacing a file that is at `new`. Raises OSError."""
-        await self._threads.run(lambda: self.sync.rename(old, new))
-
-    async def chmod(self, path: Path, mode: int) -> None:
-        """Changes the permissions of a file or directory inside; a link is followed. Raises OSError."""
-        await self._threads.run(lambda: self.sync.chmod(path, mode))
-
-    async def symlink(self, target: Path, path: Path) -> None:
-        """Makes `path` inside a symbolic link to `target`, which is kept as it is given. Raises OSError."""
-        await self._threads.run(lambda: self.sync.symlink(target, path))
-
-    async def read_link(self, path: Path) -> str:
-        """Returns where a symbolic link inside points to. Raises OSError (EINVAL) when it is no link."""
-        return await self._threads.run(lambda: self.sync.read_link(path))
-
-    async def upload(self, source: Path, target: Path) -> list[str]:
-        """Copies a file or directory of the host to `target` inside, as `Sandbox.upload`. Raises OSError."""
-        return await self._threads.run(lambda: self.sync.upload(source, target))
-
-    async def download(self, source: Path, target: Path) -> list[str]:
-        """Copies a file or directory inside to `target` on the host, as `Sandbox.download`. Raises OSError."""
-        return await self._threads.run(lambda: self.sync.download(source, target))
-
-    # -- an overlay project's changes
-
-    async def changes(self) -> list[Change]:
-        """Returns what tenants changed in an overlay project (`filesystem.overlay`), compared with the host's files.
-
-        Works after `close`, too. Raises NotFound when the sandbox keeps no changes.
-        """
-        return await self._threads.run(self.sync.changes)
-
-    async def apply(self, paths: Sequence[str] | None = None, overwrite: bool = False) -> Applied:
-        """Carries changes over to the host's files, as `Sandbox.apply`. Raises NotFound when there are none kept."""
-        return await self._threads.run(lambda: self.sync.apply(paths, overwrite))
-
-    async def discard(self) -> None:
-        """Ends the sandbox and throws the changes away. Raises NotFound when the sandbox keeps no changes."""
-        await self._threads.run(self.sync.discard)
-
     # -- the rest
 
     async def update_network(self, changes: Mapping[str, Any]) -> None:
@@ -367,6 +249,39 @@ class AsyncSandbox:
         """Returns what the sandbox uses now: memory, processor time, processes. Raises SandboxClosed."""
         return await self._threads.run(self.sync.stats)
 
+    async def pause(self) -> None:
+        """Stops everything inside until `resume`, as `Sandbox.pause`; raises what that raises."""
+        await self._threads.run(self.sync.pause)
+
+    async def resume(self) -> None:
+        """Has everything inside go on. Raises WallError, SandboxClosed."""
+        await self._threads.run(self.sync.resume)
+
+    async def checkpoint(self, name: str | None = None) -> Checkpoint:
+        """Saves the sandbox under a name, as `Sandbox.checkpoint`; raises what that raises."""
+        return await self._threads.run(lambda: self.sync.checkpoint(name))
+
+    async def fork(self, n: int = 1) -> list[Self]:
+        """Returns `n` new sandboxes that go on from here, as `Sandbox.fork`; raises what that raises."""
+        forks = await self._threads.run(lambda: self.sync.fork(n), _close_all)
+        return [self._around(one) for one in forks]
+
+    @classmethod
+    async def restore(cls, name: str, config: Mapping[str, Any] | None = None, *, hooks: object | None = None) -> Self:
+        """Starts a sandbox that goes on from a checkpoint, as `Sandbox.restore`; raises what that raises."""
+        made = cls(config, hooks=hooks)
+        loop = asyncio.get_running_loop()
+        made._sandbox = await made._threads.run(
+            lambda: Sandbox.restore(name, config, hooks=_asked_in(loop, hooks)), Sandbox.close
+        )
+        return made
+
+    @classmethod
+    def _around(cls, sandbox: Sandbox) -> Self:
+        made = cls()
+        made._sandbox = sandbox
+        return made
+
     async def extend(
         self, lifetime: float | EllipsisType | None = ..., idle_timeout: float | EllipsisType | None = ...
     ) -> None:
@@ -404,3 +319,8 @@ def _asked_in(loop: asyncio.AbstractEventLoop, hooks: object | None) -> object |
         return asyncio.run_coroutine_threadsafe(hook(ask), loop).result(ask.timeout)
 
     return SimpleNamespace(**{name: getattr(hooks, name) for name in names_of(hooks)} | {ASK: on_ask})
+
+
+def _close_all(sandboxes: list[Sandbox]) -> None:
+    for one in sandboxes:
+        one.close()

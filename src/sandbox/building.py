@@ -1,6 +1,7 @@
 """Building one sandbox: the part of `Sandbox` that decides what stands and starts what serves it.
 
-Each part, once it is there, says in `_endings` how it is given back.
+Each part, once it is there, says in `_endings` how it is given back. What decides is imported by the function that
+needs it: the launcher works meanwhile.
 """
 
 from __future__ import annotations
@@ -8,30 +9,24 @@ from __future__ import annotations
 import os
 from _functools import partial  # `functools` and `threading` are loaded later: see `wiring.py`
 
-from sandbox.audit import access
 from sandbox.config.home import home
 from sandbox.config.model import Config
 from sandbox.engines.choose import default_pids
 from sandbox.events import event
-from sandbox.guards.tripwire import Reports, arm, require_armed, require_tripwires
-from sandbox.layout.etc import hold, ignore
-from sandbox.layout.layout import layout, on_host
-from sandbox.layout.paths import project_root, writable_trees
-from sandbox.network.gate_thread import GateThread
-from sandbox.policy.environment import EnvFilter
-from sandbox.registry.registration import Registration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
 
-    from sandbox.asks.asking import Asking
+    from sandbox.asks.lazy_asks import Asking
     from sandbox.asks.table import Asks
     from sandbox.audit.record import Record
-    from sandbox.branches.in_use import InUse
+    from sandbox.branches.branch_lock import InUse
     from sandbox.branches.target import Target
+    from sandbox.checkpoints.origin import Origin
     from sandbox.config.given import Given
+    from sandbox.config.model import Network
     from sandbox.engines.base import Capabilities, Running
     from sandbox.events import Events
     from sandbox.guards.file_asks import FileAsks
@@ -39,9 +34,12 @@ if TYPE_CHECKING:
     from sandbox.info import Port
     from sandbox.layout.layout import Layout
     from sandbox.layout.project_state import ProjectState
-    from sandbox.network.credentials.furnish import Furnishing
+    from sandbox.layout.system import System
+    from sandbox.network.credentials.credential_files import Furnishing
     from sandbox.network.credentials.logins import Logins
+    from sandbox.network.gate_thread import GateThread
     from sandbox.plan.plan import Plan
+    from sandbox.registry.registration import Registration
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
 
@@ -64,6 +62,7 @@ class Building:
     _questions: list[Asking]
     _asking: Callable[[], Asking]
     _guard: HostGuard
+    _origin: Origin | None
     _branch: Target | None
     _branch_in_use: InUse | None
 
@@ -86,12 +85,12 @@ class Building:
 
     def _arrange(self, directory: str | None) -> None:
         """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
+        from sandbox.guards.tripwire import arm, require_tripwires
+        from sandbox.layout.paths import project_root, writable_trees
+
         filesystem, can = self.config.filesystem, self._can
         self._endings.append(self._guard.finish)
-        if self.config.credentials or self.config.network.secrets:
-            from sandbox.network.secrets.programs import tenants_write
-
-            tenants_write((project_root(filesystem), *filesystem.allow_write))
+        self._guard.note_written(writable_trees(filesystem))  # before a program of the host is looked for
         self._logins = self._known_logins()
         if filesystem.branch is not None:
             self._find_branch(filesystem.branch)
@@ -102,23 +101,18 @@ class Building:
             reserved = self._guard.reserve(project_root(filesystem), self._layered(), only_places=True)
         self._mounts = self._own_directories() if has_mounts(self.config) else None
         if can.own_root:
-            shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
-            trees = writable_trees(filesystem, shown)
-            held = self._guard.reserve_all(filesystem, project_root(filesystem), trees) if filesystem.show_host else []
-            trees = writable_trees(filesystem, shown, searched=True)
-            repositories = self._guard.trust(trees) if trees else None
-            kept = self._kept() if self.config.state.keep else ()
-            self._layout = layout(self.config, self.id, os.environ, repositories, shown, hiding, kept=kept)
-            ignore(self._layout.plan, list(dict.fromkeys((*reserved, *self._layered()))))
-            if filesystem.show_host:
-                hold(self._layout.plan, held)
+            self._layout = self._walled(reserved)
         else:
+            from sandbox.layout.layout import on_host
+
             self._layout = on_host(self.config, self.id, os.environ, directory)
         self._plan = self._layout.plan
         self._plan.pids = default_pids(self.config)
+        if self._origin is not None:
+            self._origin.furnish(self._plan)
         self._plan.proxy_token = os.urandom(16).hex() if can.gate == "proxy" else None
-        self._register()
         if self._mounts is not None:
+            self._register()  # a layer is kept in the entry
             layer = self._layer()
             self._mounts.furnish(self._plan, layer, self._outside_repository(layer))
             self._register().note("mounts.json", self._mounts.ways)
@@ -128,6 +122,10 @@ class Building:
             self._keep_project_state()
         self._gate_thread = self._gate()
         self._credentials = self._credential_files()
+        if filesystem.replaced:
+            from sandbox.layout.replaced import replace
+
+            replace(self._plan, filesystem, self._layout.views.inside)
         if self.config.network.publish:
             self._register().note("ports.json", {"ports": [dict(port) for port in self.ports]})
         if filesystem.ask:
@@ -135,9 +133,36 @@ class Building:
         if can.tripwires:
             arm(self._plan, self._credentials.paths if self._credentials is not None else ())
 
+    def _walled(self, reserved: Sequence[str]) -> Layout:
+        """The layout where tenants have a root of their own. `reserved`: names that were made in the project."""
+        from sandbox.layout.etc import hold, ignore
+        from sandbox.layout.layout import layout
+        from sandbox.layout.paths import project_root, writable_trees
+
+        filesystem = self.config.filesystem
+        shown, hiding = (self._mounts.shown, self._mounts.hiding) if self._mounts is not None else ((), ())
+        trees = writable_trees(filesystem, shown) if shown or filesystem.show_host else []
+        if shown:
+            self._guard.note_written(trees)
+        held: list[str] = []
+        if filesystem.show_host:
+            held = self._guard.reserve_all(filesystem, project_root(filesystem), trees)
+        trees = writable_trees(filesystem, shown, searched=True)
+        repositories = self._guard.trust(trees) if trees else None
+        kept = self._kept() if self.config.state.keep else ()
+        system = self._image_system() if self.config.image is not None else None
+        made = layout(self.config, self.id, os.environ, repositories, shown, hiding, system, kept=kept)
+        ignore(made.plan, list(dict.fromkeys((*reserved, *self._layered()))))
+        if filesystem.show_host:
+            hold(made.plan, held)
+        return made
+
     def _register(self) -> Registration:
         """Our entry in the registry, made when it is first needed."""
         if self._registration is None:
+            from sandbox.policy.environment import EnvFilter
+            from sandbox.registry.registration import Registration
+
             secrets = self.config.network.secrets.values()
             held = [one.value or os.environ.get(one.from_env or "", "") for one in secrets]
             more = [value for value in (*held, *(self._logins.values() if self._logins is not None else ())) if value]
@@ -162,10 +187,15 @@ class Building:
         """Starts everything that serves the sandbox and looks after it while it stands."""
         running, plan = self._running, self._plan
         if self.config.filesystem.ask:
+            from sandbox.guards.tripwire import require_armed
+
             require_armed(plan, running.tripwires)
         if running.tripwires:
+            from sandbox.audit import file_entries
+            from sandbox.guards.tripwire import Reports
+
             tops = {plan.directory: ".", plan.environment.get("HOME", ""): "~"}
-            touches = access.Touches(self.record, self._events, plan.rules(), tops)
+            touches = file_entries.Touches(self.record, self._events, plan.rules(), tops)
             self._endings.append(Reports(running, touches, self._file_asks()).close)
         self._gate_thread.sockets, self._gate_thread.dial = running.take_sockets(), running.dial
         self._gate_thread.pid = running.pid if self._can.namespace else None
@@ -182,10 +212,11 @@ class Building:
         """What asks the owner about a blocked file that is touched."""
         if not self.config.filesystem.ask or self._running.pid is None:
             return None
+        from sandbox.audit import file_entries
         from sandbox.guards.file_asks import FileAsks
 
         patterns, seconds = self.config.filesystem.blocked_patterns, self.config.network.ask_timeout
-        tell = partial(access.covered, self.record)
+        tell = partial(file_entries.covered, self.record)
         asks = partial(asks_of, self._asking)
         found = FileAsks(asks, self._running.pid, patterns, seconds, self._guard.lifted, tell)
         self._endings.append(found.close)
@@ -202,8 +233,24 @@ class Building:
         self._endings.append(mounts.close)
         return mounts
 
+    def _image_system(self) -> System | None:
+        """The image at `/`, held until the end so that nobody removes it. In `max` nothing of it can be changed."""
+        from sandbox.config.image_choice import asked_image
+
+        if asked_image(self.config) is None:
+            return None
+        from sandbox.images.obtain import obtain
+        from sandbox.layout.image_system import ImageSystem
+
+        image = obtain(self.config)
+        if image is None:
+            return None
+        self._endings.append(image.release)
+        return ImageSystem(image, sealed=self.config.mode == "max")
+
     def _kept(self) -> list[tuple[str, str]]:
         """The directories that the tenants' home keeps, on the host and inside."""
+        from sandbox.layout.paths import project_root
         from sandbox.state.places import kept
 
         return kept(self.config.state, project_root(self.config.filesystem))
@@ -216,7 +263,11 @@ class Building:
             return self._kept_layer
         from sandbox.vfs.workspace import Workspace
 
-        return Workspace.begin(home(), self.id, self._plan.directory).directory
+        if self._origin is None:
+            return Workspace.begin(home(), self.id, self._plan.directory).directory
+        layer = Workspace.begin(home(), self.id, self._plan.directory, self._origin.workspace).directory
+        self._origin.lay(layer)
+        return layer
 
     def _keep_caches(self) -> None:
         """Package caches: docs/caches.md."""
@@ -231,6 +282,8 @@ class Building:
         names, filesystem = self.config.state.project, self.config.filesystem
         if not names or not self._can.overlay or filesystem.show_host:
             return []
+        from sandbox.layout.paths import project_root
+
         is_home = project_root(filesystem) == os.path.realpath(os.path.expanduser("~"))  # its dot entries are hidden
         return [] if is_home else names
 
@@ -251,7 +304,8 @@ class Building:
         if self._kept_layer is not None:
             self._branch = Target.load(self._kept_layer)
             return
-        from sandbox.branches.in_use import InUse
+        from sandbox.branches.branch_lock import InUse
+        from sandbox.layout.paths import project_root
 
         self._branch = Target.find(project_root(self.config.filesystem), name)
         self._branch_in_use = InUse(home(), self._branch)
@@ -268,9 +322,19 @@ class Building:
         os.makedirs(state, 0o700, exist_ok=True)
         return self._branch.common, state
 
+    def _refuse_servers(self, network: Network) -> None:
+        """Raises ConfigError when the host's port of our own server is among those that tenants could reach."""
+        if network.localhost_ports:
+            from sandbox.registry.servers import refuse_servers
+
+            refuse_servers(home(), network.localhost_ports)
+
     def _gate(self) -> GateThread:
         """What will answer every connection, with the secrets' placeholders where tenants look for them."""
+        from sandbox.network.gate_thread import GateThread
+
         network = self.config.network
+        self._refuse_servers(network)
         held: dict[str, str] = {}
         if network.secrets:
             from sandbox.network.secrets.placeholders import placeholders
@@ -309,7 +373,7 @@ class Building:
     def _credential_files(self) -> Furnishing | None:
         if self._logins is None:
             return None
-        from sandbox.network.credentials.furnish import Furnishing
+        from sandbox.network.credentials.credential_files import Furnishing
 
         return Furnishing(self._logins, self._plan, self._layout.views.inside)
 

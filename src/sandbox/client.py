@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox import arguments
 from sandbox.client_files import ClientFiles
 from sandbox.errors import InvalidArgument, SandboxClosed
-from sandbox.info import Ask, Port, ProcessInfo, Stats
+from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
 from sandbox.rpc import errors
 from sandbox.rpc.connection import Connection
@@ -43,6 +43,8 @@ class Client(ClientFiles):
     the variables that were asked for, as tenants see them.
     """
 
+    _begin = "create"
+
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,
@@ -50,8 +52,11 @@ class Client(ClientFiles):
         hooks: object | None = None,
         command: Sequence[str] | None = None,
         connection: Connection | None = None,
+        create: bool = False,
     ) -> None:
         """Starts a server and creates a sandbox there, or talks over a `connection` that has one already.
+
+        With `create`, a sandbox is created over the `connection`, too.
 
         The server is `command`, else the one that the variable SANDBOX_COMMAND names, else `sandbox`, with `--rpc`.
         `hooks` is an object as `Sandbox` takes it; its functions run here, in threads, whatever the other process does.
@@ -63,13 +68,13 @@ class Client(ClientFiles):
 
             asked["hooks"] = named(hooks)
         self._connection = connection or Connection.start(command or _server())
-        self._owns = connection is None
+        self._owns = connection is None or create
         if hooks is not None:
             from sandbox.rpc.hooks import answer
 
             self._connection.hook = lambda params: answer(hooks, params)
         try:
-            self._learn(self._connection.call("create", asked) if self._owns else self._info())
+            self._learn(self._connection.call(self._begin, asked) if self._owns else self._info())
         except BaseException:
             self._connection.close()
             raise
@@ -241,6 +246,50 @@ class Client(ClientFiles):
         """Returns what the sandbox uses now: memory, processor time, processes. Raises SandboxClosed."""
         told = self._connection.call("stats", {})
         return Stats(**{name: told.get(name) for name in Stats.fields})
+
+    def pause(self) -> None:
+        """Stops everything inside until `resume`. Nothing can be run or read meanwhile: that raises SandboxError.
+
+        Idempotent. Raises SandboxError where the engine cannot do it, WallError, SandboxClosed.
+        """
+        self._connection.call("pause", {})
+
+    def resume(self) -> None:
+        """Has everything inside go on. Idempotent. Raises WallError, SandboxClosed."""
+        self._connection.call("resume", {})
+
+    def checkpoint(self, name: str | None = None) -> Checkpoint:
+        """Saves the sandbox under a name, for `restore`; it goes on running. See docs/checkpoints.md.
+
+        Raises what `Sandbox.checkpoint` raises.
+        """
+        told = self._connection.call("checkpoint", {} if name is None else {"name": name})
+        return Checkpoint(*(told[field] for field in Checkpoint.fields))
+
+    def fork(self, n: int = 1) -> list[Self]:
+        """Returns `n` new sandboxes that go on from here, as `Sandbox.fork`; raises what that raises.
+
+        The process that owns this sandbox owns them too: they end with it, or when they are closed here.
+        """
+        forks: list[Self] = []
+        for id in self._connection.call("fork", {"n": n})["ids"]:
+            from sandbox.registry.api import get_sandbox
+
+            fork = type(self)(connection=Connection.to_socket(get_sandbox(id)))
+            fork._owns = True
+            forks.append(fork)
+        return forks
+
+    @classmethod
+    def restore(cls, name: str, config: Mapping[str, Any] | None = None, *, hooks: object | None = None) -> Self:
+        """Starts a server with a sandbox that goes on from a checkpoint, as `Sandbox.restore`.
+
+        Raises what that raises, and SandboxError when the server cannot be started.
+        """
+        made = cls.__new__(cls)
+        made._begin = "restore"
+        made.__init__({"checkpoint": name, "config": dict(config or {})}, hooks=hooks)  # type: ignore[misc]
+        return made
 
     def extend(
         self, lifetime: float | EllipsisType | None = ..., idle_timeout: float | EllipsisType | None = ...

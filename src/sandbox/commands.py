@@ -42,6 +42,10 @@ class Commands:
         """The inside's /dev/null, for a stream that is to be nothing. Not the caller's to close."""
         return self._running.null()
 
+    if TYPE_CHECKING:  # of `Sandbox`
+
+        def _not_paused(self) -> None: ...
+
     def exec(
         self,
         command: Command,
@@ -267,6 +271,7 @@ class Commands:
     def _start(self, request: dict[str, object], name: bytes, stdio: list[int]) -> LocalProcess:
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
+        self._not_paused()
         return self._running.start(request, os.fsdecode(name), stdio)
 
     # -- what only the outside knows

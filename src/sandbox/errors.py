@@ -9,6 +9,7 @@
      ├── InvalidArgument        an invalid argument of a call; a ValueError, too
      ├── CommandError           the command never started, or it failed and `check=True` was given
      ├── SandboxClosed          the sandbox has ended, or ended during the call
+     ├── ImageError             an image cannot be had, or is not what it says it is; nothing of it was kept
      ├── NotFound               there is no such sandbox, agent or file
      └── GuestError             the guest broke the protocol: a bug or an attack
 
@@ -150,6 +151,10 @@ class SandboxClosed(SandboxError):
 
 class NotFound(SandboxError):
     """There is no sandbox, agent or file of that name."""
+
+
+class ImageError(SandboxError):
+    """An image cannot be fetched, read or unpacked. Nothing of it is left."""
 
 
 class GuestError(SandboxError):

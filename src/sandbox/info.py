@@ -150,3 +150,23 @@ class Ask(Fields):
     state: str
     answer: str
     by: str
+
+
+class Checkpoint(Fields):
+    """A saved sandbox. `saves` is "machine" (memory, processes and files) or "files".
+
+    `sandbox` is the id of the one that was saved; `lost` are names of files that were open and had no path any more.
+    """
+
+    __slots__ = fields = ("name", "sandbox", "engine", "saves", "size", "created", "lost")
+
+    def __init__(
+        self, name: str, sandbox: str, engine: str, saves: str, size: int, created: float, lost: list[str]
+    ) -> None:
+        self.name = name
+        self.sandbox = sandbox
+        self.engine = engine
+        self.saves = saves
+        self.size = size  # bytes on the disk
+        self.created = created  # seconds since 1970
+        self.lost = lost

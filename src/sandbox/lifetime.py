@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from threading import Condition, Thread
+from _thread import RLock  # `threading` is loaded when there is something to wait for
 
 from sandbox import arguments
 from sandbox.errors import Message
@@ -11,6 +11,7 @@ from sandbox.errors import Message
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Condition, Thread
     from types import EllipsisType
 
 
@@ -24,7 +25,8 @@ class Lifetime:
     def __init__(self, busy: Callable[[], bool], end: Callable[[str], object]) -> None:
         self._busy = busy
         self._end = end
-        self._changed = Condition()
+        self._lock = RLock()
+        self._changed: Condition | None = None
         self._ends_at: float | None = None
         self._idle: float | None = None
         self._used_at = time.monotonic()
@@ -35,14 +37,18 @@ class Lifetime:
         """Changes one or both, from now on, in seconds; None: no such end. Raises InvalidArgument."""
         lives = lifetime if lifetime is ... else arguments.seconds(lifetime, "lifetime")
         idle = idle_timeout if idle_timeout is ... else arguments.seconds(idle_timeout, "idle_timeout")
-        with self._changed:
+        from threading import Condition, Thread
+
+        with self._lock:
             self.used()
             if lives is not ...:
                 self._ends_at = None if lives is None else time.monotonic() + lives
             if idle is not ...:
                 self._idle = idle
+            if self._changed is None:
+                self._changed = Condition(self._lock)
             if self._next() is not None and self._thread is None and not self._closed:
-                self._thread = Thread(target=self._wait, name="sandbox-lifetime", daemon=True)
+                self._thread = Thread(target=self._wait, args=(self._changed,), name="sandbox-lifetime", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
@@ -58,9 +64,10 @@ class Lifetime:
 
     def close(self) -> None:
         """The sandbox ends: there is nothing to wait for any more."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            if self._changed is not None:
+                self._changed.notify_all()
 
     def _next(self) -> float | None:
         """When to look again."""
@@ -79,13 +86,13 @@ class Lifetime:
             return Message("nobody has used it for {idle:g} seconds", idle=self._idle)
         return None
 
-    def _wait(self) -> None:
-        with self._changed:
+    def _wait(self, changed: Condition) -> None:
+        with changed:
             while True:
                 at = self._next()
                 reason = None if self._closed else self._reason()
                 if reason is not None or self._closed:
                     break
-                self._changed.wait(None if at is None else max(0.0, at - time.monotonic()))
+                changed.wait(None if at is None else max(0.0, at - time.monotonic()))
         if reason is not None:
             self._end(reason)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from _thread import RLock  # `threading` is loaded later: see `readiness.py`
 from _weakref import ref  # `weakref` itself takes half a millisecond to import
-from threading import Condition
 
 from sandbox.errors import NotFound
-from sandbox.info import ProcessInfo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Event
 
     from sandbox.guest.process import Process
+    from sandbox.info import ProcessInfo
     from sandbox.shared_process import SharedProcess, SharedProcessView
 
 
@@ -46,7 +47,8 @@ class Processes:
     """The table. It holds no process itself: one that its owner forgets ends and is gone from here."""
 
     def __init__(self) -> None:
-        self._lock = Condition()
+        self._lock = RLock()
+        self._waiting: list[Event] = []  # of those who wait for the end of a command
         self._count = 0
         self._running: dict[str, tuple[Started, ref[Process]]] = {}
         self._kept: dict[str, SharedProcess] = {}
@@ -70,17 +72,26 @@ class Processes:
         """It has ended, or never ran."""
         with self._lock:
             self._running.pop(started.id, None)
-            self._lock.notify_all()
+            for one in self._waiting:
+                one.set()
 
     def wait(self, seconds: float) -> None:
         """Until nothing runs any more, at most so long."""
-        until = time.monotonic() + seconds
+        from threading import Event
+
+        until, ended = time.monotonic() + seconds, Event()
         with self._lock:
-            while self._running and (left := until - time.monotonic()) > 0:
-                self._lock.wait(min(left, 0.1))  # a process that is forgotten wakes nobody
+            self._waiting.append(ended)
+        while self._running and (left := until - time.monotonic()) > 0:
+            ended.wait(min(left, 0.1))  # a process that is forgotten wakes nobody
+            ended.clear()
+        with self._lock:
+            self._waiting.remove(ended)
 
     def list(self) -> list[ProcessInfo]:
         """Those that run, in the order they were started."""
+        from sandbox.info import ProcessInfo
+
         found = []
         for one, process in list(self._running.values()):
             living = process()

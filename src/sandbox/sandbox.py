@@ -13,6 +13,7 @@ from _weakref import ref  # `weakref` itself takes half a millisecond to import
 from sandbox.audit.record import Record
 from sandbox.building import Building, take_providers, withdraw
 from sandbox.change_methods import ChangeMethods
+from sandbox.checkpoint_methods import CheckpointMethods
 from sandbox.commands import Commands
 from sandbox.config.given import read_config
 from sandbox.config.home import record_directory
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from types import EllipsisType
     from typing import Any, Self
 
-    from sandbox.asks.asking import Asking
-    from sandbox.branches.in_use import InUse
+    from sandbox.asks.lazy_asks import Asking
+    from sandbox.branches.branch_lock import InUse
     from sandbox.branches.target import Target
     from sandbox.client import Client
     from sandbox.config.given import Given
@@ -43,14 +44,14 @@ if TYPE_CHECKING:
 PATIENCE = 10.0  # seconds that a thread waits for another one's close()
 
 
-class Sandbox(Building, Commands, Files, ChangeMethods):
+class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
     """A place behind walls, from construction to `close()`. Safe to use from many threads; any number per process.
 
     `id` is its name in the registry, `engine` what builds its walls, `config` its configuration, `record` its audit
     log. `notices` are lines that a person should know about it.
     """
 
-    _kept_layer: str | None = None  # an ended sandbox's overlay, to look into it once more: see `bring.py`
+    _kept_layer: str | None = None  # an ended sandbox's overlay, to look into it once more: see `bring_branch.py`
 
     def __init__(
         self,
@@ -84,6 +85,8 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
         self._branch_in_use: InUse | None = None  # until the commits are there, which is after `close`
         self._events = Events()
         self._lock = Lock()
+        self._saving = Lock()
+        self._forks = []
         self._closed = False
         self._closer = 0  # the thread that closes
         self._gone = Lock()  # held until nothing is left
@@ -120,10 +123,14 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
     def _build(self) -> None:
         engine = choose(self.config)
         require(self.config, engine)
+        if self.config.image is not None:
+            engine.bring_image(self.config)
         self.engine, self._can = engine.name, engine.can
         started = engine.start()  # the launcher works while everything else is decided
         try:
             self._arrange(started.directory)
+            started.begin(self._plan)
+            self._register()  # while the walls are built: before any tenant, and nobody waits for it
         except BaseException:
             started.abandon()
             raise
@@ -148,10 +155,11 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
         listener = Wiring.listen(self._register().socket, self)
         self._endings.append(listener.close)
         self._drain = listener.drain
+        self._register().check_switch()  # somebody may have pulled it since we were entered there
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
 
     def _check_out(self, branch: Target) -> None:
-        from sandbox.branches.inside import Inside
+        from sandbox.branches.git_inside import Inside
 
         top = f"{self._plan.directory.rstrip('/')}/"
         Inside(self, branch).check_out(path[len(top) :] for path in self._plan.rules() if path.startswith(top))
@@ -161,6 +169,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
     def update_network(self, changes: Mapping[str, Any]) -> None:
         """Changes the network's configuration; new connections see it at once. Raises ConfigError, changing nothing."""
         network = self.config.network.changed(changes)
+        self._refuse_servers(network)
         self._gate_thread.update(network)
         self.config.network = network
         self._guard.hide_secrets(self.config)
@@ -187,7 +196,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
         With `watch`, somebody here follows `ask` events and answers from now on, so questions wait for that. Raises
         SandboxClosed.
         """
-        self._used()
+        self._alive()
         if watch:
             self._asking().watch()
         waiting: list[Ask] = self._asking().waiting()
@@ -202,14 +211,14 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
         self._answer(id, answer, "the program")
 
     def _answer(self, id: int, answer: str, by: str) -> None:
-        self._used()
+        self._alive()
         self._asking().answer(id, answer, by)
 
     # -- telling
 
     def _companion(self, kind: Callable[[Self], Any]) -> Any:
         """The one `kind(self)`, made at the first call and closed when the sandbox ends. Raises SandboxClosed."""
-        self._used()
+        self._alive()
         with self._lock:
             made = self._companions.get(kind)
             if made is None:
@@ -221,6 +230,24 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
     def attach(id: str) -> Client:
         """Returns a client, with the same methods, of a sandbox that runs already. Raises NotFound or SandboxError."""
         return Wiring.attach(id)
+
+    @staticmethod
+    def remote(
+        url: str,
+        token: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        hooks: object | None = None,
+        certificates: str | None = None,
+    ) -> Client:
+        """Creates a sandbox on a server (`sandbox serve`), or with `id` uses one that runs there: docs/server.md.
+
+        What it returns has the same methods. One that was created so ends when it is closed, or when this process ends.
+        `certificates` is a file of certificates to trust in place of the system's. Raises what `Sandbox` raises, Denied
+        when the token may not do that, and SandboxError when the server cannot be reached.
+        """
+        return Wiring.remote(url, token, config, id=id, hooks=hooks, certificates=certificates)
 
     @property
     def log(self) -> str:
@@ -259,7 +286,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
         """Returns what the sandbox uses now: memory, processor time, processes. Raises SandboxClosed."""
         from sandbox.info import Stats
 
-        self._used()
+        self._alive()
         now = self._running.usage()
         return Stats(now.memory_bytes, now.memory_peak_bytes, now.cpu_ms, now.processes, self._lifetime.left)
 
@@ -279,10 +306,14 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
 
         None: no such end. What is not given stays as it is. Raises InvalidArgument, SandboxClosed.
         """
-        self._used()
+        self._alive()
         self._lifetime.set(lifetime, idle_timeout)
 
     def _used(self) -> None:
+        self._alive()
+        self._not_paused()
+
+    def _alive(self) -> None:
         super()._used()
         self._lifetime.used()
 
@@ -313,6 +344,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods):
         try:
             atexit.unregister(self._at_exit)
             self._lifetime.close()
+            self._end_forks()
             if grace > 0:
                 self._processes.wait(grace)
             self._take_down()
@@ -358,7 +390,7 @@ def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
 def asking(made: list[Asking], *parts: Any) -> Asking:
     """A sandbox's questions to its owner; imported when there is one, or somebody waits for one."""
     if not made:
-        from sandbox.asks.asking import Asking
+        from sandbox.asks.lazy_asks import Asking
 
         made.append(Asking(*parts))
     return made[0]

@@ -42,11 +42,13 @@ def configuration(said: Mapping[str, Any], *, project: str | None = None, config
     return resolve(said, project=project or root, config_file=config_file)
 
 
-def srt_config(settings: object, *, strict: bool = False, asking: bool = False) -> Config:
+def srt_config(
+    settings: object, *, strict: bool = False, asking: bool = False, tell: Callable[[str], None] | None = None
+) -> Config:
     """Settings of Anthropic's sandbox-runtime as our configuration. Raises ConfigError with the setting's own name.
 
     `strict`: a closed home, as `"strict": true` in the settings. `asking`: somebody answers for hosts that are not
-    listed, unless the settings are strict about those.
+    listed, unless the settings are strict about those. `tell` is called with what a person should know.
     """
     from sandbox.config.dialects.srt import translate
     from sandbox.config.model import Config
@@ -56,6 +58,10 @@ def srt_config(settings: object, *, strict: bool = False, asking: bool = False) 
     translated = translate(settings, strict=strict)
     try:
         config = Config.read(translated.data)
+        if translated.masked:
+            from sandbox.network.credentials.masks import put_in
+
+            put_in(config, translated.masked, tell or (lambda line: None))
         network = settings.get("network")
         if asking and not (isinstance(network, dict) and network.get("strictAllowlist")):
             config.network = config.network.changed({"ask": True, "ask_timeout": SRT_PATIENCE})
@@ -112,6 +118,45 @@ def record_ignored(resolved: Resolved, record: Record) -> None:
         )
 
 
+def pull_kill_switch(*, by: str, reason: str = "", close_own: Callable[[], object] | None = None) -> list[str]:
+    """Ends every sandbox of this user and lets none start, on the record. Returns the ids of those that it ended.
+
+    `close_own` ends those of this process. Raises SandboxError when one could not be ended; the switch stays pulled.
+    """
+    from sandbox.registry.kill_switch import pull
+
+    record = _own_record()
+    try:
+        record.write("security_kill_switch", f"pulled by {by}", severity="critical", reason=reason or None, sync=True)
+        ended = pull(home(), by=by, reason=reason, close_own=close_own)
+        record.write("security_kill_switch", f"{len(ended)} sandboxes ended", severity="critical", sync=True)
+    finally:
+        record.close()
+    return ended
+
+
+def release_kill_switch(*, by: str) -> bool:
+    """Lets sandboxes start again, on the record. Returns whether the switch was pulled."""
+    from sandbox.registry.kill_switch import release
+
+    if not release(home()):
+        return False
+    record = _own_record()
+    try:
+        record.write("security_kill_switch", f"released by {by}", severity="critical", sync=True)
+    finally:
+        record.close()
+    return True
+
+
+def _own_record() -> Record:
+    """The record, for what is about no one sandbox."""
+    from sandbox.audit.record import Record
+    from sandbox.config.home import record_directory
+
+    return Record(record_directory(configuration({}).users))
+
+
 def why_closed(sandbox: Sandbox, problem: SandboxClosed) -> SandboxClosed:
     """The error to report for a sandbox that ended under its user: with the reason, if nobody closed it."""
     if not sandbox.end_reason:
@@ -152,7 +197,48 @@ class Sandboxes:
         With `srt` as the only parameter, those are settings of Anthropic's sandbox-runtime, and as there no file is
         read besides. Raises what `Sandbox` raises.
         """
-        sandbox = self._start(asked, hooks)
+        return self._own_one(self._start(asked, hooks))
+
+    def restore(self, name: str, config: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
+        """Starts a sandbox from a checkpoint. Raises what `Sandbox.restore` raises."""
+        return self._own_one(Sandbox.restore(name, config, hooks=hooks))
+
+    def create_restricted(self, asked: Mapping[str, Any], root: str) -> Sandbox:
+        """Starts a sandbox in `root` for somebody who may ask for less than the server's own layers say, not for more.
+
+        `root` is a real path that was found fit: what it leads to later, by a link, is not shown. Raises Denied for a
+        parameter that would widen the layers, and what `Sandbox` raises.
+        """
+        from sandbox.config.dialects import from_client
+        from sandbox.config.restricted import restricted
+
+        said = from_client(asked)
+        resolved = configuration(merged(self._flags, {"filesystem": {"root": root}}), config_file=self._config_file)
+        config = restricted(resolved, said, root)
+        config.filesystem.root = root
+        config.filesystem.settled += (root,)
+        return self._own_one(create(resolved, config=config, tell=self._tell))
+
+    def create_managed(self, config: Config) -> Sandbox:
+        """Starts a sandbox of exactly that configuration, for a manager. Raises what `Sandbox` raises."""
+        return self._own_one(Sandbox(config))
+
+    def adopt(self, sandbox: Sandbox) -> None:
+        """From now on the sandbox is this server's: it ends with it."""
+        self._own_one(sandbox)
+
+    def configured(self, said: Mapping[str, Any]) -> Config:
+        """What the server's layers and, above them, `said` make. Raises ConfigError."""
+        return configuration(merged(self._flags, said), config_file=self._config_file).config
+
+    def close_all(self) -> None:
+        """Ends every sandbox that this server owns; it may create others."""
+        with self._lock:
+            own, self._own = list(self._own.values()), {}
+        for sandbox in own:
+            sandbox.close()
+
+    def _own_one(self, sandbox: Sandbox) -> Sandbox:
         with self._lock:
             self._own[sandbox.id] = sandbox
             closed = self._closed
@@ -164,9 +250,12 @@ class Sandboxes:
         if set(asked) == {"srt"} and not self._flags and self._config_file is None:
             from sandbox.layout.named_paths import NamedPaths
 
-            config = srt_config(asked["srt"], asking=getattr(hooks, "on_ask", None) is not None)
+            told: list[str] = []
+            asking = getattr(hooks, "on_ask", None) is not None
+            config = srt_config(asked["srt"], asking=asking, tell=told.append)
             named = NamedPaths(config.filesystem)
             sandbox = Sandbox(config, hooks=hooks)
+            sandbox.notices += told
             sandbox._companions[NamedPaths] = named
             return sandbox
         from sandbox.config.dialects import from_client
@@ -217,6 +306,4 @@ class Sandboxes:
         """Ends every sandbox that this server created. Idempotent."""
         with self._lock:
             self._closed = True
-            own, self._own = list(self._own.values()), {}
-        for sandbox in own:
-            sandbox.close()
+        self.close_all()

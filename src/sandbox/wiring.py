@@ -1,6 +1,6 @@
-"""What `Sandbox` needs from the layers above it: who serves its socket, and how to attach to another one.
+"""What `Sandbox` needs from the layers above it: who serves its socket, and how to reach another one.
 
-`sandbox/__init__.py`, which is imported before any module of the package, fills both in. So no module imports one
+`sandbox/__init__.py`, which is imported before any module of the package, fills them in. So no module imports one
 above it, not even inside a function. Also, what is loaded while a guest builds the walls.
 """
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Listen = Callable[[str, Sandbox], Listener]
     Attach = Callable[[str], Client]
+    Remote = Callable[..., Client]
 
 
 class Wiring:
@@ -32,6 +33,7 @@ class Wiring:
 
     listen: Listen
     attach: Attach
+    remote: Remote
 
     #: What the first command needs and the walls do not. The guest builds them for 3 ms, in which nobody has anything
     #: else to do: loaded then, these modules cost a start nothing where there are two processors.
@@ -41,7 +43,7 @@ class Wiring:
         "sandbox.processes",
         "sandbox.lifetime",
         "sandbox.guest.process",
-        "sandbox.guards.late_masks",
+        "sandbox.guards.watch_later",
         "sandbox.rpc.listen",
     )
 

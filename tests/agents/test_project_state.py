@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.profiles.find import load, names
 from tests.agents.conftest import Desk
 from tests.agents.test_profiles import profile
 from tests.agents.test_real_programs import installed
@@ -39,11 +40,11 @@ def layer(desk: Desk) -> Path:
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["there", "absent"])
-@pytest.mark.parametrize("name", ["claude", "cursor-agent"])
+@pytest.mark.parametrize("name", [name for name in names() if load(name).project_state])
 def test_what_a_shipped_agent_writes_there_is_there_again_and_not_in_the_project(
     desk: Desk, name: str, there: bool
 ) -> None:
-    directory = {"claude": ".claude", "cursor-agent": ".cursor"}[name]
+    [directory] = load(name).project_state
     if there:
         (desk.project / directory).mkdir()
         (desk.project / directory / "settings.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""The three surfaces of the one API, driven alike: what is awaitable is awaited here, so that one suite fits all."""
+"""The four surfaces of the one API, driven alike: what is awaitable is awaited here, so that one suite fits all."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ def in_process(config: dict[str, Any], hooks: object | None = None) -> Any:
 @surface("Client")
 def over_rpc(config: dict[str, Any], hooks: object | None = None) -> Any:
     return Client(config, hooks=hooks, command=[sys.executable, "-m", "sandbox.cli.main", "--rpc"])
+
+
+@surface("http")
+def over_http(config: dict[str, Any], hooks: object | None = None) -> Any:
+    from tests.api.http_server import server
+
+    served = server()
+    return Sandbox.remote(served.address, served.token, config, hooks=hooks)
 
 
 @surface("AsyncSandbox")

@@ -14,14 +14,14 @@ from sandbox.shared_process import SharedProcessView
 
 #: The protocol; what a class has beside it is its own (`ITS_OWN`).
 METHODS = [
-    "answer", "apply", "asks", "changes", "chmod", "close", "connect", "dial", "discard", "download", "exec",
-    "exec_stream", "exists", "extend", "list_files", "mkdir", "on_event", "processes", "read_file", "read_link",
-    "read_text", "remove", "rename", "spawn", "stat", "stats", "symlink", "update_network", "upload", "write_file",
-    "write_text",
+    "answer", "apply", "asks", "changes", "checkpoint", "chmod", "close", "connect", "dial", "discard", "download",
+    "exec", "exec_stream", "exists", "extend", "fork", "list_files", "mkdir", "on_event", "pause", "processes",
+    "read_file", "read_link", "read_text", "remove", "rename", "restore", "resume", "spawn", "stat", "stats",
+    "symlink", "update_network", "upload", "write_file", "write_text",
 ]  # fmt: skip
 PROPERTIES = ["directory", "engine", "environment", "id", "ports"]
 ITS_OWN: dict[type, set[str]] = {
-    Sandbox: {"attach", "log"},  # and the attributes config, record and notices
+    Sandbox: {"attach", "log", "remote"},  # and the attributes config, record and notices
     AsyncSandbox: {"start", "sync"},
     Client: {"env"},
 }

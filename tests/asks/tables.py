@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sandbox.asks.question import HostSubject, Question, Subject
-from sandbox.asks.table import Asks, Verdict
+from sandbox.asks.table import Asks
+from sandbox.asks.verdict import Verdict
 
 
 class Way:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.asks.question import LONGEST, FileSubject, HostSubject, Question, Requester
-from sandbox.asks.ways import markup
+from sandbox.asks.ways_to_ask import markup
 from sandbox.errors import message_of
 from sandbox.network.gate.refusal import request_line
 

@@ -6,9 +6,11 @@ import threading
 
 import pytest
 
-from sandbox.asks import table as module
+from sandbox.asks.budget import BURST, EVERY, RAREST
+from sandbox.asks.earlier_answers import MOST_DENIALS, ONCE_LASTS
 from sandbox.asks.question import ENDS, FileSubject, Subject
-from sandbox.asks.table import BURST, MOST_QUESTIONS, MOST_WAITING, Verdict
+from sandbox.asks.table import MOST_QUESTIONS, MOST_WAITING
+from sandbox.asks.verdict import Verdict
 from sandbox.errors import InvalidArgument, NotFound, SandboxError
 from tests.asks.tables import Table, Way
 
@@ -199,8 +201,8 @@ def test_only_what_will_be_shown_is_asked_anew(table: Table) -> None:
     assert not table.asks.asks_anew(subject)  # it waits
     table.answer("deny")
     assert not table.asks.asks_anew(subject)  # it was refused
-    for number in range(module.BURST):
-        assert table.asks.asks_anew(HostSubject(f"b{number}.test", 443)) == (number < module.BURST - 1)
+    for number in range(BURST):
+        assert table.asks.asks_anew(HostSubject(f"b{number}.test", 443)) == (number < BURST - 1)
         table.ask(f"b{number}.test")
         if table.asks.pending():
             table.answer("sandbox")
@@ -209,7 +211,7 @@ def test_only_what_will_be_shown_is_asked_anew(table: Table) -> None:
 def test_an_answer_for_one_that_gave_up_is_not_kept_long(table: Table) -> None:
     table.ask(alive=lambda: False)
     table.answer("once")
-    table.pass_time(module.KEPT + 1)
+    table.pass_time(ONCE_LASTS + 1)
     assert table.ask() == []
 
 
@@ -261,11 +263,11 @@ def test_questions_become_rare_and_denials_make_them_rarer(table: Table) -> None
 
     asked = [asked_and_denied(number) for number in range(100)]
     assert asked.count(True) == BURST
-    table.pass_time(module.EVERY * 3)
+    table.pass_time(EVERY * 3)
     assert not asked_and_denied(100)  # one would have been due already
-    table.pass_time(module.RAREST)
+    table.pass_time(RAREST)
     assert asked_and_denied(101) and not asked_and_denied(102)
-    table.pass_time(100 * module.RAREST)
+    table.pass_time(100 * RAREST)
     more = [asked_and_denied(number) for number in range(103, 203)]
     assert more.count(True) == BURST  # however long nobody asked
 
@@ -276,7 +278,7 @@ def test_made_up_names_do_not_pile_up(table: Table) -> None:
         table.ask(f"{number}.test")
         if table.asks.pending():
             table.answer("deny")
-    assert len(table.asks._refused) <= 2 * MOST_WAITING
+    assert len(table.asks._earlier._denied) <= 2 * MOST_DENIALS
 
 
 # -- the end, and failures

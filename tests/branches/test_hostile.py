@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox import Sandbox
-from sandbox.branches.incoming import Incoming, is_commit_name
+from sandbox.branches.received_commits import Incoming, is_commit_name
 from sandbox.branches.target import Target
 from sandbox.errors import SandboxError
 from tests.branches.repositories import git, repository, sandbox, snapshot

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.asks.question import HostSubject
-from sandbox.asks.table import Verdict
+from sandbox.asks.verdict import Verdict
 from sandbox.cli.ask_terminal import AlternateScreen, TerminalWay
 from tests.asks.tables import Table
 

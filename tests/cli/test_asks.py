@@ -71,6 +71,17 @@ def test_the_person_answers_on_the_terminal(home: Path, url: str, typed: str, se
     assert hosts(home) == (["good.test:80"] if typed == "a" else [])
 
 
+def test_who_has_said_always_is_not_asked_again(home: Path, url: str) -> None:
+    command = ("run", "--ask", "--", "sh", "-c", f"curl -sS {url}; echo; echo done")
+    with Person(*command) as person:
+        person.sees(PROMPT)
+        person.types("always\r")
+        assert person.status() == 0 and TRIED in person.seen
+    assert hosts(home) == ["good.test:80"]
+    with Person(*command) as person:
+        assert person.status() == 0 and TRIED in person.seen and PROMPT not in person.seen
+
+
 def test_control_c_denies_and_interrupts_the_command(cli: Command, url: str) -> None:
     with Person("run", "--ask", "--", "sh", "-c", f"curl -sS {url}; echo done") as person:
         person.sees(PROMPT)
@@ -183,7 +194,7 @@ class Watching:
 
 @pytest.fixture
 def watching(home: Path) -> Iterator[Watching]:
-    from sandbox.asks.keeping import watched
+    from sandbox.asks.stored_answers import watched
 
     one = Watching()
     while not watched():  # it starts in its own time

@@ -30,6 +30,12 @@ def test_output_and_status_are_the_commands(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 7)
 
 
+@pytest.mark.parametrize("before", ["", "sleep 0.1; "], ids=["at once", "later"])
+def test_a_command_that_asks_for_a_name_is_answered(tmp_path: Path, before: str) -> None:
+    done = run("--", "sh", "-c", f"{before}getent hosts one.example", cwd=tmp_path)
+    assert (done.returncode, done.stdout.split()[1:]) == (0, ["one.example"])
+
+
 def test_options_after_the_command_are_the_commands(tmp_path: Path) -> None:
     assert run("echo", "--json", "-n", "--", "x", cwd=tmp_path).stdout == "--json -n -- x\n"
     assert run("--timeout", "20s", "--", "printf", "%s", "--help", cwd=tmp_path).stdout == "--help"

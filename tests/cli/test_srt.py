@@ -77,7 +77,6 @@ def test_input_and_output_are_the_callers(project: Path) -> None:
     [
         ([], "No command specified"),
         (["-d"], "No command specified"),
-        (["proxy", "--decider-fd", "3"], "srt proxy is not supported"),
         (["-s"], "needs a value"),
         (["--frobnicate", "x"], "unknown option '--frobnicate'"),
         (["--control-fd", "2", "--", "true"], "3 or higher"),

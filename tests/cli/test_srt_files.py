@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from tests.cli.test_srt import project, srt
 
 __all__ = ["project"]
 pytestmark = pytest.mark.walls
+ROOT = Path(__file__).parents[2]
 
 
 def write(path: Path, content: str = "content\n") -> Path:
@@ -339,3 +343,19 @@ def test_another_users_closed_directory_in_the_project_stops_nothing(project: Pa
     settings = {"filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}
     done = srt(project, "-c", "cat other/.bashrc; ls other; touch made", settings=settings)
     assert done.stdout == "" and (project / "made").exists(), done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount in a directory that another user cannot enter")
+def test_a_second_proc_in_somebody_elses_directory_does_not_stop_a_start() -> None:
+    """As while somebody builds an image."""
+    with tempfile.TemporaryDirectory(prefix="srt-proc-") as place:  # one that the user can reach
+        os.chmod(place, 0o755)
+        os.mkdir(f"{place}/home")
+        os.chmod(f"{place}/home", 0o777)
+        script = f"""
+            mkdir -m 700 {place}/private && mkdir {place}/private/proc && mount -t proc proc {place}/private/proc
+            cd {place}/home
+            exec {ROOT}/scripts/as-user env HOME={place}/home {sys.executable} -m sandbox.cli.srt -- echo fine
+        """
+        done = subprocess.run(["unshare", "-m", "sh", "-ec", script], capture_output=True, text=True, timeout=60)
+        assert done.stdout == "fine\n", done.stderr

@@ -2,6 +2,7 @@
 // the program saw, as JSON; the same file runs with the original and with ours.
 import { spawn } from 'node:child_process';
 import fs from 'node:fs';
+import net from 'node:net';
 import path from 'node:path';
 
 const [, , library, chosen] = process.argv;
@@ -39,6 +40,16 @@ const programs = {
     await SandboxManager.initialize(config());
     const done = await wrapped('echo out; echo err >&2; exit 7');
     return [done.code, done.stdout, done.stderr, (await wrapped('true')).code, (await wrapped("echo 'it'\\''s' \"$((1+1))\"")).stdout];
+  },
+  async ports() {
+    await SandboxManager.initialize(config({ network: { httpProxyPort: 8888, socksProxyPort: 1080 } }));
+    return [SandboxManager.getProxyPort(), SandboxManager.getSocksProxyPort()];
+  },
+  /** As in Bun, where the streams of a child cannot be told not to keep the program running. */
+  async likeBun() {
+    for (const name of ['ref', 'unref']) net.Socket.prototype[name] = undefined;
+    await SandboxManager.initialize(config());
+    return (await wrapped('echo fine')).stdout;
   },
   async argv() {
     await SandboxManager.initialize(config());

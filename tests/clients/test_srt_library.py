@@ -32,6 +32,7 @@ EMPTY = {
 SEEN: dict[str, Any] = {
     "status": [7, "out\n", "err\n", 0, "it's 2\n"],
     "argv": [4, "by argv\n"],
+    "ports": [8888, 1080],
     "files": ["new\n", "", True, True, "new\n", "mine"],
     "later": ["", "mine"],
     "custom": [True, "y\n"],
@@ -83,3 +84,8 @@ def test_a_program_that_embeds_srt_sees_what_it_expects(name: str, typescript: P
 def test_the_original_is_as_expected(name: str, project: Path, home: Path) -> None:
     node = next(iter(PEERS.glob("node*/bin/node")), Path("node"))
     assert seen(str(node), ORIGINAL, name, project, home) == SEEN[name]
+
+
+def test_it_runs_where_streams_of_a_child_have_no_ref(typescript: Path, project: Path, home: Path) -> None:
+    ours = typescript / "clients" / "typescript" / "dist" / "src" / "srt" / "index.mjs"
+    assert seen("node", ours, "likeBun", project, home) == "fine\n"

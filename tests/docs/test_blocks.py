@@ -32,8 +32,9 @@ def of(*languages: str) -> pytest.MarkDecorator:
 def test_every_block_is_run_or_says_why_not() -> None:
     assert [block.id for block in RUN if block.language not in RAN_HERE | RAN_ELSEWHERE | {"text"}] == []
     assert len(RUN) > 30
-    # Blocks that cannot run here: each has its reason on the page, and there are few.
-    assert len(BLOCKS) - len(RUN) <= 4
+    # Blocks that cannot run here (servers that serve until they are ended, registries of the internet): each has its
+    # reason on the page, and there are few.
+    assert len(BLOCKS) - len(RUN) <= 12
 
 
 @pytest.fixture(scope="session")

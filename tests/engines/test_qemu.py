@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +52,117 @@ def test_neither_the_template_nor_the_rooms_processes_can_be_opened(sandbox: San
     script = "for f in /.machine/ram /.machine/kernel; do cat $f && echo read; echo x >> $f && echo changed; done"
     assert sandbox.exec(f"({script}) 2>/dev/null").stdout == ""
     assert sandbox.exec("cat /proc/[0-9]*/comm").stdout.count("qemu") == 0
+
+
+def test_the_hosts_edits_are_seen_though_the_machine_remembers_names_and_contents(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    (tmp_path / "edited").write_text("before")
+    assert sandbox.exec("cat edited; ls; test -e new").stdout.startswith("before")
+    (tmp_path / "edited").write_text("after it")
+    (tmp_path / "new").write_text("here")
+    script = (
+        "for i in $(seq 100); do grep -q after edited && test -e new && ls | grep -qx new && echo seen && exit; done"
+    )
+    assert sandbox.exec(script).stdout == "seen\n"
+
+
+def test_a_lock_of_the_hosts_holds_in_the_machine(sandbox: Sandbox, tmp_path: Path) -> None:
+    import fcntl
+
+    with open(tmp_path / "lock", "w", encoding="utf-8") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert sandbox.exec("flock -n lock true").exit_code == 1
+    assert sandbox.exec("flock -n lock true").exit_code == 0
+
+
+def test_attributes_modes_and_large_files_arrive_on_the_host(sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "given").write_bytes(os.urandom(3_000_001))
+    script = "import os; open('x', 'w').close(); os.setxattr('x', 'user.a', b'b'); os.chmod('x', 0o750)"
+    result = sandbox.exec(["/usr/bin/python3", "-c", script])
+    assert result.exit_code == 0, result.stderr
+    assert sandbox.exec("cp given taken").exit_code == 0
+    assert os.getxattr(tmp_path / "x", "user.a") == b"b"
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "taken").read_bytes() == (tmp_path / "given").read_bytes()
+
+
+def test_limits_hold_for_tenants_and_a_lent_port_is_reached(tmp_path: Path) -> None:
+    import socket
+    from threading import Thread
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def greet() -> None:
+            with server.accept()[0] as connection:
+                connection.sendall(b"the host's")
+
+        Thread(target=greet, daemon=True).start()
+        limits = {"pids": 30, "open_files": 50, "file_size": "1m"}
+        config = {"filesystem": {"root": str(tmp_path)}, "network": {"localhost_ports": [port]}, "limits": limits}
+        with Sandbox({"engine": "microvm", **config}) as made:
+            ask = f"import socket; print(socket.create_connection(('127.0.0.1', {port}), 20).recv(99).decode())"
+            assert made.exec(["/usr/bin/python3", "-c", ask]).stdout == "the host's\n"
+            assert made.exec(["bash", "-c", "ulimit -n; ulimit -u"]).stdout.split() == ["50", "31"]
+            assert made.exec("head -c 2000000 /dev/zero > big").exit_code != 0
+            assert (tmp_path / "big").stat().st_size <= 2**20
+
+
+def test_root_of_the_machine_mounts_loads_modules_and_changes_its_system_but_not_the_hosts(tmp_path: Path) -> None:
+    with Sandbox({"engine": "qemu", "user": "root", "filesystem": {"root": str(tmp_path)}}) as made:
+        mounts = "mkdir -p /opt/a && mount -t tmpfs none /opt/a && /usr/sbin/modprobe loop"
+        script = f"{mounts} && echo x > /usr/not-the-hosts && echo y > out"
+        assert made.exec(script).exit_code == 0
+    assert not os.path.exists("/usr/not-the-hosts")
+    assert (tmp_path / "out").read_text() == "y\n"
+
+
+def test_the_clock_is_the_hosts_also_after_the_machine_was_stopped(sandbox: Sandbox) -> None:
+    import signal
+    import time
+
+    inside = sandbox._running.pid
+    children = Path(f"/proc/{inside}/task/{inside}/children").read_text().split()
+    (qemu,) = (pid for pid in children if Path(f"/proc/{pid}/comm").read_text().startswith("qemu"))
+    os.kill(int(qemu), signal.SIGSTOP)
+    time.sleep(1)  # what is tested is time
+    os.kill(int(qemu), signal.SIGCONT)
+    before = time.time()
+    assert float(sandbox.exec("date +%s.%N").stdout) > before - 0.05
+
+
+def file_server(sandbox: Sandbox) -> int:
+    """The process that shares the project with the machine."""
+    room = sandbox._running.pid
+    for child in Path(f"/proc/{room}/task/{room}/children").read_text().split():
+        if b"--share" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+            return int(child)
+    raise AssertionError("no file server")
+
+
+def test_more_changes_on_the_host_than_can_be_told_are_seen_and_no_mount_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/known").write_text("old")
+    (tmp_path / "sub/replaced").mkdir()
+    with Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path)}}) as sandbox:
+        mounts = sandbox.exec(
+            "echo mine > /tmp/note; ls sub/replaced; cat sub/known; cat /proc/mounts", check=True
+        ).stdout
+        server = file_server(sandbox)
+        os.kill(server, signal.SIGSTOP)
+        try:
+            for number in range(int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) + 1):
+                os.mkdir(tmp_path / f"sub/{number}")
+            (tmp_path / "sub/known").write_text("new")
+            (tmp_path / "sub/replaced").rmdir()
+            (tmp_path / "sub/replaced").write_text("a file now")
+        finally:
+            os.kill(server, signal.SIGCONT)
+        while sandbox.exec("cat sub/known").stdout == "old":
+            pass
+        assert sandbox.exec("cat sub/replaced").stdout == "a file now"
+        assert "old" + sandbox.exec("cat /proc/mounts").stdout == mounts
+        assert (
+            sandbox.exec("cat /tmp/note; ls /dev/null /proc/self/comm").stdout == "mine\n/dev/null\n/proc/self/comm\n"
+        )

@@ -13,6 +13,7 @@ import pytest
 from sandbox import EngineUnavailable, Sandbox, WallError
 from sandbox.engines import bubblewrap, namespaces
 from sandbox.engines.bubblewrap import Bubblewrap
+from sandbox.engines.container import cli
 from sandbox.guest import frames
 from sandbox.guest.guest import Guest
 
@@ -21,6 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def test_without_bubblewrap_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bubblewrap, "PLACES", ("/nowhere/bwrap",))
+    monkeypatch.setattr(cli, "PLACES", ("/nowhere",))  # nor is there a container engine to take instead
     with pytest.raises(EngineUnavailable, match="apt install bubblewrap"):
         Sandbox({"filesystem": {"root": str(tmp_path)}})
     assert [one.ok for one in Bubblewrap().findings()] == [False]

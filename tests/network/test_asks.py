@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.asks import ways
+from sandbox.asks import ways_to_ask
 from sandbox.audit.feed import subscribe_audit_feed
 from sandbox.info import Ask
 from sandbox.network.gate import refusal
@@ -402,5 +402,5 @@ def test_a_notification_is_a_way_of_every_sandbox(
     program = tmp_path / "notify"
     program.write_text("#!/bin/sh\necho sandbox\n")
     program.chmod(0o755)
-    monkeypatch.setenv(ways.NOTIFIER, str(program))
+    monkeypatch.setenv(ways_to_ask.NOTIFIER, str(program))
     assert "GET /" in asking(None).run(f"curl -sS http://good.test:{origin.port}/").stdout

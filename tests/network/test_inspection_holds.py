@@ -63,9 +63,9 @@ def test_on_sshs_port_only_what_both_ends_call_ssh_is_passed(
 ) -> None:
     heard: list[bytes] = []
     port = listener(said(heard, banner)).port
-    monkeypatch.setattr("sandbox.network.gate.gate.SSH", port)
+    monkeypatch.setattr("sandbox.network.gate.tenant_connection.SSH", port)
     monkeypatch.setattr(
-        "sandbox.network.gate.gate._FIRST_BYTES", 3.0
+        "sandbox.network.gate.tenant_connection._FIRST_BYTES", 3.0
     )  # so long a server that says nothing is waited for
     place = walled(names={"git.test": LOCAL}, allowed_hosts=[f"git.test:{port}", *LOCAL], intercept=True)
     code = (

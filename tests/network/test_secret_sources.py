@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +15,10 @@ import keyring
 import keyring.backend
 import pytest
 
+from sandbox import Sandbox
 from sandbox.config.model import Network, Secret
 from sandbox.errors import ConfigError
-from sandbox.network.secrets import held, programs
+from sandbox.network.secrets import held_secret
 from sandbox.network.secrets.sources import check, read, resolve
 from tests.network.lab import PLACEHOLDER, Lab
 
@@ -43,23 +46,51 @@ def test_a_missing_variable_fails_only_the_request_that_needs_it_with_its_name(m
     assert "network.secrets.KEY" in told
 
 
-@pytest.mark.parametrize("where", ["project/bin", "elsewhere/bin", "elsewhere/node_modules/.bin", "written"])
+def plant(place: Path, word: str) -> None:
+    """A program that prints `word`, by another one that it finds on PATH."""
+    place.mkdir(parents=True)
+    for name, text in (("token-program", "exec said"), ("said", f"echo {word}")):
+        (place / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("where", ["project/bin", "elsewhere/bin", "elsewhere/node_modules/.bin"])
 def test_a_program_that_a_tenant_left_on_path_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    planted, own = tmp_path / where, tmp_path / "own"
-    for place, word in ((planted, "planted-by-a-tenant"), (own, "the-persons-own")):
-        place.mkdir(parents=True)
-        for name, text in (("token-program", "exec said"), ("said", f"echo {word}")):
-            (place / name).write_text(f"#!/bin/sh\n{text}\n")
-            (place / name).chmod(0o755)
+    plant(tmp_path / where, "planted-by-a-tenant")
+    plant(tmp_path / "own", "the-persons-own")
     (tmp_path / "elsewhere").mkdir(exist_ok=True)
     (tmp_path / "elsewhere" / "pyvenv.cfg").touch()
     (tmp_path / "project").mkdir(exist_ok=True)
     monkeypatch.chdir(tmp_path / "project")
-    monkeypatch.setattr(programs, "_written", set())
-    programs.tenants_write([str(tmp_path / "written")])
-    monkeypatch.setenv("PATH", f"{planted}:bin:{own}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / where}:bin:{tmp_path / 'own'}:/usr/bin:/bin")
+    assert read(Secret.read(secret(from_command=["token-program"])), "x")[0] == "the-persons-own"
+
+
+@pytest.mark.walls
+@pytest.mark.parametrize("moved", [False, True], ids=["there", "moved"])
+def test_nor_one_where_a_tenant_of_an_earlier_run_could_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: bool
+) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "state"))
+    first, now = tmp_path / "first", tmp_path / ("moved" if moved else "first")
+    plant(first / "deep/bin", "planted-by-a-tenant")
+    plant(tmp_path / "own", "the-persons-own")
+    run = [sys.executable, "-m", "sandbox", "run", "--", "true"]
+    subprocess.run(run, cwd=first, env={**os.environ, "PYTHONPATH": ""}, check=True)
+    first.rename(now)
+    monkeypatch.setenv("PATH", f"{now / 'deep/bin'}:{tmp_path / 'own'}:/usr/bin:/bin")
+    assert read(Secret.read(secret(from_command=["token-program"])), "x")[0] == "the-persons-own"
+
+
+@pytest.mark.walls
+def test_a_read_only_project_is_not_distrusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "state"))
+    plant(tmp_path / "tools/bin", "the-persons-own")
+    with Sandbox({"filesystem": {"root": str(tmp_path / "tools"), "read_only": True}}) as sandbox:
+        assert sandbox.exec("true").exit_code == 0
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools/bin'}:/usr/bin:/bin")
     assert read(Secret.read(secret(from_command=["token-program"])), "x")[0] == "the-persons-own"
 
 
@@ -200,7 +231,7 @@ def test_a_program_that_fails_is_not_asked_again_at_once(
     for _ in range(5):
         assert "failed with status 3" in sent(lab)
     assert runs(tmp_path) == 1
-    clock[0] += held.RETRY
+    clock[0] += held_secret.RETRY
     assert "failed with status 3" in sent(lab)
     assert runs(tmp_path) == 2
 
@@ -212,9 +243,7 @@ def test_nothing_of_a_request_reaches_the_program(make_lab: MakeLab, tmp_path: P
     assert all("FROM_THE_TENANT" not in (tmp_path / name).read_text() for name in ("env", "stdin", "args"))
 
 
-def test_a_program_does_not_run_where_tenants_leave_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_does_not_run_where_tenants_leave_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")

@@ -17,8 +17,8 @@ import pytest
 
 from sandbox.config.model import Secret
 from sandbox.errors import ConfigError
-from sandbox.network.secrets.injection import Secrets
 from sandbox.network.secrets.sources import resolve
+from sandbox.network.secrets.store import Secrets
 from tests.network.lab import PLACEHOLDER, VALUE, Lab, secret
 
 MakeLab = Callable[..., Lab]

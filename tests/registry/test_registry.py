@@ -68,7 +68,8 @@ def test_nobody_else_can_look_whatever_the_umask(home: Path, umask: int) -> None
 
 
 def test_a_living_sandbox_is_listed_as_running_with_its_command(home: Path) -> None:
-    with Sandbox({"image": "standard"}, command=["python", "script.py"]) as sandbox:
+    config = {"image": "standard", "image_names": {"standard": "host"}}
+    with Sandbox(config, command=["python", "script.py"]) as sandbox:
         (entry,) = list_vms(status="running")
         assert (entry.id, entry.pid, entry.image) == (sandbox.id, os.getpid(), "standard")
         assert entry.command == ["python", "script.py"]

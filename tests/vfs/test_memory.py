@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from sandbox.vfs.memory import INODE_COST, MemoryProvider
+from sandbox.vfs.memory import MemoryProvider
+from sandbox.vfs.memory_inode import INODE_COST
 
 
 def test_a_full_provider_says_so_and_takes_more_after_something_was_removed() -> None:

@@ -429,3 +429,30 @@ def test_a_file_system_that_is_mounted_on_the_host_is_never_deleted(sandbox: San
     assert [(change.path, change.impossible) for change in workspace.changes()] == [
         ("proc/x", "another file system is mounted there on the host")
     ]
+
+
+def test_a_discarded_file_is_neither_shown_nor_applied_until_it_changes_again(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "echo bad > a; echo good > new")
+    home = os.environ["SANDBOX_HOME"]
+    Workspace.find(home, sandbox.id).discard(["a"])
+    assert [change.path for change in sandbox.changes()] == ["new"]
+    assert sandbox.apply().refused == [] and (project / "a").read_text() == "one\n"
+    assert (project / "new").read_text() == "good\n"
+    assert "a" in do(sandbox, "echo better > a")
+    with pytest.raises(NotFound):
+        Workspace.find(home, sandbox.id).discard(["sub"])
+
+
+def test_discarding_one_end_of_a_move_loses_neither(sandbox: Sandbox, project: Path) -> None:
+    do(sandbox, "mv a moved")
+    Workspace.find(os.environ["SANDBOX_HOME"], sandbox.id).discard(["moved"])
+    done = sandbox.apply()
+    assert "a" in dict(done.refused) and (project / "a").read_text() == "one\n"
+
+
+def test_discard_with_paths_from_the_command_line(project: Path) -> None:
+    run = command("run", "--overlay", "--", "sh", "-c", "echo bad > a; echo good > new", project=project)
+    assert run.returncode == 0
+    assert command("discard", "a", project=project).returncode == 0
+    assert command("apply", project=project).returncode == 0
+    assert (project / "a").read_text() == "one\n" and (project / "new").read_text() == "good\n"

@@ -41,6 +41,20 @@ export interface DialOptions extends CallOptions {
   allowHalfOpen?: boolean | undefined;
 }
 
+/** A saved sandbox. `saves` says what: "machine" is memory, processes and files. */
+export interface Checkpoint {
+  name: string;
+  sandbox: string;
+  engine: string;
+  saves: 'machine' | 'files';
+  /** Bytes on the disk. */
+  size: number;
+  /** Seconds since 1970. */
+  created: number;
+  /** Files that were open and had no path any more. */
+  lost: string[];
+}
+
 interface Created {
   id: string;
   env: Record<string, string>;
@@ -82,14 +96,24 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
 
   /** Starts a sandbox, which ends with `close()` or with this program. Throws ConfigError or NotStartedError. */
   static async create(config: Config = {}, options: CreateOptions = {}): Promise<Sandbox> {
+    return Sandbox.begin('create', config, config as Json, options);
+  }
+
+  /** Starts a sandbox that goes on from a checkpoint. A checkpoint holds neither secrets nor values of variables: `config`
+   * gives those again that have no source of their own. Throws ConfigError or SandboxError. */
+  static async restore(checkpoint: string, config: Config = {}, options: CreateOptions = {}): Promise<Sandbox> {
+    return Sandbox.begin('restore', config, { checkpoint, config: config as Json }, options);
+  }
+
+  private static async begin(method: string, config: Config, params: Json, options: CreateOptions): Promise<Sandbox> {
     onlyKnown(options, 'hooks', 'command', 'signal');
-    if ('hooks' in config) throw badConfig('belongs in the second argument of Sandbox.create', 'hooks');
+    if ('hooks' in config) throw badConfig(`belongs in the options of Sandbox.${method}`, 'hooks');
     const hooks = options.hooks === undefined ? undefined : new HookTable(options.hooks);
     options.signal?.throwIfAborted();
     const connection = new Connection(await startServer(options.command ?? [...command(), '--rpc']));
-    if (hooks) connection.onHook = (params) => hooks.answer(params);
+    if (hooks) connection.onHook = (asked) => hooks.answer(asked);
     return Sandbox.over(connection, true, () =>
-      connection.call('create', { ...config, ...(hooks ? { hooks: hooks.names } : {}) }, options),
+      connection.call(method, { ...params, ...(hooks ? { hooks: hooks.names } : {}) }, options),
     );
   }
 
@@ -271,6 +295,25 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
 
   async stats(options: CallOptions = {}): Promise<Stats> {
     return this.connection.call<Stats>('stats', {}, options);
+  }
+
+  /** Stops everything inside until `resume`; commands and file methods are refused meanwhile. */
+  async pause(options: CallOptions = {}): Promise<void> {
+    await this.connection.call('pause', {}, options);
+  }
+
+  async resume(options: CallOptions = {}): Promise<void> {
+    await this.connection.call('resume', {}, options);
+  }
+
+  /** Saves the sandbox under a name, for others to start from; it goes on running. */
+  async checkpoint(name?: string, options: CallOptions = {}): Promise<Checkpoint> {
+    return this.connection.call<Checkpoint>('checkpoint', name === undefined ? {} : { name }, options);
+  }
+
+  /** Starts `n` sandboxes that go on from here, and returns their ids. They end with this one. */
+  async fork(n = 1, options: CallOptions = {}): Promise<string[]> {
+    return (await this.connection.call<{ ids: string[] }>('fork', { n }, options)).ids;
   }
 
   /** Changes how long the sandbox lives from now on, in milliseconds; null means without limit. */

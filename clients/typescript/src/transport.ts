@@ -31,13 +31,14 @@ export async function startServer(command: readonly string[]): Promise<Transport
     });
   });
   // A child's pipes are sockets, which is how they can be told not to keep the program running.
-  const handles = [server, server.stdin as unknown as Socket, server.stdout as unknown as Socket];
+  // In Bun, the streams of a child have neither.
+  const handles: { ref?(): unknown; unref?(): unknown }[] = [server, server.stdin as Partial<Socket>, server.stdout as Partial<Socket>];
   return {
     input: server.stdout,
     output: server.stdin,
     gone,
     end: () => server.stdin.end(),
-    keepAlive: (on) => handles.forEach((handle) => (on ? handle.ref() : handle.unref())),
+    keepAlive: (on) => handles.forEach((handle) => (on ? handle.ref?.() : handle.unref?.())),
   };
 }
 

@@ -169,6 +169,47 @@ describe('SandboxManager', () => {
     }
   });
 
+  it('masks what a file and a variable hold now, not what they held when the sandbox was started', async () => {
+    const file = join(project, 'login');
+    const credentials = {
+      files: [{ path: file, mode: 'mask', extract: 'key=(.+)' }],
+      envVars: [
+        { name: 'SERVICE_URL', mode: 'mask', extract: 'me:(.+)@' },
+        { name: 'LATE_TOKEN', mode: 'mask' },
+      ],
+    };
+    const show = async (options: object = {}) => run(await wrap('cat login; echo "$SERVICE_URL ${LATE_TOKEN-none}"'), options).stdout;
+    try {
+      fs.writeFileSync(file, 'first\nkey=the-first-secret-value\n');
+      process.env['SERVICE_URL'] = 'https://me:the-first-password-of-all@one.test';
+      await SandboxManager.initialize(settings({ allowedDomains: ['one.test'] }, {}, { credentials }));
+      const before = await show();
+      assert.match(before, /^first\nkey=.+\nhttps:\/\/me:.+@one.test none\n$/);
+      assert.doesNotMatch(before, /the-first/);
+      assert.equal(await show(), before);
+
+      assert.doesNotMatch(await show({ env: { ...process.env, LATE_TOKEN: 'the-token-of-one-command' } }), /the-token/);
+      fs.writeFileSync(file, 'later\nkey=the-later-secret-value\n'); // in place: the same file
+      assert.match(await show(), /^later\nkey=.+\nhttps:\/\/me:.+@one.test none\n$/);
+      process.env['SERVICE_URL'] = 'https://me:the-later-password-of-all@two.test';
+      process.env['LATE_TOKEN'] = 'the-later-token-of-the-program';
+      const after = await show();
+      assert.match(after, /^later\nkey=.+\nhttps:\/\/me:.+@two.test .{8,}\n$/);
+      assert.doesNotMatch(after, /the-(first|later)|none/);
+    } finally {
+      delete process.env['SERVICE_URL'];
+      delete process.env['LATE_TOKEN'];
+    }
+  });
+
+  it('lets git trust the directories of the session, and those of one command besides', async () => {
+    await SandboxManager.initialize(settings({}, {}, { git: { safeDirectories: ['/srv/session'] } }));
+    const trusted = async (custom?: object) => run(await wrap('git config --get-all safe.directory', undefined, custom)).stdout;
+    assert.match(await trusted(), /\/srv\/session\n/);
+    assert.match(await trusted({ git: { safeDirectories: ['/srv/command'] } }), /\/srv\/session\n\/srv\/command\n/);
+    assert.match(await trusted({ git: {} }), /\/srv\/session\n/);
+  });
+
   it('closes the network for a command with an empty list of its own', async () => {
     const { network, close } = await internet();
     try {

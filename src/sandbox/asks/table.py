@@ -10,9 +10,12 @@ from __future__ import annotations
 import time
 from threading import Condition, Thread, current_thread
 
-from sandbox.asks.question import ALLOWED, ALWAYS, DENY, ENDS, ONCE, Question
+from sandbox.asks.budget import Budget
+from sandbox.asks.earlier_answers import EarlierAnswers
+from sandbox.asks.question import ALLOWED, ALWAYS, ENDS, ONCE, Question
 from sandbox.asks.record import Reporter
-from sandbox.errors import InvalidArgument, Message, NotFound
+from sandbox.asks.verdict import ENDED, LATER, NOBODY, TOO_FAST, TOO_MANY, UNRECORDED, Verdict, reason
+from sandbox.errors import InvalidArgument, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,31 +41,6 @@ if TYPE_CHECKING:
 
 MOST_QUESTIONS = 8  # at a time
 MOST_WAITING = 256  # connections and requests, of all questions together
-BURST = 10  # questions at once; then one each EVERY seconds, and rarer after each denial
-EVERY, RAREST = 5.0, 300.0
-PAUSE, LONGEST_PAUSE = 30.0, 3600.0  # seconds that a denial of one host holds: doubled with each
-KEPT = 30.0  # seconds that "once" waits for a client that has given up and tries again
-
-NOBODY = Message("nobody was there to answer; `sandbox asks` in another terminal shows such questions")
-TOO_MANY = Message("too many questions are waiting for an answer")
-TOO_FAST = Message("there were too many questions a short time ago")
-LATER = Message("its owner allowed it once, after it had given up; try again")
-ENDED = Message("the sandbox has ended")
-UNRECORDED = Message("the answer could not be written to the record")
-
-
-class Verdict:
-    """What came of a question. `allowed` by whom, or not, and why."""
-
-    __slots__ = ("allowed", "answer", "why")
-
-    def __init__(self, allowed: bool, answer: str, why: str) -> None:
-        self.allowed = allowed
-        self.answer = answer
-        self.why = why
-
-    def __bool__(self) -> bool:
-        return self.allowed
 
 
 class Waiter:
@@ -108,9 +86,7 @@ class Asks:
         self._waiting: dict[Hashable, list[Waiter]] = {}
         self._shown: dict[int, list[Way]] = {}
         self._claimed: set[int] = set()
-        self._granted: set[Hashable] = set()
-        self._tickets: dict[Hashable, float] = {}
-        self._refused: dict[Hashable, tuple[float, float]] = {}  # key -> until when, and how long it was
+        self._earlier = EarlierAnswers(clock)
         self._budget = Budget(clock)
         self._closed = False
 
@@ -132,15 +108,12 @@ class Asks:
 
     def granted(self, subject: Subject) -> bool:
         """Whether it was allowed for the sandbox's whole life."""
-        return subject.grant in self._granted
+        return self._earlier.granted(subject)
 
     def asks_anew(self, subject: Subject) -> bool:
         """Whether a question about `subject` would be shown now: not decided already, nor waiting, nor too many."""
         with self._changed:
-            now = self._clock()
-            if self._closed or subject.grant in self._granted or self._tickets.get(subject.exact, 0.0) > now:
-                return False
-            if subject.key in self._questions or self._refused.get(subject.key, (0.0, 0.0))[0] > now:
+            if self._closed or subject.key in self._questions or self._earlier.settles(subject):
                 return False
             return len(self._questions) < MOST_QUESTIONS and self._budget.enough()
 
@@ -171,24 +144,13 @@ class Asks:
 
     def _known(self, subject: Subject) -> Verdict | None:
         """What is already decided; under the lock."""
-        now = self._clock()
         if self._closed:
             return Verdict(False, "", ENDED)
-        if subject.grant in self._granted:
-            return Verdict(True, "sandbox", Message("allowed by its owner for this sandbox"))
-        if self._tickets.pop(subject.exact, 0.0) > now:
-            return Verdict(True, ONCE, Message("allowed by its owner once"))
-        if subject.key in self._questions:
-            too_many = sum(map(len, self._waiting.values())) >= MOST_WAITING
-            return Verdict(False, "", TOO_MANY) if too_many else None
-        until = self._refused.get(subject.key, (0.0, 0.0))[0]
-        if until > now:
-            why = Message(
-                "it was refused a short time ago; its owner is asked again in {seconds:.0f} s at the earliest",
-                seconds=until - now,
-            )
-            return Verdict(False, "", why)
-        return None
+        verdict = self._earlier.verdict(subject)
+        if verdict is not None or subject.key not in self._questions:
+            return verdict
+        too_many = sum(map(len, self._waiting.values())) >= MOST_WAITING
+        return Verdict(False, "", TOO_MANY) if too_many else None
 
     def _begin(self, waiters: list[Waiter]) -> tuple[Verdict | None, Question | None]:
         """Starts the question of the first of `waiters`; under the lock."""
@@ -299,7 +261,7 @@ class Asks:
         try:
             self._reporter.ended(question, verdict.why)
         except BaseException:  # what is not on the record is not allowed
-            self._granted.discard(subject.grant)
+            self._earlier.revoke(subject)
             settled = [(waiter, Verdict(False, "", UNRECORDED)) for waiter, _ in settled]
             raise
         finally:
@@ -322,32 +284,24 @@ class Asks:
         """Says what each waiter gets; returns those about whom the answer says nothing. Under the lock."""
         if not verdict:
             if event != "close":
-                long = min(2 * self._refused.get(subject.key, (0.0, PAUSE / 2))[1], LONGEST_PAUSE)
-                self._refused[subject.key] = self._clock() + long, long
-                self._forget_old()
+                self._earlier.deny(subject)
                 self._budget.denied()
             settled += [(one, verdict) for one in waiters]
             return []
         self._budget.allowed()
-        self._refused.pop(subject.key, None)
+        self._earlier.forget_denials(subject)
         if event == ONCE:
             meant = [one for one in waiters if one.subject.exact == subject.exact]
             if not any(one.alive() for one in meant):
                 # For the next attempt, and so not for these: one that has only closed its own end would have both.
-                self._tickets[subject.exact] = self._clock() + KEPT
+                self._earlier.allow_next(subject)
                 settled += [(one, Verdict(False, "", LATER)) for one in meant]
                 return [one for one in waiters if one not in meant]
         else:
-            self._granted.add(subject.grant)
+            self._earlier.grant(subject)
             meant = [one for one in waiters if one.subject.grant == subject.grant]
         settled += [(one, verdict) for one in meant]
         return [one for one in waiters if one not in meant]
-
-    def _forget_old(self) -> None:
-        """A tenant can make up any number of names; what is over is forgotten when there are many."""
-        if len(self._refused) > MOST_WAITING:
-            now = self._clock()
-            self._refused = {key: held for key, held in self._refused.items() if held[0] > now}
 
     # -- time, and the end
 
@@ -378,41 +332,3 @@ class Asks:
             self._end(question, "close", "", ENDED)
         if self._thread is not None and self._thread is not current_thread():
             self._thread.join(1.0)
-
-
-class Budget:
-    """How often questions may come."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._tokens = float(BURST)
-        self._at = clock()
-        self._every = EVERY
-
-    def enough(self) -> bool:
-        """Whether one may come now."""
-        now = self._clock()
-        self._tokens = min(float(BURST), self._tokens + (now - self._at) / self._every)
-        self._at = now
-        return self._tokens >= 1
-
-    def take(self) -> bool:
-        if not self.enough():
-            return False
-        self._tokens -= 1
-        return True
-
-    def denied(self) -> None:
-        self._every = min(self._every * 2, RAREST)
-
-    def allowed(self) -> None:
-        self._every = EVERY
-
-
-def reason(question: Question) -> Message:
-    """How it ended, in the words that the tenant, the record and the event get."""
-    if question.answer == DENY:
-        return Message("its owner was asked and denied it")
-    if question.state == ALLOWED:
-        return Message("its owner was asked and allowed it")
-    return Message("its owner was asked and did not answer within {seconds:g} s", seconds=question.seconds)

@@ -77,39 +77,31 @@ def _list(as_json: bool) -> int:
     for wrong in found.problems.values():
         print(f"sandbox: {shown(_.text(wrong))}", file=sys.stderr)
     if as_json:
-        print_json(
-            [
-                {
-                    "name": agent.name,
-                    "description": agent.description,
-                    "file": agent.file,
-                    "allowed_tools": agent.allowed,
-                    "disallowed_tools": agent.disallowed,
-                    "read_only": read_only,
-                    "no_network": no_network,
-                }
-                for agent, read_only, no_network in rows
-            ]
-        )
+        print_json([_plain(*row) for row in rows])
     elif rows:
         heads = (_("AGENT"), _("PROJECT"), _("NETWORK"), _("DESCRIPTION"))
-        print(
-            table(
-                (
-                    (
-                        agent.name,
-                        _("read-only") if read_only else _("writable"),
-                        _("none") if no_network else _("as configured"),
-                        agent.description,
-                    )
-                    for agent, read_only, no_network in rows
-                ),
-                heads,
-            )
-        )
+        print(table((_cells(*row) for row in rows), heads))
     else:
         print(_("no agents in .sandbox/agents or .claude/agents"), file=sys.stderr)
     return 0
+
+
+def _plain(agent: Agent, read_only: bool, no_network: bool) -> dict[str, object]:
+    return {
+        "name": agent.name,
+        "description": agent.description,
+        "file": agent.file,
+        "allowed_tools": agent.allowed,
+        "disallowed_tools": agent.disallowed,
+        "read_only": read_only,
+        "no_network": no_network,
+    }
+
+
+def _cells(agent: Agent, read_only: bool, no_network: bool) -> tuple[str, ...]:
+    project = _("read-only") if read_only else _("writable")
+    network = _("none") if no_network else _("as configured")
+    return agent.name, project, network, agent.description
 
 
 def guard(agent: Agent, config: Config) -> ToolGuard:
@@ -143,22 +135,29 @@ def _run(arguments: Namespace) -> int:
     else:
         config.mode = "off"
         leave_to_the_user(resolved)
-    from sandbox.cli.foreground import foreground
-    from sandbox.cli.run import tell_ignored
-    from sandbox.cli.run_summary import Refusals, tell, tell_notices
-    from sandbox.service import create
-
     config.environment.set = {
         **config.environment.set,
         "SANDBOX_AGENT": agent.name,
         "SANDBOX_AGENT_FILE": os.path.abspath(agent.file),
     }
+    why_outside = "" if walls else ("--no-sandbox" if arguments.no_sandbox else "mode off")
+    return _run_here(agent, resolved, command, why_outside)
+
+
+def _run_here(agent: Agent, resolved: Resolved, command: list[str], why_outside: str) -> int:
+    """Runs the agent to its end. `why_outside`: why it has no walls, for the record; empty when it has."""
+    from sandbox.cli.foreground import foreground
+    from sandbox.cli.run import tell_ignored
+    from sandbox.cli.run_summary import Refusals, tell, tell_notices
+    from sandbox.service import create
+
+    config = resolved.config
     with create(resolved, config=config, agent=agent.name, tell=tell_ignored) as sandbox:
         tell_notices(sandbox)
-        if not walls:
+        if why_outside:
             sandbox.record.write(
                 "sandbox_mode_transition",
-                f"agent {agent.name} runs on the host ({'--no-sandbox' if arguments.no_sandbox else 'mode off'})",
+                f"agent {agent.name} runs on the host ({why_outside})",
                 severity="warn",
                 sync=True,
             )

@@ -35,7 +35,7 @@ def add(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     from sandbox.vfs.review import printable, summary, unified
 
-    entry, workspace, paths = _meant(arguments.words)
+    entry, workspace, paths = meant(arguments.words)
     about_branch = arguments.branch is not None or arguments.commit_rest or arguments.force
     if about_branch or (not paths and os.path.exists(os.path.join(workspace.directory, "branch.json"))):
         from sandbox.cli.branch import bring_later
@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> int:
     return 1 if done.refused else 0
 
 
-def _meant(words: list[str]) -> tuple[Entry, Workspace, list[str]]:
+def meant(words: list[str]) -> tuple[Entry, Workspace, list[str]]:
     """The sandbox and the paths. The first word is an id if there is such a sandbox; otherwise all are paths."""
     if not words:
         return *find(None), []

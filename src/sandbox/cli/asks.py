@@ -83,7 +83,7 @@ def answer(id: int, word: str, by: str) -> int:
 
 def follow(as_json: bool) -> int:
     """Shows questions and answers as they come, until interrupted. While it runs, questions wait for an answer."""
-    from sandbox.asks.keeping import watching
+    from sandbox.asks.stored_answers import watching
 
     held = watching()
     known: dict[str, Client] = {}

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from sandbox.bring import Brought
+    from sandbox.bring_branch import Brought
     from sandbox.cli.options import Arguments
     from sandbox.registry.registry import Entry
     from sandbox.sandbox import Sandbox
@@ -52,7 +52,7 @@ def bring_later(entry: Entry, arguments: Namespace, paths: list[str]) -> int:
         raise SandboxError("commits are brought over whole: name no paths, or leave --branch and its like out")
     if entry.running:
         raise SandboxError("{id} is running; stop it first: `sandbox kill {id}`", id=entry.id)
-    from sandbox.bring import bring
+    from sandbox.bring_branch import bring
 
     done = bring(entry.id, entry.config, to=arguments.branch, commit_rest=arguments.commit_rest, force=arguments.force)
     _tell(done, entry.id)
@@ -60,7 +60,7 @@ def bring_later(entry: Entry, arguments: Namespace, paths: list[str]) -> int:
 
 
 def _brought(sandbox: Sandbox, arguments: Namespace | Arguments) -> Brought:
-    from sandbox.bring import bring
+    from sandbox.bring_branch import bring
 
     try:
         return bring(sandbox.id, sandbox.config.plain(), commit_rest=arguments.commit_rest, force=arguments.force)

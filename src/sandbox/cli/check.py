@@ -39,7 +39,7 @@ def check(config: Config, *, everywhere: bool) -> None:
 
 
 def _check_network(network: Network) -> None:
-    from sandbox.network.gate.dialer import proxy_address
+    from sandbox.network.gate.dialer import ProxyAddress
     from sandbox.network.gate.publish import Published
     from sandbox.network.secrets.placeholders import placeholders
     from sandbox.policy.network import NetworkPolicy
@@ -52,7 +52,7 @@ def _check_network(network: Network) -> None:
         if not 0 < port < 65536:
             raise ConfigError("{port} is not a port", port=port, path="network.localhost_ports")
     if network.upstream_proxy is not None:
-        proxy_address(network.upstream_proxy)
+        ProxyAddress(network.upstream_proxy)
     files = [("ca_certificates", one) for one in network.ca_certificates]
     files += [("policy_script", network.policy_script)] if network.policy_script else []
     for key, file in files:

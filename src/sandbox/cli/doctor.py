@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from sandbox.engines.base import Finding
 from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-
-    from sandbox.engines.base import Finding
 
 
 def add(parser: ArgumentParser) -> None:
@@ -17,10 +16,14 @@ def add(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     from sandbox.config.model import Config
+    from sandbox.engines.auto import asked, names, preferred
     from sandbox.engines.choose import choose
 
-    findings = choose(Config()).findings()
+    chosen = choose(Config())
+    findings = [*chosen.findings(), *_machines()]
     good = all(one.ok for one in findings if one.needed)
+    others = (asked(name) for name in names() if name != chosen.name)
+    findings += [Finding(one.name, one.works, one.why if one.works else "", one.why, needed=False) for one in others]
     if arguments.json:
         import json
 
@@ -29,8 +32,22 @@ def run(arguments: Namespace) -> int:
         for one in findings:
             print(_line(one))
         print()
+        print(_("`engine: auto` takes {name}.").format(name=chosen.name))
+        if not good and (other := preferred()) is not None:
+            print(_("`engine: {name}` works here: {why}.").format(name=other.name, why=_.text(other.why)))
         print(_("This machine can run sandboxes.") if good else _("This machine cannot run sandboxes."))
     return 0 if good else 1
+
+
+def _machines() -> list[Finding]:
+    """What there is for virtual machines."""
+    import sys
+
+    if sys.platform != "linux":
+        return []
+    from sandbox.engines.qemu.engine import findings
+
+    return findings()
 
 
 def _line(one: Finding) -> str:

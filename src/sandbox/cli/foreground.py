@@ -13,9 +13,9 @@ import _signal as signal  # without the enumerations of `signal`, which take tim
 import os
 import stat
 
-from sandbox.cli.asked_relay import asking
-from sandbox.cli.background import in_background
+from sandbox.cli.in_background import in_background
 from sandbox.cli.relay import StdioRelay
+from sandbox.cli.relay_with_asks import asking
 from sandbox.errors import SandboxClosed
 from sandbox.service import why_closed
 

@@ -7,8 +7,9 @@
         proved/<fingerprint>         this Claude Code, with these settings, ran what the hook answered
 
 The hook's answer replaces the command (`updatedInput`). Some versions of Claude Code silently drop it, as do all when
-another hook answers too; the command would then run on the host, and approved. So nothing but `true` is approved until
-a replaced command has arrived here, and a later one that does not arrive blocks all further commands of the session.
+another hook answers too; the original command would then run on the host, already approved. So only `true` is approved
+until a replaced command has arrived here, and if a later one does not arrive, all further commands of the session are
+blocked.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class Session:
         import time
 
         if f" hook exec {self.key} " in str(ran.get("command")):
-            return False  # ours, though it may have stopped before it arrived
+            return False  # the replaced command, though it may have ended before it arrived here
         until = time.monotonic() + (_STARTING if ran.get("run_in_background") else 0)
         while os.path.exists(f"{self.path}/calls/{_safe(name)}"):
             if time.monotonic() >= until:
@@ -147,7 +148,7 @@ class Session:
         return os.path.exists(f"{self.path}/broken")
 
     def spoil(self) -> None:
-        """A command ran outside."""
+        """Notes that a command ran outside the sandbox."""
         _write(f"{self.path}/broken", "")
 
 

@@ -7,6 +7,7 @@ import sys
 from sandbox.cli.run_summary import tell_undone
 from sandbox.config.home import home
 from sandbox.engines import cgroup_tree
+from sandbox.engines.container import leftovers
 from sandbox.guards.repositories import repair_all
 from sandbox.i18n import _
 from sandbox.layout import cache_sets
@@ -26,6 +27,11 @@ def run(arguments: Namespace) -> int:
     put_right()
     removed, kept = remove.prune(home(), changes_too=arguments.changes_too)
     cgroup_tree.sweep()  # what killed owners left on the machine
+    leftovers.sweep()
+    if sys.platform == "linux":
+        from sandbox.checkpoints import store as checkpoints
+
+        checkpoints.prune()  # of which only half was made
     cache_sets.prune(home())  # what was added to package caches, of projects that are gone
     undone: list[tuple[str, str]] = []
     repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and in projects

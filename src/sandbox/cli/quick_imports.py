@@ -1,9 +1,10 @@
 """Imports this package's modules with four system calls each instead of thirteen, for the `sandbox` command.
 
-The start imports about a hundred small modules, and most of that is Python looking for the files: with this finder
-they take 13.5 ms of processor time instead of 18. It knows where a module of this package is, and reads its bytecode
-when that is of this source, by the same time and size as Python's own loader. Whatever is unusual (no bytecode, another
-kind of it, a package in an archive) it leaves to Python.
+The start imports about 115 small modules. Python's own finder takes 55 µs for an empty one, this one 26: of the
+processor time of `sandbox run -- true` it saves 4.2 ms of 35, without which the command takes 2.3 times as long as bare
+bwrap and the interpreter together, not 2.0 times. That is why it is here. It knows where a module of this package is,
+and reads its bytecode when that is of this source, by the same time and size as Python's own loader. Whatever is
+unusual (no bytecode, another kind of it, a package in an archive) it leaves to Python.
 """
 
 from __future__ import annotations

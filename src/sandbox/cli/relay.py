@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import select
+import time
+
+from sandbox import readiness
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from sandbox.result import ExecResult
 
 PIECE = 2**16
+SOON = 0.02  # seconds in which most short commands end
+_TIOCSIG = 0x40045436  # `termios` does not have it
 
 
 class StdioRelay:
@@ -49,29 +54,49 @@ class StdioRelay:
         return bool(self._pending) or self._typed not in (b"", b"\r", b"\n", b"\x03", b"\x04")
 
     def interrupt(self) -> None:
-        """Ctrl-C, as if typed for the command."""
-        if self._process.terminal is not None:
-            os.write(self._process.terminal, b"\x03")
-        else:
+        """Ctrl-C, as if typed for the command; where it makes a signal, that one is sent when this returns."""
+        terminal = self._process.terminal
+        if terminal is None:
             os.killpg(0, 2)
+        elif not _signalled(terminal):
+            os.write(terminal, b"\x03")
 
     def run(self) -> ExecResult:
         """Runs until the command has ended and all its output is copied."""
+        if (others := readiness.fileno()) is not None:
+            self._first_moment(others)
         while self._process.result is None:
-            for fd, _ in self._waiting().poll():
-                if fd in self._calls:
-                    self._calls[fd]()
-                elif fd in self._outputs:
-                    self._copy(fd)
-                elif self._input is not None:
-                    self._step(*self._input)
-            if self.between is not None:
-                self.between()
+            self._turn(self._waiting().poll())
         for fd in list(self._outputs):
             os.set_blocking(fd, False)
             while self._copy(fd):
                 pass
         return self._process.result
+
+    def _first_moment(self, others: int) -> None:
+        """Looks at what the waiting thread would, until somebody comes or the command has run for some time."""
+        until = time.monotonic() + SOON
+        while self._process.result is None and (left := until - time.monotonic()) > 0:
+            poll = self._waiting()
+            poll.register(others, select.POLLIN)
+            ready = poll.poll(left * 1000)
+            if any(fd == others for fd, _ in ready):
+                break
+            self._turn(ready)
+        if self._process.result is None:
+            readiness.release()
+
+    def _turn(self, ready: list[tuple[int, int]]) -> None:
+        """Copies what can be copied without waiting."""
+        for fd, _ in ready:
+            if fd in self._calls:
+                self._calls[fd]()
+            elif fd in self._outputs:
+                self._copy(fd)
+            elif self._input is not None:
+                self._step(*self._input)
+        if self.between is not None:
+            self.between()
 
     def flush(self, silence: float) -> None:
         """Copies what the command has written so far, until nothing comes for `silence` seconds."""
@@ -137,3 +162,22 @@ class StdioRelay:
         self._input = None
         if target == self._process.stdin:
             self._process.close_stdin()
+
+
+def _signalled(terminal: int) -> bool:
+    """Interrupts the terminal's foreground at once, where Ctrl-C does that. A key that is written is looked at by the
+    kernel some time later, when the command may have gone on."""
+    import fcntl
+    import sys
+    import termios
+
+    if sys.platform != "linux":
+        return False
+    try:
+        mode = termios.tcgetattr(terminal)
+        if not mode[3] & termios.ISIG or mode[6][termios.VINTR] != b"\x03":
+            return False
+        fcntl.ioctl(terminal, _TIOCSIG, 2)
+    except (OSError, termios.error):
+        return False  # no pseudo-terminal: keys are all that it knows
+    return True

@@ -8,7 +8,7 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from sandbox.cli.background import in_background
+from sandbox.cli.in_background import in_background
 from sandbox.cli.run_summary import status
 from sandbox.errors import SandboxError
 from sandbox.i18n import _

@@ -7,8 +7,6 @@ import sys
 
 from sandbox.cli import options
 from sandbox.cli.options import Option, add_to
-from sandbox.cli.output import shown
-from sandbox.cli.run_summary import Refusals, status, tell, tell_notices
 from sandbox.errors import SandboxError
 from sandbox.i18n import _
 
@@ -28,6 +26,9 @@ OPTIONS = (
     Option("--trust", "with a profile: skip the program's own permission prompts", default=False),
     Option("--mode", "off, light, standard or max", value="MODE"),
     Option("--engine", "isolation engine: auto, bubblewrap, none …", value="ENGINE"),
+    Option(
+        "--image", "what is at /: host, minimal, a directory, a name or reference; its command if none", value="IMAGE"
+    ),
     Option("--user", "user inside the sandbox: user or root", value="USER"),
     Option("--root", "project directory (default: current directory)", value="DIR"),
     Option("--overlay", "keep changes in a separate layer, to review and apply"),
@@ -75,16 +76,16 @@ def run(arguments: Namespace | Arguments) -> int:
         raise
     with made as sandbox:
         if sandbox.config.filesystem.branch is None:
-            return as_json.run(sandbox, command)
+            return as_json.run(sandbox, command, _start(sandbox, arguments))
         from sandbox.cli.branch import bring_as_json
 
-        return as_json.run(sandbox, command, _start(sandbox), lambda: bring_as_json(sandbox, arguments))
+        return as_json.run(sandbox, command, _start(sandbox, arguments), lambda: bring_as_json(sandbox, arguments))
 
 
 def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     """The configuration and the command."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command and arguments.profile is None:
+    if not command and arguments.profile is None and arguments.image in (None, "host"):
         raise SandboxError("no command; try `sandbox run -- ls`")
     if arguments.trust and arguments.profile is None:
         raise SandboxError("--trust is about a profile's program; name one with --profile")
@@ -102,7 +103,25 @@ def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     if arguments.profile is not None:
         return _with_profile(arguments, command)
     resolved = configuration(arguments)
+    if resolved.config.image is not None:
+        command = _in_image(resolved, command, arguments)
     return resolved, command
+
+
+def _in_image(resolved: Resolved, command: list[str], arguments: Namespace | Arguments) -> list[str]:
+    """The command as the image has it run: docs/images.md."""
+    from sandbox.config.image_choice import asked_image
+
+    if asked_image(resolved.config) is None:
+        if not command:
+            raise SandboxError("no command; try `sandbox run -- ls`")
+        return command
+    from sandbox.engines.choose import choose
+    from sandbox.images.obtain import command_of
+
+    choose(resolved.config).bring_image(resolved.config)
+    command, vars(arguments)["start"] = command_of(resolved.config, command)
+    return command
 
 
 def _with_profile(arguments: Namespace | Arguments, command: list[str]) -> tuple[Resolved, list[str]]:
@@ -116,6 +135,8 @@ def _with_profile(arguments: Namespace | Arguments, command: list[str]) -> tuple
         config_file=arguments.config,
         trust=arguments.trust,
     )
+    from sandbox.cli.output import shown
+
     for notice in prepared.notices:
         print(f"sandbox: {shown(_.text(notice))}", file=sys.stderr)
     return prepared.resolved, prepared.command
@@ -130,13 +151,16 @@ def _run(arguments: Namespace | Arguments) -> int:
     from sandbox.service import create
     from sandbox.wiring import Wiring
 
-    Wiring.soon += ("sandbox.cli.foreground",)
+    Wiring.soon += ("sandbox.cli.foreground", "sandbox.cli.run_summary")
+    if resolved.config.filesystem.branch is None:  # else git runs inside first
+        _without_threads()
     with create(resolved, command=command, tell=tell_ignored) as sandbox:
-        tell_notices(sandbox)
         from sandbox.cli.foreground import foreground
+        from sandbox.cli.run_summary import Refusals, tell, tell_notices
 
+        tell_notices(sandbox)
         refusals = Refusals(sandbox, resolved.expected)
-        result = foreground(sandbox, command, directory=_start(sandbox))
+        result = foreground(sandbox, command, directory=_start(sandbox, arguments))
     if sandbox.config.filesystem.branch is not None:
         from sandbox.cli.branch import bring_at_end
 
@@ -144,10 +168,20 @@ def _run(arguments: Namespace | Arguments) -> int:
     return tell(sandbox, result, refusals)
 
 
-def _start(sandbox: Sandbox) -> str | None:
-    """Where the command starts: with --branch in this directory, which may be below the work tree's top."""
+def _without_threads() -> None:
+    """Until the command has run for a moment (`cli/relay.py`)."""
+    from sandbox import readiness
+    from sandbox.wiring import Wiring
+
+    Wiring.soon = tuple(one for one in Wiring.soon if one != "threading")
+    readiness.hold()
+
+
+def _start(sandbox: Sandbox, arguments: Namespace | Arguments) -> str | None:
+    """Where the command starts: with --branch in this directory, which may be below the work tree's top; an image's own
+    command where the image says."""
     if sandbox.config.filesystem.branch is None:
-        return None
+        return vars(arguments).get("start")
     here = os.path.realpath(".")
     return here if here.startswith(f"{sandbox.directory}/") else None
 
@@ -169,6 +203,7 @@ def _in_background(
     resolved: Resolved, command: list[str], arguments: Namespace | Arguments, background: Background
 ) -> int:
     from sandbox.cli.foreground import foreground
+    from sandbox.cli.run_summary import status, tell_notices
     from sandbox.errors import SandboxClosed
     from sandbox.service import create
 
@@ -177,7 +212,10 @@ def _in_background(
         background.print_to(sandbox.log)
         try:
             result = foreground(
-                sandbox, command, started=lambda: background.started(sandbox.id), directory=_start(sandbox)
+                sandbox,
+                command,
+                started=lambda: background.started(sandbox.id),
+                directory=_start(sandbox, arguments),
             )
         except SandboxClosed as problem:
             if sandbox.end_reason:
@@ -202,6 +240,8 @@ def configuration(arguments: Namespace | Arguments) -> Resolved:
 
 def tell_ignored(ignored: Widening) -> None:
     """Prints a project's setting that was ignored."""
+    from sandbox.cli.output import shown
+
     print(f"sandbox: {shown(_.text(ignored.message))}", file=sys.stderr)
 
 
@@ -217,6 +257,7 @@ def flags(arguments: Namespace | Arguments) -> dict[str, object]:
     layer: dict[str, object] = {
         "mode": arguments.mode,
         "engine": arguments.engine,
+        "image": _image(arguments.image),
         "user": arguments.user,
         "filesystem": _said(filesystem),
         "limits": _said({name: getattr(arguments, name) for name in ("memory", "cpus", "pids", "timeout")}),
@@ -232,6 +273,11 @@ def flags(arguments: Namespace | Arguments) -> dict[str, object]:
         ),
     }
     return _said(layer)
+
+
+def _image(asked: str | None) -> str | None:
+    """A directory by its whole path: `./x` is one, and `x` is a name."""
+    return os.path.abspath(os.path.expanduser(asked)) if asked and asked.startswith((".", "~")) else asked
 
 
 def _said(options: dict[str, object]) -> dict[str, object]:

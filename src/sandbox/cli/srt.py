@@ -31,6 +31,8 @@ Run a command in a sandbox with network and filesystem restrictions.
   --strict              a closed home: only the system, the project and what is named is there
   --control-fd FD       read changed settings from a descriptor, one JSON object per line
   --version, --help
+
+srt proxy [options]     the gate alone: an external decider decides every request (`srt proxy --help`)
 """
 _OUR_ERROR = 1
 _VALUES = {"-s": "--settings", "-c": "-c", "--settings": "--settings", "--control-fd": "--control-fd"}
@@ -117,6 +119,10 @@ def _run(options: Options) -> int:
 
         print(f"srt (agent-sandbox {__version__})" if options.show == "version" else USAGE, end="")
         return 0
+    if options.command[:1] == ["proxy"] and options.string is None:
+        from sandbox.cli.srt_proxy import main as proxy
+
+        return proxy(options.command[1:])
     command = _command(options)
     config = settings(options.settings, strict=options.strict)
     if options.debug:
@@ -146,8 +152,6 @@ def _command(options: Options) -> list[str]:
         return [_shell(), "-c", options.string]
     if not options.command:
         raise SandboxError("No command specified. Use -c <command> or provide command arguments.")
-    if options.command[0] == "proxy":
-        raise SandboxError("srt proxy is not supported: the gate of a sandbox serves that sandbox alone")
     if options.command[0].startswith("windows-"):
         raise SandboxError("{command} is for Windows, which is not supported", command=options.command[0])
     if len(options.command) == 1 and any(letter.isspace() for letter in options.command[0]):
@@ -198,7 +202,11 @@ def read_settings(content: str, *, strict: bool = False) -> Config:
             data = json.loads(content)
         except ValueError as problem:
             raise ConfigError("is not valid JSON: {problem}", problem=problem) from None
-    return srt_config(data, strict=strict)
+    return srt_config(data, strict=strict, tell=_tell)
+
+
+def _tell(line: str) -> None:
+    print(f"srt: {shown(line)}", file=sys.stderr)
 
 
 # -- while the command runs

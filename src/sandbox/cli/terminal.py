@@ -8,8 +8,8 @@ import sys
 import termios
 import tty
 
-from sandbox.cli.asked_relay import asking
 from sandbox.cli.relay import PIECE, StdioRelay
+from sandbox.cli.relay_with_asks import asking
 from sandbox.i18n import _
 
 TYPE_CHECKING = False

@@ -97,18 +97,22 @@ def run(arguments: Namespace) -> int:
             }
         )
     else:
-        verdict = _("allowed") if decision else _("blocked")
-        print(f"{shown(asked)}: {verdict}")
-        print(_("  because  {reason}").format(reason=shown(_.text(decision.reason))))
-        print(_("  rule     {rule}").format(rule=shown(decision.rule)))
-        print(_("  from     {setting} {origin}").format(setting=setting, origin=shown(origin)))
-        if asked_about:
-            print(_("  asked    network.ask is set: you are asked when a program connects"))
+        _explain(asked, decision, setting, origin, asked_about)
         if not decision:
             print(_("  change   {how}").format(how=shown(how)))
             if change in ONE_RUN:
                 print(_("  or       {option}, for one run").format(option=shown(f"{ONE_RUN[change]} {quote(asked)}")))
     return 0 if decision else 1
+
+
+def _explain(asked: str, decision: Decision, setting: str, origin: str, asked_about: bool) -> None:
+    verdict = _("allowed") if decision else _("blocked")
+    print(f"{shown(asked)}: {verdict}")
+    print(_("  because  {reason}").format(reason=shown(_.text(decision.reason))))
+    print(_("  rule     {rule}").format(rule=shown(decision.rule)))
+    print(_("  from     {setting} {origin}").format(setting=setting, origin=shown(origin)))
+    if asked_about:
+        print(_("  asked    network.ask is set: you are asked when a program connects"))
 
 
 def _resolved(arguments: Namespace) -> Resolved:

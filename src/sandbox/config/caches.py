@@ -13,7 +13,7 @@ from sandbox.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class Cache:
@@ -70,13 +70,10 @@ def checked(names: list[str]) -> list[str]:
     return names
 
 
-def located(names: Sequence[str], environment: Mapping[str, str], home: str) -> Iterator[tuple[Cache, str]]:
+def located(names: Sequence[str], environment: Mapping[str, str], home: str) -> list[tuple[Cache, str]]:
     """The caches of these tools that exist, each with its real path."""
-    for one in TABLE:
-        if one.tool in names:
-            path = _path(one, environment, home)
-            if os.path.isdir(path):
-                yield one, os.path.realpath(path)
+    paths = ((one, _path(one, environment, home)) for one in TABLE if one.tool in names)
+    return [(one, os.path.realpath(path)) for one, path in paths if os.path.isdir(path)]
 
 
 def _path(one: Cache, environment: Mapping[str, str], home: str) -> str:

@@ -21,6 +21,15 @@ def home() -> str:
     return place
 
 
+def unwritable(problem: OSError) -> SandboxError:
+    """The error for a home in which nothing can be written."""
+    return SandboxError(
+        "cannot write {home}: {reason}; set SANDBOX_HOME to a directory you can write to",
+        home=home(),
+        reason=problem.strerror,
+    )
+
+
 def user_config_file() -> str:
     """The user's own config file. Only this file may loosen the defaults."""
     return os.path.join(home(), "config.yaml")
@@ -37,10 +46,17 @@ def authority_directory() -> str:
     return os.path.realpath(named)  # its files are mounted, and no mount goes through a link
 
 
+def cache_directory() -> str:
+    """Where images and templates are kept: `SANDBOX_CACHE_DIR`, or `cache` under the sandbox home; a real path."""
+    return os.path.realpath(os.environ.get("SANDBOX_CACHE_DIR") or os.path.join(home(), "cache"))
+
+
 def own_directories(config: Config) -> list[str]:
-    """The real paths of all that is the sandbox's own: config and registry, record, certificate authority; where
+    """The real paths of all that is the sandbox's own: config and registry, record, certificate authority, cache; where
     `SANDBOX_HOME` names another place, also `~/.sandbox`, if other runs have made it."""
     usual = os.path.expanduser("~/.sandbox")
     others = [usual] if os.path.isdir(f"{usual}/vms") else []
+    if "SANDBOX_CACHE_DIR" in os.environ and os.path.isdir(cache_directory()):
+        others.append(cache_directory())
     places = (home(), record_directory(config), authority_directory(), *others)
     return list(dict.fromkeys(os.path.realpath(path) for path in places))

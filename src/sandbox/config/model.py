@@ -22,6 +22,7 @@ ENGINES = (
     "docker",
     "podman",
     "apple-container",
+    "microvm",
     "qemu",
     "firecracker",
     "none",
@@ -46,6 +47,9 @@ SENSITIVE_PATTERNS = [
 class Filesystem(Section):
     """Which files a tenant sees, and which of them it may change."""
 
+    # Not a setting: paths that were judged as real ones. Where a part of one is a link now, it was put there since.
+    settled: tuple[str, ...] = ()
+
     root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")
     read_only: bool = field(False, "The project can be read but not changed.")
     overlay: bool = field(False, "Changes to the project go to a separate layer, to be reviewed and applied.")
@@ -61,6 +65,9 @@ class Filesystem(Section):
     allow_read: list[str] = field([], "Further paths that can be read.", example=["~/datasets"])
     allow_write: list[str] = field([], "Further paths that can be read and changed.")
     deny_read: list[str] = field([], "Paths that cannot be read; a narrower `allow_read` wins.")
+    replaced: dict[str, str] = field(
+        {}, "Files by path, and what stands in them inside instead, read-only.", secret=True
+    )
     deny_write: list[str] = field([], "Paths that cannot be changed; wins over everything.")
     allow_git_config: bool = field(
         False, "Repositories' `.git/config` can be changed: then they can make git run programs on the host."
@@ -292,9 +299,16 @@ class Network(Section):
     policy_script: str | None = field(None, "A Starlark script: on_request, on_response, is_host_allowed.")
     policy_secrets: dict[str, str] = field({}, "The script's `secrets`.", secret=True)
     intercept: bool = field(False, "Intercept every TLS connection, not only where a rule, secret or hook needs it.")
-    ca_certificates: list[str] = field([], "Further certificate files trusted for upstream hosts.")
+    ca_certificates: list[str] = field([], "Further certificate files that are trusted, inside and by the gate.")
+    authority_certificate: str | None = field(
+        None, "A file with the authority that intercepted connections show inside, instead of one of our own."
+    )
+    authority_key: str | None = field(None, "Its private key, a file that the sandbox does not show.")
+    strip_response_headers: list[str] = field(
+        [], "Fields of responses that tenants do not get; `_` and `.` are the same as `-`.", example=["set-cookie"]
+    )
     upstream_proxy: str | None = field(
-        None, "An HTTP proxy that every outgoing connection goes through.", shown=without_password
+        None, "A proxy (http://, socks5h://) that every outgoing connection goes through.", shown=without_password
     )
     ask: bool = field(False, "A connection to a host that is not listed waits while you are asked.")
     ask_timeout: float = field(
@@ -378,7 +392,20 @@ class Config(Section):
         "The user inside: an ordinary one (uid 1000 if you are root), root as far as the engine allows, or the owner.",
         choices=USERS,
     )
-    image: str | None = field(None, "For container and microVM engines: the image.")
+    image: str | None = field(
+        None,
+        "What is at `/`: host (this machine's own system, the default), minimal, standard, full, a directory, an"
+        " imported name, or an OCI reference (docs/images.md).",
+        example="minimal",
+    )
+    image_names: dict[str, str] = field(
+        {}, "Names for images, each for one of the above; with `@sha256:…` always the same one."
+    )
+    image_source: str | None = field(
+        None, "Where `sandbox prefetch` gets images: the URL of a manifest.", shown=without_password
+    )
+    image_keys: list[str] = field([], "Ed25519 public keys (base64), one of which must have signed that manifest.")
+    runtime: str | None = field(None, "For container engines: the program that runs containers.", example="runsc")
     filesystem: Filesystem = field(Filesystem, "Files.")
     state: State = field(State, "What of the home is kept.")
     environment: Environment = field(Environment, "Variables.")

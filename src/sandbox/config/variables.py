@@ -58,7 +58,7 @@ class Names:
     count.
     """
 
-    __slots__ = ("exact", "starts", "ends", "others")
+    __slots__ = ("exact", "starts", "ends", "others", "_heads", "_tails")
 
     def __init__(self, patterns: tuple[str, ...] | list[str]) -> None:
         self.exact: dict[str, str] = {}
@@ -75,18 +75,18 @@ class Names:
                 self.ends.append((upper[1:], text))
             else:
                 self.others.append((upper, text))
+        self._heads = tuple(head for head, _ in self.starts)
+        self._tails = tuple(tail for tail, _ in self.ends)
 
     def match(self, name: str) -> str | None:
         """The pattern that `name` matches, or None."""
         upper = name.upper()
         if upper in self.exact:
             return self.exact[upper]
-        for head, text in self.starts:
-            if upper.startswith(head):
-                return text
-        for tail, text in self.ends:
-            if upper.endswith(tail):
-                return text
+        if upper.startswith(self._heads):
+            return next(text for head, text in self.starts if upper.startswith(head))
+        if upper.endswith(self._tails):
+            return next(text for tail, text in self.ends if upper.endswith(tail))
         return next((text for pattern, text in self.others if glob(pattern, upper)), None)
 
 

@@ -2,6 +2,7 @@
 
     started = engine.start()        # the launcher is at work
     plan = …                        # meanwhile the caller decides
+    started.begin(plan)             # and does what else there is to do while the walls are built
     running = started.build(plan)   # walls, limits and all; no tenant has run yet
 
 `Sandbox` knows an engine only by what is declared here. `tests/engines/conformance.py` is the suite that every engine
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from sandbox.config.model import Config
     from sandbox.engines.usage import Usage
     from sandbox.guest.guest import Guest
     from sandbox.guest.process import Process
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 class Capabilities:
     """What an engine offers beyond running commands. What is asked for and not offered is an error."""
 
-    __slots__ = ("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors")
+    __slots__ = (
+        *("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors"),
+        "checkpoint",
+    )
 
     def __init__(
         self,
@@ -42,6 +47,7 @@ class Capabilities:
         gate: str = "none",
         limits: bool = False,
         descriptors: bool = True,
+        checkpoint: str = "",
     ) -> None:
         if own_root and not walls:
             # The guest would mount what the plan shows over the host's own directories.
@@ -54,6 +60,7 @@ class Capabilities:
         self.tripwires = tripwires  # covers report who touches them
         self.gate = gate  # how connections reach the gate: "sockets", "proxy" (a port on the loopback) or "none"
         self.limits = limits  # memory, processes and the other limits are enforced
+        self.checkpoint = checkpoint  # what can be paused and saved: "machine" (all of it), "files", "" (nothing)
         self.descriptors = descriptors  # what is opened inside can be used here, and the other way round
 
 
@@ -119,6 +126,23 @@ class Running(ABC):
     def close(self) -> None:
         """Ends every tenant and releases everything; returns when nothing is left. Idempotent, never raises."""
 
+    # Only where the engine declares `checkpoint`:
+
+    def pause(self) -> None:
+        """Stops every tenant where it is. Raises WallError."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Has them go on. Raises WallError."""
+        raise NotImplementedError
+
+    def save(self, directory: str) -> list[str]:
+        """Writes what a paused sandbox has besides files into `directory`, for `Plan.saved`. Raises WallError.
+
+        Returns the names of open files that nobody who starts from there will have.
+        """
+        return []
+
     def reports(self) -> Iterator[dict[str, Any]]:
         """What tripwires report, until the end. For one reader."""
         return iter(())
@@ -166,6 +190,12 @@ class Started(ABC):
 
     directory: str | None = None  # without `own_root`: a directory of the tenants' own, for home and temporary files
 
+    def begin(self, plan: Plan) -> None:  # noqa: B027 - an engine may have nothing to do before `build`
+        """Has as much of `plan` built as nobody must wait for; `build` does the rest. It may be left out.
+
+        Raises what `build` raises; then, and when anything else fails, call `abandon`.
+        """
+
     @abstractmethod
     def build(self, plan: Plan) -> Running:
         """Builds what `plan` says. Once only.
@@ -184,6 +214,14 @@ class Engine(ABC):
 
     name: str
     can: Capabilities
+
+    def answers(self) -> bool:
+        """Whether it is there, as far as can be told without building anything. Raises EngineUnavailable."""
+        return True
+
+    def bring_image(self, config: Config) -> None:  # noqa: B027 - most engines have no images of their own
+        """Puts the image that is asked for into our store, where the engine has one of that name and the store has
+        not. Raises ConfigError, ImageError."""
 
     @abstractmethod
     def findings(self) -> list[Finding]:

@@ -45,7 +45,14 @@ NAMESPACES = (
 class Bubblewrap(Engine):
     name = "bubblewrap"
     can = Capabilities(
-        own_root=True, namespace=True, fuse=True, overlay=True, tripwires=True, gate="sockets", limits=True
+        own_root=True,
+        namespace=True,
+        fuse=True,
+        overlay=True,
+        tripwires=True,
+        gate="sockets",
+        limits=True,
+        checkpoint="files",
     )
 
     def start(self) -> LocalStart:

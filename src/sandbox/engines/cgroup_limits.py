@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 
 from sandbox.engines import cgroup_tree as tree
 from sandbox.errors import LimitUnavailable, Message
@@ -11,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Limits
 
+_FREEZE_TRIES = 2000  # milliseconds
 _PERIOD = 100_000  # microseconds: the period of a processor quota
 _V2_MEMORY = ("memory.max", "memory.peak")
 _V1_USED = ("memory.usage_in_bytes", "memory.max_usage_in_bytes")
@@ -76,6 +79,22 @@ class Group:
             "out of memory: the limit is {limit}, the peak was {peak}", limit=_megabytes(limit), peak=_megabytes(peak)
         )
 
+    def freeze(self, frozen: bool) -> bool:
+        """Stops every process of the group, or has them go on. False where this kind of group cannot. Raises OSError.
+
+        Version 1 has it as a hierarchy of its own, which we make no groups in.
+        """
+        directory = next(iter(self._directories.values()), "")
+        if self._version != 2 or not os.path.exists(f"{directory}/cgroup.freeze"):
+            return False
+        tree.write(f"{directory}/cgroup.freeze", int(frozen))
+        for _ in range(_FREEZE_TRIES):
+            if tree.table(f"{directory}/cgroup.events").get("frozen", 0) == int(frozen):
+                return True
+            time.sleep(0.001)
+        tree.write(f"{directory}/cgroup.freeze", 0)
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
     def memory(self) -> tuple[int | None, int | None]:
         """The bytes in use and the most there ever were; None where this group does not count them."""
         if not self.holds("memory"):
@@ -83,6 +102,23 @@ class Group:
         names = ("memory.current", "memory.peak") if self._version == 2 else _V1_USED
         now, peak = (self._read("memory", name) for name in names)
         return now, peak or None  # before Linux 5.19 v2 tells no peak
+
+    def limit(self, controller: str) -> float | None:
+        """What the kernel holds: bytes, processors or processes. None where there is no limit."""
+        if not self.holds(controller):
+            return None
+        directory, v2 = self._directories[controller], self._version == 2
+        if controller == "cpu":
+            quota, period = self._quota(directory)
+            return quota / period if quota > 0 and period > 0 else None
+        name = {"memory": "memory.max" if v2 else "memory.limit_in_bytes", "pids": "pids.max"}[controller]
+        return self._read(controller, name) or None  # "max" reads as 0
+
+    def _quota(self, directory: str) -> tuple[int, int]:
+        """Microseconds of processor time, and of which period; no quota is none or negative."""
+        files = ("cpu.max",) if self._version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [word for name in files for line in tree.lines(f"{directory}/{name}") for word in line.split()]
+        return (int(words[0]), int(words[1])) if len(words) == 2 and words[0] != "max" else (0, 0)
 
     def remove(self) -> None:
         """Removes the group, whose processes have all ended. Never raises: the next start removes what is left."""

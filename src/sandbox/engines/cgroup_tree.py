@@ -55,7 +55,7 @@ def _places() -> list[tuple[str, bool]]:
     Our own if systemd marked it as delegated: then what limits us limits our sandboxes as well. Else the nearest above
     it, where nobody has to move; and our own in the end, which is all there is to a container.
     """
-    root = _mounted("cgroup2")
+    root = mounted("cgroup2")
     own = next((line[3:] for line in lines("/proc/self/cgroup") if line.startswith("0::")), None)
     if root is None or own is None or own.startswith("/.."):
         return []
@@ -134,7 +134,7 @@ def _version1(wanted: set[str], name: str) -> dict[str, str] | None:
         own.update(dict.fromkeys(controllers.split(","), path))
     made: dict[str, str] = {}
     for controller in sorted(wanted):
-        mount = _mounted("cgroup", controller)
+        mount = mounted("cgroup", controller)
         if mount is None or controller not in own:
             _undo(made)
             return None
@@ -165,7 +165,7 @@ def sweep() -> None:
     for line in lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
-            mount = _mounted("cgroup", controller) if controller in ("memory", "cpu", "pids") else None
+            mount = mounted("cgroup", controller) if controller in ("memory", "cpu", "pids") else None
             if mount is not None:
                 parents.add(os.path.normpath(mount + path))
     for parent in parents:
@@ -223,7 +223,8 @@ def _remove_one(directory: str) -> None:
 # -- reading
 
 
-def _mounted(kind: str, controller: str | None = None) -> str | None:
+def mounted(kind: str, controller: str | None = None) -> str | None:
+    """Where control groups of that kind (`cgroup`, `cgroup2`) are mounted."""
     for line in lines("/proc/self/mounts"):
         _, place, found, options, *_ = line.split(" ")
         if found == kind and (controller is None or controller in options.split(",")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from sandbox.config.modes import MAX_LIMITS, default_limit, without_walls
+from sandbox.engines.named import named
 from sandbox.errors import EngineUnavailable
 
 TYPE_CHECKING = False
@@ -17,31 +18,41 @@ def engine_name(config: Config) -> str:
     """The name of the engine for this configuration on this platform."""
     if without_walls(config):
         return "none"
+    if config.engine == "microvm":
+        return "qemu"  # the best that there is; it says itself what it lacks
     if config.engine == "auto":
-        return "seatbelt" if sys.platform == "darwin" else "bubblewrap"
+        return "seatbelt" if sys.platform == "darwin" else _on_linux(config.mode)
     return config.engine
+
+
+def _on_linux(mode: str) -> str:
+    """Process walls, else a container engine that answers; for `max` a machine, where this host runs them itself.
+    Without any of these, bubblewrap says what to install."""
+    from sandbox.engines.bubblewrap import find_bwrap
+
+    if find_bwrap() is not None:
+        return "qemu" if mode == "max" and _runs_machines() else "bubblewrap"
+    from sandbox.engines.auto import fallback
+
+    return fallback() or "bubblewrap"
+
+
+def _runs_machines() -> bool:
+    """Whether this machine has what a microVM needs, and runs its processors itself: slow ones must be asked for."""
+    from sandbox.engines.qemu.acceleration import why_not
+    from sandbox.engines.qemu.command import find_qemu
+    from sandbox.engines.qemu.kernel import find_kernel
+
+    try:
+        find_qemu(), find_kernel()
+    except EngineUnavailable:
+        return False
+    return why_not() is None
 
 
 def choose(config: Config) -> Engine:
     """The engine for this configuration. Raises EngineUnavailable for one that this platform cannot have."""
-    name = engine_name(config)
-    if name == "bubblewrap":
-        from sandbox.engines.bubblewrap import Bubblewrap
-
-        return Bubblewrap()
-    if name == "none":
-        from sandbox.engines.none import NoWalls
-
-        return NoWalls()
-    if name == "seatbelt":
-        from sandbox.engines.seatbelt import Seatbelt
-
-        return Seatbelt()
-    if name == "qemu":
-        from sandbox.engines.qemu.engine import Qemu
-
-        return Qemu()
-    raise EngineUnavailable("this release has no {name} engine; use bubblewrap (`engine: bubblewrap`)", name=name)
+    return named(engine_name(config), config.runtime)
 
 
 def default_pids(config: Config) -> int | None:

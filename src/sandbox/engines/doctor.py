@@ -11,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox.engines.container.engine import ContainerStart
     from sandbox.engines.local import LocalStart
 
 _ISOLATION = Message("isolation")
@@ -24,13 +25,13 @@ def findings(name: str, launcher: str, start: Callable[[], LocalStart]) -> list[
     """
     return [
         Finding(name, True, _version(launcher)),
-        *_build_one(start),
+        *build_one(start),
         *_limits(),
         _fuse(),
     ]
 
 
-def _build_one(start: Callable[[], LocalStart]) -> list[Finding]:
+def build_one(start: Callable[[], LocalStart | ContainerStart]) -> list[Finding]:
     """Builds a real sandbox, and asks its guest what the kernel offered."""
     import tempfile
 

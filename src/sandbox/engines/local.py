@@ -39,6 +39,20 @@ class LocalRunning(GuestRunning):
 
         return usage(self._launch.guest_pid, self._group)
 
+    def pause(self) -> None:
+        try:
+            if self._group is None or not self._group.freeze(True):
+                self._guest.pause()
+        except OSError as problem:
+            raise WallError("the sandbox cannot be paused: {reason}", reason=problem.strerror) from None
+
+    def resume(self) -> None:
+        try:
+            if self._group is None or not self._group.freeze(False):
+                self._guest.resume()
+        except OSError as problem:
+            raise WallError("the sandbox cannot go on: {reason}", reason=problem.strerror) from None
+
     def close(self) -> None:
         if self._closed:
             return
@@ -59,37 +73,58 @@ class LocalStart(Started):
         self._launch = launch
         self._explain = explain
         self._stage = stage
+        self._group: Group | None = None
+        self._unheld: str | None = None
+        self._setup: dict[str, object] | None = None
+
+    def begin(self, plan: Plan) -> None:
+        """Sends the plan, which the guest finds there when it starts. With a control group it is sent later: the guest
+        must be in the group before it builds anything."""
+        self._group = hold(plan.limits, plan.pids, plan.id)
+        self._unheld = without_group(plan, self._group)
+        self._setup = {**plan.setup(self._stage), "rlimits": rlimits(plan.limits, plan.pids, self._group)}
+        if self._group is None:
+            try:
+                self._send(self._setup)
+            except SandboxClosed:
+                raise self._explain(self._launch.words()) from None
 
     def build(self, plan: Plan) -> LocalRunning:
-        group: Group | None = None
         try:
-            group = hold(plan.limits, plan.pids, plan.id)
-            unheld = without_group(plan, group)
-            self._set_up(plan, group)
-            return LocalRunning(self._launch, group, unheld)
+            if self._setup is None:
+                self.begin(plan)
+            self._finish()
+            if plan.fill is not None:
+                plan.fill(self._launch.guest_pid)
+            return LocalRunning(self._launch, self._group, self._unheld)
         except BaseException:
-            self._launch.abandon()
-            if group is not None:
-                group.remove()
+            self.abandon()
             raise
 
     def abandon(self) -> None:
         self._launch.abandon()
+        group, self._group = self._group, None
+        if group is not None:
+            group.remove()
 
-    def _set_up(self, plan: Plan, group: Group | None) -> None:
+    def _finish(self) -> None:
         launch = self._launch
         try:
             launch.greet()
         except SandboxClosed:
             raise self._explain(launch.words()) from None
-        if group is not None:
-            group.add(launch.guest_pid)
-        owner = os.pidfd_open(os.getpid())
         try:
-            setup = {**plan.setup(self._stage), "rlimits": rlimits(plan.limits, plan.pids, group)}
-            launch.guest.set_up(setup, [owner])
+            if self._group is not None and self._setup is not None:
+                self._group.add(launch.guest_pid)
+                self._send(self._setup)
+            launch.guest.wait_ready()
         except SandboxClosed:
             said = launch.words() or Message("the guest ended without a message; run `sandbox doctor`")
             raise WallError("the guest ended while it was set up: {said}", said=said) from None
+
+    def _send(self, setup: dict[str, object]) -> None:
+        owner = os.pidfd_open(os.getpid())
+        try:
+            self._launch.guest.send_setup(setup, [owner])
         finally:
             os.close(owner)

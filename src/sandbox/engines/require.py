@@ -28,13 +28,18 @@ def _lacking(config: Config, engine: Engine) -> Iterator[str]:
     can, vfs = engine.can, config.vfs
     if config.filesystem.overlay and not can.overlay:
         yield "filesystem.overlay"
+    if config.image is not None and not (can.own_root and can.overlay):
+        from sandbox.config.image_choice import asked_image
+
+        if asked_image(config) is not None:
+            yield "image"
     if (vfs.mounts or vfs.direct_mounts) and not can.fuse:
         yield "vfs"
     if config.state.keep and (not can.own_root or config.filesystem.show_host):
         yield "state.keep"
     if vfs.file_events and not can.descriptors:
         yield "vfs.file_events"
-    if config.filesystem.ask and not can.tripwires:
+    if config.filesystem.ask and not (can.tripwires and can.namespace):  # an answer lifts the cover
         yield "filesystem.ask"
     if config.network.ask and can.gate == "none":
         yield "network.ask"

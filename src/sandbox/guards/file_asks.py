@@ -17,7 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from sandbox.asks.table import Asks, Verdict
+    from sandbox.asks.table import Asks
+    from sandbox.asks.verdict import Verdict
 
 OPEN = 0x20  # inotify's
 
@@ -94,7 +95,10 @@ class FileAsks:
             if self._closed:
                 return
             self._lifted.discard(path)
-            namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return  # the sandbox has ended: nobody is left who could open it
             try:
                 for _, why in cover(namespace, [path]):
                     if why:

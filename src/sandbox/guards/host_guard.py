@@ -9,25 +9,25 @@ from __future__ import annotations
 import os
 from _functools import partial
 
-from sandbox.audit import access
 from sandbox.config.home import home
 from sandbox.config.paths import is_beneath
 from sandbox.errors import WallError
-from sandbox.guards.repositories import Repositories
-from sandbox.guards.reserved_dirs import ReservedDirs, all_names
-from sandbox.guards.scan import secret_files
-from sandbox.policy.files import protected_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
 
     from sandbox.audit.record import Record
     from sandbox.config.model import Config, Filesystem
+    from sandbox.config.patterns import Patterns
     from sandbox.guards.late_masks import LateMasks
     from sandbox.guards.provider_rules import ProviderRules
+    from sandbox.guards.repositories import Repositories
+    from sandbox.guards.reserved_dirs import ReservedDirs
     from sandbox.guards.search import Search
     from sandbox.guards.views import Views
+    from sandbox.guards.watch_later import WatchLater
 
 MOST = 1000  # entries of `undone`
 
@@ -38,27 +38,42 @@ class HostGuard:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._reserved: ReservedDirs | None = None
-        self._protected = protected_patterns
+        self._protected: Callable[[], Patterns] | None = None  # other patterns than usual
         self._repositories: list[Repositories] = []
         self._served: list[ProviderRules] = []
         self._pid = 0
         self._views: Views | None = None
         self._search: Search | None = None
-        self._late_masks: LateMasks | None = None
+        self._watching: WatchLater | None = None
         self.lifted: set[str] = set()  # paths inside that the owner has uncovered
         self.undone: list[tuple[str, str]] = []  # what the host's git would have run, and where it is now; "": there
         self.made: list[str] = []  # after `finish`: new files that programs on the host act on
 
     # -- before the walls are built
 
+    def note_written(self, trees: Sequence[str]) -> None:
+        """Writes down that tenants write into these directories of the host (`written_places.py`)."""
+        for tree in trees:
+            info = os.stat(tree)
+            link = f"{home()}/written/{info.st_dev:x}-{info.st_ino:x}"
+            if not os.path.lexists(link):
+                from sandbox.guards.written_places import note  # seldom: not for a project that is known
+
+                note(tree, link)
+
     def reserve(self, root: str, places: Sequence[str] = (), *, only_places: bool = False) -> list[str]:
         """Makes the directories of the project that tenants must not make, and `places`, which something is mounted on;
         returns the names of those that are new."""
+        from sandbox.guards.reserved_dirs import ReservedDirs
+
         self._reserved = ReservedDirs(root, places=places, only_places=only_places)
         return self._reserved.names()
 
     def reserve_all(self, filesystem: Filesystem, root: str, trees: Sequence[str]) -> list[str]:
         """With `show_host`: makes what tenants must not make; returns the files among it, which are empty."""
+        from sandbox.guards.reserved_dirs import ReservedDirs, all_names
+        from sandbox.policy.files import protected_patterns
+
         self._protected = partial(protected_patterns, True, filesystem.allow_git_config)
         more = all_names(root, trees)
         for entry in filesystem.deny_write:
@@ -76,6 +91,8 @@ class HostGuard:
 
     def trust(self, trees: Sequence[str]) -> Repositories:
         """Writes down what the host's git trusts in the trees that tenants write."""
+        from sandbox.guards.repositories import Repositories
+
         repositories = Repositories(home(), list(trees), partial(_undone, self._record, self.undone))
         self._repositories.append(repositories)
         return repositories
@@ -83,6 +100,7 @@ class HostGuard:
     def serve(self, config: Config, directory: str) -> ProviderRules:
         """The rules for a host directory that a VFS provider serves."""
         from sandbox.guards.provider_rules import ProviderRules
+        from sandbox.guards.repositories import Repositories
 
         repositories = Repositories(home(), [os.path.realpath(directory)], partial(_undone, self._record, self.undone))
         served = ProviderRules(config, directory, repositories)
@@ -104,14 +122,17 @@ class HostGuard:
     def watch(self, notice: Callable[[str], object]) -> None:
         """Covers what appears from now on. Calls `notice` with a message for the person when that is not possible."""
         if self._search is not None and self._search.looker is not None:
-            from sandbox.guards.late_masks import LateMasks
+            from sandbox.guards.watch_later import WatchLater
 
-            told = partial(access.covered, self._record)
+            told = partial(_covered, self._record)
             writable = self._repositories[0] if self._repositories else None
-            self._late_masks = LateMasks(self._pid, self._search.looker, told, notice, writable, self.lifted)
+            begin = partial(_late_masks, self._pid, self._search.looker, told, notice, writable, self.lifted)
+            self._watching = WatchLater(begin)
 
     def hide_secrets(self, config: Config) -> None:
         """Hides the files that secrets are read from. Raises WallError."""
+        from sandbox.guards.scan import secret_files
+
         scanner = self._search.looker if self._search is not None else None
         if scanner is None or not secret_files(config).items() - scanner.secrets.items():
             return
@@ -144,17 +165,20 @@ class HostGuard:
 
     def stop_watching(self) -> None:
         """Before the walls come down. Idempotent."""
-        if self._late_masks is not None:
-            self._late_masks.close()
+        if self._watching is not None:
+            self._watching.close()
 
     def wait_until_watching(self, timeout: float | None = None) -> bool:
         """Waits until new files are noticed; for tests."""
-        return self._late_masks is not None and self._late_masks.watching.wait(timeout)
+        return self._watching is not None and self._watching.wait(timeout)
 
     def finish(self) -> None:
         """Undoes and reports what tenants left behind. Call it when no tenant is left. Idempotent."""
-        for repositories in self._repositories:
-            repositories.finish(self._protected())
+        if self._repositories:
+            from sandbox.policy.files import protected_patterns
+
+            for repositories in self._repositories:
+                repositories.finish((self._protected or protected_patterns)())
         for served in self._served:
             served.finish()
         made = self._reserved.appeared() if self._reserved is not None else []
@@ -164,12 +188,29 @@ class HostGuard:
             made += one.made
         self._repositories, self._served, self._reserved = [], [], None
         self.made = list(dict.fromkeys([*self.made, *made]))
-        for path in self.made:
-            access.made(self._record, path)
+        if self.made:
+            from sandbox.audit import file_entries
+
+            for path in self.made:
+                file_entries.made(self._record, path)
+
+
+def _covered(record: Record, summary: str, path: str, rule: str) -> None:
+    from sandbox.audit import file_entries
+
+    file_entries.covered(record, summary, path, rule)
+
+
+def _late_masks(*parts: Any) -> LateMasks:
+    from sandbox.guards.late_masks import LateMasks
+
+    return LateMasks(*parts)
 
 
 def _undone(record: Record, undone: list[tuple[str, str]], path: str, saved: str) -> None:
     """Records what the host's git would have run, and keeps it for the person to see at the end."""
-    access.undone(record, path, saved)
+    from sandbox.audit import file_entries
+
+    file_entries.undone(record, path, saved)
     if len(undone) < MOST:
         undone.append((path, saved))

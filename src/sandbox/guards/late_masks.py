@@ -6,8 +6,8 @@ anybody outside. So the directories are watched (`appearances.py`), and the cove
 mount namespace, which its owner may enter. About a millisecond passes between a file's appearance and its cover:
 `docs/limits.md` says what that means.
 
-Short runs never get here, because watching starts after a delay. A sandbox has a thread of its own only while there is
-something to look at.
+Short runs never get here, because watching starts after a delay (`watch_later.py`). A sandbox has a thread of its own
+only while there is something to look at.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from threading import Event, RLock, Thread, current_thread
 from sandbox.errors import Message
 from sandbox.guards.covers import Covers, Mask, inside_one
 from sandbox.guards.search import SOCKET, Search, is_socket
-from sandbox.readiness import Later
+from sandbox.guards.watch_later import DELAY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.scan import Scanner
 
-DELAY = 0.25  # seconds of life before the watch begins
 MOST = 4096  # covers in one sandbox's life
 FEW = 100  # reported one by one
 MOST_WAITING = 16384  # names in the queue; beyond that, everything is searched again
@@ -59,7 +58,7 @@ class LateMasks:
         repositories: Repositories | None = None,
         lifted: Collection[str] = (),
     ) -> None:
-        """`lifted`: paths inside that the owner has uncovered."""
+        """`lifted`: paths inside that the owner has uncovered. Raises RuntimeError when no thread can be started."""
         self._lifted = lifted
         self._pid = pid
         self._looker = looker
@@ -80,7 +79,7 @@ class LateMasks:
         self._lock = RLock()
         self._waiting: list[Appeared] = []
         self._worker: Thread | None = None
-        self._later = Later(DELAY, self._work)
+        self._work()
 
     def close(self) -> None:
         """Ends the watch. Idempotent."""
@@ -89,7 +88,6 @@ class LateMasks:
                 return
             self._closing.set()
             worker = self._worker
-        self._later.cancel()
         if worker is not None and worker is not current_thread():  # a forgotten sandbox is collected in any thread
             worker.join()
         if self._appearances is not None:

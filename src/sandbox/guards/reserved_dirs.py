@@ -1,9 +1,10 @@
 """Keeps tenants from *creating* files and directories that programs on the host act on.
 
 Only what exists can be frozen. So in a git repository, which people open in editors, missing directories (`.vscode`,
-`.claude`, …) are created, empty, for as long as the sandbox lives. git does not see them, and `git clean -d` inside is
-configured to ignore them. An empty *file* would show up in git and be committed. So files (`.mcp.json`, …), and
-everything in a directory that is no repository, are only looked for at the end, and reported.
+`.claude`, …) are created, empty, for as long as the sandbox lives; those of agents only where the person has used the
+agent. git does not see them, and `git clean -d` inside is configured to ignore them. An empty *file* would show up in
+git and be committed. So files (`.mcp.json`, …), and everything in a directory that is no repository, are only looked
+for at the end, and reported.
 
 With `filesystem.show_host`, everything that srt refuses to create is reserved (`all_names`), including files and what
 `deny_write` names: by an empty file on the host, which tenants see as a device that nobody can open.
@@ -19,10 +20,10 @@ import os
 import stat
 from struct import pack
 
-from sandbox.config.home import home
+from sandbox.config.home import home, unwritable
 from sandbox.config.paths import is_beneath
-from sandbox.errors import SandboxError
 from sandbox.guards.dot_entries import SHOWN
+from sandbox.policy.files import AGENTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,14 +98,10 @@ class ReservedDirs:
             os.makedirs(home(), 0o700, exist_ok=True)
             self._lock = os.open(f"{home()}/projects", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as problem:
-            raise SandboxError(
-                "cannot write {home}: {reason}; set SANDBOX_HOME to a directory you can write to",
-                home=home(),
-                reason=problem.strerror,
-            ) from problem
+            raise unwritable(problem) from problem
         wanted = list(more or ())
         if more is None:
-            usual = DIRECTORIES if os.path.lexists(f"{root}/.git") and not only_places else ()
+            usual = _usual() if os.path.lexists(f"{root}/.git") and not only_places else ()
             wanted = [(root, f"{root}/{name}", True) for name in dict.fromkeys((*usual, *places))]
         numbers = {top: os.stat(top).st_ino for top in (root, *(one[0] for one in wanted))}
         shared = {top: not self._alone(number) for top, number in numbers.items()}
@@ -186,6 +183,15 @@ class ReservedDirs:
             new = (f"{self._root}/{name}" for name in _dotted(self._root) if name not in self._dotted)
             found += [path for path in new if path not in found and path != ours]
         return found[:MOST]
+
+
+def _usual() -> tuple[str, ...]:
+    """The directories of a project that programs of this person act on. An agent that was used here has a directory of
+    the same name in the home, or under `~/.config` without the dot."""
+    user = os.path.expanduser("~")
+    agents = (name[:-1] for name in AGENTS if name.startswith(".") and name.find("/") == len(name) - 1)
+    used = (name for name in agents if os.path.isdir(f"{user}/{name}") or os.path.isdir(f"{user}/.config/{name[1:]}"))
+    return (*DIRECTORIES, *used)
 
 
 def _dotted(directory: str) -> list[str]:

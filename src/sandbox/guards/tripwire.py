@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from typing import Any, Protocol
 
-    from sandbox.audit.access import Touches
+    from sandbox.audit.file_entries import Touches
     from sandbox.guards.file_asks import FileAsks
     from sandbox.plan.mount_operations import Operation
     from sandbox.plan.plan import Plan

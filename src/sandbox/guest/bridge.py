@@ -41,6 +41,7 @@ class Bridge:
         self._alive: set[Job] = set()
         self._finishing = False  # our side asks for nothing more, but still listens
         self._closing = False
+        self._held: list[dict[str, object]] | None = None  # what waits while the guest is on hold
 
     def run(self) -> None:
         """Until one side has ended. Whoever still waits is told GuestError when the guest broke the protocol."""
@@ -76,6 +77,9 @@ class Bridge:
     def send(self, message: dict[str, object]) -> None:
         """Sends a frame to the guest. Raises GuestError when it takes none."""
         if self._closing:
+            return
+        if self._held is not None and message["t"] != "close":
+            self._held.append(message)
             return
         self._stream.send(message)
         if self._stream.queued > _NEVER_READ:
@@ -144,6 +148,9 @@ class Bridge:
 
     def _asked(self, message: dict[str, Any], fds: list[int]) -> None:
         kind = message["t"]
+        if kind in ("go", "unhold"):
+            self._release(kind == "go")
+            return
         if kind not in ("exec", "file", "dial"):
             frames.close_all(fds)  # the owner's pidfd: the stream ends with the owner
         else:
@@ -156,3 +163,13 @@ class Bridge:
             self._alive.add(job)
             job.settle()
         self.send(message)
+        if kind == "hold":
+            self._held = []
+
+    def _release(self, told: bool) -> None:
+        """The guest listens again; `told`: it waits to hear so."""
+        held, self._held = self._held or [], None
+        if told:
+            self.send({"t": "go"})
+        for message in held:
+            self.send(message)

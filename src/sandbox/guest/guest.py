@@ -51,8 +51,19 @@ class Guest:
 
     def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
         """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
+        self.send_setup(setup, fds)
+        self.wait_ready()
+
+    def send_setup(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
+        """The first half of `set_up`. The guest need not have said anything yet: it reads this when it is there."""
         self._say({"t": "setup", **setup}, fds)
+
+    def wait_ready(self) -> None:
+        """The second half of `set_up`, after `greet`."""
         Wiring.load_soon()
+        self._get_ready()
+
+    def _get_ready(self) -> None:
         message, received = frames.receive(self._channel)
         if message["t"] == "failed":
             frames.close_all(received)
@@ -119,6 +130,14 @@ class Guest:
             frames.close_all(fds)
             raise GuestError("the guest answered {message!r}", message=message["t"])
         return socket.standard(socket.socket(fileno=fds[0]))
+
+    def pause(self) -> None:
+        """Stops every process inside. Raises OSError when one does not stop."""
+        self._ask({"t": "pause"}, "pause")
+
+    def resume(self) -> None:
+        """Has them go on, but for those that were stopped before. Raises OSError."""
+        self._ask({"t": "resume"}, "resume")
 
     def reports(self) -> Iterator[dict[str, Any]]:
         """What the guest says by itself, until its stream ends; for one reader. Raises GuestError."""

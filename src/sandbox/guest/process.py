@@ -11,7 +11,7 @@ import errno
 import os
 import select
 import time
-from threading import Lock
+from _thread import allocate_lock as Lock
 
 from sandbox.errors import InvalidArgument
 from sandbox.guest.command_channel import CommandChannel

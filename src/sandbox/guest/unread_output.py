@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from threading import Lock
+from _thread import allocate_lock as Lock
 
 from sandbox.result import CUT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections import deque
+else:
+    from _collections import deque  # `collections` itself takes a millisecond to import
 
 
 class UnreadOutput:

@@ -15,16 +15,15 @@ from __future__ import annotations
 import fcntl
 import os
 
-from sandbox.config.caches import located
 from sandbox.config.paths import absolute, is_beneath
 from sandbox.plan.mount_operations import CacheOverlay, Tmpfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from sandbox.config.caches import Cache
-    from sandbox.config.model import Config
+    from sandbox.config.model import Filesystem
     from sandbox.plan.plan import Plan
 
     Found = tuple[Cache, str]
@@ -33,14 +32,13 @@ STAGE = "/.vfs-cache"  # while the place is furnished
 LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def shown_caches(config: Config, environment: Mapping[str, str], home: str, taken: Sequence[str]) -> Iterator[Found]:
-    """The caches to show, each with its path, which is the same inside. `taken`: paths that something else is said
-    about: the project, further paths, mounts, our own directories."""
+def shown_caches(found: Sequence[Found], filesystem: Filesystem, home: str, taken: Sequence[str]) -> Iterator[Found]:
+    """Those of the caches that were found to show, each with its path, which is the same inside. `taken`: paths that
+    something else is said about: the project, further paths, mounts, our own directories."""
     if any(is_beneath(home, one) for one in taken):
         return  # the home is the project, or in it: its dot entries are hidden, and what is there is the project's
-    filesystem = config.filesystem
     denied = [absolute(one, filesystem.root) for one in filesystem.deny_read]
-    for cache, path in located(config.caches, environment, home):
+    for cache, path in found:
         others = [*taken, *denied, home]
         if is_beneath(home, path) or any(is_beneath(one, path) for one in others):
             continue  # more than a cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 
 from sandbox.guards.git_person import ignored, settings_for
 from sandbox.plan.mount_operations import Bind
@@ -63,10 +64,13 @@ def etc(plan: Plan, home: str) -> None:
     """Adds it to the plan."""
     for name in _shown():
         path = f"/etc/{name}"
-        if os.path.lexists(path):
-            source = os.path.realpath(path) if os.path.islink(path) else path
-            if os.path.exists(source):
-                plan.show(source, path, False)
+        try:
+            is_link = stat.S_ISLNK(os.lstat(path).st_mode)
+        except OSError:
+            continue
+        source = os.path.realpath(path) if is_link else path
+        if not is_link or os.path.exists(source):
+            plan.show(source, path, False)
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     passwd = [f"{plan.user}:x:{plan.uid}:{plan.gid}:{plan.user}:{home}:{shell}"]
     group = [f"{plan.user}:x:{plan.gid}:"]

@@ -4,6 +4,7 @@ about the host."""
 from __future__ import annotations
 
 import os
+import stat
 
 from sandbox.config.home import home as sandbox_home
 from sandbox.config.paths import is_beneath
@@ -141,5 +142,8 @@ def show_sockets(plan: Plan, network: Network) -> None:
 def hide_proc(plan: Plan) -> None:
     """Hides what /proc says about the host."""
     for path in (f"/proc/{name}" for name in PROC_HIDDEN):
-        if os.path.exists(path):
-            plan.covers.append(Cover(path, os.path.isdir(path)))
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue  # this kernel has no such file
+        plan.covers.append(Cover(path, stat.S_ISDIR(mode)))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 
+from sandbox.config.caches import located
 from sandbox.config.home import own_directories
 from sandbox.config.paths import is_beneath
 from sandbox.errors import ConfigError
 from sandbox.guards.views import Views
 from sandbox.layout.etc import tenant
 from sandbox.layout.hiding import hide_and_freeze, hide_dot_entries, hide_proc, show_sockets
-from sandbox.layout.kept import keep
 from sandbox.layout.paths import further_paths, is_shared, project_root, refuse_our_own
 from sandbox.layout.system import HostSystem
 from sandbox.plan.plan import Plan
@@ -60,15 +60,15 @@ def layout(
     `kept`: directories of the sandbox's own and where in the home tenants see them; nothing in them is the host's.
     """
     if config.filesystem.show_host:
-        return _whole_host(config, identity, environment, repositories)
+        return _whole_host(config, identity, environment, repositories, system)
     system = system or HostSystem()
     plan = Plan()
     made = Layout(plan)
     plan.id = identity
-    plan.user, plan.uid, plan.gid = tenant(config.user)
+    plan.user, plan.uid, plan.gid = system.tenant(config.user) or tenant(config.user)
     plan.limits = config.limits
     plan.directory = project_root(config.filesystem)
-    plan.environment = EnvFilter(config.environment).filter(environment)
+    plan.environment = system.environment(EnvFilter(config.environment), environment)
     home = os.path.realpath(os.path.expanduser("~"))
     _own(plan, home, config.filesystem)
     system.show(plan, home)
@@ -82,25 +82,32 @@ def layout(
         hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
         made.hidden = [home]
     made.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
-    if config.caches:
+    if found := located(config.caches, environment, home):
         from sandbox.layout.caches import shown_caches
 
         taken = [*visible, *own, *(inside for _, inside, _ in shown), *(target for _, target in kept), *hiding]
-        made.caches = list(shown_caches(config, environment, home, taken))
+        made.caches = list(shown_caches(found, config.filesystem, home, taken))
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
     show_sockets(plan, config.network)
     places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
-    plan.writable = [*places, *(target for _, target in kept), "/dev", "/proc"]
-    keep(made, kept, home, home in visible)
-    _environment(plan, home)
+    plan.writable = [*system.writable(), *places, *(target for _, target in kept), "/dev", "/proc"]
+    if kept:
+        from sandbox.layout.kept import keep
+
+        keep(made, kept, home, home in visible)
+    _environment(plan, home, system)
     _ports(plan, config.network)
     return made
 
 
 def _whole_host(
-    config: Config, identity: str, environment: Mapping[str, str], repositories: Repositories | None
+    config: Config,
+    identity: str,
+    environment: Mapping[str, str],
+    repositories: Repositories | None,
+    system: System | None,
 ) -> Layout:
     """The layout where everything can be read that is not denied."""
     from sandbox.layout import whole_host
@@ -108,6 +115,7 @@ def _whole_host(
     filesystem = config.filesystem
     others = {
         "filesystem.overlay": filesystem.overlay or filesystem.branch is not None,
+        "image": system is not None,
         "vfs": bool(config.vfs.mounts or config.vfs.direct_mounts),
         "credentials": bool(config.credentials),
     }
@@ -205,16 +213,10 @@ def _repository(plan: Plan, home: str) -> list[str]:
     return shown
 
 
-def _environment(plan: Plan, home: str) -> None:
-    """PATH, reduced to the directories that exist inside."""
+def _environment(plan: Plan, home: str, system: System) -> None:
     visible = [bind.target for bind in plan.binds] + [path for path, _ in plan.links]
-    path = [
-        one
-        for one in plan.environment.get("PATH", os.defpath).split(":")
-        if any(is_beneath(one, place) or os.path.dirname(place) == one for place in visible)
-    ]
     plan.environment.update(
-        PATH=":".join(path) or "/usr/local/bin:/usr/bin:/bin",
+        PATH=system.path(plan.environment, visible),
         HOME=home,
         TMPDIR="/tmp",
         USER=plan.user,

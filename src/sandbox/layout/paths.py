@@ -37,10 +37,18 @@ NO_PROJECT = (
 KERNEL = ("/dev", "/proc", "/sys")
 
 
+def _real(path: str, filesystem: Filesystem, key: str) -> str:
+    """The real path. Raises ConfigError where it is another one than was judged."""
+    real = os.path.realpath(path)
+    if real != path and path in filesystem.settled:
+        raise ConfigError("{link!r} has become a link to elsewhere", path=f"filesystem.{key}", link=path)
+    return real
+
+
 def project_root(filesystem: Filesystem) -> str:
     """The project's real path. Raises ConfigError when it is not a directory, or is the machine itself."""
     asked = os.path.expanduser(filesystem.root)
-    root = os.path.realpath(asked)
+    root = _real(asked, filesystem, "root")
     if not os.path.isdir(root):
         raise ConfigError("{asked!r} is not a directory", asked=asked, path="filesystem.root")
     if filesystem.show_host:
@@ -97,7 +105,7 @@ def writable_trees(
     root = project_root(filesystem)
     trees = [] if filesystem.read_only or filesystem.overlay else [root]
     for asked in filesystem.allow_write:
-        trees += [os.path.realpath(path) for path in expanded(root, asked)]
+        trees += [_real(path, filesystem, "allow_write") for path in expanded(root, asked)]
     trees += [os.path.realpath(source) for source, _, writable in shown if writable]
     found = [one for one in dict.fromkeys(trees) if os.path.isdir(one)]
     if filesystem.show_host and searched:
@@ -114,7 +122,7 @@ def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
         ("allow_write", filesystem.allow_write, True),
     ):
         for path in _each(plan.directory, paths, key):
-            real = os.path.realpath(path)
+            real = _real(path, filesystem, key)
             if real == "/":
                 raise ConfigError(
                     "shows the whole machine; for that, use filesystem.show_host", path=f"filesystem.{key}"

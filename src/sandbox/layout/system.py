@@ -1,6 +1,6 @@
 """What is at `/` around the project: the programs and libraries that tenants use.
 
-Today the host's own system, read-only. The root of an image is another implementation of the same interface.
+Here, the host's own system, read-only. The root of an image (`image_system.py`) is another implementation.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from sandbox.layout.toolchains import installation_of, toolchain_roots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sandbox.plan.plan import Plan
+    from sandbox.policy.environment import EnvFilter
 
 # The whole of the system that programs run from. A link (merged /usr) stays a link.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -36,6 +37,26 @@ class System(ABC):
     @abstractmethod
     def installed(self, programs: Sequence[str], home: str, project: str) -> list[str]:
         """The directories of the host that these programs, named by their paths, need."""
+
+    def writable(self) -> list[str]:
+        """Directories of the system that tenants can change."""
+        return []
+
+    def tenant(self, asked: str) -> tuple[str, int, int] | None:
+        """Whom tenants are inside (name, user, group), where the system says so; `asked` is the setting `user`."""
+        return None
+
+    def environment(self, variables: EnvFilter, given: Mapping[str, str]) -> dict[str, str]:
+        """The tenants' variables. `given` are the host's, of which `variables` says which may pass."""
+        return variables.filter(given)
+
+    def path(self, environment: Mapping[str, str], visible: Sequence[str]) -> str:
+        """PATH, reduced to the directories that exist inside. `visible`: what the plan shows."""
+        tops = tuple(f"{place.rstrip('/')}/" for place in visible)
+        around = {os.path.dirname(place) for place in visible}
+        listed = environment.get("PATH", os.defpath).split(":")
+        found = [one for one in listed if one in around or f"{one}/".startswith(tops)]
+        return ":".join(found) or "/usr/local/bin:/usr/bin:/bin"
 
 
 class HostSystem(System):

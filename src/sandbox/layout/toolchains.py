@@ -50,7 +50,7 @@ def toolchain_roots(path: str, home: str, project: str) -> list[str]:
     for venv in (".venv", "venv"):
         if os.path.exists(f"{project}/{venv}/pyvenv.cfg"):
             entries.append(f"{project}/{venv}/bin")
-    for entry in entries:
+    for entry in dict.fromkeys(entries):  # a PATH that several shells added to has many twice
         inside = is_beneath(os.path.realpath(entry), project)
         for root in _pythons_of(entry, home) if inside else _roots_of(entry, home):
             roots[root] = None

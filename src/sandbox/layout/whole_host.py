@@ -220,7 +220,20 @@ def _kernel_mounts() -> Iterator[str]:
             if any(is_beneath(path, own) for own in ("/proc", "/dev")):
                 continue  # tenants have their own
             if kind == "proc" or (is_beneath(path, "/sys") and kind not in ("sysfs", "cgroup", "cgroup2")):
-                yield path
+                yield _reachable(path)
+
+
+def _reachable(path: str) -> str:
+    """`path`, or the directory above it that we cannot enter: nothing can be mounted beneath that."""
+    while path != "/":
+        try:
+            os.stat(path)
+            return path
+        except PermissionError:
+            path = os.path.dirname(path)
+        except OSError:
+            return path  # it has gone
+    return path
 
 
 def _unescaped(path: str) -> str:

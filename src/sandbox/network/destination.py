@@ -6,10 +6,11 @@ the bytes (`gate/relay.py`) or hands the connection to the interceptor (`interce
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 if TYPE_CHECKING:
     import socket
+    from typing import Unpack
 
     from sandbox.config.model import Network
     from sandbox.policy.decision import Decision
@@ -36,6 +37,16 @@ class Destination:
 
     def __repr__(self) -> str:
         return f"Destination({str(self)!r}, {self.named_by!r})"
+
+
+class Outcome(TypedDict, total=False):
+    """What became of a connection or a request."""
+
+    status: int
+    sent: int
+    received: int
+    seconds: float
+    error: str
 
 
 class GateContext(Protocol):
@@ -74,11 +85,7 @@ class GateContext(Protocol):
         method: str,
         url: str,
         decision: Decision,
-        status: int = 0,
-        sent: int = 0,
-        received: int = 0,
-        seconds: float = 0.0,
-        **more: object,
+        **outcome: Unpack[Outcome],
     ) -> None:
         """One `network` event and one entry of the record. `url` contains no secret value."""
 

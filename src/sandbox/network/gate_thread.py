@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     import threading
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Mapping, Sequence
     from socket import socket as StandardSocket
     from typing import Protocol
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from sandbox.network.tls.ca import Authority
     from sandbox.network.tls.stored_authority import Generation
     from sandbox.plan.mount_operations import Operation
+    from sandbox.plan.plan import ImageRoot
     from sandbox.policy.network import NetworkPolicy
     from sandbox.readiness import Watch
 
@@ -36,10 +38,12 @@ if TYPE_CHECKING:
         after_seal: list[Operation]
         network: bool
         proxy_token: str | None
+        image: ImageRoot | None
 
         def show(self, source: str, target: str, writable: bool) -> None: ...
 
 
+_MOST_CERTIFICATES = 4 * 2**20
 _OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
 
 HOOKS = ("on_request", "on_response", "on_tls_verify")
@@ -79,6 +83,7 @@ class GateThread:
         proxy_token: str | None = None,
         logins: Logins | None = None,
         asks: Callable[[], Asks] = nobody_asked,
+        given_authority: Authority | None = None,
     ) -> None:
         self.sockets: Mapping[str, _socket.socket] = sockets
         self.listening: dict[str, StandardSocket] = {}  # the same, once the gate runs
@@ -97,12 +102,13 @@ class GateThread:
         self._policy: NetworkPolicy | None = None
         self._interception: Interception | None = None
         self._generation: Generation | None = None
-        self._authority: Authority | None = None
+        self._authority = given_authority
         self.had_secrets = (
             bool(network.secrets) or logins is not None
         )  # stays true: a placeholder that was handed out stays blocked
         self._lock = Lock()
         self._thread: threading.Thread | None = None
+        self.loop: AbstractEventLoop | None = None  # the gate's own, while it runs
         self._closed = False
         self.published: list[tuple[Published, StandardSocket]] = []
         if network.allowed_hosts or network.denied_hosts or self._may_intercept():
@@ -143,13 +149,19 @@ class GateThread:
         self._generation = current()
         if self._may_intercept():
             self.interception()  # reports mistakes in secrets and scripts before a tenant exists
-        if self._generation is None:
+        apart = self.network.ca_certificates or self.network.authority_certificate
+        shown = None if apart else self._generation
+        if shown is not None and plan.image is not None:
+            from sandbox.network.tls.image_trust import for_image
+
+            shown = for_image(shown, plan.image.source)
+        if shown is None:
             return self._furnish_own(plan)
-        for source, target in self._generation.files():
+        for source, target in shown.files():
             plan.show(source, _at(plan, target), False)
-        for path, by in self._generation.covered:
+        for path, by in shown.covered:
             plan.after_seal.append(Bind(path, _at(plan, by), read_only=True, optional=True))
-        self._point_to(plan, {name: _at(plan, value) for name, value in self._generation.environment.items()})
+        self._point_to(plan, {name: _at(plan, value) for name, value in shown.environment.items()})
 
     def _furnish_proxy(self, plan: Furnished) -> None:
         """Where nothing can be mounted: the files go to the tenants' own directory, and variables name them."""
@@ -157,16 +169,22 @@ class GateThread:
         if authority is not None:
             from sandbox.network.tls.trust import trusted
 
-            trust = trusted(authority, directory=plan.environment["TMPDIR"])
+            trust = trusted(authority + self._further_certificates(), directory=plan.environment["TMPDIR"])
             plan.files += trust.files
             plan.environment.update(trust.environment)
 
     def _furnish_own(self, plan: Furnished) -> None:
-        """Uses an authority in memory where none can be stored, because the home is not writable. This costs such a
-        start a few tenths of a second."""
+        """Makes the files for this sandbox alone: it trusts certificates of its own, or none can be stored because the
+        home is not writable. This costs such a start a few tenths of a second."""
         from sandbox.network.tls.trust import trusted
 
-        trust = trusted(self.authority().pem, directory=plan.own_files)
+        certificates = self.authority().pem + self._further_certificates()
+        if plan.image is None:
+            trust = trusted(certificates, directory=plan.own_files)
+        else:
+            from sandbox.network.tls.image_trust import trusted_in
+
+            trust = trusted_in(plan.image.source, certificates)
         plan.files += trust.files
         plan.after_seal += trust.mounts()
         self._point_to(plan, trust.environment)
@@ -181,13 +199,35 @@ class GateThread:
             if name != "JAVA_TOOL_OPTIONS":
                 plan.environment.setdefault(name, value)
 
+    def _further_certificates(self) -> bytes:
+        """What tenants trust besides. Raises ConfigError."""
+        from sandbox.network.tls.trust import certificates_in
+
+        found = b""
+        for file in self.network.ca_certificates:
+            try:
+                with open(file, "rb") as opened:
+                    found += certificates_in(opened.read(_MOST_CERTIFICATES))
+            except OSError as problem:
+                raise ConfigError(
+                    "cannot read certificates from {name!r}: {problem}",
+                    name=file,
+                    problem=problem.strerror,
+                    path="network.ca_certificates",
+                ) from None
+        return found
+
     def authority(self) -> Authority:
         """The authority that tenants trust. Its key is read on first use. Call it under the lock or in the gate's
-        thread."""
+        thread. Raises ConfigError when it is a given one that cannot be used."""
         if self._authority is None:
             from sandbox.network.tls.ca import Authority
 
-            self._authority = Authority.load(self._generation.directory) if self._generation else Authority()
+            given = self.network.authority_certificate, self.network.authority_key
+            if given != (None, None):
+                self._authority = Authority.given(*given)
+            else:
+                self._authority = Authority.load(self._generation.directory) if self._generation else Authority()
         return self._authority
 
     def start(self) -> None:
@@ -222,6 +262,9 @@ class GateThread:
         """New connections see the new configuration at once. Raises ConfigError and changes nothing."""
         if network.publish != self.network.publish:
             raise ConfigError("cannot be changed while the sandbox runs", path="network.publish")
+        for name in ("authority_certificate", "authority_key"):
+            if getattr(network, name) != getattr(self.network, name):
+                raise ConfigError("cannot be changed while the sandbox runs", path=f"network.{name}")
         policy = _compiled(network)
         with self._lock:
             if self._interception is not None:
@@ -235,7 +278,7 @@ class GateThread:
 
     def _may_intercept(self) -> bool:
         network = self.network
-        ruled = bool(network.http.allow or network.http.deny or self.had_secrets)
+        ruled = bool(network.http.allow or network.http.deny or self.had_secrets or network.strip_response_headers)
         hooked = any(getattr(self.hooks, name, None) for name in HOOKS)  # an object may have hooks for files alone
         return ruled or network.intercept or network.policy_script is not None or hooked
 
@@ -259,6 +302,22 @@ class GateThread:
                     complain=self._complained,
                 )
             return self._interception
+
+    def answers(self, patience: float) -> bool:
+        """Whether the gate works. One that nobody has needed yet does: it starts with the first connection."""
+        thread, loop = self._thread, self.loop
+        if thread is None or loop is None:
+            return not self._closed
+        if not thread.is_alive():
+            return False
+        from threading import Event
+
+        heard = Event()
+        try:
+            loop.call_soon_threadsafe(heard.set)
+        except RuntimeError:
+            return False  # it has ended
+        return heard.wait(patience)
 
     async def finish(self) -> None:
         """In the gate's thread, when every connection has ended."""
@@ -308,7 +367,7 @@ def _compiled(network: Network) -> NetworkPolicy:
     from sandbox.policy.network import NetworkPolicy
 
     if network.upstream_proxy is not None:
-        from sandbox.network.gate.dialer import proxy_address
+        from sandbox.network.gate.dialer import ProxyAddress
 
-        proxy_address(network.upstream_proxy)
+        ProxyAddress(network.upstream_proxy)
     return NetworkPolicy(network)

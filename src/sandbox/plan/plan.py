@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+import os
+
 from sandbox.config.model import Limits
 from sandbox.plan.mount_operations import (
     Bind,
@@ -27,7 +29,7 @@ from sandbox.plan.mount_operations import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sandbox.config.model import Config
 
@@ -49,11 +51,34 @@ class Shown:
         return f"Shown({self.source!r}, {self.target!r}, writable={self.writable})"
 
 
+class ImageRoot:
+    """An image's files at `/`, which nobody changes, with an empty layer in memory above them."""
+
+    __slots__ = ("source", "size")
+
+    def __init__(self, source: str, size: int) -> None:
+        self.source = source  # a directory of the host, a real path
+        self.size = size  # the most that the layer may take
+
+    def wire(self, stage: str) -> dict[str, object]:
+        """As the guest reads it. `upper` and `work` are in the layer that it makes."""
+        return {
+            "lower": os.fsencode(stage + self.source),
+            "upper": b"/.image/upper",
+            "work": b"/.image/work",
+            "size": self.size,
+            "stage": stage.encode(),
+        }
+
+
 class Plan:
     """What an engine builds."""
 
     def __init__(self) -> None:
         self.id = ""
+        self.hostname = HOSTNAME
+        self.saved: str | None = None  # a directory that `Running.save` wrote: tenants go on from there
+        self.fill: Callable[[int], None] | None = None  # called with a pid inside when all stands, before any tenant
         self.walls = True
         self.user = "user"  # whom tenants are inside
         self.uid = 0
@@ -81,6 +106,8 @@ class Plan:
         self.pids: int | None = None  # asked for, or the mode's default
         self.unix_sockets = True  # tenants can make Unix sockets: where the host's are in sight, they may not
         self.whole_host = False  # everything of the host can be read that is not covered
+        self.image: ImageRoot | None = None  # what is at `/` under everything else; None: nothing
+        self.sealed = True  # what is left of the root cannot be changed
         self.own_files = "/etc"  # the directory for files of our own, not the system's
         self.count_memory = False  # memory that is no file and not mapped cannot be made
 
@@ -97,10 +124,10 @@ class Plan:
     def share_memory(self, most: int) -> None:
         """All files in memory together take at most `most` bytes: each place for them gets an equal part."""
         sized = [one for one in (*self.layers, *self.covers) if isinstance(one, (Tmpfs, Resize))]
-        places = len(self.scratch) + sum(isinstance(one, Tmpfs) for one in sized)
+        places = len(self.scratch) + sum(isinstance(one, Tmpfs) for one in sized) + (self.image is not None)
         share = most // max(places, 1) // 4096 * 4096
         self.scratch_size = min(self.scratch_size or share, share)
-        for one in sized:
+        for one in (*sized, *([self.image] if self.image is not None else [])):
             one.size = min(one.size or share, share)
 
     def rules(self) -> dict[str, str]:
@@ -129,12 +156,16 @@ class Plan:
         yield from self.layers
         yield from self.covers
         yield from self.served
-        yield MakeReadOnly("/")  # what is left of the root is only mount points: nothing there is a tenant's to change
+        if self.sealed:
+            # What is left of the root is only mount points, or an image's: nothing there is a tenant's to change.
+            yield MakeReadOnly("/")
         yield from self.after_seal
 
     def setup(self, stage: str = "") -> dict[str, object]:
         """The guest's `setup` message, as far as the plan decides it."""
+        image = {"image": self.image.wire(stage)} if self.image is not None else {}
         return {
+            **image,
             "walls": self.walls,
             "uid": self.uid,
             "gid": self.gid,
@@ -147,4 +178,5 @@ class Plan:
             "writable": [path.encode() for path in self.writable],
             "count_memory": self.count_memory,
             "unix_sockets": self.unix_sockets,
+            **({"hostname": self.hostname.encode()} if self.hostname != HOSTNAME else {}),
         }

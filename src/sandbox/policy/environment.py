@@ -68,18 +68,27 @@ class EnvFilter:
         kept.update(self.set)
         return kept
 
+    def named(self, environment: Mapping[str, str]) -> list[str]:
+        """The variables that the configuration itself names: set, or allowed by `allow`."""
+        allowed = (one for one in environment if self.check(one, environment[one]).rule == "environment.allow")
+        return [*self.set, *allowed]
+
     def redacted(
         self, words: Sequence[str] | None, environment: Mapping[str, str], more: Sequence[str] = ()
     ) -> list[str] | None:
         """A command as it may be stored and shown: without secrets that are not passed, without values that were set
         and look like secrets, and without `more`."""
+        if words is None:
+            return None
         secrets = [
             value
             for name, value in environment.items()
-            if len(value) >= SHORTEST_SECRET and self.check(name, value).rule == "environment.filter_secrets"
+            if len(value) >= SHORTEST_SECRET
+            and any(value in word for word in words)
+            and self.check(name, value).rule == "environment.filter_secrets"
         ]
         secrets += [*secrets_of(self.set), *more]
-        return None if words is None else [_without(word, secrets) for word in words]
+        return [_without(word, secrets) for word in words]
 
 
 def secrets_of(environment: Mapping[str, str]) -> list[str]:

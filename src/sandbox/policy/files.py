@@ -35,6 +35,13 @@ PROTECTED = (
     # Where git finds the repository's config and hooks, when it is not where the repository is.
     ".git/commondir", ".git/modules/**/commondir", ".git/worktrees/*/commondir", ".git/worktrees/*/config.worktree",
 )  # fmt: skip
+# What coding agents act on in a project, beyond the above: settings that name programs, hooks, plugins. Each profile
+# says this of its program (`acts_on`), and `tests/profiles/test_acts_on.py` holds this list to the profiles: reading
+# them at every start would take too long.
+AGENTS = (
+    ".aider.conf.yml", ".amp/", ".codex/", ".factory/", ".gemini/", ".github/hooks/", ".goose/", ".kiro/agents/",
+    ".kiro/hooks/", ".kiro/settings/", ".opencode/", ".qwen/", "opencode.json*",
+)  # fmt: skip
 # Of `.claude`, where the rest may be written (`show_host`, as in srt): what Claude Code runs, or obeys.
 CLAUDE = (
     ".claude/commands/", ".claude/agents/", ".claude/skills/", ".claude/hooks/", ".claude/plugins/",
@@ -181,7 +188,9 @@ def protected_patterns(show_host: bool = False, git_config: bool = False) -> Pat
 
 def _protected(show_host: bool, git_config: bool) -> list[str]:
     names = [name for name in PROTECTED if not (git_config and name == ".git/config")]
-    return [name for name in names if name != ".claude/"] + list(CLAUDE) if show_host else names
+    if show_host:  # an agent keeps its own state in a directory of that name, in the home, and srt lets it
+        return [name for name in names if name != ".claude/"] + list(CLAUDE)
+    return [*names, *AGENTS]
 
 
 def protected_names(filesystem: Filesystem) -> list[str]:

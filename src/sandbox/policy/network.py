@@ -44,7 +44,7 @@ class NetworkPolicy:
         self._block_private = network.block_private_ips
         self.intranet = network.intranet
         self._git = network.allow_git
-        self._everything = network.intercept
+        self._everything = network.intercept or bool(network.strip_response_headers)
 
     def name(self, host: str) -> Decision:
         """Whether the name may be resolved, that is, whether some port of it is allowed."""

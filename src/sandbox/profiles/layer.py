@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import SandboxError
+from sandbox.policy.files import protected_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ def layer(name: str, profile: Profile, program: str | None, *, trust: bool, own:
     the word that is the same in every run with it (`state.places.own_word`)."""
     environment = {**profile.environment, **(profile.trust_environment if trust else {})}
     home = os.path.realpath(os.path.expanduser("~"))
+    protected = protected_patterns()
+    more = [one for one in profile.acts_on if not protected.match(one.rstrip("/"), True)]
     return {
-        "filesystem": {"programs": [program] if program else []},
+        "filesystem": {"programs": [program] if program else [], **({"deny_write": more} if more else {})},
         "state": {
             "name": name,
             "keep": profile.keep,

@@ -45,6 +45,11 @@ class Profile(Section):
         "Dot directories of the project that it writes settings to: kept for that project, outside of it.",
         parse=project_names,
     )
+    acts_on: list[str] = field(
+        [],
+        "Files and directories of a project that name programs which it runs by itself: no tenant changes them.",
+        example=[".tool/", "tool.json"],
+    )
     seed: dict[str, Seed] = field({}, "Files of the kept home, by path, that the first run begins with.")
     credentials: dict[str, object] = field({}, "Its logins, as in the section `credentials` of the configuration.")
     environment: dict[str, str] = field({}, "Variables that are set.")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-_NOT_STARTED = 125  # as `sandbox run` says "it was me, not your command"
+_NOT_STARTED = 125  # the exit status of `sandbox run` when sandbox itself failed, not the command
 
 
 class Background:

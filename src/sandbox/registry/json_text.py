@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# The C half of the standard library's `json`; all of it (with `re`) costs milliseconds that a short run would notice.
+# The C part of the standard library's `json`. Importing all of `json` (with `re`) takes milliseconds.
 from _json import encode_basestring_ascii as quoted
 from _json import make_scanner
 
@@ -48,7 +48,7 @@ _WRITERS: dict[type, Callable[..., str]] = {
 
 
 class _Settings:
-    """The scanner's settings; the same as those of `json.loads`."""
+    """The scanner's settings, as in `json.loads`."""
 
     strict = True
     object_hook = object_pairs_hook = None

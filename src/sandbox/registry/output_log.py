@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from threading import Thread
 
-LIMIT = 8 * 2**20  # bytes per file; vm.log.1 is the one before
+LIMIT = 8 * 2**20  # bytes per file; vm.log.1 is the previous one
 
 
 class Log:
@@ -29,7 +29,7 @@ class Log:
             try:
                 self._add(piece)
             except OSError:
-                pass  # a full disk: it is lost, but whoever prints must not wait for ever
+                pass  # the disk is full: the output is lost, but the program that prints must not block
 
     def _add(self, piece: bytes) -> None:
         if os.fstat(self._file).st_size + len(piece) > self._limit:

@@ -17,11 +17,11 @@ def identity(pid: int, boot: str | None = None, *, proc: bool = LINUX) -> str | 
     if not proc:
         return _identity_from_ps(pid)
     try:
-        # Of its first thread: for the whole process the kernel adds up the times of all its threads.
+        # Of its first thread only: for the whole process the kernel would add up the times of all threads.
         stat = _read(f"/proc/{pid}/task/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the program's name in brackets and may itself hold brackets and blanks.
+    # The second field is the program's name in brackets, which may itself contain brackets and blanks.
     fields = stat[stat.rindex(")") + 2 :].split()
     if fields[0] in "ZX":
         return None

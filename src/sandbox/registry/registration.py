@@ -1,4 +1,4 @@
-"""The registry entry of a running sandbox, as its owner keeps it.
+"""The registry entry of a running sandbox, written by its owner.
 
     ~/.sandbox/vms/vm-a1b2c3d4/
         pid           the owner's pid; on the second line when it was started (registry/process_identity.py)
@@ -6,7 +6,7 @@
         status        running, stopped or crashed
         created_at    Unix timestamp
         socket        JSON-RPC, for the same user only (rpc/listen.py)
-        launch        for launchers, once one was asked for (rpc/launches.py)
+        launch        for launchers, once a client has asked for one (rpc/launches.py)
         logs/vm.log   output of a detached sandbox
 
 An entry is prepared under a hidden name and appears by one rename, so no reader ever sees half of one; it disappears by
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.errors import SandboxError
+from sandbox.errors import Denied, SandboxError
 from sandbox.registry.json_text import encode
 from sandbox.registry.process_identity import identity
 from sandbox.registry.status import RUNNING, STOPPED, overwrite_status
@@ -27,16 +27,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+SWITCH = "kill-switch"  # while there is such a file in the home, no sandbox starts: registry/kill_switch.py
 _KEPT = 200  # stopped sandboxes that stay listed; older ones are deleted
 
 
 class Registration:
-    """Makes the entry; `end` closes it. Other processes may list, kill or prune at the same time."""
+    """Creates the entry; `end` closes it. Other processes may list, kill or prune at the same time."""
 
     def __init__(
         self, home: str, id: str, config: Mapping[str, object], command: Sequence[str | bytes] | None = None
     ) -> None:
-        """Raises SandboxError when the registry cannot be written."""
+        """Raises SandboxError when the registry cannot be written, Denied when the kill switch is pulled."""
         self.id = id
         self.home = home
         self.path = f"{home}/vms/{id}"
@@ -49,6 +50,18 @@ class Registration:
                 home=home,
                 reason=problem.strerror,
             ) from problem
+        try:
+            self.check_switch()  # after the entry is there: whoever pulls it now sees us
+        except Denied:
+            self.discard()
+            raise
+
+    def check_switch(self) -> None:
+        """Raises Denied when the kill switch is pulled."""
+        if os.access(f"{self.home}/{SWITCH}", os.F_OK):
+            raise Denied(
+                "kill-switch", "the kill switch is pulled; `sandbox panic --release` lets sandboxes start again"
+            )
 
     @property
     def log(self) -> str:
@@ -91,12 +104,12 @@ class Registration:
             pass  # somebody removed the entry by hand
         finally:
             os.close(directory)
-        if self.id.endswith("0"):  # one end in sixteen deletes old entries
+        if self.id.endswith("0"):  # one sandbox in sixteen deletes old entries when it ends
             _trim(self.home)
 
 
 def _trim(home: str) -> None:
-    """The more entries there are, the more rarely: an end pays for a few of them, however many sandboxes live."""
+    """Deletes old entries. The more there are, the more rarely, so that ending a sandbox costs the same on average."""
     try:
         many = len(os.listdir(f"{home}/vms"))
     except OSError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in a file's place must not stop us
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block us
 _LONGEST_PID = 10  # digits
 _LATEST = 2**38  # the year 10680: a number that `time` can make a date of
 
@@ -32,7 +32,7 @@ class Entry:
         self.path = path
         self.status = status
         self.pid = pid
-        # Whatever is in the file: one damaged entry must not hide the others.
+        # The file may contain anything: one damaged entry must not hide the others.
         image, command, created_at = shown.get("image"), shown.get("command"), shown.get("created_at")
         self.image: str | None = image if isinstance(image, str) else None
         self.command: list[str] = list(map(str, command)) if isinstance(command, list) else []
@@ -103,7 +103,7 @@ def entries(home: str) -> list[Entry]:
 
 
 def find(home: str, wanted: str) -> Entry:
-    """The sandbox with that id, or whose id begins so (with or without "vm-"). Raises NotFound."""
+    """The sandbox whose id is or begins with `wanted` (with or without "vm-"). Raises NotFound."""
     matching = [name for name in names(home) if name == wanted or name.startswith((wanted, f"vm-{wanted}"))]
     if wanted in matching:
         matching = [wanted]
@@ -128,7 +128,7 @@ def names(home: str) -> Iterator[str]:
     except FileNotFoundError:
         return
     for name in listed:
-        # A leading dot: being made, or being removed. None of ours has a name that a terminal would obey.
+        # A leading dot: being created or removed. Our own names contain no control characters.
         if name.startswith("vm-") and name.isprintable():
             yield name
 
@@ -154,7 +154,7 @@ def _state(path: str, boot: Boot) -> tuple[str, int | None]:
     pid, _, started = _text(f"{path}/pid").partition("\n")
     if pid.isascii() and pid.isdigit() and len(pid) <= _LONGEST_PID and identity(int(pid), boot.id) == started.strip():
         return RUNNING, int(pid)
-    # The owner writes its last status before it ends, so what is there *now*, after we saw it gone, is final.
+    # The owner writes its last status before it ends, so now that it is gone, what the file says is final.
     status = _text(f"{path}/status")
     if status == STOPPED:
         return status, None

@@ -29,7 +29,7 @@ def mark(path: str, status: str) -> None:
     try:
         overwrite_status(directory, status)
     except OSError:
-        pass  # there is no such file; or it is none, or not ours to write: then it stays as it is
+        pass  # it does not exist, is not a file, or is not ours to write: leave it alone
     finally:
         os.close(directory)
 

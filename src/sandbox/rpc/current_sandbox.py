@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +35,17 @@ class CurrentSandbox:
 
     def create(self, asked: Mapping[str, Any], hooks: object | None = None) -> Sandbox:
         """Starts the sandbox. Raises Fault when there is one already, and what `Sandbox` raises."""
+        return self._start(lambda sandboxes: sandboxes.create(asked, hooks=hooks))
+
+    def restore(self, name: str, config: Mapping[str, Any], hooks: object | None = None) -> Sandbox:
+        """Starts it from a checkpoint. Raises Fault when there is one already, and what `Sandbox.restore` raises."""
+        return self._start(lambda sandboxes: sandboxes.restore(name, config, hooks=hooks))
+
+    def _start(self, start: Callable[[Sandboxes], Sandbox]) -> Sandbox:
         with self._creating:
             if self._sandbox is not None or self._sandboxes is None:
                 raise Fault(errors.ALREADY_CREATED, "there is a sandbox here; start another `sandbox --rpc`")
-            self._sandbox = self._sandboxes.create(asked, hooks=hooks)
+            self._sandbox = start(self._sandboxes)
         return self._sandbox
 
     def settled(self) -> None:

@@ -108,8 +108,11 @@ class Writer:
         except UnicodeEncodeError:  # a name inside that is not UTF-8, which a tenant may choose
             line = self._encoder.encode(_readable(message))
         with self._lock:
-            self._write(line)
-            self._write(b"\n")
+            if len(line) < _ENCODE:
+                self._write(line + b"\n")  # once, so that the other side wakes up once
+            else:
+                self._write(line)
+                self._write(b"\n")
 
     def send_content(self, id: int | str, content: bytes, more: dict[str, Any]) -> None:
         """Sends the answer of `read_file`, encoded piece by piece: a large file is never in memory twice."""

@@ -9,8 +9,8 @@ import errno
 import os
 import sys
 import time
+from _thread import RLock  # `threading` is loaded when somebody connects
 from _weakref import ref
-from threading import Condition, Thread
 
 from sandbox import sockets as socket
 from sandbox.readiness import Watch
@@ -19,6 +19,7 @@ from sandbox.rpc.same_user import same_user
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from socket import socket as StandardSocket
+    from threading import Condition
 
     from sandbox.rpc.current_sandbox import CurrentSandbox
     from sandbox.sandbox import Sandbox
@@ -35,7 +36,8 @@ class Listener:
         self._sandbox = ref(sandbox)  # a listener does not keep its sandbox alive
         self._current: CurrentSandbox | None = None
         self._connections: set[StandardSocket] = set()
-        self._changed = Condition()
+        self._lock = RLock()
+        self._changed: Condition | None = None  # since the first connection
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         if sys.platform == "linux":  # macOS refuses this; there only the entry's own mode (0700) protects that moment
             os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
@@ -48,7 +50,7 @@ class Listener:
 
     def close(self) -> None:
         """Accepts no more connections, and reads no more requests; those under way are still answered."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._watch.cancel()
             self._socket.close()
@@ -59,22 +61,29 @@ class Listener:
                     pass
 
     def _knock(self) -> None:
+        from threading import Condition, Thread
+
+        with self._lock:
+            if self._changed is None:
+                self._changed = Condition(self._lock)
         Thread(target=self._accept, name="sandbox-socket", daemon=True).start()
 
     def drain(self) -> None:
         """Waits until every connection has been sent its last answer, for at most a second."""
         until = time.monotonic() + _LAST_ANSWERS
-        with self._changed:
-            while self._connections and (left := until - time.monotonic()) > 0:
+        with self._lock:
+            while self._changed is not None and self._connections and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
 
     def _accept(self) -> None:
         """Lets in everybody who waits, and watches again."""
+        from threading import Thread
+
         while True:
             try:
                 connection = socket.accept(self._socket)
             except BlockingIOError:
-                with self._changed:
+                with self._lock:
                     if not self._closed:
                         self._watch = Watch([self._socket], self._knock)
                 return
@@ -88,7 +97,7 @@ class Listener:
             if sandbox is None or len(self._connections) >= _CONNECTIONS or not same_user(connection):
                 connection.close()
                 continue
-            with self._changed:
+            with self._lock:
                 self._connections.add(connection)
             Thread(target=self._serve, args=(connection, sandbox), daemon=True).start()
             del sandbox
@@ -97,7 +106,7 @@ class Listener:
         from sandbox.rpc.current_sandbox import CurrentSandbox
         from sandbox.rpc.session import Session
 
-        with self._changed:
+        with self._lock:
             if self._current is None:  # shared: all connections together have one budget
                 self._current = CurrentSandbox(sandbox)
         session = Session(connection.fileno(), connection.fileno(), self._current)
@@ -112,8 +121,9 @@ class Listener:
                 pass  # the other side was faster
             session.writer.close()
             connection.close()
-            with self._changed:
+            with self._lock:
                 self._connections.discard(connection)
                 if not self._connections:
                     self._current = None  # it holds the sandbox
+                assert self._changed is not None
                 self._changed.notify_all()

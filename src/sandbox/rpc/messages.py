@@ -194,6 +194,26 @@ class Extend(Struct, forbid_unknown_fields=True):
     idle_timeout: Seconds | UnsetType | None = UNSET
 
 
+class SaveAs(Struct, forbid_unknown_fields=True):
+    """`checkpoint`: under this name, or one that is made up."""
+
+    name: str | None = None
+
+
+class Fork(Struct, forbid_unknown_fields=True):
+    """`fork`: how many."""
+
+    n: int = 1
+
+
+class Restore(Struct, forbid_unknown_fields=True):
+    """`restore`: from this checkpoint, with what it does not hold."""
+
+    checkpoint: str
+    config: dict[str, Any] = {}
+    hooks: Any = None
+
+
 class Asks(Struct, forbid_unknown_fields=True):
     """`asks`. `watch`: this client follows `ask` events and answers, so that questions wait for it."""
 

@@ -58,6 +58,13 @@ def _create(session: Session, call: Call, config: dict[str, Any]) -> Answer:
     return methods.info(sandbox, m.Nothing())
 
 
+def _restore(session: Session, call: Call, asked: m.Restore) -> Answer:
+    hooks = remote_hooks(asked.hooks, session.hooks.hook) if asked.hooks is not None else None
+    sandbox = session.current.restore(asked.checkpoint, asked.config, hooks)
+    sandbox.on_event(session.events.put)
+    return methods.info(sandbox, m.Nothing())
+
+
 def _close(session: Session, call: Call, asked: m.Close) -> Answer:
     session.finish(call, asked.grace)
     return None
@@ -165,6 +172,7 @@ def _stream(params: Any, run: Callable[[Call, Sandbox, Any], dict[str, Any]]) ->
 
 METHODS: dict[str, RpcMethod] = {
     "create": RpcMethod(m.Anything, _create),
+    "restore": RpcMethod(m.Restore, _restore),
     "exec": _stream(m.Exec, commands.exec),
     "exec_stream": _stream(m.ExecStream, commands.exec_stream),
     "exec_pipe": _stream(m.ExecPipe, commands.exec_pipe),

@@ -40,6 +40,11 @@ def info(sandbox: Sandbox, _: m.Nothing) -> Result:
     }
 
 
+def policy(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """The configuration in force, without secrets."""
+    return dict(sandbox.config.plain())
+
+
 def ports(sandbox: Sandbox, _: m.Nothing) -> Result:
     """The ports of the host that lead inside, with their real numbers."""
     return {"ports": [dict(port) for port in sandbox.ports]}
@@ -60,6 +65,28 @@ def extend(sandbox: Sandbox, asked: m.Extend) -> Result:
     given = {"lifetime": asked.lifetime, "idle_timeout": asked.idle_timeout}
     sandbox.extend(**{name: value for name, value in given.items() if value is not UNSET})
     return {}
+
+
+def pause(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """Stops everything inside."""
+    sandbox.pause()
+    return {}
+
+
+def resume(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """Has everything inside go on."""
+    sandbox.resume()
+    return {}
+
+
+def checkpoint(sandbox: Sandbox, asked: m.SaveAs) -> Result:
+    """Saves the sandbox."""
+    return dict(sandbox.checkpoint(asked.name))
+
+
+def fork(sandbox: Sandbox, asked: m.Fork) -> Result:
+    """New sandboxes that go on from here; they end with this one."""
+    return {"ids": sandbox._keep_forks(asked.n)}
 
 
 def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
@@ -269,10 +296,15 @@ class Method:
 
 METHODS = {
     "info": Method(m.Nothing, info),
+    "policy": Method(m.Nothing, policy),
     "ports": Method(m.Nothing, ports),
     "stats": Method(m.Nothing, stats),
     "processes": Method(m.Nothing, processes),
     "extend": Method(m.Extend, extend),
+    "pause": Method(m.Nothing, pause),
+    "resume": Method(m.Nothing, resume),
+    "checkpoint": Method(m.SaveAs, checkpoint),
+    "fork": Method(m.Fork, fork),
     "update_network": Method(m.Anything, update_network),
     "rules_hold": Method(m.Nothing, rules_hold),
     "answer": Method(m.Answer, answer),

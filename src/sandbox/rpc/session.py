@@ -39,7 +39,16 @@ _LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was
 class Session:
     """Serves one connection until it ends."""
 
-    def __init__(self, source: int, sink: int, current: CurrentSandbox, *, limit: int = LINE_LIMIT) -> None:
+    def __init__(
+        self,
+        source: int,
+        sink: int,
+        current: CurrentSandbox,
+        *,
+        limit: int = LINE_LIMIT,
+        check: Callable[[str, Any], Any] | None = None,
+    ) -> None:
+        """`check(method, params)` raises Fault for what this client may not do, and returns the parameters to use."""
         self.current: CurrentSandbox = current
         self.budget = Budget(BYTES, current.budget)
         self.writer = Writer(sink)
@@ -47,6 +56,7 @@ class Session:
         self.hooks = ReverseCalls(self.writer)
         self._source = source
         self._limit = limit
+        self._check = check
         self._calls: dict[Id, Call] = {}
         self._running = 0
         self._idle = Condition()
@@ -159,6 +169,8 @@ class Session:
             return
         try:
             asked = method.read(message.params) if params is None else params
+            if self._check is not None:
+                asked = self._check(message.method, asked)
             held = self.budget.hold(len(line))
         except Fault as refused:
             self._answer(message, refused)
@@ -169,7 +181,7 @@ class Session:
             held.release()
             self._answer(message, refused)
             return
-        if message.method == "create":
+        if message.method in ("create", "restore"):
             self.current.expect()
         if method.inline:
             self._work(method, call, asked, held)
@@ -227,7 +239,7 @@ class Session:
         call.turn.done()
         if problem is not None:
             call.fail(problem)
-        if call.method == "create":
+        if call.method in ("create", "restore"):
             self.current.settled()
         call.done()
         with self._idle:

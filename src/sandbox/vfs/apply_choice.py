@@ -72,6 +72,8 @@ class Choice:
         return change.path in (self._named or ())
 
     def _refusal(self, change: Change) -> str | None:
+        if change.discarded:
+            return "it was discarded"
         if change.impossible:
             return change.impossible
         if change.risk and not self._names(change):

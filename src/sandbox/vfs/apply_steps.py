@@ -21,14 +21,14 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sandbox.vfs.apply_staging import Mark, MovedOn, exchange, mark_of, put_new
 from sandbox.vfs.open_beneath import opened, parent_of
-from sandbox.vfs.stage import Mark, MovedOn, exchange, mark_of, put_new
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from sandbox.vfs.stage import Stage
+    from sandbox.vfs.apply_staging import Stage
 
 JUST_NOW = "the file was changed on the host just now"
 

@@ -75,15 +75,7 @@ def arrange(
     """
     result = Arrangement()
     own = {_place(path): one for path, one in (own or {}).items()}
-    wanted: dict[str, Mount] = {}
-    for path, direct in vfs.direct_mounts.items():
-        wanted[_place(path)] = Mount(type="real_fs", host_path=direct.host_path, readonly=direct.readonly)
-    direct_places = set(wanted)
-    for path, mount in vfs.mounts.items():
-        place = _place(path)
-        if place in wanted:
-            raise ConfigError("is mounted twice", path=f"vfs.mounts.{path}")
-        wanted[place] = mount
+    wanted, direct_places = _wanted(vfs)
     hooked = _is_hooked(hooks)
     served = {
         place
@@ -104,6 +96,20 @@ def arrange(
     if result.served:
         result.fuse.append(Unmount(DEVICE))
     return result
+
+
+def _wanted(vfs: Vfs) -> tuple[dict[str, Mount], set[str]]:
+    """Every directory by its place inside, and the places of direct mounts among them. Raises ConfigError."""
+    wanted: dict[str, Mount] = {}
+    for path, direct in vfs.direct_mounts.items():
+        wanted[_place(path)] = Mount(type="real_fs", host_path=direct.host_path, readonly=direct.readonly)
+    direct_places = set(wanted)
+    for path, mount in vfs.mounts.items():
+        place = _place(path)
+        if place in wanted:
+            raise ConfigError("is mounted twice", path=f"vfs.mounts.{path}")
+        wanted[place] = mount
+    return wanted, direct_places
 
 
 def overlay_project(result: Arrangement, root: str, state: str, name: str = "project") -> None:

@@ -51,6 +51,8 @@ class Change:
     """Where on the host the file was that it was moved or copied from, if that is known."""
     from_host: bool = False
     """Whether the kernel brought it up from some file of the host, perhaps one of another name."""
+    discarded: bool = False
+    """Whether somebody has decided against it, as it is now."""
 
 
 @dataclass(slots=True)

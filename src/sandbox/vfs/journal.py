@@ -14,8 +14,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sandbox.vfs.apply_staging import Stage
 from sandbox.vfs.apply_steps import Step, undo
-from sandbox.vfs.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,55 +8,25 @@ import stat
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from sandbox.vfs.memory_inode import INODE_COST, NAME_COST, Inode, xattrs_cost
 from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, now_ns, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Unpack
 
 DEFAULT_SIZE = 2**30
-# What a file and each further hard link count towards the limit, so that empty files cannot fill the host's memory.
-INODE_COST = 1024
-NAME_COST = 512
 XATTR_MAX = 64 * 1024
-# What Python needs for a name and a value, beyond their bytes.
-XATTR_COST = 128
-
-
-class _Inode:
-    __slots__ = ("atime_ns", "content", "ctime_ns", "gid", "ino", "mode", "mtime_ns", "nlink", "uid", "xattrs")
-
-    def __init__(self, ino: int, mode: int, content: bytearray | dict[str, _Inode] | str) -> None:
-        self.ino = ino
-        self.mode = mode
-        self.content = content
-        self.nlink = 2 if isinstance(content, dict) else 1
-        self.uid = self.gid = 0
-        self.atime_ns = self.mtime_ns = self.ctime_ns = now_ns()
-        self.xattrs: dict[str, bytes] | None = None
-
-    def info(self) -> FileInfo:
-        content = self.content
-        size = 4096 if isinstance(content, dict) else len(content)
-        return FileInfo(
-            size, self.mode, self.mtime_ns, self.atime_ns, self.ctime_ns, self.nlink, self.uid, self.gid, self.ino
-        )
-
-    def changed(self) -> None:
-        self.mtime_ns = self.ctime_ns = now_ns()
 
 
 class _MemoryHandle(Handle):
     __slots__ = ("_inode", "_owner")
 
-    def __init__(self, owner: MemoryProvider, inode: _Inode) -> None:
+    def __init__(self, owner: MemoryProvider, inode: Inode) -> None:
         self._owner = owner
         self._inode = inode
 
     def read(self, size: int, offset: int) -> memoryview:
-        content = self._inode.content
-        assert isinstance(content, bytearray)
-        return memoryview(content)[offset : offset + size]  # not copied here: the kernel copies it once
+        return memoryview(self._inode.data)[offset : offset + size]  # not copied here: the kernel copies it once
 
     def write(self, data: memoryview, offset: int) -> int:
         return self._owner._write(self._inode, data, offset)
@@ -83,7 +53,7 @@ class MemoryProvider(Provider):
         self._inodes = 1
         self._last_ino = 1
         self._open: dict[int, int] = {}
-        self._root = _Inode(1, stat.S_IFDIR | 0o755, {})
+        self._root = Inode(1, stat.S_IFDIR | 0o755, {})
         # Reentrant, so that a subclass may hold it over several calls.
         self._lock = RLock()
 
@@ -206,9 +176,9 @@ class MemoryProvider(Provider):
             if flags == os.XATTR_REPLACE and name not in held:
                 raise failure(errno.ENODATA, path)
             new = {**held, name: value}
-            if _cost(new) > XATTR_MAX:
+            if xattrs_cost(new) > XATTR_MAX:
                 raise failure(errno.ENOSPC, path)
-            self._take(_cost(new) - _cost(held))
+            self._take(xattrs_cost(new) - xattrs_cost(held))
             inode.xattrs = new
             inode.ctime_ns = now_ns()
 
@@ -220,7 +190,7 @@ class MemoryProvider(Provider):
             inode = self._find(path)
             if inode.xattrs is None or name not in inode.xattrs:
                 raise failure(errno.ENODATA, path)
-            self._used -= _cost({name: inode.xattrs.pop(name)})
+            self._used -= xattrs_cost({name: inode.xattrs.pop(name)})
             inode.ctime_ns = now_ns()
 
     # Filling it from the host, before or while it is mounted.
@@ -259,7 +229,7 @@ class MemoryProvider(Provider):
             return False
         return True
 
-    def _find(self, path: str) -> _Inode:
+    def _find(self, path: str) -> Inode:
         inode = self._root
         if path == "/":
             return inode
@@ -272,13 +242,13 @@ class MemoryProvider(Provider):
                 raise failure(errno.ENOENT, path) from None
         return inode
 
-    def _directory(self, path: str) -> dict[str, _Inode]:
+    def _directory(self, path: str) -> dict[str, Inode]:
         content = self._find(path).content
         if not isinstance(content, dict):
             raise failure(errno.ENOTDIR, path)
         return content
 
-    def _add(self, path: str, mode: int, content: bytearray | dict[str, _Inode] | str) -> _Inode:
+    def _add(self, path: str, mode: int, content: bytearray | dict[str, Inode] | str) -> Inode:
         parent, name = split(path)
         holder = self._find(parent)
         if not isinstance(holder.content, dict):
@@ -288,7 +258,7 @@ class MemoryProvider(Provider):
         self._take(INODE_COST + len(content))
         self._last_ino += 1
         self._inodes += 1
-        holder.content[name] = inode = _Inode(self._last_ino, mode, content)
+        holder.content[name] = inode = Inode(self._last_ino, mode, content)
         holder.mtime_ns = holder.ctime_ns = inode.ctime_ns
         return inode
 
@@ -297,11 +267,11 @@ class MemoryProvider(Provider):
             raise failure(errno.ENOSPC)
         self._used += size
 
-    def _opened(self, inode: _Inode) -> Handle:
+    def _opened(self, inode: Inode) -> Handle:
         self._open[inode.ino] = self._open.get(inode.ino, 0) + 1
         return _MemoryHandle(self, inode)
 
-    def _released(self, inode: _Inode) -> None:
+    def _released(self, inode: Inode) -> None:
         with self._lock:
             left = self._open.pop(inode.ino) - 1
             if left:
@@ -309,7 +279,7 @@ class MemoryProvider(Provider):
             else:
                 self._give_back(inode)
 
-    def _unlinked(self, inode: _Inode, parent: _Inode) -> None:
+    def _unlinked(self, inode: Inode, parent: Inode) -> None:
         parent.changed()
         if isinstance(inode.content, dict):
             parent.nlink -= 1
@@ -321,14 +291,13 @@ class MemoryProvider(Provider):
         inode.ctime_ns = parent.ctime_ns
         self._give_back(inode)
 
-    def _give_back(self, inode: _Inode) -> None:
+    def _give_back(self, inode: Inode) -> None:
         """Frees a file that has no name and is not open."""
         if inode.nlink == 0 and inode.ino not in self._open:
             self._inodes -= 1
-            content = 0 if isinstance(inode.content, dict) else len(inode.content)
-            self._used -= INODE_COST + content + _cost(inode.xattrs or {})
+            self._used -= inode.cost()
 
-    def _check_replaceable(self, inode: _Inode, replaced: _Inode, path: str) -> None:
+    def _check_replaceable(self, inode: Inode, replaced: Inode, path: str) -> None:
         if isinstance(replaced.content, dict):
             if not isinstance(inode.content, dict):
                 raise failure(errno.EISDIR, path)
@@ -337,31 +306,17 @@ class MemoryProvider(Provider):
         elif isinstance(inode.content, dict):
             raise failure(errno.ENOTDIR, path)
 
-    def _write(self, inode: _Inode, data: memoryview, offset: int) -> int:
+    def _write(self, inode: Inode, data: memoryview, offset: int) -> int:
         with self._lock:
-            content = inode.content
-            assert isinstance(content, bytearray)
-            self._take(max(0, offset + len(data) - len(content)))
-            self._changed_content(inode, lambda content: _put(content, data, offset))
+            self._take(max(0, offset + len(data) - len(inode.data)))
+            inode.write(data, offset)
         return len(data)
 
-    def _resize(self, inode: _Inode, size: int) -> None:
-        content = inode.content
-        if not isinstance(content, bytearray):
-            raise failure(errno.EISDIR if isinstance(content, dict) else errno.EINVAL)
-        self._take(size - len(content))
-        self._changed_content(inode, lambda content: _set_length(content, size))
+    def _resize(self, inode: Inode, size: int) -> None:
+        self._take(size - len(inode.data))
+        inode.resize(size)
 
-    def _changed_content(self, inode: _Inode, change: Callable[[bytearray], None]) -> None:
-        assert isinstance(inode.content, bytearray)
-        try:
-            change(inode.content)
-        except BufferError:  # a reader holds a part of it, and keeps the old buffer
-            inode.content = bytearray(inode.content)
-            change(inode.content)
-        inode.changed()
-
-    def _change(self, inode: _Inode, changes: Changes) -> None:
+    def _change(self, inode: Inode, changes: Changes) -> None:
         with self._lock:
             if "size" in changes:
                 self._resize(inode, changes["size"])
@@ -372,20 +327,3 @@ class MemoryProvider(Provider):
             inode.atime_ns = changes.get("atime_ns", inode.atime_ns)
             inode.mtime_ns = changes.get("mtime_ns", inode.mtime_ns)
             inode.ctime_ns = now_ns()
-
-
-def _cost(xattrs: dict[str, bytes]) -> int:
-    return sum(XATTR_COST + len(name) + len(value) for name, value in xattrs.items())
-
-
-def _put(content: bytearray, data: memoryview, offset: int) -> None:
-    if offset > len(content):
-        content.extend(bytes(offset - len(content)))
-    content[offset : offset + len(data)] = data
-
-
-def _set_length(content: bytearray, size: int) -> None:
-    if size < len(content):
-        del content[size:]
-    else:
-        content.extend(bytes(size - len(content)))

@@ -7,26 +7,18 @@ a tenant, or in a tree a tenant has written, is opened here.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sandbox.config.openat2 import BENEATH, NO_MAGICLINKS, NO_SYMLINKS, NO_XDEV, openat2
 from sandbox.vfs.provider import failure, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OPENAT2 = 437  # the same on every architecture
-_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _AT_ONCE = 4000  # bytes of a path in one call; a tree may be deeper than that
-
-_syscall = ctypes.CDLL(None, use_errno=True).syscall
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 def open_beneath(root: int, path: str, flags: int, mode: int = 0, *, same_mount: bool = False) -> int:
@@ -36,7 +28,7 @@ def open_beneath(root: int, path: str, flags: int, mode: int = 0, *, same_mount:
     ELOOP for a link on the way, EXDEV for a way out (or, with `same_mount`, into another file system), and what open(2)
     raises.
     """
-    resolve = _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS | (_NO_XDEV if same_mount else 0)
+    resolve = BENEATH | NO_SYMLINKS | NO_MAGICLINKS | (NO_XDEV if same_mount else 0)
     name = os.fsencode(path[1:] or ".")
     above = root
     try:
@@ -52,15 +44,10 @@ def open_beneath(root: int, path: str, flags: int, mode: int = 0, *, same_mount:
 
 
 def _openat2(root: int, name: bytes, flags: int, mode: int, resolve: int, path: str) -> int:
-    how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
-    while True:
-        fd: int = _syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how))
-        if fd >= 0:
-            return fd
-        number = ctypes.get_errno()
-        # EAGAIN: something was renamed at this moment, and the kernel is not sure that we stayed below the root.
-        if number not in (errno.EINTR, errno.EAGAIN):
-            raise failure(number, path)
+    try:
+        return openat2(root, name, flags, mode, resolve)
+    except OSError as problem:
+        raise failure(problem.errno or errno.EIO, path) from None
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 """Copy-on-write: reads come from `lower` until something is changed, changes go to `upper`.
 
-One rule covers everything: a path in `_hidden` has no lower side, and neither has anything below it. A hidden path
-without an upper entry is a *whiteout*; a hidden path with an upper directory is an *opaque directory*. Each hidden
-path is kept in the upper tree as an empty file `.wh.<name>` next to it, as in container layers, so that an upper side
-that outlives the process can be used again. Tenants can neither see nor create such names.
+One rule covers everything: a path that `whiteouts.py` calls hidden has no lower side, and neither has anything below
+it. A hidden path with an upper directory is an *opaque directory*.
 """
 
 from __future__ import annotations
@@ -15,7 +13,20 @@ from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from sandbox.vfs.provider import Changes, DirEntry, FileInfo, Handle, Provider, Space, failure, join, split
+from sandbox.vfs.copy_up import copy_up
+from sandbox.vfs.provider import (
+    Changes,
+    DirEntry,
+    FileInfo,
+    Handle,
+    Provider,
+    Space,
+    failure,
+    info_or_none,
+    join,
+    split,
+)
+from sandbox.vfs.whiteouts import MARK, Whiteouts, is_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +34,7 @@ if TYPE_CHECKING:
 
     from sandbox.vfs.provider import Guard
 
-MARK = ".wh."
-CHUNK = 1 << 20
 INO_MASK = (1 << 64) - 1
-_ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
 class _OverlayHandle(Handle):
@@ -72,7 +80,7 @@ class OverlayProvider(Provider):
         self._upper = upper
         self._lower = lower
         self._lock = RLock()
-        self._hidden: set[str] = set()
+        self._hidden = Whiteouts(upper)
         # The lower inode number of what was copied up: a file keeps its number.
         self._origins: dict[int, int] = {}
         self._readers: dict[str, set[_OverlayHandle]] = {}
@@ -81,7 +89,6 @@ class OverlayProvider(Provider):
         self.xattrs = upper.xattrs
         self.flushes = upper.flushes
         self.cache_seconds = min(upper.cache_seconds, lower.cache_seconds)
-        self._find_marks("/")
 
     def guard(self, rules: Callable[[str], Guard]) -> None:
         self._upper.guard(rules)
@@ -184,7 +191,7 @@ class OverlayProvider(Provider):
                 return
             if moved.is_dir and new.startswith(old + "/"):
                 raise failure(errno.EINVAL, new)
-            replaced = self._info_or_none(new)
+            replaced = info_or_none(self, new)
             if replaced is not None:
                 if replaced.is_dir != moved.is_dir:
                     raise failure(errno.EISDIR if replaced.is_dir else errno.ENOTDIR, new)
@@ -199,10 +206,10 @@ class OverlayProvider(Provider):
                 self._check_name(new)
                 self._copy_up(split(new)[0])
             hide = self._lower_info(old) is not None
-            self._drop_marks_below(old)
+            self._hidden.drop_below(old)
             self._upper.rename(old, new)
             if hide:
-                self._hide(old)
+                self._hidden.add(old)
 
     def setattr(self, path: str, **changes: Unpack[Changes]) -> None:
         with self._lock:
@@ -226,19 +233,11 @@ class OverlayProvider(Provider):
     # The two sides
 
     def _upper_info(self, path: str) -> FileInfo | None:
-        if split(path)[1].startswith(MARK):
-            return None
-        return _info_or_none(self._upper, path)
+        return None if is_mark(path) else info_or_none(self._upper, path)
 
     def _lower_info(self, path: str) -> FileInfo | None:
         """What the lower side shows at `path`, unless it is hidden there or above."""
-        if self._hidden:
-            place = path
-            while place != "/":
-                if place in self._hidden:
-                    return None
-                place = split(place)[0]
-        return _info_or_none(self._lower, path)
+        return None if self._hidden.cover(path) else info_or_none(self._lower, path)
 
     def _visible_lower(self, path: str) -> FileInfo:
         info = self._lower_info(path)
@@ -254,9 +253,6 @@ class OverlayProvider(Provider):
             if info is not None:
                 return failure(errno.ENOENT if info.is_dir else errno.ENOTDIR, path)
         return failure(errno.ENOENT, path)
-
-    def _info_or_none(self, path: str) -> FileInfo | None:
-        return _info_or_none(self, path)
 
     def _need_directory(self, path: str) -> None:
         if not self.stat(path).is_dir:
@@ -290,52 +286,13 @@ class OverlayProvider(Provider):
             info = self._visible_lower(path)
             if path != "/":
                 self._copy_up(split(path)[0])
-            self._copy(path, info, empty)
+            copy_up(self._lower, self._upper, path, info, empty=empty)
             made = self._upper.stat(path)
             if made.ino and info.ino and (info.nlink == 1 or info.is_dir):
                 self._origins[made.ino] = info.ino * 2 & INO_MASK
             for reader in self._readers.pop(path, ()):
                 old, reader.inner, reader.path = reader.inner, self._upper.open(path, os.O_RDWR), None
                 old.close()
-
-    def _copy(self, path: str, info: FileInfo, empty: bool) -> None:
-        if info.is_dir:
-            self._upper.mkdir(path, info.mode & 0o7777)
-        elif info.is_symlink:
-            self._upper.symlink(self._lower.readlink(path), path)
-        elif stat.S_ISREG(info.mode):
-            self._copy_content(path, info, empty)
-        else:
-            self._upper.mknod(path, info.mode)
-        self._copy_xattrs(path)
-        if not info.is_symlink:
-            self._upper.setattr(path, mode=info.mode & 0o7777, atime_ns=info.atime_ns, mtime_ns=info.mtime_ns)
-
-    def _copy_xattrs(self, path: str) -> None:
-        if not (self._upper.xattrs and self._lower.xattrs):
-            return
-        for name in self._lower.listxattr(path):
-            try:
-                self._upper.setxattr(path, name, self._lower.getxattr(path, name), 0)
-            except OSError as problem:
-                if problem.errno not in (errno.ENOTSUP, errno.EPERM):  # not every file system has them
-                    raise
-
-    def _copy_content(self, path: str, info: FileInfo, empty: bool) -> None:
-        source = self._lower.open(path, os.O_RDONLY)
-        try:
-            target = self._upper.create(path, 0o600)
-            try:
-                offset = 0
-                while not empty and offset < info.size and (data := source.read(CHUNK, offset)):
-                    offset += target.write(memoryview(data), offset)
-            except BaseException:
-                self._upper.remove(path)  # half a copy must not hide the complete file
-                raise
-            finally:
-                target.close()
-        finally:
-            source.close()
 
     def _copy_tree_up(self, path: str) -> None:
         self._copy_up(path)
@@ -348,12 +305,12 @@ class OverlayProvider(Provider):
     def _make_room(self, path: str) -> None:
         """Checks that `path` is free and gives it an upper parent."""
         self._check_name(path)
-        if self._info_or_none(path) is not None:
+        if info_or_none(self, path) is not None:
             raise failure(errno.EEXIST, path)
         self._copy_up(split(path)[0])
 
     def _check_name(self, path: str) -> None:
-        if split(path)[1].startswith(MARK):
+        if is_mark(path):
             raise failure(errno.EPERM, path)
 
     def _take_away(self, path: str) -> None:
@@ -365,28 +322,7 @@ class OverlayProvider(Provider):
             self._upper.remove(path)
         if self._lower_info(path) is not None:
             self._copy_up(split(path)[0])
-            self._hide(path)
-
-    def _hide(self, path: str) -> None:
-        if path not in self._hidden:
-            parent, name = split(path)
-            self._upper.create(join(parent, MARK + name), 0o600).close()
             self._hidden.add(path)
-
-    def _drop_marks_below(self, path: str) -> None:
-        """Forgets what a tree hid, before the tree is moved: the whiteout that it leaves behind hides all of it."""
-        for hidden in [one for one in self._hidden if one.startswith(path + "/")]:
-            parent, name = split(hidden)
-            self._hidden.discard(hidden)
-            if _info_or_none(self._upper, join(parent, MARK + name)) is not None:
-                self._upper.remove(join(parent, MARK + name))
-
-    def _find_marks(self, path: str) -> None:
-        for entry in self._upper.readdir(path):
-            if entry.name.startswith(MARK):
-                self._hidden.add(join(path, entry.name[len(MARK) :]))
-            elif (entry.info or self._upper.stat(join(path, entry.name))).is_dir:
-                self._find_marks(join(path, entry.name))
 
     def _closed(self, handle: _OverlayHandle) -> None:
         with self._lock:
@@ -395,12 +331,3 @@ class OverlayProvider(Provider):
                 readers.discard(handle)
                 if not readers:
                     self._readers.pop(handle.path, None)
-
-
-def _info_or_none(provider: Provider, path: str) -> FileInfo | None:
-    try:
-        return provider.stat(path)
-    except OSError as problem:
-        if problem.errno in _ABSENT:
-            return None
-        raise

@@ -252,3 +252,13 @@ def split(path: str) -> tuple[str, str]:
 
 def join(parent: str, name: str) -> str:
     return f"{parent}{name}" if parent == "/" else f"{parent}/{name}"
+
+
+def info_or_none(provider: Provider, path: str) -> FileInfo | None:
+    """What `path` is, or None when nothing is there."""
+    try:
+        return provider.stat(path)
+    except OSError as problem:
+        if problem.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise

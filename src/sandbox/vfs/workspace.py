@@ -25,7 +25,8 @@ from sandbox.vfs.journal import Journal, clear
 from sandbox.vfs.provider import split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
     from sandbox.vfs.apply_steps import Step
 
@@ -44,6 +45,7 @@ class Workspace:
     """The changes of one sandbox, living or `ended`."""
 
     def __init__(self, directory: str, root: str, started_ns: int, known: dict[str, int], *, ended: bool) -> None:
+        self._discarded: dict[str, list[int]] = {}  # path in hex -> identity of what was there when it was discarded
         self.directory = directory
         self.root = root
         self._started_ns = started_ns
@@ -52,13 +54,18 @@ class Workspace:
         self._ended = ended
 
     @classmethod
-    def begin(cls, home: str, identity: str, root: str) -> Workspace:
-        """Creates the directory for a new sandbox's changes, which no other user can read."""
+    def begin(cls, home: str, identity: str, root: str, earlier: Mapping[str, Any] | None = None) -> Workspace:
+        """Creates the directory for a new sandbox's changes, which no other user can read.
+
+        `earlier`: what is known of the changes it begins with (`started_ns`, `known`).
+        """
         directory = os.path.join(home, "vms", identity, "overlay")
         os.makedirs(os.path.dirname(directory), 0o700, exist_ok=True)
         os.mkdir(directory, 0o700)
         # The file system's own clock, so that it can be compared with file times.
-        made = cls(directory, root, os.stat(directory).st_ctime_ns, {}, ended=False)
+        earlier = earlier or {}
+        began = earlier.get("started_ns", os.stat(directory).st_ctime_ns)
+        made = cls(directory, root, began, dict(earlier.get("known", {})), ended=False)
         made._save()
         return made
 
@@ -89,7 +96,7 @@ class Workspace:
                 return []
             layer = self._look(upper, project)
             group_changes(layer, upper, project)
-        return layer.changes
+        return [change for change in layer.changes if not change.discarded]
 
     def apply(self, paths: Sequence[str] | None = None, *, overwrite: bool = False) -> Applied:
         """Applies changes: all, or those at or below `paths` (relative to the project, or absolute in it).
@@ -127,15 +134,34 @@ class Workspace:
                 self._recover(project, journal)
         for index, change in enumerate(layer.changes):
             reason = choice.refused.get(index) or failed.get(index)
-            if reason is not None:
+            if reason is not None and not change.discarded:
                 done.refused.append((change.path, reason))
             elif index in choice.taken and change.path not in done.applied[-1:]:
                 done.applied.append(change.path)
 
-    def discard(self) -> None:
-        """Discards the changes. The sandbox must have ended."""
+    def discard(self, paths: Sequence[str] | None = None) -> None:
+        """Discards the changes: all, for which the sandbox must have ended, or those at or below `paths`.
+
+        What was discarded is neither shown nor applied; what a tenant changes again afterwards is a new change. Raises
+        NotFound for a path where nothing changed.
+        """
+        if paths is not None:
+            self._discard_some([self._relative(path) for path in paths])
+            return
         self.recover()
         remove_tree(self.directory)
+
+    def _discard_some(self, named: Sequence[str]) -> None:
+        """The layer itself stays as it is: taking one end of a rename out of it would lose the other."""
+        with self._lock(), self._layers() as (upper, project):
+            self._recover(project)
+            changes = self._look(upper, project).changes if upper is not None else []
+            for name in named:
+                chosen = [change for change in changes if at_or_below(change.path, name)]
+                if not chosen:
+                    raise NotFound("nothing changed at {path}", path=name)
+                self._discarded.update((_key(change), _identity(change)) for change in chosen)
+            self._save()
 
     def recover(self) -> None:
         """Repairs what an interrupted `apply` has left in the project."""
@@ -222,7 +248,8 @@ class Workspace:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             with open(os.path.join(self.directory, "overlay.json"), encoding="utf-8") as file:
-                self._known = json.load(file).get("known", {})
+                kept = json.load(file)
+            self._known, self._discarded = kept.get("known", {}), kept.get("discarded", {})
             yield
         finally:
             os.close(fd)
@@ -240,6 +267,7 @@ class Workspace:
             layer.changes = [change for change in layer.changes if not at_or_below(change.path, ".git")]
         would_run = risky(os.path.join(self.directory, "upper"), self.root, [change.path for change in layer.changes])
         for change in layer.changes:
+            change.discarded = self._discarded.get(_key(change)) == _identity(change)
             if change.risk is None and change.path in would_run:
                 change.risk = "git on the host would run or obey it"
             if change.conflict is None:
@@ -313,5 +341,15 @@ class Workspace:
             "root": os.fsencode(self.root).hex(),
             "started_ns": self._started_ns,
             "known": self._known,
+            "discarded": self._discarded,
         }
         write_whole(os.path.join(self.directory, "overlay.json"), json.dumps(kept))
+
+
+def _key(change: Change) -> str:
+    return os.fsencode(change.path).hex()
+
+
+def _identity(change: Change) -> list[int]:
+    """What the change is now; a deletion has nothing that could become something else."""
+    return [] if change.after is None else list(change.after.identity)

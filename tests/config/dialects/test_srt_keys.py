@@ -71,12 +71,8 @@ KEYS: dict[str, Any] = {
     "git.safeDirectories": ["/repo"],
 }
 REFUSED = {
-    "network.socksProxyPort",
     "network.mitmProxy",
     "network.filterRequest",
-    "network.stripResponseHeaders",
-    "network.tlsTerminate.caCertPath",
-    "network.tlsTerminate.caKeyPath",
     "filesystem.disabled",
     "credentials.allowPlaintextInject",
     "credentials.awsPairs",
@@ -96,6 +92,8 @@ def settings(key: str, value: object) -> dict[str, Any]:
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_of_srt_is_honoured_or_refused_by_name(key: str) -> None:
     asked = settings(key, KEYS[key])
+    if key.startswith("network.tlsTerminate.ca"):  # a pair
+        asked = {"network": {"tlsTerminate": {"caCertPath": "/c", "caKeyPath": "/k"}}}
     if key in REFUSED:
         with pytest.raises(ConfigError) as raised:
             translate(asked)
@@ -111,13 +109,25 @@ def test_no_key_is_known_here_that_srt_does_not_have() -> None:
     assert set(TABLE) == set(KEYS) | OURS
 
 
-@pytest.mark.parametrize("entry", [{"mode": "mask"}, {"mode": "mask", "extract": "(x)"}, {"mode": "mask", **JWT}])
-def test_what_of_a_credential_cannot_be_masked_is_an_error_and_not_shown(entry: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
-        translate({"credentials": {"files": [{"path": "~/.netrc", **entry}]}})
-    if len(entry) > 1:
-        with pytest.raises(ConfigError, match=r"credentials\.envVars"):
-            translate({"credentials": {"envVars": [{"name": "X", **entry}]}})
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"extract": "no group"},
+        {"extract": "(unclosed"},
+        {"onExtractNoMatch": "ignore"},
+        {"decode": "base64"},
+        {"maskClaims": ["sub"]},
+        {"decode": "jwt", "maskClaims": []},
+        {"maskDuplicates": "yes"},
+        {"injectHosts": []},
+        {"injectHost": ["a.test"]},
+    ],
+)
+def test_a_mistake_in_a_mask_is_an_error(entry: dict[str, Any]) -> None:
+    for section, subject in (("files", "path"), ("envVars", "name")):
+        with pytest.raises(ConfigError, match=rf"credentials\.{section}"):
+            translate({"credentials": {section: [{subject: "X", "mode": "mask", **entry}]}})
+        Config.read(translate({"credentials": {section: [{subject: "X", "mode": "mask", **JWT}]}}).data)
 
 
 def test_the_page_has_a_row_for_every_key_that_says_what_becomes_of_it() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.errors import ConfigError
-from sandbox.network.credentials.endpoint import MOST_AT_ONCE
+from sandbox.network.credentials.token_endpoint import MOST_AT_ONCE
 from tests.network.credentials.oauth import API, AUTH, Authority, entry, inside, jwt, refresh, token, write
 from tests.network.lab import Lab
 
@@ -203,13 +203,13 @@ def test_tokens_that_somebody_else_renewed_meanwhile_win_when_they_last_longer(p
 def test_where_the_file_cannot_be_written_the_tokens_are_good_for_this_sandbox(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sandbox.network.credentials import keeping
+    from sandbox.network.credentials import credential_store
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     lab, _, file = place
-    monkeypatch.setattr(keeping, "save", full)
+    monkeypatch.setattr(credential_store, "save", full)
     before = file.read_text()
     status, _, said = refresh(lab, inside(lab)["claudeAiOauth"]["refreshToken"])
     assert status == 200 and file.read_text() == before
@@ -266,7 +266,7 @@ def test_a_jwt_stays_a_jwt_with_its_end_and_account_and_old_ones_still_work(
     lab = make_lab(credentials={"codex": given})
     server = Authority(lab.origins[AUTH])
     server.jwts = True
-    from sandbox.network.credentials.shapes import jwt_claims
+    from sandbox.network.credentials.token_shapes import jwt_claims
 
     first = inside(lab)["tokens"]["access_token"]
     assert jwt_claims(first) == {"exp": 1800000000}
@@ -312,6 +312,21 @@ def test_a_login_made_inside_is_kept_for_sandboxes_and_leaves_the_persons_file_a
     Authority(again.origins[AUTH]).good = {token("ort", 2)}
     assert refresh(again, said["refresh_token"])[0] == 200
     assert stored(kept)["claudeAiOauth"]["refreshToken"] == token("ort", 2) and not file.exists()
+
+
+def test_a_person_is_told_when_a_login_made_inside_stands_before_their_own(
+    make_lab: MakeLab, tmp_path: Path, own_home: Path
+) -> None:
+    file = tmp_path / "claude" / "creds.json"
+    lab = make_lab(credentials={"claude": entry(file)})
+    Authority(lab.origins[AUTH])
+    assert code(lab)[0] == 200
+    alone = make_lab(credentials={"claude": entry(file)})  # the only login there is: nothing to tell
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes((own_home / "credentials" / "claude.json").read_bytes())
+    both = make_lab(credentials={"claude": entry(file)})
+    assert alone.logins is not None and alone.logins.notices == []
+    assert both.logins is not None and "instead of your own" in both.logins.notices[0]
 
 
 def test_a_login_made_inside_is_the_persons_own_when_the_entry_says_so(
@@ -449,6 +464,21 @@ def test_no_odd_answer_brings_a_token_in(place: Place, status: int, headers: Any
     assert (got[0] == 403) == (status < 400)  # what cannot be read is refused, an error is told
 
 
+@pytest.mark.parametrize(
+    "access", ["", "x", "a\r\nHost: x.example.org", "\u2603" * 20, "q1W" * 40_000, "<it>", "a <it>"]
+)
+def test_an_answer_with_what_is_no_token_leaves_the_persons_file_alone(place: Place, access: str) -> None:
+    lab, server, file = place
+    before, word = file.read_text(), inside(lab)["claudeAiOauth"]
+    said = {"access_token": access.replace("<it>", word["accessToken"]), "refresh_token": token("ort", 9)}
+    odd, lab.origins[AUTH].answer = lab.origins[AUTH].answer, lambda *_: (200, [], json.dumps(said).encode())
+    assert token("ort", 9) not in str(refresh(lab, word["refreshToken"]))
+    assert file.read_text() == before
+    lab.origins[AUTH].answer = odd
+    assert refresh(lab, word["refreshToken"])[0] == 200 and server.asked[-1]["refresh_token"] == token("ort", 1)
+    assert stored(file)["claudeAiOauth"]["accessToken"] == token("oat", 2)
+
+
 @pytest.mark.parametrize("target", ["/oauth/%74oken", "//oauth/token", "/x/../oauth/token", "/OAuth/Token/"])
 def test_another_spelling_of_the_path_brings_no_token_in_either(place: Place, target: str) -> None:
     lab, _server, _file = place
@@ -505,7 +535,7 @@ def test_an_answer_with_any_success_counts(place: Place) -> None:
 def test_an_answer_full_of_tokens_and_requests_without_end_are_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sandbox.network.credentials import endpoint
+    from sandbox.network.credentials import token_endpoint
 
     lab, _, _ = place
     many = json.dumps([f"{token('oat', number)}" for number in range(1000)]).encode()
@@ -513,7 +543,7 @@ def test_an_answer_full_of_tokens_and_requests_without_end_are_refused(
     lab.origins[AUTH].answer = lambda *_: (200, [], many)
     assert refresh(lab, "of-its-own")[0] == 403
     lab.origins[AUTH].answer = server
-    monkeypatch.setattr(endpoint, "MOST_EXCHANGES", 3)
+    monkeypatch.setattr(token_endpoint, "MOST_EXCHANGES", 3)
     assert [refresh(lab, "of-its-own")[0] for _ in range(3)] == [400, 400, 403]
 
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
-from sandbox.network.credentials.shapes import jwt_claims
+from sandbox.network.credentials.token_shapes import jwt_claims
 from tests.network.credentials.oauth import jwt
 from tests.network.lab import Lab
 

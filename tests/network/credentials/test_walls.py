@@ -368,7 +368,7 @@ def test_where_the_home_is_the_project_the_persons_files_stay_as_they_are(
 def test_what_an_earlier_tenant_left_in_its_place_stops_nothing(
     room: Callable[..., Sandbox], person: Path, tmp_path: Path
 ) -> None:
-    from sandbox.network.credentials.furnish import Furnishing
+    from sandbox.network.credentials.credential_files import Furnishing
 
     sandbox = room()
     sandbox.exec("rm ~/.claude/.credentials.json; mkdir -p ~/.claude/.credentials.json/full/of/files")
@@ -383,7 +383,7 @@ def test_what_an_earlier_tenant_left_in_its_place_stops_nothing(
 
 KILLED = """
 import os, sys
-from sandbox.network.credentials import keeping
+from sandbox.network.credentials import credential_store
 real = os.rename
 def rename(old, new):
     if "credentials.json" in new:

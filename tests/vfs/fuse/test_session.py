@@ -208,7 +208,7 @@ def test_everything_the_kernel_knew_is_forgotten_in_the_end(mount: Mount) -> Non
     point = mount(MemoryProvider())
     with Mounted(str(point.path), provider) as mounted:
         point.out("for i in $(seq 200); do echo $i > $i; done; ls -l > /dev/null; rm *")
-        nodes = mounted.session._operations.nodes
+        nodes = mounted.session._operations.tree.nodes
         # What is left: the root, and what the kernel has not got round to yet.
         assert len(nodes) < 50
         assert provider.statfs().files - provider.statfs().files_free == 1

@@ -90,14 +90,15 @@ export const NOTHING_ALLOWED: SandboxRuntimeConfig = {
   filesystem: { denyRead: [], allowWrite: [], denyWrite: [] },
 };
 
-/** @internal The settings for one command: a list of `custom` replaces the session's, section by section as in srt. The
- * session's hosts decide for every command; only an empty list of its own closes the network for one. */
+/** @internal The settings for one command: a list of `custom` replaces the session's, section by section as in srt; directories
+ * that git trusts are added. The session's hosts decide for every command; only an empty list of its own closes the network for one. */
 export function merged(session: SandboxRuntimeConfig, custom: Partial<SandboxRuntimeConfig> = {}): SandboxRuntimeConfig {
-  const { network, filesystem, ...rest } = custom;
+  const { network, filesystem, git, ...rest } = custom;
   const closed = network?.allowedDomains?.length === 0;
   return {
     ...session,
     ...given(rest),
+    ...(git ? { git: { safeDirectories: [...(session.git?.safeDirectories ?? []), ...(git.safeDirectories ?? [])] } } : {}),
     network: { ...session.network, ...(closed ? { allowedDomains: [], allowAllDomains: false } : {}) },
     filesystem: filesystem
       ? { ...session.filesystem, ...given(filesystem), disabled: filesystem.disabled ?? false }

@@ -174,9 +174,9 @@ class Manager {
   getAllowMachLookup = (): string[] | undefined => this.config?.network.allowMachLookup;
   getIgnoreViolations = (): Record<string, string[]> | undefined => this.config?.ignoreViolations;
   getEnableWeakerNestedSandbox = (): boolean | undefined => this.config?.enableWeakerNestedSandbox;
-  /** There is no proxy that a command would have to know: connections are met where they are made. */
-  getProxyPort = (): undefined => undefined;
-  getSocksProxyPort = (): undefined => undefined;
+  /** The ports of your own proxies. There is none of ours that a command would have to know: connections are met where they are made. */
+  getProxyPort = (): number | undefined => this.config?.network.httpProxyPort;
+  getSocksProxyPort = (): number | undefined => this.config?.network.socksProxyPort;
   getProxyAuthToken = (): undefined => undefined;
   getLinuxHttpSocketPath = (): undefined => undefined;
   getLinuxSocksSocketPath = (): undefined => undefined;

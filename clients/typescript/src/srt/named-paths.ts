@@ -4,13 +4,16 @@ import { resolve } from 'node:path';
 import type { FilesystemPath, SandboxRuntimeConfig } from './config.js';
 
 /**
- * @internal The files that the path lists of settings name, to see whether they still do: a sandbox decided at its start what to hide.
+ * @internal The files that the path lists of settings name, to see whether they still do: a sandbox decided at its start what to hide,
+ * and read then what it masks.
  * What a pattern matches, only the sandbox itself can tell (`rules_hold`).
  */
 export class NamedPaths {
   /** Whether some entry is a pattern. */
   readonly patterns: boolean;
   private readonly paths: string[];
+  private readonly masked: string[];
+  private readonly variables: string[];
   private readonly then: string;
 
   /** Make it before the sandbox is started: what changes meanwhile then counts. */
@@ -21,6 +24,9 @@ export class NamedPaths {
     const patterns = entries.filter(isPattern);
     this.patterns = patterns.length > 0;
     this.paths = entries.filter((entry) => !patterns.includes(entry)).map(absolute);
+    const masks = <T extends { mode?: unknown }>(entry: T) => entry.mode === 'mask';
+    this.masked = (credentials?.files ?? []).filter(masks).map(({ path }) => absolute(path));
+    this.variables = (credentials?.envVars ?? []).filter(masks).map(({ name }) => name);
     this.then = this.look();
   }
 
@@ -29,7 +35,8 @@ export class NamedPaths {
   }
 
   private look(): string {
-    return this.paths.map(identity).join('\n');
+    const values = this.variables.map((name) => process.env[name] ?? null);
+    return JSON.stringify([this.paths.map(identity), this.masked.map(version), values]);
   }
 }
 
@@ -53,5 +60,15 @@ function identity(path: string): string {
     return `${realpathSync.native(path)}:${dev}:${ino}`;
   } catch {
     return ''; // it is not there, or not for us, nor for a command
+  }
+}
+
+/** Which contents of a file: one that was written since has others. */
+function version(path: string): string {
+  try {
+    const { size, mtimeNs, ctimeNs } = statSync(path, { bigint: true });
+    return `${size}:${mtimeNs}:${ctimeNs}`;
+  } catch {
+    return '';
   }
 }

@@ -92,10 +92,33 @@ def _all_unix_sockets(value: object) -> dict[str, Any]:
     return {"network.unix_sockets": ["*"]} if boolean(value) else {}
 
 
-def _proxy_port(value: object) -> dict[str, Any]:
+def _port(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 65536:
         raise ConfigError("must be a port, not {value!r}", value=value)
-    return {"network.upstream_proxy": f"http://127.0.0.1:{value}"}
+    return value
+
+
+def _proxy_port(value: object) -> dict[str, Any]:
+    return {"network.upstream_proxy": f"http://127.0.0.1:{_port(value)}"}
+
+
+def _socks_port(value: object) -> dict[str, Any]:
+    return {"network.socks_proxy": f"socks5h://127.0.0.1:{_port(value)}"}  # see translate
+
+
+def _certificate(value: object) -> dict[str, Any]:
+    return {"network.authority_certificate": _file_name(value)}
+
+
+def _key(value: object) -> dict[str, Any]:
+    # Whoever has it could show certificates to other tenants that trust the same authority.
+    return {"network.authority_key": _file_name(value), "filesystem.deny_read": [_file_name(value)]}
+
+
+def _file_name(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError("must be the name of a file")
+    return os.path.abspath(os.path.expanduser(value))
 
 
 def _no_proxy(value: object) -> dict[str, Any]:
@@ -161,21 +184,19 @@ TABLE: Mapping[str, Any] = {
     "network.allowLocalBinding": _local_binding,
     "network.allowMachLookup": ALWAYS,
     "network.httpProxyPort": _proxy_port,
-    "network.socksProxyPort": refused(Message("an upstream SOCKS proxy is not supported; use httpProxyPort")),
+    "network.socksProxyPort": _socks_port,
     "network.parentProxy.http": "network.upstream_proxy",
     "network.parentProxy.https": "network.upstream_proxy",
     "network.parentProxy.noProxy": _no_proxy,
     "network.mitmProxy": refused(Message("the gate intercepts connections itself: use network.policy_script or hooks")),
     "network.filterRequest": refused(NO_FUNCTION),
     "network.allowPlaintextHeaderSet": ALWAYS,  # only a `filterRequest` sets headers
-    "network.stripResponseHeaders": refused(
-        Message("the gate leaves headers of responses as they are: use an on_response hook")
-    ),
+    "network.stripResponseHeaders": "network.strip_response_headers",
     "network.refuseOpaqueTunnels": _opaque,
     "network.requireHostMatch": ALWAYS,
     "network.ambiguousRequestTarget": _target,
-    "network.tlsTerminate.caCertPath": refused(Message("the gate makes its own certificate authority")),
-    "network.tlsTerminate.caKeyPath": refused(Message("the gate makes its own certificate authority")),
+    "network.tlsTerminate.caCertPath": _certificate,
+    "network.tlsTerminate.caKeyPath": _key,
     "network.tlsTerminate.excludeDomains": _excluded,
     "network.tlsTerminate.extraCaCertPaths": _extra_certificates,
     "network.tlsTerminate.maxTunnels": _number,
@@ -218,17 +239,39 @@ def translate(data: Mapping[str, Any], *, strict: bool = False) -> Translated:
     filesystem.setdefault("read_only", True)
     if "tlsTerminate" in (data.get("network") or {}):
         network["intercept"] = True
+    if ("authority_certificate" in network) != ("authority_key" in network):
+        raise ConfigError("caCertPath and caKeyPath must be provided together", path="network.tlsTerminate")
+    socks = network.pop("socks_proxy", None)
+    if socks is not None:  # the HTTP proxy carries every protocol, too
+        network.setdefault("upstream_proxy", socks)
+    _from_environment(network, data)
     network.setdefault("allow_git", True)  # srt allows ssh to every allowed host
     if strict or data.get("strict") is True:
         _closed(filesystem)
     else:
         _open(into.data)
     _exclude(network)
-    for secret in network.get("secrets", {}).values():
-        if secret["hosts"] is None:
+    into.masked = into.data.pop("masked", [])
+    for entry in into.masked:
+        if entry["hosts"] is None:
             hosts = network.get("allowed_hosts", [])
-            secret["hosts"] = [host for host in hosts if host != "*" and not host.startswith("tcp:")]
+            entry["hosts"] = [host for host in hosts if host != "*" and not host.startswith("tcp:")]
     return into
+
+
+def _from_environment(network: dict[str, Any], data: Mapping[str, Any]) -> None:
+    """As there: without `parentProxy`, the person's own proxy variables say how the host reaches the network."""
+    asked = data.get("network") or {}
+    if "upstream_proxy" in network or "parentProxy" in asked:
+        return
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
+        value = os.environ.get(name)
+        if value and value.removeprefix("http://") and "://" not in value.removeprefix("http://"):
+            network["upstream_proxy"] = value
+            exceptions = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
+            if exceptions:
+                network["upstream_exceptions"] = _no_proxy(exceptions)["network.upstream_exceptions"]
+            return
 
 
 def _open(ours: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ class Translated:
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}
         self.spelled: dict[str, str] = {}
+        self.masked: list[dict[str, Any]] = []  # srt: texts with secrets in them; see `network/credentials/masks.py`
 
     def put(self, path: str, value: object, foreign: str) -> None:
         """Sets one of our settings. Two foreign keys may feed one list or mapping."""

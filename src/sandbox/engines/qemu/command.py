@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 
+from sandbox.engines.qemu.acceleration import KVM
 from sandbox.errors import EngineUnavailable, Message
 
 # The places of the machine in its room. Descriptors arrive in this order (guest/machine_launch.c).
 DIRECTORY = "/.machine"
-CONTROL, FILES, MONITOR = 10, 11, 12
+CONTROL, SYSTEM, SYSTEM_BYTES, FILES, FILES_BYTES, MONITOR = range(10, 16)
 
 MISSING = Message(
     "QEMU is not installed: `apt install qemu-system-x86`, `dnf install qemu-system-x86` or `pacman -S qemu-system-x86`"
 )
+# Everything but what is slow to emulate: copying byte by byte in one instruction, page tables of five levels, and what
+# makes the kernel do something at each of its own accesses to a program's memory.
+EMULATED = "max,-erms,-fsrm,-la57,-smap,-pku,-pks"
 PROGRAM = "/usr/bin/qemu-system-x86_64"
 
 
@@ -23,26 +27,57 @@ def find_qemu() -> str:
     return PROGRAM
 
 
-def command(memory_mb: int, cpus: int, *, template: bool) -> list[str]:
-    """The words that start a machine: one to make a template of, or a clone of it."""
+def command(
+    memory_mb: int, cpus: int, accelerated: str, *, template: bool, saved: bool = False, khz: int = 0
+) -> list[str]:
+    """The words that start a machine: one to make a template of, or a clone of it, or of a `saved` machine.
+
+    `khz` is how fast the processor counts; only a machine that boots needs it.
+    """
     return [
         PROGRAM,
-        *("-M", "microvm,acpi=on,pit=on,pic=on,rtc=on,memory-backend=ram", "-accel", "tcg,thread=multi"),
-        *("-cpu", "max", "-smp", str(cpus), "-m", str(memory_mb)),
+        *("-M", "microvm,acpi=on,pit=on,pic=on,rtc=on,memory-backend=ram"),
+        *(
+            ("-accel", "kvm", "-cpu", "host")
+            if accelerated == KVM
+            else ("-accel", "tcg,thread=multi", "-cpu", EMULATED)
+        ),
+        *("-smp", str(cpus), "-m", str(memory_mb)),
         *("-object", f"memory-backend-file,id=ram,size={memory_mb}M,mem-path={DIRECTORY}/ram,{_shared(template)}"),
         *("-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
         *("-serial", f"file:{DIRECTORY}/console" if template else "null"),
-        *("-kernel", f"{DIRECTORY}/kernel", "-initrd", f"{DIRECTORY}/initramfs", "-append", _kernel_words()),
+        *(
+            "-kernel",
+            f"{DIRECTORY}/kernel",
+            "-initrd",
+            f"{DIRECTORY}/initramfs",
+            "-append",
+            _kernel_words(accelerated, khz),
+        ),
         *("-netdev", "user,id=net", "-device", "virtio-net-device,netdev=net"),
         *("-device", "virtio-serial-device"),
-        *("-chardev", f"socket,id=control,fd={CONTROL}"),
-        *("-device", "virtserialport,chardev=control,name=sandbox.control"),
-        *("-chardev", f"socket,id=files,fd={FILES}"),
-        *("-device", "virtserialport,chardev=files,name=sandbox.files"),
+        *_port("control", CONTROL),
+        *_port("system", SYSTEM),
+        *_port("files", FILES),
+        *_disk("system", SYSTEM_BYTES),
+        *_disk("files", FILES_BYTES),
         *("-chardev", f"socket,id=monitor,fd={MONITOR}", "-mon", "chardev=monitor,mode=control"),
         *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"),
         *(() if template else ("-incoming", "defer")),
+        # What `xen-save-devices-state` writes has no such section.
+        *(("-global", "migration.send-configuration=off") if saved else ()),
     ]
+
+
+def _port(name: str, fd: int) -> list[str]:
+    port = f"virtserialport,chardev={name},name=sandbox.{name}"
+    return ["-chardev", f"socket,id={name},fd={fd}", "-device", port]
+
+
+def _disk(name: str, fd: int) -> list[str]:
+    """What is large goes over a disk, whose content the file server is (guest/share_bytes.c)."""
+    node = f"driver=nbd,node-name={name}-bytes,server.type=fd,server.str={fd}"
+    return ["-blockdev", node, "-device", f"virtio-blk-device,drive={name}-bytes,serial={name},write-cache=off"]
 
 
 def _shared(template: bool) -> str:
@@ -50,14 +85,12 @@ def _shared(template: bool) -> str:
     return "share=on" if template else "share=off"
 
 
-def _kernel_words() -> str:
-    # Emulated, the kernel cannot measure the processor's clock against another one in time.
-    return f"console=ttyS0 quiet panic=-1 random.trust_cpu=on tsc_early_khz={_khz()}"
-
-
-def _khz() -> int:
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        for line in file:
-            if line.startswith("cpu MHz"):
-                return int(float(line.partition(":")[2])) * 1000
-    return 2_000_000
+def _kernel_words(accelerated: str, khz: int) -> str:
+    words = "console=ttyS0 quiet panic=-1 random.trust_cpu=on"
+    if accelerated == KVM:
+        return words
+    # Emulated, the kernel cannot measure the processor's clock against another one in time, nor, on a busy host, judge
+    # it by the ticks it gets: it would take those for its clock, which stops when QEMU is stopped. An emulated
+    # processor does not guess ahead, so that there is nothing to mitigate; and code that lies elsewhere each time would
+    # have to be translated each time: a command then takes three times as long.
+    return f"{words} mitigations=off norandmaps tsc=reliable tsc_early_khz={khz}"

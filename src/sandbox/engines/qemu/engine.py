@@ -7,26 +7,30 @@ tenant who breaks the machine's kernel is in QEMU's process, which may do less t
 from __future__ import annotations
 
 import os
-import socket
+import resource
 import time
 
 from sandbox.config.model import Limits
 from sandbox.engines.base import Capabilities, Engine, Finding, Running, Started
 from sandbox.engines.bubblewrap import Bubblewrap
+from sandbox.engines.qemu.acceleration import DEVICE, KVM, why_not
 from sandbox.engines.qemu.command import DIRECTORY, command, find_qemu
 from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.monitor import Monitor
-from sandbox.engines.qemu.room import start_file_server, start_qemu
+from sandbox.engines.qemu.room import Machine
+from sandbox.engines.qemu.saved import LivingMachine, SavedMachine, set_time
 from sandbox.engines.qemu.template import Template, template
-from sandbox.errors import EngineUnavailable, SandboxClosed, WallError
+from sandbox.engines.qemu.warm import stale
+from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError, message_of
 from sandbox.guest.framed import FramedGuest
 from sandbox.layout.etc import tenant
 from sandbox.layout.system import SYSTEM, HostSystem
-from sandbox.plan.plan import HOSTNAME, Plan
+from sandbox.plan.plan import Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
+    import socket
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
@@ -41,10 +45,11 @@ OWN_MB = 256  # that QEMU needs besides
 class QemuRunning(Running):
     """A machine in its room."""
 
-    def __init__(self, room: LocalRunning, guest: FramedGuest, helpers: Sequence[tuple[Process, int]]) -> None:
+    def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Machine, living: LivingMachine) -> None:
         self._room = room
         self._guest = guest
-        self._helpers = helpers
+        self._machine = machine
+        self._living = living
         self._closed = False
         self.unheld = room.unheld
         self.pid = room.pid
@@ -78,6 +83,15 @@ class QemuRunning(Running):
     def reports(self) -> Iterator[dict[str, Any]]:
         return self._room.reports()
 
+    def pause(self) -> None:
+        self._living.pause()
+
+    def resume(self) -> None:
+        self._living.resume()
+
+    def save(self, directory: str) -> list[str]:
+        return self._living.save(directory)
+
     def finish(self) -> None:
         self._room.finish()
 
@@ -87,9 +101,8 @@ class QemuRunning(Running):
         self._closed = True
         self._room.close()
         self._guest.close()
-        for process, errors in self._helpers:
-            process.close()
-            os.close(errors)
+        self._machine.close()
+        self._living.close()
 
 
 class QemuStart(Started):
@@ -102,6 +115,8 @@ class QemuStart(Started):
         try:
             memory_mb = -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
             chosen = template(memory_mb, max(1, round(plan.limits.cpus or 1)), _bare_room)
+            if plan.saved is not None:
+                chosen = SavedMachine(plan.saved, chosen)
         except BaseException:
             self._room.abandon()
             raise
@@ -130,6 +145,7 @@ class Qemu(Engine):
         gate="sockets",
         limits=True,
         descriptors=False,
+        checkpoint="machine",
     )
 
     def start(self) -> QemuStart:
@@ -137,13 +153,31 @@ class Qemu(Engine):
         return QemuStart(Bubblewrap().start())
 
     def findings(self) -> list[Finding]:
-        found = Bubblewrap().findings()
-        for name, look in (("QEMU", find_qemu), ("kernel", lambda: find_kernel().version)):
-            try:
-                found.append(Finding(name, True, look(), needed=False))
-            except EngineUnavailable as problem:
-                found.append(Finding(name, False, str(problem), needed=False))
-        return found
+        return [*Bubblewrap().findings(), *findings()]
+
+
+def findings() -> list[Finding]:
+    """What `sandbox doctor` says about virtual machines."""
+    found = []
+    for name, look in (("QEMU", find_qemu), ("kernel for virtual machines", lambda: find_kernel().version)):
+        try:
+            found.append(Finding(name, True, look(), needed=False))
+        except EngineUnavailable as problem:
+            found.append(Finding(name, False, "", message_of(problem), needed=False))
+    if all(one.ok for one in found):
+        lacking = why_not()
+        found.append(
+            Finding("acceleration", True, "KVM")
+            if lacking is None
+            else Finding("acceleration", False, lacking, EMULATED_COST, needed=False)
+        )
+    return found
+
+
+EMULATED_COST = Message(
+    "virtual machines are emulated: programs that compute take 10 to 30 times as long, and a start takes 0.3 s; "
+    "`engine: auto` takes none then"
+)
 
 
 def _furnish(plan: Plan, chosen: Template) -> None:
@@ -151,6 +185,9 @@ def _furnish(plan: Plan, chosen: Template) -> None:
     plan.show(chosen.directory, DIRECTORY, False)
     plan.show(chosen.memory, f"{DIRECTORY}/ram", True)
     plan.writable.append(f"{DIRECTORY}/ram")
+    if chosen.accelerated == KVM:
+        plan.show(DEVICE, DEVICE, True, device=True)  # the file server cannot open it, and there are no other tenants
+        plan.writable.append(DEVICE)
     limits = Limits()
     limits.cpus = plan.limits.cpus
     limits.memory = None if plan.limits.memory is None else plan.limits.memory + (OWN_MB << 20)
@@ -172,48 +209,40 @@ def _bare_room(directory: str) -> Running:
 
 
 def _start_machine(room: LocalRunning, plan: Plan, chosen: Template) -> QemuRunning:
-    ends = [socket.socketpair() for _ in range(3)]
-    control, files, monitor = (ours for ours, _ in ends)
     state = chosen.open_state()
-    helpers = []
+    saved = chosen if isinstance(chosen, SavedMachine) else None
+    machine = None
     try:
-        given = [theirs.fileno() for _, theirs in ends]
-        words = command(chosen.memory_mb, chosen.cpus, template=False)
-        helpers.append(start_qemu(room, words, given))
-        helpers.append(start_file_server(room, files, _fixed(plan)))
-        asked = Monitor(monitor)
+        of_saved = saved is not None
+        words = command(chosen.memory_mb, chosen.cpus, chosen.accelerated, template=False, saved=of_saved)
+        machine = Machine(room, words, _fixed(plan), saved=of_saved)
+        setup = {} if of_saved else _setup(plan, chosen)
+        if saved is not None:
+            saved.tell_servers(machine.servers)
+        asked = Monitor(machine.monitor)
         asked.give("state", state)
         asked.ask("migrate-incoming", uri="fd:state")  # and then it runs
-        guest = FramedGuest(control)
+        guest = FramedGuest(machine.control)
         try:
-            guest.set_up(_setup(plan))
+            if saved is not None:
+                guest.take_up({**_identity(plan), "time_ns": time.time_ns()})
+            else:
+                guest.set_up({**setup, "machine": {**setup["machine"], "time_ns": time.time_ns()}})
+            set_time(guest)  # until then the machine was being loaded
         except SandboxClosed:
             guest.close()
-            raise WallError("the virtual machine ended: {said}", said=_said(helpers[0][1])) from None
+            raise WallError("the virtual machine ended: {said}", said=machine.said()) from None
         except BaseException:
             guest.close()
             raise
-        return QemuRunning(room, guest, helpers)
+        assert room.pid is not None
+        return QemuRunning(room, guest, machine, LivingMachine(asked, guest, machine.servers, room.pid, chosen))
     except BaseException:
-        for process, errors in helpers:
-            process.close()
-            os.close(errors)
-        control.close()
+        if machine is not None:
+            machine.close()
         raise
     finally:
         os.close(state)
-        files.close()
-        monitor.close()
-        for _, theirs in ends:
-            theirs.close()
-
-
-def _said(errors: int) -> str:
-    os.set_blocking(errors, False)
-    try:
-        return os.read(errors, 4096).decode(errors="replace").strip() or "no message"
-    except OSError:
-        return "no message"
 
 
 def _fixed(plan: Plan) -> list[str]:
@@ -221,23 +250,55 @@ def _fixed(plan: Plan) -> list[str]:
     return [bind.target for bind in plan.binds if bind.target in SYSTEM]
 
 
-def _setup(plan: Plan) -> dict[str, object]:
+def _identity(plan: Plan) -> dict[str, object]:
+    """What no two machines have in common, besides the time."""
+    return {"entropy": os.urandom(64), "hostname": plan.hostname}
+
+
+def _setup(plan: Plan, chosen: Template) -> dict[str, Any]:
     scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run")]
-    places = [path for path, _ in scratch]
-    nested = sorted({bind.target for bind in plan.binds if any(bind.target.startswith(f"{one}/") for one in places)})
+    root = plan.user == "root"
+    system = [] if root else _system(plan)  # root sees everything by way of a layer of its own
+    places = [""] if root else [*(path for path, _ in scratch), *system]
+    ours = (DIRECTORY, f"{DIRECTORY}/ram", *(SYSTEM if root else ()))
+    shown = [bind for bind in plan.binds if bind.writable or not root]
+    seen = [bind.target for bind in shown if bind.target not in ours and not bind.device]
+    seen += [one.path for one in plan.after_seal] if not root else []
+    nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
     nested = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
     return {
         "walls": True,
         "uid": plan.uid,
         "gid": plan.gid,
         "network": plan.network,
-        "rlimits": [],
+        "rlimits": rlimits(plan.limits, plan.pids),
+        "loopback_ports": plan.loopback_ports,
         "machine": {
-            "time_ns": time.time_ns(),
-            "entropy": os.urandom(64),
-            "hostname": HOSTNAME,
-            "root": plan.user == "root",
+            **_identity(plan),
+            "root": root,
             "scratch": [[path.encode(), mode, plan.scratch_size] for path, mode in scratch],
+            "system": [path.encode() for path in system],
+            "stale": stale(chosen.nodes()) if system else [],
             "shown": [os.fsencode(path) for path in nested],
         },
     }
+
+
+def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:
+    """What the machine's kernel holds tenants to. Its memory and processors are those that were asked for."""
+    wanted = (
+        (resource.RLIMIT_FSIZE, limits.file_size),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_NPROC, None if pids is None else pids + 1),  # the guest is one of them
+    )
+    return [[kind, most, most] for kind, most in wanted if most is not None]
+
+
+def _system(plan: Plan) -> list[str]:
+    """The system's directories that the template has in memory, where the room shows the host's own, all of them.
+
+    Memory does not forget: where something of them is covered, the machine sees what the room shows and nothing else.
+    """
+    shown = [bind.target for bind in plan.binds if bind.target in SYSTEM and bind.source == bind.target]
+    covered = [one.path for one in (*plan.layers, *plan.covers, *plan.served)]
+    return [] if any(path.startswith(f"{one}/") for path in covered for one in shown) else shown

@@ -8,7 +8,7 @@ import re
 from sandbox.errors import EngineUnavailable, Message
 
 # What a machine needs, by the names of the modules. One that a kernel has built in has no file.
-MODULES = ("virtio_mmio", "virtio_console", "virtio_net", "fuse", "overlay")
+MODULES = ("virtio_mmio", "virtio_console", "virtio_blk", "virtio_net", "fuse", "overlay")
 
 _SUFFIX = re.compile(r"\.ko(\.xz|\.gz|\.zst)?$")
 
@@ -19,6 +19,7 @@ class Kernel:
     def __init__(self, version: str, image: str, modules: str) -> None:
         self.version = version
         self.image = image
+        self.list = os.path.join(modules, "modules.dep")  # written anew when any of them changes
         self._modules = modules
 
     def files(self) -> list[str]:
@@ -33,7 +34,7 @@ class Kernel:
 
     def _dependencies(self) -> _Dependencies:
         try:
-            with open(os.path.join(self._modules, "modules.dep"), encoding="utf-8") as file:
+            with open(self.list, encoding="utf-8") as file:
                 return _Dependencies(file.read())
         except OSError as problem:
             raise EngineUnavailable(

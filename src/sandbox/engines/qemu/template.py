@@ -11,15 +11,15 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import tempfile
 
-from sandbox.config.home import home
+from sandbox.config.home import cache_directory
+from sandbox.engines.qemu.acceleration import KVM, acceleration
 from sandbox.engines.qemu.command import command, find_qemu
-from sandbox.engines.qemu.initramfs import initramfs
+from sandbox.engines.qemu.initramfs import WARM, initramfs
 from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.monitor import Monitor
-from sandbox.engines.qemu.room import start_qemu
+from sandbox.engines.qemu.room import NODES, Machine
 from sandbox.errors import SandboxClosed, WallError
 from sandbox.guest import frames
 from sandbox.guest.binary import guest_binary
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
     from sandbox.engines.base import Running
     from sandbox.engines.qemu.kernel import Kernel
 
-FILES = ("ram", "state", "kernel", "initramfs", "guest")
+FILES = ("ram", "state", "kernel", "initramfs", "guest", NODES)
 BOOT_PATIENCE = 120.0  # seconds until an emulated machine on a busy host has booted
 
 
 class Template:
     """A saved machine of a certain size."""
 
-    def __init__(self, directory: str, memory_mb: int, cpus: int) -> None:
+    def __init__(self, directory: str, memory_mb: int, cpus: int, accelerated: str) -> None:
         self.directory = directory
+        self.accelerated = accelerated  # by what: "kvm" or "tcg"
         self.memory_mb = memory_mb
         self.cpus = cpus
 
@@ -48,14 +49,14 @@ class Template:
         """The file with the machine's memory."""
         return os.path.join(self.directory, "ram")
 
+    def nodes(self) -> bytes:
+        """The table of the system's files that the machine has in memory."""
+        with open(os.path.join(self.directory, NODES), "rb") as file:
+            return file.read()
+
     def open_state(self) -> int:
         """A descriptor of the saved state of processor and devices."""
         return os.open(os.path.join(self.directory, "state"), os.O_RDONLY | os.O_CLOEXEC)
-
-
-def cache_directory() -> str:
-    """Where templates and images are kept. `SANDBOX_CACHE_DIR` moves it."""
-    return os.environ.get("SANDBOX_CACHE_DIR") or os.path.join(home(), "cache")
 
 
 def template(memory_mb: int, cpus: int, room: Callable[[str], Running]) -> Template:
@@ -63,9 +64,10 @@ def template(memory_mb: int, cpus: int, room: Callable[[str], Running]) -> Templ
 
     Raises EngineUnavailable when QEMU or a kernel is missing, WallError when the machine does not boot.
     """
-    kernel, guest = find_kernel(), guest_binary()
+    kernel, guest, accelerated = find_kernel(), guest_binary(), acceleration()
     place = os.path.join(cache_directory(), "templates")
-    made = Template(os.path.join(place, _name(kernel, guest, memory_mb, cpus)), memory_mb, cpus)
+    name = _name(kernel, guest, memory_mb, cpus, accelerated)
+    made = Template(os.path.join(place, name), memory_mb, cpus, accelerated)
     if _is_good(made):
         return made
     os.makedirs(place, mode=0o700, exist_ok=True)
@@ -76,15 +78,20 @@ def template(memory_mb: int, cpus: int, room: Callable[[str], Running]) -> Templ
     return made
 
 
-def _name(kernel: Kernel, guest: str, memory_mb: int, cpus: int) -> str:
+def _name(kernel: Kernel, guest: str, memory_mb: int, cpus: int, accelerated: str) -> str:
     """Changes with everything that a saved machine depends on."""
-    told = [command(memory_mb, cpus, template=True)]
-    for path in (find_qemu(), kernel.image, guest, *kernel.files()):
+    told = [command(memory_mb, cpus, accelerated, template=True), list(WARM)]
+    if accelerated == KVM:  # the processor is the host's own
+        told.append(_processor())
+    for path in (find_qemu(), kernel.image, kernel.list, guest):
         status = os.stat(path)
         told.append([path, str(status.st_size), str(status.st_mtime_ns), str(status.st_ino)])
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        told.append([line for line in file if line.startswith(("model name", "flags"))][:2])
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+def _processor() -> list[str]:
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+        return [line for line in file if line.startswith(("model name", "flags", "microcode"))][:3]
 
 
 class _locked:
@@ -145,47 +152,47 @@ def _make(made: Template, kernel: Kernel, guest: str, place: str, room: Callable
 
 def _boot_and_save(work: str, made: Template, room: Callable[[str], Running]) -> None:
     running = room(work)
-    ends = [socket.socketpair() for _ in range(3)]
     state = os.open(os.path.join(work, "state"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    control, _files, monitor_end = (ours for ours, _ in ends)
     try:
-        words = command(made.memory_mb, made.cpus, template=True)
-        process, errors = start_qemu(running, ["--template", *words], [end.fileno() for _, end in ends])
+        words = _boot_command(work, made)
+        machine = Machine(running, ["--template", *words], ())
         try:
-            for _, theirs in ends:
-                theirs.close()
-            _wait_for_hello(control, errors, work)
-            _save(Monitor(monitor_end), state)
+            _wait_for_hello(machine, work)
+            _save(Monitor(machine.monitor), state)
+            machine.end()
         finally:
-            process.close()
-            os.close(errors)
+            machine.close()
     finally:
         os.close(state)
-        for ours, theirs in ends:
-            ours.close()
-            theirs.close()
         running.close()
 
 
-def _wait_for_hello(control: socket.socket, errors: int, work: str) -> None:
-    control.settimeout(BOOT_PATIENCE)
+def _boot_command(work: str, made: Template) -> list[str]:
+    khz = _khz(os.path.join(work, "guest"))
+    return command(made.memory_mb, made.cpus, made.accelerated, template=True, khz=khz)
+
+
+def _khz(guest: str) -> int:
+    import subprocess
+
+    return int(subprocess.run([guest, "--khz"], capture_output=True, check=True).stdout)
+
+
+def _wait_for_hello(machine: Machine, work: str) -> None:
+    machine.control.settimeout(BOOT_PATIENCE)
     try:
-        message, _ = frames.receive(control)
+        message, _ = frames.receive(machine.control)
         if message.get("t") == "hello":
             return
     except (OSError, SandboxClosed):
         pass
-    os.set_blocking(errors, False)
-    try:
-        said = os.read(errors, 4096).decode(errors="replace")
-    except OSError:
-        said = ""
+    said = machine.said()
     try:
         with open(os.path.join(work, "console"), encoding="utf-8", errors="replace") as file:
             said += file.read()[-2000:]
     except OSError:
         pass
-    raise WallError("the virtual machine did not start: {said}", said=said.strip() or "no message")
+    raise WallError("the virtual machine did not start: {said}", said=said.strip())
 
 
 def _save(monitor: Monitor, state: int) -> None:
@@ -198,4 +205,3 @@ def _save(monitor: Monitor, state: int) -> None:
         if status in ("failed", "cancelled"):
             raise WallError("QEMU could not save the machine")
         time.sleep(0.01)  # there is no event for its end unless one asks for them all
-    monitor.close()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from sandbox.network.credentials.shapes import jwt_claims
-from sandbox.network.secrets.moments import moment
+from sandbox.network.credentials.token_shapes import jwt_claims
+from sandbox.network.secrets.parse_time import moment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.config.variables import secret_word
 from sandbox.errors import ConfigError, Message
-from sandbox.network.credentials import keeping
+from sandbox.network.credentials import credential_store
 from sandbox.network.credentials.expiry import end_of, written_end
 from sandbox.network.credentials.formats import MOST, Unreadable, changed, leaves
-from sandbox.network.credentials.shapes import shaped
 from sandbox.network.credentials.token import Token
-from sandbox.network.credentials.visible import has_no_token, is_reference, parted, suspect
+from sandbox.network.credentials.token_shapes import shaped
+from sandbox.network.credentials.visible_strings import has_no_token, is_reference, parted, suspect
 from sandbox.network.secrets.field_paths import has_wildcard, host_in, keys_of, matches, written
 from sandbox.network.secrets.stored_key import place
 from sandbox.policy.hosts import HostSet
@@ -54,7 +54,7 @@ class Login:
         for field in entry.tokens.values():
             if "{host}" not in "".join(field.hosts):
                 HostSet(field.hosts, f"{self.path}.fields", near_secret=True)
-        for placeholder, kept in keeping.more_tokens(name).items():
+        for placeholder, kept in credential_store.more_tokens(name).items():
             self._remember(placeholder, str(kept.get("value")), [str(one) for one in _listed(kept.get("hosts"))])
         self.load()
 
@@ -65,6 +65,11 @@ class Login:
         if self.entry.file is None:
             return None
         return self.store if os.path.exists(self.store) else self.file
+
+    def replaces_own(self) -> bool:
+        """Whether a login made inside is used although the person has one: a tenant may have made it, with an account
+        of its own."""
+        return self.file is not None and self.source() == self.store and os.path.exists(self.file)
 
     def load(self) -> None:
         """Reads the file when it has changed. One that cannot be read now, as while it is being written, leaves what
@@ -240,7 +245,9 @@ class Login:
             if field.kind in new and not has_wildcard(path):
                 change[keys_of(path), 0] = new[field.kind]
         change |= self._around(answer)
-        keeping.save(target, changed(text, self.entry.format, change), self._cover if target == self.file else None)
+        credential_store.save(
+            target, changed(text, self.entry.format, change), self._cover if target == self.file else None
+        )
         self._seen = None
         self.load()
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError, Message
 from sandbox.network.credentials.login import Login
-from sandbox.network.credentials.shapes import shaped
-from sandbox.network.secrets.held import Credential, HeldToken
+from sandbox.network.credentials.token_shapes import shaped
+from sandbox.network.secrets.held_secret import Credential, HeldToken
 from sandbox.network.secrets.sources import check
 from sandbox.network.secrets.stored_key import placeholder_key
 from sandbox.policy.hosts import HostSet
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Credential as Entry
     from sandbox.config.model import Secret
     from sandbox.network.http.message import Request
-    from sandbox.network.secrets.held import Held
+    from sandbox.network.secrets.held_secret import Held
 
 GIT = """[credential "https://{host}"]
 \thelper =
@@ -36,6 +36,15 @@ class Logins:
         self.logins = [Login(name, entry, key, cover) for name, entry in entries.items()]
         self._variables: list[Held] = []
         self.notices = [login.problem for login in self.logins if login.problem is not None]
+        self.notices += [
+            Message(
+                "{name}: a login made inside a sandbox is used instead of your own; to go back, remove {file!r}",
+                name=login.name,
+                file=login.store,
+            )
+            for login in self.logins
+            if login.replaces_own()
+        ]
         self.environment: dict[str, str] = {}
         for login in self.logins:
             for variable, secret in login.entry.variables.items():

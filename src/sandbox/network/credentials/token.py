@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Message
-from sandbox.network.credentials.shapes import shaped
+from sandbox.network.credentials.token_shapes import shaped
 from sandbox.network.secrets.sources import unusable
 from sandbox.policy.hosts import HostSet
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from sandbox.config.variables import secret_value, secret_word
 from sandbox.errors import Denied
-from sandbox.network.credentials.shapes import looks_like_token
+from sandbox.network.credentials.token_shapes import looks_like_token
 from sandbox.network.secrets.field_paths import matches
 
 if TYPE_CHECKING:

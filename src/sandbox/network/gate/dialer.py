@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from sandbox.errors import ConfigError, Denied
+from sandbox.network.gate.socks_client import ask_socks
 from sandbox.network.threads import in_thread
 from sandbox.policy.addresses import normalize_ip_for_policy, parse_address
 from sandbox.policy.hosts import InvalidHost, canonical_host
@@ -94,44 +95,53 @@ async def _connect(addresses: Sequence[str], port: int) -> socket.socket:
     raise OSError(str(problem) or "timed out") from problem
 
 
-def proxy_address(text: str) -> tuple[str, int, str | None]:
-    """Host, port and credentials of `http://user:password@host:port`. Raises ConfigError."""
-    from urllib.parse import unquote, urlsplit
+class ProxyAddress:
+    """`http://user:password@host:port`, or the same with `socks5h`, a SOCKS proxy that resolves names. Raises
+    ConfigError."""
 
+    def __init__(self, text: str) -> None:
+        from urllib.parse import unquote, urlsplit
+
+        try:
+            parts = urlsplit(text if "://" in text else f"http://{text}")
+            if parts.scheme not in ("http", "socks5h") or not parts.hostname or parts.path not in ("", "/"):
+                raise ValueError("not http://host:port")
+            self.socks = parts.scheme == "socks5h"
+            self.credentials: tuple[str, str] | None = None
+            if parts.username is not None:
+                self.credentials = unquote(parts.username), unquote(parts.password or "")
+            self.host, self.port = canonical_host(parts.hostname), parts.port or (1080 if self.socks else 80)
+        except (InvalidHost, ValueError):
+            raise ConfigError(
+                "must be http://host:port or socks5h://host:port", path="network.upstream_proxy"
+            ) from None
+
+
+async def _through(text: str, destination: Destination) -> socket.socket:
+    proxy = ProxyAddress(text)
+    found = [proxy.host] if parse_address(proxy.host) else await in_thread(system_resolve, proxy.host, proxy.port)
+    sock = await _connect(found, proxy.port)
     try:
-        parts = urlsplit(text if "://" in text else f"http://{text}")
-        if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
-            raise ValueError("not http://host:port")
-        credentials = None
-        if parts.username is not None:
-            credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return canonical_host(parts.hostname), parts.port or 80, credentials
-    except (InvalidHost, ValueError):
-        raise ConfigError("must be http://host:port", path="network.upstream_proxy") from None
-
-
-async def _through(proxy: str, destination: Destination) -> socket.socket:
-    host, port, credentials = proxy_address(proxy)
-    loop = asyncio.get_running_loop()
-    found = [host] if parse_address(host) else await in_thread(system_resolve, host, port)
-    sock = await _connect(found, port)
-    try:
-        request = f"CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n"
-        if credentials is not None:
-            from base64 import b64encode
-
-            request += f"Proxy-Authorization: Basic {b64encode(credentials.encode()).decode()}\r\n"
         async with asyncio.timeout(_PER_ADDRESS):
-            await loop.sock_sendall(sock, request.encode() + b"\r\n")
-            status = await _head(sock)
-        if status.split(b" ", 2)[1:2] != [b"200"]:
-            raise OSError(f"the upstream proxy refused {destination}: {status.decode('latin-1')!a}")
+            await (ask_socks if proxy.socks else _ask_http)(sock, destination, proxy.credentials)
         return sock
     except BaseException as problem:
         sock.close()
         if isinstance(problem, TimeoutError):
             raise OSError("the upstream proxy did not answer") from None
         raise
+
+
+async def _ask_http(sock: socket.socket, destination: Destination, credentials: tuple[str, str] | None) -> None:
+    request = f"CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n"
+    if credentials is not None:
+        from base64 import b64encode
+
+        request += f"Proxy-Authorization: Basic {b64encode(':'.join(credentials).encode()).decode()}\r\n"
+    await asyncio.get_running_loop().sock_sendall(sock, request.encode() + b"\r\n")
+    status = await _head(sock)
+    if status.split(b" ", 2)[1:2] != [b"200"]:
+        raise OSError(f"the upstream proxy refused {destination}: {status.decode('latin-1')!a}")
 
 
 async def _head(sock: socket.socket) -> bytes:

@@ -10,8 +10,9 @@ from sandbox.events import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Unpack
 
-    from sandbox.network.destination import Destination
+    from sandbox.network.destination import Destination, Outcome
     from sandbox.policy.decision import Decision
 
 
@@ -30,15 +31,11 @@ class Reporter:
         method: str,
         url: str,
         decision: Decision,
-        status: int = 0,
-        sent: int = 0,
-        received: int = 0,
-        seconds: float = 0.0,
-        **more: object,
+        **outcome: Unpack[Outcome],
     ) -> None:
         """Emits an event and writes an entry; see GateContext.report. In a flood of refusals both are left out."""
         if self.note(decision, destination, method) or decision:
-            self.tell(decision, method, url, status, sent, received, seconds, **more)
+            self.tell(decision, method, url, **outcome)
 
     def note(self, decision: Decision, destination: Destination, method: str = "CONNECT") -> bool:
         """Writes an entry of the record. False when it is part of a flood and was only counted."""
@@ -63,30 +60,22 @@ class Reporter:
         )
         return True
 
-    def tell(
-        self,
-        decision: Decision,
-        method: str,
-        url: str,
-        status: int = 0,
-        sent: int = 0,
-        received: int = 0,
-        seconds: float = 0.0,
-        **more: object,
-    ) -> None:
+    def tell(self, decision: Decision, method: str, url: str, **outcome: Unpack[Outcome]) -> None:
         """A `network` event in UDS's format, with the rule and the reason."""
         details: dict[str, object] = {
             "method": method,
             "url": url,
-            "status_code": status,
-            "request_bytes": sent,
-            "response_bytes": received,
-            "duration_ms": round(seconds * 1000),
+            "status_code": outcome.get("status", 0),
+            "request_bytes": outcome.get("sent", 0),
+            "response_bytes": outcome.get("received", 0),
+            "duration_ms": round(outcome.get("seconds", 0.0) * 1000),
             "blocked": not decision,
             "rule": decision.rule,
             "reason": decision.reason,
         }
-        self._emit(event("network", **details, **more))
+        if "error" in outcome:
+            details["error"] = outcome["error"]
+        self._emit(event("network", **details))
 
     def broke(self, problem: BaseException) -> None:
         """A handler raised an unexpected exception: a bug of ours, or a record that cannot be written."""

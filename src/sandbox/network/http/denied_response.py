@@ -28,9 +28,20 @@ def denied(what: str, decision: Decision, *, as_srt: bool = False) -> Response:
         f"Rule: {decision.rule}\n"
         "Retrying will not help: only the sandbox's owner can change this rule.\n"
     )
-    if as_srt:
-        return _plain(403, f"{SRT}\n{text}", "blocked-by-allowlist", phrase(decision, SRT))
-    return _plain(403, text, "blocked-by-allowlist", phrase(decision))
+    text, told = (f"{SRT}\n{text}", SRT) if as_srt else (text, "blocked by the sandbox")
+    return _plain(403, text, "blocked-by-allowlist", phrase(decision, told), code=_code(decision.rule))
+
+
+def _code(rule: str) -> str:
+    """What refused, in one word, for programs: the words of `srt proxy`."""
+    if rule.startswith(("network.block_private_ips", "network.intranet")):
+        return "address_not_allowed"
+    return "opaque_tunnel" if rule == "network.intercept" else "host_not_allowed"
+
+
+def refused_with(status: int, reason: str, code: str) -> Response:
+    """A refusal with a status and a reason that somebody else chose."""
+    return _plain(status, f"{reason}\n", "blocked-by-sandbox-runtime", code=code)
 
 
 def phrase(decision: Decision, told: str = "blocked by the sandbox") -> bytes:
@@ -41,7 +52,8 @@ def phrase(decision: Decision, told: str = "blocked by the sandbox") -> bytes:
 
 def unreadable(reason: str, status: int) -> Response:
     """4xx: the request is malformed or ambiguous."""
-    return _plain(status, f"Refused by the sandbox: {reason}\n", "ambiguous-request")
+    code = "misdirected" if status == 421 else "bad_request"
+    return _plain(status, f"Refused by the sandbox: {reason}\n", "ambiguous-request", code=code)
 
 
 def unreachable(host: str, reason: str) -> Response:
@@ -60,10 +72,10 @@ def plain_bytes(response: Response) -> bytes:
 
 def proxy_error(status: int, text: str) -> Response:
     """What a client of the explicit proxy is told: 400 or 407."""
-    return _plain(status, text, "proxy")
+    return _plain(status, text, "proxy", code="bad_request" if status == 400 else "")
 
 
-def _plain(status: int, text: str, error: str, words: bytes = b"") -> Response:
+def _plain(status: int, text: str, error: str, words: bytes = b"", code: str = "") -> Response:
     data = printable(text).encode()
     pairs = [
         (b"Content-Type", b"text/plain; charset=utf-8"),
@@ -71,6 +83,8 @@ def _plain(status: int, text: str, error: str, words: bytes = b"") -> Response:
         (b"Cache-Control", b"no-store"),
         (b"X-Proxy-Error", error.encode()),
     ]
+    if code:
+        pairs.append((b"X-Deny-Reason", code.encode()))
     response = Response(status, Headers(pairs), Whole(data))
     response.phrase = words
     return response

@@ -9,6 +9,18 @@ if TYPE_CHECKING:
     Pair = tuple[bytes, bytes]
 
 
+def fold(name: str) -> str:
+    """A field's name as the most lenient programs read it: `_` and `.` are `-`."""
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def strip(headers: Headers, names: Iterable[str]) -> None:
+    """Takes away every field with one of `names`, in any spelling of it."""
+    folded = {fold(name) for name in names}
+    if folded:
+        headers.pairs = [pair for pair in headers.pairs if fold(pair[0].decode("latin-1")) not in folded]
+
+
 class Headers:
     """Header fields in order, several of one name allowed, names compared without regard to case."""
 

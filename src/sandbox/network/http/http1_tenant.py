@@ -46,6 +46,7 @@ class Http1Tenant:
         self._body_end: h11.EndOfMessage | None = None  # seen, but not yet returned
         self._method = ""
         self._idle = self._alone = False
+        self._only = False  # whether the connection ends with this request
 
     async def serve(self) -> None:
         """Serves until one side closes. Raises OSError when the connection breaks, TimeoutError for a slow sender."""
@@ -86,6 +87,8 @@ class Http1Tenant:
         fields = list(event.headers)
         named = next((value for name, value in fields if name == b"host"), None)
         self._method = method = event.method.decode("ascii")
+        # A proxy's client: its next request may be for another host.
+        self._only = not event.target.startswith((b"/", b"*"))
         target, named = origin_form(method, event.target.decode("ascii"), named, self._scheme)
         if named is not None:  # optional in HTTP/1.0; the connection's own destination counts
             refuse_other_host(named, self._host, self._port)
@@ -128,7 +131,7 @@ class Http1Tenant:
     async def _answer(self, response: Response) -> None:
         send, body = self._h11.send, response.stream
         pairs = end_to_end(response.headers.pairs)
-        if response.last:
+        if response.last or self._only:
             pairs.append((b"Connection", b"close"))
         bodiless = self._method == "HEAD" or response.status in (204, 304)
         if bodiless:

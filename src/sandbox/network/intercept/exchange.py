@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 from sandbox.errors import Denied
 from sandbox.network.destination import Destination
 from sandbox.network.http.body import EMPTY, Body, Whole
-from sandbox.network.http.denied_response import denied, printable, unreachable, unreadable
+from sandbox.network.http.denied_response import denied, printable, refused_with, unreachable, unreadable
+from sandbox.network.http.headers import strip
 from sandbox.network.http.http1_rules import readings, refuse_odd_target
 from sandbox.network.http.message import BadMessage
+from sandbox.network.intercept.hooks import RefusedWith
+from sandbox.network.secrets.clean_response import clean, cleaned
+from sandbox.network.secrets.injection import put_in
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import InvalidHost, canonical_host
 
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from sandbox.network.http.message import Inform, Request, Response
     from sandbox.network.intercept.hooks import HookRunner
     from sandbox.network.intercept.upstreams import Upstreams
-    from sandbox.network.secrets.injection import Secrets
+    from sandbox.network.secrets.store import Secrets
     from sandbox.network.stream import ByteStream
     from sandbox.network.tls.ca import Authority
 
@@ -75,6 +79,9 @@ class Exchange:
         except Denied as problem:
             decision = Decision(False, problem.rule, self._secrets.scrub(problem.reason))
             return report.ended(denied(report.what, decision), decision)
+        except RefusedWith as problem:
+            decision = Decision(False, problem.code, problem.reason)
+            return report.ended(refused_with(problem.status, problem.reason, problem.code), decision)
         except BadMessage as problem:
             reason = printable(str(problem))
             return report.ended(unreadable(reason, problem.status), Decision(False, "ambiguous-request", reason))
@@ -100,8 +107,9 @@ class Exchange:
         if response.switched is not None:
             return self._upgraded(request, response, report)
         response.allowance = request.allowance
+        strip(response.headers, self._context.network.strip_response_headers)
         try:
-            self._secrets.clean(response, request)
+            clean(self._secrets, response, request)
             if self._hooks.on_responses:
                 response = await self._hooks.response(response, asked)
         except BaseException:
@@ -125,7 +133,7 @@ class Exchange:
         login = logins.endpoint(request) if logins is not None else None
         if login is None:
             return None
-        from sandbox.network.credentials.endpoint import TokenExchange
+        from sandbox.network.credentials.token_endpoint import TokenExchange
 
         await self._admitted(request, shown)
         # A connection of its own: the tenant's ends with the tenant, and the answer must be read all the same.
@@ -150,7 +158,7 @@ class Exchange:
         """Prepares `request` for sending."""
         if self._hooks.reads_answers:
             request.headers.set("Accept-Encoding", "identity")
-        await self._secrets.put_in(request)
+        await put_in(self._secrets, request)
         if self._secrets and request.inform is not None:
             request.inform = _cleaning(request.inform, self._secrets)
         if request.stream is not body:
@@ -192,7 +200,8 @@ class Exchange:
         assert response.switched is not None
         upstream, ahead = response.switched
         refuse_other_upgrade(request, response)
-        self._secrets.clean(response, request)
+        strip(response.headers, self._context.network.strip_response_headers)
+        clean(self._secrets, response, request)
         guard = message_guard(self._secrets, request)
 
         async def upgraded(tenant: ByteStream, read_ahead: bytes) -> None:
@@ -210,7 +219,7 @@ def _cleaning(inform: Inform, secrets: Secrets) -> Inform:
     """`inform` without secret values: informational responses may contain them too."""
 
     async def cleaned_inform(status: int, pairs: list[Pair]) -> None:
-        await inform(status, secrets.cleaned(pairs))
+        await inform(status, cleaned(secrets, pairs))
 
     return cleaned_inform
 

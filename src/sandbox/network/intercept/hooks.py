@@ -5,7 +5,7 @@ can hang the gate and so that a failure refuses the request.
         def on_request(self, req): ...           # return req, changed or not; None or `raise Blocked(...)` refuses it
         def on_response(self, resp, req): ...    # the same for the response
         def on_tls_verify(self, host, certs): ...  # raise, or return False, to refuse upstream's certificates
-        def on_ask(self, ask): ...               # "once", "sandbox", "always" or "deny"; see `asks/ways.py`
+        def on_ask(self, ask): ...               # "once", "sandbox", "always" or "deny"; see `asks/ways_to_ask.py`
 
 Each may be a plain function, which runs in a worker thread and may block, or a coroutine function, which runs in the
 gate's event loop.
@@ -36,6 +36,15 @@ WORKERS = 16
 
 class Blocked(Exception):
     """Raised by a hook to refuse a request. Its text is the reason that the tenant, the event and the record show."""
+
+
+class RefusedWith(Exception):
+    """Raised by `srt proxy`'s hook to refuse a request with a status and a reason of its own. `code` says, for programs
+    and in one word, who refused."""
+
+    def __init__(self, status: int, reason: str, code: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.code = status, reason, code
 
 
 class Hooks:
@@ -132,6 +141,8 @@ class HookRunner:
             raise Denied(f"hook: {name}", "{name}: {reason}", name=name, reason=problem.reason) from None
         except Blocked as problem:
             raise Denied(f"hook: {name}", str(problem) or Message("blocked by {name}", name=name)) from None
+        except RefusedWith:
+            raise
         except TimeoutError:
             raise Denied(
                 f"hook: {name}", "{name} did not answer within {timeout:g} s", name=name, timeout=TIMEOUT

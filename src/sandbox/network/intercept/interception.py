@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.network.http.body_memory import Allowance
 from sandbox.network.intercept.hooks import HookRunner
-from sandbox.network.secrets.injection import Secrets
+from sandbox.network.secrets.store import Secrets
 
 if TYPE_CHECKING:
     import socket
@@ -106,7 +106,7 @@ class Interception:
 
     async def finish(self) -> None:
         """See `destination.Interception`."""
-        await self.secrets.finish()
+        await self.secrets.unfinished.finish()
 
     def close(self) -> None:
         """Does nothing: connections end with the gate's loop, and threads of hooks are not waited for."""

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sandbox.network.secrets.field_paths import keys_of
-from sandbox.network.secrets.missing import Missing
-from sandbox.network.secrets.moments import moment
+from sandbox.network.secrets.missing_value import Missing
+from sandbox.network.secrets.parse_time import moment
 
 if TYPE_CHECKING:
     from sandbox.config.model import Secret

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sandbox.errors import Denied
     from sandbox.network.http.message import Request
-    from sandbox.network.secrets.injection import Secrets
+    from sandbox.network.secrets.store import Secrets
 
 
 def message_guard(secrets: Secrets, request: Request) -> MessageGuard:

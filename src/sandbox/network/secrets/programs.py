@@ -8,21 +8,12 @@ from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-_written: set[str] = set()  # of all sandboxes of this process
-
-
-def tenants_write(directories: Iterable[str]) -> None:
-    """Tenants have, or had, these directories of the host to write into."""
-    _written.update(os.path.realpath(os.path.expanduser(one)) for one in directories)
+from sandbox.guards.written_places import written
 
 
 def safe_path() -> str:
-    """PATH without what is relative, in the current directory or one of those that tenants write into, or made for a
-    project: a virtual environment, or `node_modules`. Of those we cannot tell who has written into them."""
+    """PATH without what is relative, in the current directory, where tenants have ever written, or made for a project:
+    a virtual environment, or `node_modules`. Such a directory may be a copy of one that tenants wrote into."""
     return os.pathsep.join(one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if _safe(one))
 
 
@@ -37,7 +28,8 @@ def _safe(directory: str) -> bool:
     place = os.path.realpath(directory)
     if "node_modules" in place.split("/") or os.path.exists(os.path.join(os.path.dirname(place), "pyvenv.cfg")):
         return False
-    return not any(place == one or place.startswith(f"{one.rstrip('/')}/") for one in (*_written, _here()))
+    here = _here()
+    return not (place == here or place.startswith(f"{here}/") or written(place))
 
 
 def _here() -> str:

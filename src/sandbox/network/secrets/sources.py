@@ -7,7 +7,7 @@ program's output before its life ends. Never with input from a tenant. Light to 
 from __future__ import annotations
 
 from sandbox.errors import ConfigError, Message
-from sandbox.network.secrets.missing import Missing
+from sandbox.network.secrets.missing_value import Missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from sandbox.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
@@ -26,6 +28,7 @@ DAY = datetime.timedelta(days=1)
 # Apple refuses leaves valid for longer than 398 days, others follow; clocks inside may be a day off.
 LEAF_LIFE, AUTHORITY_LIFE = 90 * DAY, 365 * DAY
 MAX_LEAVES = 128
+_MOST = 2**20  # bytes of a file with a certificate or a key
 
 
 class Authority:
@@ -51,6 +54,28 @@ class Authority:
         """The authority of a stored generation. Raises OSError."""
         with open(f"{directory}/key.pem", "rb") as key, open(f"{directory}/sandbox-ca.pem", "rb") as certificate:
             return cls(kept=(key.read(), certificate.read()))
+
+    @classmethod
+    def given(cls, certificate: str | None, key: str | None) -> Authority:
+        """An authority that the owner made. Raises ConfigError."""
+        path = "network.authority_certificate" if certificate is None or key is not None else "network.authority_key"
+        if certificate is None or key is None:
+            raise ConfigError("network.authority_certificate and network.authority_key belong together", path=path)
+        try:
+            with open(os.path.expanduser(key), "rb") as secret, open(os.path.expanduser(certificate), "rb") as public:
+                return cls.from_pem(secret.read(_MOST), public.read(_MOST))
+        except (OSError, ValueError, TypeError) as problem:
+            raise ConfigError(
+                "cannot be used: {problem}", problem=getattr(problem, "strerror", None) or problem, path=path
+            ) from None
+
+    @classmethod
+    def from_pem(cls, key: bytes, certificate: bytes) -> Authority:
+        """The authority with this key and certificate. Raises ValueError."""
+        found = cls(kept=(key, certificate))
+        if found._certificate.public_key() != found._key.public_key():
+            raise ValueError("the key is not the certificate's")
+        return found
 
     def key_pem(self) -> bytes:
         """Its private key, for `stored_authority.py`."""
@@ -96,7 +121,10 @@ class Authority:
         # The name goes into the SAN only: a common name holds at most 64 characters, a host name up to 253.
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sandbox leaf")])
         public = self._leaf_key.public_key()
-        authority = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        with contextlib.suppress(x509.ExtensionNotFound):  # an authority that somebody else made may have none
+            given = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+            authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(given)
         leaf = (
             _builder(name, self._certificate.subject, public, LEAF_LIFE)
             .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
@@ -104,20 +132,24 @@ class Authority:
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority), critical=False)
+            .add_extension(authority, critical=False)
             .sign(self._key, hashes.SHA256())
         )
         return leaf.public_bytes(serialization.Encoding.PEM)
 
 
-def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
     key = serialization.load_pem_private_key(pem, None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise ValueError("neither an RSA nor an elliptic-curve key")
     return key
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, life: datetime.timedelta
+    subject: x509.Name,
+    issuer: x509.Name,
+    public: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+    life: datetime.timedelta,
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (

@@ -40,6 +40,7 @@ class Generation:
         self.directory = directory
         self.covered: list[tuple[str, str]] = []  # a system file, and the sandbox's path of what covers it
         self.environment: dict[str, str] = {}
+        self.added: list[tuple[str, str]] = []  # files where the system has none: the host's, and the sandbox's path
         with open(f"{directory}/trusted", encoding="utf-8", errors="surrogateescape") as file:
             for line in file:
                 kind, name, value = line.rstrip("\n").split("\t")
@@ -50,7 +51,7 @@ class Generation:
 
     def files(self) -> list[tuple[str, str]]:
         """What is mounted: the host's file and its path in the sandbox."""
-        return [(f"{self.directory}/{name}", f"/etc/{name}") for name in FILES]
+        return [*((f"{self.directory}/{name}", f"/etc/{name}") for name in FILES), *self.added]
 
 
 def current() -> Generation | None:
@@ -104,24 +105,26 @@ def _made(where: str, stamp: str) -> str:
     os.mkdir(directory, 0o700)
     authority = Authority()
     trust = trusted(authority.pem)
-    _write(f"{directory}/key.pem", authority.key_pem(), 0o600)
+    write(f"{directory}/key.pem", authority.key_pem(), 0o600)
     for path, _, content in trust.files:
-        _write(f"{directory}/{os.path.basename(path)}", content, 0o644)
-    _write(f"{directory}/trusted", _listed(trust), 0o600)
-    _write(f"{directory}/stamp", stamp.encode("utf-8", "surrogateescape"), 0o600)
+        write(f"{directory}/{os.path.basename(path)}", content, 0o644)
+    write(f"{directory}/trusted", listed(trust), 0o600)
+    write(f"{directory}/stamp", stamp.encode("utf-8", "surrogateescape"), 0o600)
     os.symlink(name, f"{where}/.{name}")
     os.rename(f"{where}/.{name}", f"{where}/{_link(stamp)}")
     _forget_old(where)
     return directory
 
 
-def _listed(trust: Trusted) -> bytes:
+def listed(trust: Trusted) -> bytes:
+    """What covers what, and the variables, as `Generation` reads it."""
     lines = [f"cover\t{path}\t{by}" for path, by in trust.covered]
     lines += [f"set\t{name}\t{value}" for name, value in trust.environment.items()]
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
 
 
-def _write(path: str, content: bytes, mode: int) -> None:
+def write(path: str, content: bytes, mode: int) -> None:
+    """Writes a new file and has it on the disk."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         file.flush()

@@ -16,7 +16,7 @@ from sandbox.network.tls.system_certificates import BUNDLES, JAVAS, KEY_STORES
 from sandbox.plan.mount_operations import Bind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 DIRECTORY = "/etc"
 
@@ -48,13 +48,19 @@ class Trusted:
 
 
 def trusted(
-    authority: bytes, *, directory: str = DIRECTORY, read: Callable[[str], bytes | None] | None = None
+    authority: bytes,
+    *,
+    directory: str = DIRECTORY,
+    read: Callable[[str], bytes | None] | None = None,
+    real: Callable[[str], str] = os.path.realpath,
+    key_stores: Sequence[str] = (),
 ) -> Trusted:
-    """For `authority` (PEM). `read` gives a file of the system that tenants will see, or None."""
-    key_stores = KEY_STORES if read is not None else (*KEY_STORES, *_key_stores_of_their_own())
+    """For `authority` (PEM). `read` gives a file of the system that tenants will see, or None; `real` its path without
+    links. `key_stores`: further places of Java's."""
+    key_stores = KEY_STORES + tuple(key_stores) if read is not None else (*KEY_STORES, *_key_stores_of_their_own())
     read = read or _read
     # A mount must not have a symbolic link on its path, and several of these names are links to one file.
-    bundles = {os.path.realpath(path): content for path in BUNDLES if (content := read(path)) is not None}
+    bundles = {real(path): content for path in BUNDLES if (content := read(path)) is not None}
     system = next(iter(bundles.values()), b"")
     certificates = _certificates(system + b"\n" + authority)
     own, bundle, store = (f"{directory}/sandbox-{name}" for name in ("ca.pem", "ca-bundle.pem", "cacerts"))
@@ -64,7 +70,7 @@ def trusted(
         (bundle, 0o644, system.rstrip(b"\n") + b"\n" + authority if system else authority),
         (store, 0o644, key_store(certificates)),
     ]
-    stores = dict.fromkeys(os.path.realpath(path) for path in key_stores if read(path) is not None)
+    stores = dict.fromkeys(real(path) for path in key_stores if read(path) is not None)
     result.covered = [*((path, bundle) for path in bundles), *((path, store) for path in stores)]
     result.environment = dict.fromkeys(BUNDLE_VARIABLES, bundle) | dict.fromkeys(EXTRA_VARIABLES, own)
     if not stores:
@@ -92,6 +98,13 @@ def _number(value: int) -> bytes:
 
 def _text(text: str) -> bytes:
     return len(text).to_bytes(2, "big") + text.encode()
+
+
+def certificates_in(text: bytes) -> bytes:
+    """The certificates in a PEM file, and nothing else of it: a key may be beside them."""
+    begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+    blocks = [block.partition(end) for block in text.split(begin)[1:]]
+    return b"".join(begin + inner + mark + b"\n" for inner, mark, _ in blocks if mark)
 
 
 def _certificates(pem: bytes) -> list[bytes]:

@@ -1,5 +1,5 @@
-"""The kernel's FUSE protocol, spoken here in Python on the descriptor the guest mounted and handed over.
+"""The kernel's FUSE protocol in Python, on the descriptor that the guest mounted and passed to us.
 
-`wire` has the shapes, `nodes` what the kernel remembers of the tree, `operations` what each request does, `session` the
-threads that read requests and see to it that each is answered in time.
+`structs` has the protocol's structures, `nodes` and `tree` what the kernel knows, `operations` and the `*_handlers`
+what each request does, `session` the threads that read requests and make sure that each gets a reply in time.
 """

@@ -1,4 +1,4 @@
-"""fallocate(2), made of what every provider has: setting a file's size, and writing zeros."""
+"""fallocate(2), by what every provider can do: set a file's size, and write zeros."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from sandbox.vfs.provider import Handle
 
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
-# To reserve space without a change that anybody sees is what a provider cannot promise, so KEEP_SIZE alone is missing.
+# A provider cannot promise to reserve space without a visible change, so KEEP_SIZE alone is not supported.
 MODES = (0, KEEP_SIZE | PUNCH_HOLE, ZERO_RANGE, KEEP_SIZE | ZERO_RANGE)
 _ZEROS = memoryview(bytes(1 << 20))
 
 
 def allocate(tree: Tree, node: Node, handle: Handle, mode: int, offset: int, length: int) -> None:
-    """Raises OSError: EOPNOTSUPP for a mode that is not ours, and what the provider raises."""
+    """Raises OSError: EOPNOTSUPP for an unsupported mode, and what the provider raises."""
     if mode not in MODES:
         raise failure(errno.EOPNOTSUPP)
     size, end = tree.info(node, handle).size, offset + length

@@ -1,4 +1,4 @@
-"""One reading of a directory: what a provider listed, dealt out in the portions the kernel asks for."""
+"""An open directory: a provider's listing, in the portions that the kernel asks for."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from sandbox.vfs.fuse.nodes import Node
 
-# A directory with more names than this is taken for endless.
+# A directory with more names than this counts as endless.
 MAX_ENTRIES = 1_000_000
 
 DIRECTORY_KIND = 0o040000 >> 12
 
 
 class Directory:
-    """An open directory. Its entries are pulled from the provider as they are needed, and kept for `seekdir`."""
+    """One reading of a directory. Entries come from the provider as they are needed, and are kept for `seekdir`."""
 
     def __init__(self, node: Node, listing: Callable[[], Iterable[DirEntry]]) -> None:
         self.node = node
@@ -46,7 +46,7 @@ class Directory:
                 if found:
                     out += found(entry.name, info) if entry else bytes(extra)
                 kind = (info.mode & 0o170000) >> 12 if info else 0 if entry else DIRECTORY_KIND
-                # A number must not be 0; the real one comes with the attributes.
+                # The number must not be 0; the real one comes with the attributes.
                 number = (info.ino if info else 0) or 1
                 out += structs.DIRENT.pack(number, at, len(name), kind) + name + bytes(padded - len(name))
             return bytes(out)
@@ -82,7 +82,7 @@ class Directory:
 
 
 def _checked(name: str) -> bytes:
-    """A name the kernel would refuse makes the listing an error, not a mystery."""
+    """The name for the kernel. Raises OSError for one that the kernel would refuse without saying which."""
     encoded = os.fsencode(name)
     if not encoded or len(encoded) > NAME_MAX or name in (".", "..") or b"/" in encoded or b"\0" in encoded:
         raise failure(errno.EIO)

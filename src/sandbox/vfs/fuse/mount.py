@@ -1,7 +1,7 @@
-"""Mounting a provider on this host, without a sandbox: to try one out, for benchmarks and tests.
+"""Mounts a provider on this host, without a sandbox: to try one out, for benchmarks and for tests.
 
 Needs /dev/fuse and CAP_SYS_ADMIN in the user namespace (root, or `unshare --user --mount`). In a sandbox the guest
-mounts, and hands the descriptor over. The process that serves must not itself look into the mount, nor start a
+mounts it and passes the descriptor to us. The process that serves a mount must not access it itself, nor start a
 program with its working directory there (Python holds its global lock until such a program has started).
 """
 
@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def open_device(path: str = "/dev/fuse") -> int:
-    """Opens the FUSE device. Raises WallError that says how to allow it."""
+    """Opens the FUSE device. Raises WallError, which says how to allow that."""
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as problem:
@@ -35,7 +35,7 @@ def open_device(path: str = "/dev/fuse") -> int:
 
 
 def unavailable(path: str, problem: OSError) -> str:
-    """Why there is no FUSE, and what to do: the same words wherever it is noticed."""
+    """Why FUSE is unavailable, and what to do about it."""
     if isinstance(problem, FileNotFoundError):
         remedy = Message("load the fuse module (modprobe fuse), or give the container the device (--device /dev/fuse)")
     else:

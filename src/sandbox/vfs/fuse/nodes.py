@@ -1,7 +1,7 @@
-"""What the kernel remembers of the tree: numbers it was given for files, until it forgets them.
+"""The nodes that the kernel knows: each file's number, from the first lookup until the kernel forgets it.
 
-The kernel speaks in numbers, providers in paths. A node holds the places (parent, name) its file was last seen at;
-a rename moves the place, and a path is put together when it is needed.
+The kernel uses numbers, providers use paths. A node holds the places (parent and name) where its file was last seen. A
+rename changes the place, and a path is built when it is needed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Node:
         self.lookups = 0
         # In the order they were seen; a dict, because a tenant can give a file any number of names.
         self.places: dict[tuple[Node, str], None] = {}
-        # Open files: what answers for a file that has no name any more.
+        # Open handles, which answer for a file that no longer has a name.
         self.handles: list[Handle] = []
         self.path: str | None = None
         self.age = 0
-        # Whether it was last told to be setuid or setgid, which ends with a write.
+        # Whether it was last seen setuid or setgid; a write clears both.
         self.set_id = False
 
 
@@ -45,7 +45,7 @@ class Nodes:
         self._by_place: dict[tuple[int, str], Node] = {}
         self._by_ino: dict[int, Node] = {}
         self._last = ROOT
-        # Counts renames of directories: a path put together before the last one is out of date.
+        # Counts renames of directories: a path built before the last one is out of date.
         self._age = 0
         self._lock = Lock()
 
@@ -69,12 +69,12 @@ class Nodes:
 
     def child(self, parent: Node, name: str) -> str:
         path = join(self.path(parent), name)
-        if len(path) > PATH_MAX:  # by relative steps a tenant could go on for ever, and each path would grow
+        if len(path) > PATH_MAX:  # a tenant could descend for ever by relative steps
             raise failure(errno.ENAMETOOLONG)
         return path
 
     def found(self, parent: Node, name: str, ino: int, kind: int) -> Node:
-        """The node of what a provider showed at a place, counted as looked up once more."""
+        """The node of the file that a provider showed at a place. Counts as one more lookup."""
         with self._lock:
             place = (parent.id, name)
             node = self._by_place.get(place)
@@ -143,7 +143,7 @@ class Nodes:
             del self._by_ino[node.ino]
 
     def _path(self, node: Node) -> str:
-        """Without recursion: how deep a tree is, is a tenant's choice."""
+        """Not recursive, because tenants decide how deep a tree is."""
         above: list[tuple[Node, str]] = []
         while node is not self.root and (node.path is None or node.age != self._age):
             if not node.places:

@@ -1,4 +1,4 @@
-"""A request as it comes from the kernel, and attributes as they go back to it."""
+"""A request of the kernel, and file attributes in the form that it expects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Request:
         return [os.fsdecode(name) for name in bytes(self.body[skip:]).split(b"\0")[:-1]]
 
     def changes(self) -> tuple[int, Changes, bool]:
-        """Of SETATTR: the open file it is about (0: none), what is to be changed, and whether setuid and setgid end."""
+        """Of SETATTR: the number of the open file (0: none), the changes, and whether setuid and setgid are cleared."""
         (
             valid, _, number, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
         ) = structs.SETATTR_IN.unpack_from(self.body)  # fmt: skip
@@ -53,12 +53,12 @@ class Request:
             changes["atime_ns"] = _nanoseconds(atime, atime_ns, bool(valid & Attr.ATIME_NOW))
         if valid & (Attr.MTIME | Attr.MTIME_NOW):
             changes["mtime_ns"] = _nanoseconds(mtime, mtime_ns, bool(valid & Attr.MTIME_NOW))
-        # Asked to change nothing: so the kernel says, before a write, that setuid ends and it wants to see that.
+        # A request without changes comes before a write: the kernel wants setuid cleared, and to see the result.
         return number if valid & Attr.FH else 0, changes, not valid or bool(valid & Attr.KILL_SUIDGID)
 
 
 def packed(node: Node, info: FileInfo) -> bytes:
-    """The kernel's `struct fuse_attr` of what a provider said. Raises for what it cannot mean."""
+    """A provider's attributes as the kernel's `struct fuse_attr`. Raises OSError for impossible ones."""
     size = info.size
     if not 0 <= size < 1 << 63:
         raise failure(errno.EIO)
@@ -87,7 +87,7 @@ def packed(node: Node, info: FileInfo) -> bytes:
 
 def _nanoseconds(seconds: int, rest: int, now: bool) -> int:
     if now:
-        # The fine clock: never older than what the provider, or a file system behind it, has stamped before.
+        # The precise clock: never behind a time that the provider, or a file system behind it, has set before.
         return time.time_ns()
     if seconds >= 1 << 63:  # before 1970
         seconds -= 1 << 64

@@ -1,12 +1,12 @@
 """The threads that serve one mount.
 
-One thread at a time has the lead: it takes a request from the kernel, does it and answers. While the provider is quick
-it keeps the lead, and looks for the next request a moment longer before it sleeps: to wake a thread costs more than
-most requests do. Where requests wait for a slow provider, it passes the lead on before it begins.
+One thread at a time leads: it takes a request from the kernel, handles it and replies. While the provider is fast, it
+keeps leading, and polls briefly for the next request before it sleeps, because waking a thread costs more than most
+requests. While the provider is slow, it hands the lead to another thread before it handles a request.
 
-The watch sleeps until there is work and then looks, a few times a second, whether some request takes long: it passes
-the lead on, answers ETIMEDOUT for a request past its deadline and EINTR for one whose process was interrupted. So a
-provider that hangs costs a thread, and the tenant gets an error while the mount lives on.
+The watchdog sleeps until there is work. Then it checks a few times a second for requests that take long: it hands on
+the lead, replies ETIMEDOUT to a request past its deadline, and EINTR to one whose process was interrupted. So a
+provider that hangs costs a thread; the tenant gets an error, and the mount keeps working.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from sandbox.vfs.fuse.structs import Op
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.vfs.fuse.operations import Buffer
+    from sandbox.vfs.fuse.handlers import Buffer
     from sandbox.vfs.provider import Provider
 
 MOST_THREADS = 32
-# How long a thread looks for the next request before it sleeps. With one processor that would only keep the tenant
-# from making it.
+# How long a thread polls for the next request before it sleeps. With one processor, polling would only keep the tenant
+# from making the request.
 LOOK = 200e-6 if len(os.sched_getaffinity(0)) > 1 else 0.0
-# A request that takes longer, while others wait, shows that the provider is slow.
+# If a request takes longer than this while others wait, the provider is slow.
 SLOW = 2e-3
-# Threads stuck in a provider are given up; while there are this many of them, every further request fails at once.
+# Threads stuck in a provider are abandoned. While there are this many, every further request fails at once.
 MOST_STUCK = 64
 TICK = 0.05
 DEADLINE = 30.0
@@ -46,8 +46,8 @@ _UNANSWERED = frozenset({Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT})
 
 
 class _Worker:
-    """What the watch must know of one thread: which request it is at, since when, and whether it has the lead.
-    `lock` decides who answers and who passes the lead on."""
+    """What the watchdog needs to know about one thread: its current request, since when, and whether it leads.
+    `lock` decides who replies and who hands on the lead."""
 
     __slots__ = ("interrupted", "leads", "lock", "since", "stuck", "unique")
 
@@ -63,7 +63,7 @@ class _Worker:
 class Session:
     """Serves `provider` on a mounted /dev/fuse descriptor, which it owns from now on. Starts at once.
 
-    It ends when the mount does; `close` waits for that a moment. `report` hears of faults in the provider.
+    It ends when the mount does; `close` waits a moment for that. `report` is called with errors of the provider.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Session:
         self._lock = Lock()
         self._lead = Lock()
         self._followers = 0
-        # Until then the provider counts as slow.
+        # The provider counts as slow until then.
         self._slow_until = 0.0
         self._work = Event()
         self._awake = False
@@ -96,7 +96,7 @@ class Session:
         Thread(target=self._watch, name="sandbox-fuse-watch", daemon=True).start()
 
     def close(self, timeout: float = 5.0) -> bool:
-        """Waits until the kernel has let go of the mount; says whether it has."""
+        """Waits until the kernel has released the mount. Returns whether it has."""
         return self._ended.wait(timeout)
 
     # Workers
@@ -139,7 +139,7 @@ class Session:
         worker.leads = True
 
     def _pass_on(self, worker: _Worker) -> None:
-        """Lets another thread take requests while `worker` is at its own."""
+        """Lets another thread take requests while `worker` handles its own."""
         with worker.lock:
             if not worker.leads:
                 return
@@ -161,7 +161,7 @@ class Session:
             try:
                 return os.readv(self._device, (buffer,))
             except OSError as problem:
-                # ENOENT: the request was withdrawn while we took it.
+                # ENOENT: the request was withdrawn while we read it.
                 if problem.errno not in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
                     return 0
 
@@ -198,7 +198,7 @@ class Session:
             self._operations.undelivered(request.op, reply)
 
     def _answer(self, unique: int, problem: int, reply: Buffer = b"") -> bool:
-        """Sends an answer; false when nobody waits for it any more."""
+        """Sends a reply. Returns False when nobody waits for it any more."""
         body = b"" if problem else reply
         try:
             os.writev(
@@ -208,7 +208,7 @@ class Session:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENODEV) or problem:
                 return False
-            # The kernel found the answer impossible: the tenant must still get one.
+            # The kernel rejected the reply, but the tenant must still get one.
             self._answer(unique, errno.EIO)
             return False
 
@@ -238,7 +238,7 @@ class Session:
         self._ended.set()
 
     def _fault(self, error: BaseException) -> None:
-        """Tells of a provider's fault, each kind once: a tenant can repeat it as often as it likes."""
+        """Reports an error of the provider, each kind once: a tenant can repeat it as often as it likes."""
         text = f"a file provider raised {type(error).__name__}: {error}"[:500]
         with self._lock:
             if text in self._reported or len(self._reported) >= 100:
@@ -246,23 +246,23 @@ class Session:
             self._reported.add(text)
         self._report(text)
 
-    # The watch
+    # The watchdog
 
     def _watch(self) -> None:
         while not self._ended.is_set():
             self._work.wait()
             self._work.clear()
-            # First a pause: under load this thread wakes once a tick, not once a request.
+            # Pause first: under load this thread wakes once per tick, not once per request.
             while not self._ended.wait(TICK) and self._look():
                 pass
             self._awake = False
-            # A request may have come between the look and the line above.
+            # A request may have arrived between the check and the line above.
             if any(worker.unique for worker in list(self._workers)):
                 self._awake = True
                 self._work.set()
 
     def _look(self) -> bool:
-        """One look at all workers. False when there is nothing to watch over."""
+        """Checks all workers. Returns False when none is busy."""
         now = time.monotonic()
         busy = [worker for worker in list(self._workers) if worker.unique]
         for worker in busy:
@@ -276,7 +276,7 @@ class Session:
         return bool(busy)
 
     def _give_up(self, worker: _Worker, problem: int) -> None:
-        """Answers in a worker's place. The worker ends when its provider returns, if it does."""
+        """Replies in place of a worker. The worker ends when its provider returns, if ever."""
         with worker.lock:
             unique, worker.unique = worker.unique, 0
             if not unique or worker.stuck:
@@ -288,13 +288,13 @@ class Session:
         self._answer(unique, problem)
 
     def _interrupt(self, request: Request) -> None:
-        """Marks the request that the tenant no longer waits for; the watch ends it if it is not done by itself."""
+        """Marks the request that the tenant no longer waits for; the watchdog ends it unless it completes by itself."""
         unique = structs.INTERRUPT_IN.unpack_from(request.body)[0]
         for worker in list(self._workers):
             if worker.unique == unique:
                 worker.interrupted = True
                 return
-        # Not begun yet, or just done: the kernel knows which, and asks again if it must.
+        # Not started yet, or just completed: the kernel knows which, and asks again if necessary.
         self._answer(request.unique, errno.EAGAIN)
 
 

@@ -1,4 +1,4 @@
-"""Shapes and numbers of the FUSE protocol (linux/fuse.h), as far as we speak it."""
+"""Structures and numbers of the FUSE protocol (linux/fuse.h): those that we use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from struct import Struct
 MAJOR, MINOR = 7, 31
 ROOT = 1
 
-# Reads and writes of up to 1 MiB: what the kernel allows at most by default (256 pages).
+# Reads and writes of up to 1 MiB, the kernel's default maximum (256 pages).
 MAX_PAGES = 256
 MAX_WRITE = MAX_PAGES * 4096
 BUFFER = MAX_WRITE + 4096
@@ -69,7 +69,7 @@ class Init:
 
 
 class Attr:
-    """Which fields of SETATTR count."""
+    """Which fields of SETATTR are set."""
 
     MODE, UID, GID, SIZE, ATIME, MTIME, FH, ATIME_NOW, MTIME_NOW = (1 << bit for bit in range(9))
     KILL_SUIDGID = 1 << 11

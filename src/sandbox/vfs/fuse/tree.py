@@ -1,4 +1,4 @@
-"""One mount's tree as the kernel knows it: numbers for files and what is open, and the answers that speak of them."""
+"""One mount's tree as the kernel knows it: the numbers of nodes and open files, and the replies about them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tree:
     # What is open
 
     def check_room(self) -> None:
-        """What is open costs memory here, outside the limits that tenants are held to."""
+        """Open files cost memory in this process, where the tenants' limits do not apply. Raises OSError."""
         if len(self.handles) + len(self.directories) >= MOST_OPEN:
             raise failure(errno.ENFILE)
 
@@ -59,10 +59,10 @@ class Tree:
             node.handles.remove(handle)
             handle.close()
 
-    # What is told of a file
+    # Attributes and entries
 
     def info(self, node: Node, handle: Handle | None) -> FileInfo:
-        """By its own handle, by name, or by any handle once the name is gone."""
+        """A file's attributes: from its own handle, by name, or from any handle once the name is gone."""
         for candidate in (handle, None, *node.handles):
             try:
                 return candidate.stat() if candidate is not None else self.provider.stat(self.nodes.path(node))
@@ -85,8 +85,8 @@ class Tree:
         raise failure(errno.ENOENT)
 
     def strip(self, node: Node, handle: Handle | None) -> None:
-        """What is changed by somebody without privileges is no longer setuid or setgid. The kernel leaves that to us,
-        or it would ask for an attribute before each write."""
+        """Clears setuid and setgid, as a write without privileges must. The kernel leaves this to us; otherwise it
+        would ask for an attribute before each write."""
         if node.set_id:
             self.change(node, handle, {"mode": self.info(node, handle).mode & 0o7777 & ~SET_ID})
             node.set_id = False
@@ -96,7 +96,7 @@ class Tree:
         return self.packed_entry(node, info)
 
     def found(self, parent: Node, name: str, info: FileInfo | None) -> bytes:
-        """For READDIRPLUS: an entry, or one that says "look for yourself" when its file cannot be told."""
+        """For READDIRPLUS: an entry, or an empty one, which makes the kernel look up the name, when `stat` fails."""
         try:
             return self.entry(parent, name, info or self.provider.stat(self.nodes.child(parent, name)))
         except OSError:

@@ -1,0 +1,106 @@
+"""What outlives a sandbox: the numbers of questions, and hosts that are allowed always.
+
+Numbers are one row for all sandboxes of a user, so that `sandbox allow 7` means one question.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from sandbox.asks.question import HostSubject
+from sandbox.config.home import home, user_config_file
+from sandbox.errors import ConfigError, SandboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.asks.question import Subject
+
+COUNTER = "asks"
+WATCHED = "asks.watched"  # locked, shared, by each `sandbox asks` that looks at every sandbox
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def next_number() -> int:
+    """A number that no other question of this user has. Raises OSError."""
+    os.makedirs(home(), mode=0o700, exist_ok=True)
+    counter = os.open(os.path.join(home(), COUNTER), _FLAGS, 0o600)
+    try:
+        fcntl.flock(counter, fcntl.LOCK_EX)
+        text = os.pread(counter, 32, 0).strip()
+        number = int(text) + 1 if text.isdigit() else 1
+        os.pwrite(counter, f"{number}\n".encode(), 0)
+        return number
+    finally:
+        os.close(counter)
+
+
+def watching() -> int:
+    """A descriptor that tells every sandbox of this user that somebody looks, until it is closed."""
+    os.makedirs(home(), mode=0o700, exist_ok=True)
+    held = os.open(os.path.join(home(), WATCHED), _FLAGS, 0o600)
+    fcntl.flock(held, fcntl.LOCK_SH)
+    return held
+
+
+def watched() -> bool:
+    """Whether somebody looks at every sandbox of this user."""
+    try:
+        tried = os.open(os.path.join(home(), WATCHED), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(tried, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(tried)
+
+
+def keep(subject: Subject) -> None:
+    """Adds the host and port that were asked about, and nothing wider, to the user's `network.allowed_hosts`.
+
+    Raises SandboxError; then the file is as it was.
+    """
+    if not isinstance(subject, HostSubject):
+        raise SandboxError("only a host can be allowed always")
+    keep_host(subject.entry)
+
+
+def keep_host(entry: str) -> None:
+    """Adds an entry to the user's `network.allowed_hosts`. Raises SandboxError; then the file is as it was."""
+    from sandbox.config import files
+    from sandbox.config.edit import set_value, write_file
+    from sandbox.config.model import Config
+    from sandbox.policy.network import NetworkPolicy
+
+    file = user_config_file()
+    os.makedirs(home(), mode=0o700, exist_ok=True)
+    lock = os.open(os.path.join(home(), COUNTER), _FLAGS, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two answers at the same time must not lose one
+        text = files.read_text(file, links=True) or ""
+        held = _hosts(file, text)
+        if entry in held:
+            return
+        changed = set_value(text, ["network", "allowed_hosts"], [*held, entry], file)
+        NetworkPolicy(Config.read(files.parse(file, changed).data).network)
+        write_file(os.path.realpath(file), changed)
+    except OSError as problem:
+        raise SandboxError("{file} cannot be changed: {problem}", file=file, problem=problem.strerror) from problem
+    finally:
+        os.close(lock)
+
+
+def _hosts(file: str, text: str) -> list[str]:
+    from sandbox.config import files
+    from sandbox.config.model import Config
+
+    if not text.strip():
+        return []
+    data = files.parse(file, text).data
+    try:
+        return list(Config.read(data).network.allowed_hosts)
+    except ConfigError:
+        raise SandboxError("{file} is not in this program's own spelling; add the host by hand", file=file) from None

@@ -1,0 +1,1 @@
+"""Saved sandboxes that others start from: docs/checkpoints.md."""

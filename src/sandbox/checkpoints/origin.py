@@ -1,0 +1,134 @@
+"""What a restored sandbox starts from, and what of a living one is written down for that."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.checkpoints.trees import Trees
+from sandbox.config.home import home
+from sandbox.errors import ConfigError, SandboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from sandbox.config.model import Config
+    from sandbox.plan.plan import Plan
+
+MACHINE, LAYER, PLACES = "machine", "layer", "places"
+MOST = 16 << 30  # bytes of files in one checkpoint
+
+
+def workspace_of(id: str) -> dict[str, Any]:
+    """What is known of the project's layer of a living sandbox: its directory, and what counts as a conflict."""
+    import json
+
+    directory = os.path.join(home(), "vms", id, "overlay")
+    with open(os.path.join(directory, "overlay.json"), encoding="utf-8") as file:
+        kept = json.load(file)
+    return {"directory": directory, "started_ns": kept["started_ns"], "known": kept.get("known", {})}
+
+
+def save_files(directory: str, pid: int, places: Sequence[str], layer: Mapping[str, Any] | None) -> None:
+    """Copies a paused sandbox's files into `directory`: its own places, and the project's layer. Raises SandboxError.
+
+    `pid` is a process inside, `layer` what `workspace_of` says.
+    """
+    trees = Trees(MOST)
+    try:
+        upper = os.path.join(layer["directory"], "upper") if layer is not None else ""
+        if os.path.isdir(upper):
+            os.makedirs(os.path.join(directory, LAYER))
+            trees.copy(upper, os.path.join(directory, LAYER))
+        for number, place in enumerate(places):
+            copy = os.path.join(directory, PLACES, str(number))
+            os.makedirs(copy)
+            trees.copy(f"/proc/{pid}/root{place}", copy)
+    except OSError as problem:
+        raise SandboxError("the sandbox's files cannot be copied: {problem}", problem=problem) from problem
+
+
+class Origin:
+    """A checkpoint that a sandbox is started from."""
+
+    def __init__(self, directory: str, about: Mapping[str, Any]) -> None:
+        """`about`: what its manifest says."""
+        self._directory = directory
+        self._places: list[str] = about["places"]
+        self._root = tuple(about["project"])
+        self.workspace: Mapping[str, Any] = about.get("workspace") or {}
+
+    def check_project(self, config: Config) -> None:
+        """Raises SandboxError when another directory is there now."""
+        root = os.path.realpath(os.path.expanduser(config.filesystem.root))
+        try:
+            status = os.stat(root)
+        except OSError:
+            status = None
+        if status is None or (status.st_dev, status.st_ino) != self._root:
+            raise SandboxError("{root} is another directory than when the checkpoint was made", root=root)
+
+    def furnish(self, plan: Plan) -> None:
+        """Has the engine start from here, under a name of the sandbox's own."""
+        machine = os.path.join(self._directory, MACHINE)
+        plan.saved = machine if os.path.isdir(machine) else None
+        plan.fill = self._fill
+        old, plan.hostname = plan.hostname, f"{plan.hostname}-{plan.id.removeprefix('vm-')}"
+        named = {"/etc/hostname", "/etc/hosts"}
+        plan.files = [
+            (path, mode, content.replace(old.encode(), plan.hostname.encode()) if path in named else content)
+            for path, mode, content in plan.files
+        ]
+
+    def lay(self, layer: str) -> None:
+        """Puts the changes to the project into a new layer. Raises OSError."""
+        saved = os.path.join(self._directory, LAYER)
+        upper = os.path.join(layer, "upper")
+        os.makedirs(upper, 0o755, exist_ok=True)
+        if os.path.isdir(saved):
+            Trees(MOST).copy(saved, upper)
+
+    def _fill(self, pid: int) -> None:
+        trees = Trees(MOST)
+        for number, place in enumerate(self._places):
+            trees.copy(os.path.join(self._directory, PLACES, str(number)), f"/proc/{pid}/root{place}")
+
+
+def for_fork(config: Config) -> Config:
+    """The configuration of a fork: the project under a layer of its own, and ports that nobody has yet."""
+    forked: Config = config.copy()
+    filesystem = forked.filesystem
+    if not (filesystem.read_only or filesystem.overlay):
+        filesystem.overlay = True
+    forked.network.publish = [_any_port(one) for one in forked.network.publish]
+    return forked
+
+
+def _any_port(rule: str) -> str:
+    """`127.0.0.1:8080:80` as `127.0.0.1:0:80`: two sandboxes cannot have one port."""
+    parts = rule.rsplit(":", 2)
+    return ":".join([*parts[:-2], "0", parts[-1]]) if len(parts) > 1 else f"0:{rule}"
+
+
+def given_again(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's configuration with `given` over it. Raises ConfigError for a value that is still missing."""
+    from sandbox.config.section import REDACTED
+
+    def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+        both = dict(below)
+        for key, value in above.items():
+            old = both.get(key)
+            both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        return both
+
+    def check(value: Any, path: str) -> None:
+        if value == REDACTED:
+            raise ConfigError("a checkpoint does not hold this value: give it again", path=path)
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                check(inner, f"{path}.{key}" if path else str(key))
+
+    found = merged(saved, given)
+    check(found, "")
+    return found

@@ -1,0 +1,224 @@
+"""Copies of directories that a tenant may have written, with everything that matters to an overlay; and their digest.
+
+A layer of overlayfs marks what was removed with devices of number 0 and with extended attributes. Copies share their
+blocks with the original where the file system can do that. Nothing is reached by a path that a tenant could redirect,
+and nothing that is mounted on the tree is followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FICLONE = 0x40049409  # _IOW(0x94, 9, int)
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DEPTH = 500  # directories above one another
+
+
+class Trees:
+    """Copies trees one after another: at most `most` bytes in all."""
+
+    def __init__(self, most: int) -> None:
+        self.size = 0
+        self._most = most
+
+    def copy(self, source: str, target: str) -> None:
+        """Copies what is in the directory `source` into the directory `target`, which exists. Raises OSError."""
+        _need_no_umask = os.umask(0)
+        try:
+            top, to = os.open(source, DIRECTORY & ~os.O_NOFOLLOW), os.open(target, DIRECTORY & ~os.O_NOFOLLOW)
+            try:
+                self._directory(top, to, os.fstat(top).st_dev, {}, 0)
+                _finish(to, os.fstat(top), top)
+            finally:
+                os.close(top)
+                os.close(to)
+        finally:
+            os.umask(_need_no_umask)
+
+    def _directory(self, source: int, to: int, device: int, links: dict[int, str], depth: int) -> None:
+        if depth > DEPTH:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        for name in os.listdir(source):
+            try:
+                status = os.stat(name, dir_fd=source, follow_symlinks=False)
+            except PermissionError:
+                continue  # a cover: what is mounted there is nobody's to look at
+            if status.st_dev != device:
+                continue  # mounted there
+            if stat.S_ISDIR(status.st_mode):
+                self._subdirectory(name, source, to, status, links, depth)
+            elif status.st_nlink > 1 and status.st_ino in links:
+                os.link(links[status.st_ino], name, dst_dir_fd=to, follow_symlinks=False)
+            else:
+                self._entry(name, source, to, status)
+                if status.st_nlink > 1:
+                    links[status.st_ino] = f"{os.readlink(f'/proc/self/fd/{to}')}/{name}"
+
+    def _subdirectory(
+        self, name: str, source: int, to: int, status: os.stat_result, links: dict[int, str], depth: int
+    ) -> None:
+        try:
+            os.mkdir(name, 0o700, dir_fd=to)
+        except FileExistsError:
+            pass  # something is mounted in it
+        inner_from = _opened(name, source, status, DIRECTORY)
+        inner_to = os.open(name, DIRECTORY, dir_fd=to)
+        try:
+            self._directory(inner_from, inner_to, status.st_dev, links, depth + 1)
+            _finish(inner_to, status, inner_from)
+        finally:
+            os.close(inner_from)
+            os.close(inner_to)
+
+    def _entry(self, name: str, source: int, to: int, status: os.stat_result) -> None:
+        kind = stat.S_IFMT(status.st_mode)
+        if kind == stat.S_IFREG:
+            self._file(name, source, to, status)
+        elif kind == stat.S_IFLNK:
+            os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=to)
+            os.utime(name, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=to, follow_symlinks=False)
+        elif kind == stat.S_IFIFO or (kind == stat.S_IFCHR and status.st_rdev == 0):
+            os.mknod(name, status.st_mode, 0, dir_fd=to)
+        # Sockets of programs that no longer run, and other devices, are nothing to keep.
+
+    def _file(self, name: str, source: int, to: int, status: os.stat_result) -> None:
+        self.size += status.st_blocks * 512
+        if self.size > self._most:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        old = _opened(name, source, status, flags)
+        new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=to)
+        try:
+            copy_content(old, new)
+            _finish(new, status, old)
+        finally:
+            os.close(old)
+            os.close(new)
+
+
+def _opened(name: str, parent: int, status: os.stat_result, flags: int) -> int:
+    """Also what its owner took the right to read away from."""
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except PermissionError:
+        handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            path = f"/proc/self/fd/{handle}"
+            os.chmod(path, stat.S_IMODE(status.st_mode) | 0o700)
+            try:
+                return os.open(name, flags, dir_fd=parent)
+            finally:
+                os.chmod(path, stat.S_IMODE(status.st_mode))
+        finally:
+            os.close(handle)
+
+
+def _finish(new: int, status: os.stat_result, old: int) -> None:
+    for name, value in _marks(old):
+        os.setxattr(new, name, value)
+    if os.geteuid() == 0:
+        os.chown(new, status.st_uid, status.st_gid)
+    os.chmod(new, stat.S_IMODE(status.st_mode))
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def copy_content(old: int, new: int) -> None:
+    """Copies a file into an empty one: the same blocks where that is possible, else what is not a hole."""
+    import fcntl
+
+    try:
+        fcntl.ioctl(new, FICLONE, old)
+        return
+    except OSError:
+        pass
+    os.ftruncate(new, os.fstat(old).st_size)
+    for first, last in extents(old):
+        os.lseek(new, first, os.SEEK_SET)
+        while first < last:
+            first += os.sendfile(new, old, first, last - first)
+
+
+def extents(descriptor: int) -> list[tuple[int, int]]:
+    """What of a file is not a hole."""
+    found, at = [], 0
+    end = os.fstat(descriptor).st_size
+    while at < end:
+        try:
+            first = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError:
+            break  # nothing more
+        at = os.lseek(descriptor, first, os.SEEK_HOLE)
+        found.append((first, at))
+    return found
+
+
+def digest(directory: str, leave_out: str) -> str:
+    """A hash over every name, mode, mark and byte of a tree, but for the file `leave_out` at its top."""
+    import hashlib
+
+    summary = hashlib.sha256()
+    top = os.open(directory, DIRECTORY)
+    try:
+        _add(top, "", summary.update, leave_out, 0)
+    finally:
+        os.close(top)
+    return summary.hexdigest()
+
+
+def _add(parent: int, path: str, add: Callable[[bytes], None], leave_out: str, depth: int) -> None:
+    if depth > DEPTH + 8:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    for name in sorted(os.listdir(parent)):
+        if not path and name == leave_out:
+            continue
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        here = f"{path}/{name}"
+        add(repr((here, status.st_mode, status.st_rdev)).encode())
+        if stat.S_ISLNK(status.st_mode):
+            add(repr(os.readlink(name, dir_fd=parent)).encode())
+        elif stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            opened = _opened(name, parent, status, flags)
+            try:
+                add(repr(_marks(opened)).encode())
+                if stat.S_ISDIR(status.st_mode):
+                    _add(opened, here, add, leave_out, depth + 1)
+                else:
+                    _add_content(opened, status.st_size, add)
+            finally:
+                os.close(opened)
+
+
+def _marks(opened: int) -> list[tuple[str, bytes]]:
+    """Extended attributes. Their reading needs the right to read the file, even where it is open."""
+    names = sorted(name for name in os.listxattr(opened) if name.startswith("user."))
+    try:
+        return [(name, os.getxattr(opened, name)) for name in names]
+    except PermissionError:
+        mode = stat.S_IMODE(os.fstat(opened).st_mode)
+        os.fchmod(opened, mode | 0o600)
+        try:
+            return [(name, os.getxattr(opened, name)) for name in names]
+        finally:
+            os.fchmod(opened, mode)
+
+
+def _add_content(opened: int, size: int, add: Callable[[bytes], None]) -> None:
+    """Zeros and holes are the same; a page of zeros is neither read nor hashed where it is a hole."""
+    add(b"%d" % size)
+    piece = bytearray(1 << 20)
+    view = memoryview(piece)
+    for first, last in extents(opened):
+        while first < last:
+            got = os.preadv(opened, [view[: min(len(piece), last - first)]], first)
+            if got <= 0:
+                break
+            add(b"%d" % first)
+            add(view[:got])  # type: ignore[arg-type]
+            first += got

@@ -1,0 +1,30 @@
+"""`openat2`: opening paths that the kernel itself keeps in a directory, at every step of the resolution."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+_OPENAT2 = 437  # the same on every architecture
+O_PATH: int = getattr(os, "O_PATH", 0)  # a Mac has neither
+NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH, IN_ROOT = 0x01, 0x02, 0x04, 0x08, 0x10
+
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def openat2(root: int, name: bytes, flags: int, mode: int, resolve: int) -> int:
+    """A descriptor of `name`, seen from the directory `root`. Raises OSError."""
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
+    while True:
+        fd: int = _syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how))
+        if fd >= 0:
+            return fd
+        number = ctypes.get_errno()
+        # EAGAIN: something was renamed at this moment, and the kernel is not sure that we stayed below the root.
+        if number not in (errno.EINTR, errno.EAGAIN):
+            raise OSError(number, os.strerror(number), os.fsdecode(name))

@@ -1,0 +1,55 @@
+"""Settings from somebody who may only ask for less: a remote client without the owner's own rights.
+
+The rules are those for a project's file (`config/tighten.py`), with one difference. A project is told what was ignored;
+a client is refused, because it would otherwise believe that it got what it asked for.
+"""
+
+from __future__ import annotations
+
+from sandbox.config.layers import Resolved, present
+from sandbox.config.model import Config
+from sandbox.config.paths import absolute
+from sandbox.config.tighten import tightened
+from sandbox.errors import Denied, Message
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from sandbox.config.model import Filesystem
+    from sandbox.config.section import Section
+
+RULE = "remote-only-tightens"
+
+
+def restricted(resolved: Resolved, said: Mapping[str, Any], project: str) -> Config:
+    """What the owner's layers say, tightened by `said`. Raises Denied for the first setting that is wider.
+
+    `project` is where relative paths are meant from. Raises ConfigError.
+    """
+    before = resolved.config
+    config = before.copy()
+    for path, one, value in present(Config.read(dict(said)), said):
+        section: Section = config
+        for name in path.split(".")[:-1]:
+            section = getattr(section, section.fields[name].name)
+        current = getattr(section, one.name)
+        wanted = {**current, **value} if isinstance(current, dict) and isinstance(value, dict) else value
+        if path in ("filesystem.allow_read", "filesystem.allow_write"):
+            wanted = _settled(path, current, value, config.filesystem, project)
+        taken, widened = tightened(path, current, wanted, before, project)
+        if widened:
+            raise Denied(RULE, "{path}: {reason}", path=path, reason=widened)
+        setattr(section, one.name, taken)
+    return config
+
+
+def _settled(path: str, owners: list[str], wanted: list[str], filesystem: Filesystem, project: str) -> list[str]:
+    """Paths below the owner's own as the real paths that are judged next. Who writes there could put a link instead."""
+    own = [entry for entry in wanted if entry in owners]
+    below = [absolute(entry, project) for entry in wanted if entry not in owners]
+    if any(sign in entry for entry in below for sign in "*?["):
+        raise Denied(RULE, "{path}: {reason}", path=path, reason=Message("a pattern: name the paths"))
+    filesystem.settled += tuple(below)
+    return own + below

@@ -1,0 +1,149 @@
+"""The engine's own command: found, called without a shell, its answers bounded.
+
+Not its REST interface: rootless Podman has no daemon that would answer there, and the command knows contexts and
+Docker Desktop's places.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+
+from sandbox.errors import EngineUnavailable, Message, SandboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, BinaryIO
+
+# Not from PATH: a project could put a program there, which would run outside the walls.
+PLACES = (
+    "/usr/bin",
+    "/usr/local/bin",
+    "/opt/homebrew/bin",
+    "/opt/podman/bin",
+    "/snap/bin",
+    "/run/current-system/sw/bin",
+)
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # for what the command itself starts
+PATIENCE = 60.0  # seconds for an answer; a pull has its own
+MOST = 8 * 2**20  # bytes of an answer
+_SAID = 2000  # characters of an error that are shown
+
+INSTALL = {
+    "docker": Message("Docker is not installed: `apt install docker.io`"),
+    "podman": Message("Podman is not installed: `apt install podman uidmap`"),
+}
+
+
+class CommandFailed(SandboxError):
+    """The command ended with an error; `said` is its message."""
+
+    def __init__(self, name: str, said: str) -> None:
+        super().__init__("{name}: {said}", name=name, said=said)
+        self.said = said
+
+
+class Cli:
+    """The command of one engine, `docker` or `podman`."""
+
+    def __init__(self, name: str) -> None:
+        """Raises EngineUnavailable when it is not installed."""
+        found = find(name)
+        if found is None:
+            raise EngineUnavailable(INSTALL[name])
+        self.name = name
+        self.path = found
+
+    def run(self, *words: str, stdin: int = subprocess.DEVNULL, patience: float = PATIENCE) -> str:
+        """What `docker WORDS…` prints. Raises CommandFailed, and EngineUnavailable when it does not answer."""
+        with tempfile.TemporaryFile() as errors:
+            process = self.start(words, errors, stdin=stdin, stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            timer = _Timer(process, patience)
+            with process, process.stdout as output:
+                answer = output.read(MOST + 1)
+                if len(answer) > MOST:
+                    process.kill()
+                process.wait()
+            if timer.cancel():
+                raise EngineUnavailable(
+                    "{name} did not answer within {seconds:.0f} seconds (`{name} {word}`)",
+                    name=self.name,
+                    seconds=patience,
+                    word=words[0],
+                )
+            if len(answer) > MOST:
+                raise CommandFailed(self.name, Message("its answer is too long"))
+            if process.returncode != 0:
+                raise CommandFailed(self.name, said(errors))
+        return answer.decode("utf-8", "replace")
+
+    def json(self, *words: str) -> Any:
+        """The same, decoded. Raises CommandFailed, EngineUnavailable."""
+        import json
+
+        try:
+            return json.loads(self.run(*words) or "null")
+        except ValueError:
+            raise CommandFailed(self.name, Message("its answer is no JSON")) from None
+
+    def start(
+        self,
+        words: Sequence[str],
+        errors: BinaryIO,
+        *,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int = subprocess.DEVNULL,
+    ) -> subprocess.Popen[bytes]:
+        """Starts the command. What it complains about goes to `errors`: see `said`."""
+        # In a group of its own it does not get the terminal's Ctrl-C: the owner decides what that means.
+        return subprocess.Popen(
+            [self.path, *words],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=errors,
+            env={**os.environ, "PATH": SYSTEM_PATH},
+            cwd="/",
+            process_group=0,
+        )
+
+
+def find(name: str) -> str | None:
+    """Where the command is, if it is installed."""
+    return next((path for place in PLACES if os.access(path := f"{place}/{name}", os.X_OK)), None)
+
+
+def said(errors: BinaryIO) -> str:
+    """The end of what a command complained about, fit for a terminal."""
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - _SAID))
+    return printable(errors.read(_SAID).decode("utf-8", "replace").strip()) or Message("it failed without a message")
+
+
+def printable(text: str) -> str:
+    """`text` in one line, without anything that a terminal would obey."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+class _Timer:
+    """Kills a process that takes too long."""
+
+    def __init__(self, process: subprocess.Popen[bytes], patience: float) -> None:
+        from threading import Timer
+
+        self._process = process
+        self._over = False
+        self._timer = Timer(patience, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _end(self) -> None:
+        self._over = True
+        self._process.kill()
+
+    def cancel(self) -> bool:
+        """Whether the time was over."""
+        self._timer.cancel()
+        return self._over

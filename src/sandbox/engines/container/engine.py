@@ -1,0 +1,286 @@
+"""The engines `docker` and `podman`: the guest is the container's entry point, and the rest is as with bubblewrap.
+
+The engine makes the namespaces and the control group. The guest connects to a socket of ours, builds what the plan
+shows from the host's files, passes its network to the gate, drops every privilege and runs commands: none of them goes
+through the engine, so one costs what it costs in any other sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import tempfile
+import time
+from functools import cached_property
+from struct import unpack
+
+from sandbox import sockets as socket
+from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Started
+from sandbox.engines.container.arguments import NAME, STAGE, run_arguments
+from sandbox.engines.container.cli import Cli, CommandFailed, said
+from sandbox.engines.container.images import empty_image
+from sandbox.engines.container.info import Info, ask
+from sandbox.engines.container.leftovers import labels
+from sandbox.engines.container.limits import group_of, refuse_unheld, verify
+from sandbox.engines.container.shelf import Shelf
+from sandbox.engines.rlimits import rlimits
+from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError, message_of
+from sandbox.guest.guest import Guest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from typing import BinaryIO
+
+    from sandbox.config.model import Config
+    from sandbox.engines.cgroup_limits import Group
+    from sandbox.engines.usage import Usage
+    from sandbox.plan.plan import Plan
+
+PATIENCE = 60.0  # seconds until a started container's guest reports
+_PROCESSES = 2**15  # Podman allows itself no more, and so none of its containers
+_END = 5.0  # seconds that a guest has to end by itself
+
+
+class ContainerRunning(GuestRunning):
+    """A container whose guest is set up."""
+
+    def __init__(self, cli: Cli, name: str, guest: Guest, pid: int, group: Group | None, enterable: bool) -> None:
+        super().__init__(guest)
+        self.have = guest.have
+        self.pid = pid if enterable else None
+        self._cli = cli
+        self._name = name
+        self._guest_pid = pid
+        self._group = group
+        self._closed = False
+
+    def out_of_memory(self) -> str | None:
+        return self._group.out_of_memory() if self._group is not None else None
+
+    def usage(self) -> Usage:
+        from sandbox.engines.usage import usage
+
+        return usage(self._guest_pid, self._group)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        remove(self._cli, self._name, self._guest, self._guest_pid)
+
+
+class ContainerStart(Started):
+    """An engine that answered."""
+
+    def __init__(self, cli: Cli, info: Info, runtime: str | None) -> None:
+        self._cli = cli
+        self._info = info
+        self._runtime = runtime
+
+    def build(self, plan: Plan) -> ContainerRunning:
+        refuse_unheld(plan, self._info, self._cli.name)
+        image = empty_image(self._cli)
+        shelf = Shelf(plan.id)
+        try:
+            with tempfile.TemporaryFile() as errors:
+                process = self._cli.start(self._words(plan, shelf, image), errors)
+                channel = _wait(shelf.listener, process, errors, self._cli.name)
+                guest, pid = Guest(channel), _peer(channel)
+                try:
+                    group = self._set_up(plan, guest, pid)
+                    _ended(process, errors, self._cli.name)
+                except BaseException:
+                    process.wait()
+                    remove(self._cli, NAME + plan.id, guest, pid)
+                    raise
+        finally:
+            shelf.remove()
+        return ContainerRunning(self._cli, NAME + plan.id, guest, pid, group, self._info.owner_is_root)
+
+    def abandon(self) -> None:
+        pass  # nothing has been started
+
+    def _words(self, plan: Plan, shelf: Shelf, image: str) -> list[str]:
+        return run_arguments(
+            plan,
+            self._info,
+            shelf=shelf.path,
+            image=image,
+            labels=labels(plan.id),
+            ulimits=_ulimits(),
+            runtime=self._runtime,
+        )
+
+    def _set_up(self, plan: Plan, guest: Guest, pid: int) -> Group | None:
+        by_group = "pids" in self._info.controllers
+        owner = os.pidfd_open(os.getpid())
+        try:
+            guest.greet()
+            group = group_of(pid)
+            verify(plan, group, by_group, self._cli.name)
+            setup = {
+                **plan.setup(STAGE),
+                "rlimits": rlimits(plan.limits, plan.pids, group if by_group else None),
+                "container": {
+                    "uid": 0 if self._info.owner_is_root else os.geteuid(),
+                    "gid": 0 if self._info.owner_is_root else os.getegid(),
+                    "seen": _seen(plan),
+                },
+            }
+            guest.set_up(setup, [owner])
+            return group
+        except SandboxClosed:
+            raise WallError(
+                "the guest ended while it was set up: {said}", said=Message("no message; see `sandbox doctor`")
+            ) from None
+        finally:
+            os.close(owner)
+
+
+class ContainerEngine(Engine):
+    """Docker, or Podman."""
+
+    def __init__(self, name: str, runtime: str | None = None) -> None:
+        self.name = name
+        self._runtime = runtime
+
+    @cached_property
+    def cli(self) -> Cli:
+        """The engine's command. Raises EngineUnavailable."""
+        return Cli(self.name)
+
+    @cached_property
+    def info(self) -> Info:
+        """What the engine says about itself. Raises EngineUnavailable when it does not answer."""
+        return ask(self.cli)
+
+    @property
+    def can(self) -> Capabilities:  # type: ignore[override]
+        """Depends on the engine that answers. While none does, all that one can have: `start` raises the error."""
+        try:
+            # The mount namespace of a container that the machine's root runs is entered by nobody else.
+            enterable = self.info.owner_is_root
+        except EngineUnavailable:
+            enterable = True
+        return Capabilities(
+            own_root=True,
+            namespace=enterable,
+            fuse=enterable,  # the kernel takes the files of such a mount for the engine's root's
+            overlay=True,
+            tripwires=True,
+            gate="sockets",
+            limits=True,
+        )
+
+    def answers(self) -> bool:
+        return self.info.local
+
+    def start(self) -> ContainerStart:
+        if not self.info.local:
+            raise EngineUnavailable(
+                "this {name} runs elsewhere ({where}), where it sees neither this machine's files nor its sockets; use"
+                " one on this machine",
+                name=self.name,
+                where=self.info.where,
+            )
+        if self._runtime is not None and self.info.runtimes and self._runtime not in self.info.runtimes:
+            raise EngineUnavailable(
+                "{name} has no runtime {runtime!r}; it has {others}",
+                name=self.name,
+                runtime=self._runtime,
+                others=", ".join(sorted(self.info.runtimes)),
+            )
+        return ContainerStart(self.cli, self.info, self._runtime)
+
+    def bring_image(self, config: Config) -> None:
+        from sandbox.config.image_choice import asked_image
+        from sandbox.engines.container.images import bring
+
+        asked = asked_image(config)
+        if asked is not None and not asked.startswith(("/", "~", ".")):  # a directory
+            bring(self.cli, asked)
+
+    def findings(self) -> list[Finding]:
+        try:
+            version = self.info.version
+        except EngineUnavailable as problem:
+            return [Finding(self.name, False, message_of(problem))]
+        from sandbox.engines.doctor import build_one
+
+        how = Message("version {version}", version=version)
+        if self.info.rootless:
+            how = Message("version {version}, rootless", version=version)
+        return [Finding(self.name, True, how), *build_one(self.start)]
+
+
+def remove(cli: Cli, name: str, guest: Guest, pid: int) -> None:
+    """Ends the guest, and has the engine forget the container. Never raises."""
+    try:
+        ended = os.pidfd_open(pid)
+    except OSError:
+        ended = -1
+    guest.close()  # and the guest ends everything
+    if ended >= 0:
+        waiting = select.poll()
+        waiting.register(ended, select.POLLIN)
+        waiting.poll(_END * 1000)
+        os.close(ended)
+    try:
+        cli.run("rm", "--force", name)
+    except (CommandFailed, EngineUnavailable, OSError):
+        pass  # `--rm` was faster; else `sandbox prune` does it
+
+
+def _wait(listener: socket.socket, process: subprocess.Popen[bytes], errors: BinaryIO, name: str) -> socket.socket:
+    """The connection of the container's guest. Raises WallError when the engine could not start it."""
+    until = time.monotonic() + PATIENCE
+    waiting = select.poll()
+    waiting.register(listener.fileno(), select.POLLIN)
+    while not waiting.poll(50):
+        status = process.poll()
+        if status not in (None, 0):
+            raise WallError("{name} could not start the container: {said}", name=name, said=said(errors))
+        if time.monotonic() > until:
+            process.kill()
+            process.wait()
+            raise WallError(
+                "{name} started a container, and its guest did not report: this engine may not see this machine's"
+                " files, or runs a kernel of its own",
+                name=name,
+            )
+    descriptor, _ = listener._accept()  # type: ignore[attr-defined]
+    return socket.socket(fileno=descriptor)
+
+
+def _ended(process: subprocess.Popen[bytes], errors: BinaryIO, name: str) -> None:
+    """The engine's command is done with a container that runs."""
+    if process.wait() != 0:
+        raise WallError("{name} could not start the container: {said}", name=name, said=said(errors))
+
+
+def _peer(channel: socket.socket) -> int:
+    """Who connected, as a pid of ours: the kernel's word. Raises WallError when it is no process of this machine's."""
+    pid, uid, _ = unpack("iII", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if pid <= 0 or uid not in (0, os.geteuid()):
+        raise WallError("somebody else than the container's guest reported")
+    return int(pid)
+
+
+def _ulimits() -> dict[str, tuple[int, int]]:
+    """The owner's. Without them an engine sets its own, and fails where root may not raise a limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    processes = _PROCESSES if most == resource.RLIM_INFINITY else min(most, _PROCESSES)
+    return {"nofile": (soft, hard), "nproc": (processes, processes)}
+
+
+def _seen(plan: Plan) -> list[list[object]]:
+    """Paths of the host with device and inode, for the guest to compare: the engine may see other files there."""
+    paths = dict.fromkeys(("/", plan.directory, *(bind.source for bind in plan.binds)))
+    found = []
+    for path in paths:
+        info = os.stat(path)
+        found.append([os.fsencode(path), info.st_dev, info.st_ino])
+    return found

@@ -1,0 +1,110 @@
+"""Which containers are ours: listed by the beginning of their names, and removed when their owner has gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from sandbox.config.home import home
+from sandbox.engines.container.arguments import NAME
+from sandbox.engines.container.cli import Cli, CommandFailed, find, printable
+from sandbox.errors import EngineUnavailable
+from sandbox.registry.process_identity import identity
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ID, OWNER, HOME = "sandbox.id", "sandbox.owner", "sandbox.home"
+ENGINES = ("docker", "podman")
+SHELVES = "containers"  # the directory in the sandbox home with the containers' shelves: shelf.py
+
+
+class Listed:
+    """A container of ours."""
+
+    __slots__ = ("engine", "name", "id", "owner", "home", "state")
+
+    def __init__(self, engine: str, name: str, labels: dict[str, str], state: str) -> None:
+        self.engine = engine
+        self.name = name
+        self.state = state
+        self.id = labels.get(ID, "")  # of its sandbox
+        self.owner = labels.get(OWNER, "")  # the process that made it: pid, and when it began
+        self.home = labels.get(HOME, "")  # whose registry knows of it
+
+    def __repr__(self) -> str:
+        return f"Listed({self.engine}, {self.name!r}, {self.state!r})"
+
+    @property
+    def owner_lives(self) -> bool:
+        pid, _, began = self.owner.partition(" ")
+        return not pid.isdecimal() or identity(int(pid)) == began
+
+
+def labels(id: str) -> dict[str, str]:
+    """What a container is marked with."""
+    return {ID: id, OWNER: f"{os.getpid()} {identity(os.getpid())}", HOME: os.path.realpath(home())}
+
+
+def listed(cli: Cli, prefix: str = "") -> list[Listed]:
+    """Our containers whose names begin so, running or not. Raises CommandFailed, EngineUnavailable."""
+    ours = cli.run("ps", "--all", "--no-trunc", "--filter", f"label={ID}", "--format", "{{.ID}}").split()
+    if not ours:
+        return []
+    try:
+        told = cli.json("container", "inspect", *ours)
+    except CommandFailed:  # one of them has just gone
+        told = [one for id in ours for one in _inspected(cli, id)]
+    found = (_read(cli.name, one) for one in told or ())
+    return [one for one in found if one.name.startswith(prefix)]
+
+
+def _inspected(cli: Cli, id: str) -> list[Any]:
+    try:
+        return cli.json("container", "inspect", id) or []
+    except CommandFailed:
+        return []
+
+
+def _read(engine: str, told: dict[str, Any]) -> Listed:
+    marks = (told.get("Config") or {}).get("Labels") or {}
+    name = printable(str(told.get("Name", "")).lstrip("/"))
+    state = printable(str((told.get("State") or {}).get("Status", "")))
+    return Listed(engine, name, {str(key): printable(str(value)) for key, value in marks.items()}, state)
+
+
+def remove_container(cli: Cli, name: str) -> None:
+    """Ends a container of ours, whatever it is doing. Raises CommandFailed, EngineUnavailable."""
+    if not name.startswith(NAME):
+        raise CommandFailed(cli.name, name)
+    cli.run("rm", "--force", name)
+
+
+def sweep() -> list[str]:
+    """Removes the containers of this registry whose owners have gone, and what they left in it. Returns their names.
+    Never raises: an engine that does not answer has nothing running."""
+    removed: list[str] = []
+    if not os.path.isdir(os.path.join(home(), SHELVES)):  # none was ever started from here
+        return removed
+    for engine in ENGINES:
+        if find(engine) is None:
+            continue
+        try:
+            cli = Cli(engine)
+            for one in listed(cli, NAME):
+                if one.home == os.path.realpath(home()) and not one.owner_lives:
+                    remove_container(cli, one.name)
+                    removed.append(one.name)
+        except (CommandFailed, EngineUnavailable):
+            continue
+    _sweep_shelves()
+    return removed
+
+
+def _sweep_shelves() -> None:
+    """A shelf exists for as long as its container is started, and the owner is in the registry by then."""
+    shelves = os.path.join(home(), SHELVES)
+    for name in os.listdir(shelves):
+        if not os.path.isdir(os.path.join(home(), "vms", name)):
+            shutil.rmtree(os.path.join(shelves, name), ignore_errors=True)

@@ -1,0 +1,58 @@
+"""The directory that a container gets from its owner: the guest, its filter, and the socket on which it reports.
+
+It is the owner's alone, and exists only until the guest has dropped its privileges.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from sandbox import sockets as socket
+from sandbox.config.home import home
+from sandbox.engines.container.leftovers import SHELVES
+from sandbox.engines.container.seccomp import profile
+from sandbox.errors import EngineUnavailable
+from sandbox.guest.binary import guest_binary
+
+CONTROL = "control"
+
+
+class Shelf:
+    """Made for one container; `remove` when it has reported, or never will."""
+
+    def __init__(self, identity: str) -> None:
+        """Raises EngineUnavailable, OSError."""
+        self.path = os.path.join(os.path.realpath(home()), SHELVES, identity)
+        if any(sign in self.path for sign in ',"\n'):  # a mount's fields are written with commas between
+            raise EngineUnavailable("{path!r} cannot be named to a container engine; set SANDBOX_HOME", path=self.path)
+        os.makedirs(self.path, 0o700)
+        try:
+            os.chmod(self.path, 0o700)
+            shutil.copyfile(guest_binary(), f"{self.path}/guest")
+            os.chmod(f"{self.path}/guest", 0o755)
+            with open(f"{self.path}/seccomp.json", "w", encoding="ascii") as file:
+                file.write(profile())
+            self.listener = self._listen()
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fchmod(listener.fileno(), 0o600)  # before it has a name, so that there is no moment in between
+            listener.bind(socket.address_in(self.path, directory, CONTROL))
+            listener.listen(1)
+        except BaseException:
+            listener.close()
+            raise
+        finally:
+            os.close(directory)
+        return listener
+
+    def remove(self) -> None:
+        """Never raises; idempotent."""
+        self.listener.close()
+        shutil.rmtree(self.path, ignore_errors=True)

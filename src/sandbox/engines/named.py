@@ -1,0 +1,34 @@
+"""The engines by their names."""
+
+from __future__ import annotations
+
+from sandbox.errors import EngineUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.engines.base import Engine
+
+
+def named(name: str, runtime: str | None = None) -> Engine:
+    """The engine of that name. `runtime`: for containers. Raises EngineUnavailable for one that there is not."""
+    if name == "bubblewrap":
+        from sandbox.engines.bubblewrap import Bubblewrap
+
+        return Bubblewrap()
+    if name == "none":
+        from sandbox.engines.none import NoWalls
+
+        return NoWalls()
+    if name == "seatbelt":
+        from sandbox.engines.seatbelt import Seatbelt
+
+        return Seatbelt()
+    if name == "qemu":
+        from sandbox.engines.qemu.engine import Qemu
+
+        return Qemu()
+    if name in ("docker", "podman"):
+        from sandbox.engines.container.engine import ContainerEngine
+
+        return ContainerEngine(name, runtime)
+    raise EngineUnavailable("this release has no {name} engine; use bubblewrap (`engine: bubblewrap`)", name=name)

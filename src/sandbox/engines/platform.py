@@ -1,0 +1,113 @@
+"""What this machine can run containers with: `GET /api/sandbox/platform`, and starting Docker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from sandbox.engines.auto import preferred, tried
+from sandbox.engines.container.cli import SYSTEM_PATH, Cli, find
+from sandbox.engines.container.info import ask
+from sandbox.errors import EngineUnavailable, SandboxError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+# As Node.js spells them: the specification's clients compare with `process.arch`.
+ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}
+PATIENCE = 120.0  # seconds for a daemon to start
+
+# What starts a Docker that is installed, the likeliest first.
+STARTERS = {
+    "darwin": (("/usr/bin/open", "-a", "Docker"),),
+    "linux": (
+        ("/usr/bin/systemctl", "--user", "start", "docker"),  # a rootless daemon
+        ("/usr/bin/systemctl", "--user", "start", "docker-desktop"),
+        ("/usr/bin/systemctl", "start", "docker"),
+        ("/usr/sbin/service", "docker", "start"),
+    ),
+}
+
+
+def platform() -> dict[str, Any]:
+    """What `GET /api/sandbox/platform` answers. Engines are tried, so it takes a second or more; raises nothing."""
+    best = preferred()
+    machine = os.uname().machine
+    return {
+        "platform": sys.platform,
+        "arch": ARCHITECTURES.get(machine, machine),
+        "dockerInstalled": find("docker") is not None,
+        "dockerRunning": docker_runs(),
+        "dockerAvailable": tried("docker").works,
+        "appleContainerAvailable": sys.platform == "darwin" and tried("apple-container").works,
+        "wsl2": is_wsl2(os.uname().release),
+        "recommended": best.name if best is not None else None,
+    }
+
+
+def docker_runs() -> bool:
+    """Whether a Docker daemon answers."""
+    try:
+        ask(Cli("docker"))
+    except EngineUnavailable:
+        return False
+    return True
+
+
+def is_wsl2(release: str) -> bool:
+    """Whether this kernel, by its release, is that of Windows' Linux subsystem."""
+    return "microsoft" in release.lower() and "wsl2" in release.lower()
+
+
+def start_docker() -> str:
+    """Starts the Docker that is installed, and returns when it answers. Returns the command that did it, or "" when it
+    ran already. Raises EngineUnavailable when it is not installed, SandboxError when it cannot be started."""
+    cli = Cli("docker")
+    if docker_runs():
+        return ""
+    said = []
+    for words in STARTERS.get(sys.platform, ()):
+        if not os.access(words[0], os.X_OK):
+            continue
+        problem = _run(words)
+        if problem is None and _answers(cli):
+            return " ".join(words)
+        said.append(f"{' '.join(words)}: {problem or 'it does not answer'}")
+    raise SandboxError(
+        "Docker could not be started ({said}); start its daemon yourself",
+        said="; ".join(said) or "nothing here starts services",
+    )
+
+
+def _run(words: Sequence[str]) -> str | None:
+    """Why the command failed; None when it did not."""
+    from sandbox.engines.container.cli import printable
+
+    environment = {**os.environ, "PATH": SYSTEM_PATH}
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, env=environment, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return printable(str(problem))
+    if done.returncode == 0:
+        return None
+    return printable(done.stderr.decode("utf-8", "replace").strip()[:300]) or f"status {done.returncode}"
+
+
+def _answers(cli: Cli) -> bool:
+    """Waits until the daemon answers. Docker Desktop takes its time."""
+    import time
+
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        try:
+            ask(cli)
+        except EngineUnavailable:
+            time.sleep(0.5)
+        else:
+            return True
+    return False

@@ -1,0 +1,216 @@
+"""Saving a running machine, and what a clone of it starts from.
+
+A clone maps the memory file privately, so a saved machine is such a file (the one that the machine was started from,
+with the pages that it has changed since), the state of processor and devices (64 KB), and what the file server knows.
+QEMU saves private memory only through its migration stream, which every clone would have to read again. So the changed
+pages are read from QEMU's process, whose owner may do that; and the state without the memory is what
+`xen-save-devices-state` writes, in every QEMU, with Xen or without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import time
+
+from sandbox.engines.qemu.template import Template
+from sandbox.errors import GuestError, SandboxError, WallError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandbox.engines.qemu.monitor import Monitor
+    from sandbox.guest.framed import FramedGuest
+
+MEMORY, STATE, FILES, ABOUT = "memory", "state", "files", "machine.json"
+STATE_MOST = 64 << 20
+FILES_MOST = 256 << 20
+PATIENCE = 60.0
+CLOCK_NS = 20_000_000  # how far behind a clock may be
+CLOCK_TRIES = 5
+
+
+class SavedMachine(Template):
+    """A machine in a directory of a checkpoint, to be cloned. `base`: the template that it was once made from."""
+
+    def __init__(self, directory: str, base: Template) -> None:
+        """Raises SandboxError when it was made with something else than what is here now."""
+        super().__init__(base.directory, base.memory_mb, base.cpus, base.accelerated)
+        self._saved = directory
+        with open(os.path.join(directory, ABOUT), encoding="utf-8") as file:
+            made_with = json.load(file).get("template")
+        if made_with != os.path.basename(base.directory):
+            raise SandboxError(
+                "the checkpoint was made with another QEMU, kernel, processor or version of sandbox than those here now"
+            )
+
+    @property
+    def memory(self) -> str:
+        return os.path.join(self._saved, MEMORY)
+
+    def open_state(self) -> int:
+        return os.open(os.path.join(self._saved, STATE), os.O_RDONLY | os.O_CLOEXEC)
+
+    def tell_servers(self, servers: Sequence[socket.socket]) -> None:
+        """Gives new file servers what the old ones knew. Raises SandboxError when the files are others now."""
+        for number, control in enumerate(servers):
+            with open(os.path.join(self._saved, f"{FILES}-{number}"), "rb") as file:
+                known = file.read()
+            control.settimeout(PATIENCE)
+            try:
+                control.sendall(struct.pack("=Q", len(known)) + known)
+            except OSError:
+                pass  # it says why, below
+        for control in servers:
+            try:
+                said = _receive(control, 4096)
+            except OSError:
+                said = b"no answer"
+            if said:
+                raise SandboxError(
+                    "files that the checkpoint needs are others now ({said})",
+                    said=ascii(said.decode(errors="replace")),
+                )
+
+
+class LivingMachine:
+    """A living machine, for whoever pauses or saves it."""
+
+    def __init__(
+        self, monitor: Monitor, guest: FramedGuest, servers: Sequence[socket.socket], room: int, started_from: Template
+    ) -> None:
+        """`servers` lead to the file servers; `room` is the pid of the room's guest."""
+        self._monitor = monitor
+        self._guest = guest
+        self._servers = servers
+        self._room = room
+        self._from = started_from
+        self._base = os.open(started_from.memory, os.O_RDONLY | os.O_CLOEXEC)  # also when its name is gone
+        self._held = False  # the guest has finished what it was saying
+
+    def pause(self) -> None:
+        """Stops the processors. A machine whose guest does not answer is stopped all the same, but cannot be saved."""
+        try:
+            self._guest.hold()
+            self._held = True
+        except GuestError:
+            pass
+        self._monitor.ask("stop")
+
+    def resume(self) -> None:
+        """Goes on, with the time of now."""
+        self._monitor.ask("cont")
+        if self._held:
+            self._held = False
+            self._guest.go()
+            set_time(self._guest)
+
+    def save(self, directory: str) -> list[str]:
+        """Writes a paused machine into `directory`. Returns open files that no clone will have. Raises WallError."""
+        from sandbox.engines.qemu.memory import copy_memory
+
+        if not self._held:
+            raise WallError("the virtual machine does not answer, so it cannot be saved")
+        lost: list[str] = []
+        try:
+            for number, server in enumerate(self._servers):
+                known = _known_files(server)
+                lost += _lost(known)
+                with open(os.path.join(directory, f"{FILES}-{number}"), "wb") as files:
+                    files.write(known)
+            with open(os.path.join(directory, STATE), "wb") as state:
+                state.write(self._state())
+            copy_memory(self._room, self._base, os.path.join(directory, MEMORY), self._from.memory_mb << 20)
+        finally:
+            for server in self._servers:
+                server.sendall(b"G")
+        with open(os.path.join(directory, ABOUT), "w", encoding="utf-8") as about:
+            json.dump({"template": os.path.basename(self._from.directory)}, about)
+        return lost
+
+    def _state(self) -> bytes:
+        """Of processor and devices. QEMU may write no file, but a pipe it may."""
+        from threading import Thread
+
+        ours, theirs = os.pipe()
+        pieces: list[bytes] = []
+        reader = Thread(target=_read_all, args=(ours, pieces), daemon=True)
+        try:
+            added = self._monitor.ask("add-fd", (theirs,))
+            reader.start()
+            self._monitor.ask("xen-save-devices-state", filename=f"/proc/self/fd/{added['fd']}", live=False)
+            self._monitor.ask("remove-fd", **{"fdset-id": added["fdset-id"]})
+        finally:
+            os.write(theirs, END)  # QEMU may keep its end open
+            os.close(theirs)
+        reader.join(PATIENCE)
+        os.close(ours)
+        state = b"".join(pieces)
+        if not state.endswith(END) or len(state) <= len(END):
+            raise WallError("QEMU could not save the machine")
+        return state[: -len(END)]
+
+    def close(self) -> None:
+        """The machine has ended."""
+        os.close(self._base)
+
+
+def set_time(guest: FramedGuest) -> None:
+    """Sets the machine's clock, again when it took so long that the time was another meanwhile. Raises GuestError."""
+    for _ in range(CLOCK_TRIES):
+        now = time.time_ns()
+        guest.set_clock(now)
+        if time.time_ns() - now < CLOCK_NS:
+            return
+
+
+def _known_files(server: socket.socket) -> bytes:
+    try:
+        server.settimeout(PATIENCE)
+        server.sendall(b"S")
+        known = _receive(server, FILES_MOST)
+    except OSError as problem:
+        raise WallError("the machine's file server does not answer: {problem}", problem=problem) from None
+    if not known:
+        raise WallError("the machine's files cannot be saved at this moment: it uses too many, or is too busy")
+    return known
+
+
+END = b"\0end of the machine's state\0"
+
+
+def _read_all(pipe: int, pieces: list[bytes]) -> None:
+    size = 0
+    while size <= STATE_MOST and (piece := os.read(pipe, 1 << 16)):
+        size += len(piece)
+        pieces.append(piece)
+        if b"".join(pieces[-2:]).endswith(END):
+            return
+
+
+def _receive(stream: socket.socket, most: int) -> bytes:
+    """A message after its size. Raises OSError."""
+    (size,) = struct.unpack("=Q", _exactly(stream, 8))
+    if size > most:
+        raise OSError("more than was expected")
+    return _exactly(stream, size)
+
+
+def _exactly(stream: socket.socket, size: int) -> bytes:
+    pieces = bytearray()
+    while len(pieces) < size:
+        piece = stream.recv(min(size - len(pieces), 1 << 20))
+        if not piece:
+            raise OSError("it has ended")
+        pieces += piece
+    return bytes(pieces)
+
+
+def _lost(known: bytes) -> list[str]:
+    """The names of open files that have no path any more, as the file server tells them at its message's end."""
+    size = struct.unpack_from("=4I", known)[3]
+    names = known[len(known) - size :].split(b"\0")[:-1] if size else []
+    return [os.fsdecode(name) for name in names]

@@ -1,0 +1,63 @@
+"""The system's files that a template has in its memory: a clone goes on with them if they are still the same.
+
+The template's file server left a table: what its kernel knows, by which number, and how each file looked. A clone's
+server starts with that table. What has changed on the host since, its kernel must forget before any tenant runs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.layout.system import SYSTEM
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = 1  # the number of `/`
+_OF_THE_SYSTEM = frozenset(path.split("/")[1].encode() for path in SYSTEM)
+
+
+class _Node:
+    __slots__ = ("changed", "inode", "name", "parent", "size", "written")
+
+    def __init__(self, record: bytes) -> None:
+        _, parent, _, inode, size, written, changed, self.name = record.split(b" ", 7)
+        self.parent, self.inode, self.size = int(parent), int(inode), int(size)
+        self.written, self.changed = int(written), int(changed)
+
+
+def stale(table: bytes) -> list[list[object]]:
+    """The names to forget, each with the number of its directory. Nothing below such a name is listed: it goes too."""
+    nodes = {int(record.partition(b" ")[0]): _Node(record) for record in table.split(b"\0")[:-1]}
+    return [[node.parent, node.name] for node in _changed(nodes)]
+
+
+def _changed(nodes: dict[int, _Node]) -> Iterator[_Node]:
+    paths = {ROOT: b""}
+
+    def path(number: int) -> bytes:
+        found = paths.get(number)
+        if found is None:
+            node = nodes[number]
+            found = paths[number] = path(node.parent) + b"/" + node.name
+        return found
+
+    for number, node in nodes.items():
+        if node.parent == ROOT and node.name not in _OF_THE_SYSTEM:
+            continue  # of the room in which the template was made; clones do not use it
+        if not _is_same(node, path(number)):
+            yield node
+
+
+def _is_same(node: _Node, path: bytes) -> bool:
+    try:
+        now = os.lstat(path)
+    except OSError:
+        return False
+    return (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns) == (
+        node.inode,
+        node.size,
+        node.written,
+        node.changed,
+    )

@@ -1,0 +1,65 @@
+"""The directories of the host that tenants have, or had, to write into: in this run, or in any earlier one.
+
+Whatever is there may be theirs, so no program found there is run outside the walls. Each directory is a symbolic link
+in `~/.sandbox/written`, named by its device and inode numbers: one that was moved since is still known.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.config.home import home, unwritable
+from sandbox.config.paths import is_beneath
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def note(tree: str, link: str) -> None:
+    """Writes down, as `link`, that tenants write into `tree`. Raises SandboxError.
+
+    Not for a directory that the person's home is in: most of it is hidden from tenants, and all would be refused."""
+    if is_beneath(os.path.realpath(os.path.expanduser("~")), tree):
+        return
+    try:
+        os.makedirs(os.path.dirname(link), 0o700, exist_ok=True)
+        os.symlink(tree, link)
+    except FileExistsError:
+        pass  # by another sandbox, since we looked
+    except OSError as problem:
+        raise unwritable(problem) from problem
+
+
+def written(path: str) -> bool:
+    """Whether `path`, a real path, lies in one of them."""
+    noted = list(_noted())
+    while noted:
+        try:
+            number = os.stat(path).st_ino
+        except OSError:
+            number = -1
+        for tree, inode in noted:
+            if path == tree or (number == inode and not _is(tree, inode)):
+                return True  # there, or moved since; otherwise a directory elsewhere that has the same number
+        if path == "/":
+            break
+        path = os.path.dirname(path)
+    return False
+
+
+def _noted() -> Iterator[tuple[str, int]]:
+    place = f"{home()}/written"
+    try:
+        names = os.listdir(place)
+    except FileNotFoundError:
+        return
+    for name in names:
+        yield os.readlink(f"{place}/{name}"), int(name.partition("-")[2], 16)
+
+
+def _is(path: str, inode: int) -> bool:
+    try:
+        return os.stat(path).st_ino == inode
+    except OSError:
+        return False

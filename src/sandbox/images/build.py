@@ -1,0 +1,214 @@
+"""Building a variant from Debian's packages, as apt is set up on this machine, with mmdebstrap.
+
+The same packages give the same archive: mmdebstrap sorts it and takes SOURCE_DATE_EPOCH for every later time, what
+differs from run to run is removed, and gzip writes neither a name nor a time. It needs no root: mmdebstrap then uses a
+user namespace with the user's subordinate ids (package `uidmap`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import tempfile
+from typing import TYPE_CHECKING
+
+from sandbox.errors import ConfigError, ImageError
+from sandbox.images import digests, keeping
+from sandbox.images.importing import import_root
+from sandbox.images.manifest import SIGNATURE, Artifact, sign, written
+from sandbox.images.names import VARIANTS
+from sandbox.images.oci import this_architecture
+from sandbox.images.prefetch import KERNEL, ROOTFS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Each has what those before it have.
+PACKAGES = {
+    "minimal": ("bash", "ca-certificates", "curl", "python3"),
+    "standard": (
+        *("build-essential", "git", "less", "nodejs", "npm", "openssh-client", "procps", "python3-pip"),
+        *("python3-venv", "wget"),
+    ),
+    "full": ("golang-go", "python3-numpy", "python3-pandas", "ruby"),
+}
+# Nobody reads manuals or translations in a sandbox; licences stay.
+LEFT_OUT = (
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/info/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+)
+# Of one run and not of the packages: times, the machine's id, and what a bytecode cache says about the build.
+CHANGING = (
+    "/var/log/apt",
+    "/var/log/dpkg.log",
+    "/var/log/alternatives.log",
+    "/var/log/bootstrap.log",
+    "/var/cache/ldconfig/aux-cache",
+    "/var/cache/apt",
+    "/var/lib/apt/lists",
+    "/etc/machine-id",
+    "/etc/hostname",
+    "/etc/resolv.conf",
+    "/etc/apt/sources.list",
+    "/etc/apt/sources.list.d",
+)
+EPOCH = 1_700_000_000  # where nobody says SOURCE_DATE_EPOCH
+SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")
+
+
+def build(
+    variant: str,
+    *,
+    architecture: str | None = None,
+    output: str | None = None,
+    key: str | None = None,
+    kernel: bool = False,
+    version: str = "1.0.0",
+) -> str:
+    """Builds a variant, names it, and writes archive and manifest to the directory `output` where one is given. Returns
+    the image's digest. Raises ConfigError and ImageError."""
+    if variant not in VARIANTS:
+        raise ConfigError("{name!r} is not one of {names}", name=variant, names=", ".join(VARIANTS), path="image")
+    if output is None and (key is not None or kernel):
+        raise ImageError("a manifest is written to a directory: name it with `--output`")
+    wanted = architecture or this_architecture()
+    with tempfile.TemporaryDirectory(prefix="sandbox-build-") as work:
+        archive = f"{work}/rootfs.tar.gz"
+        _pack(_bootstrap(variant, wanted, work), archive)
+        digest = import_root(archive, {}, architecture=wanted, source="sandbox images build")
+        keeping.name(digest, variant if wanted == this_architecture() else f"{variant}-{wanted}")
+        if output is not None:
+            _publish(archive, variant, wanted, output, key, kernel, version)
+    return digest
+
+
+def packages(variant: str) -> list[str]:
+    """The packages that a variant asks for; apt adds what they need."""
+    return [one for name in VARIANTS[: VARIANTS.index(variant) + 1] for one in PACKAGES[name]]
+
+
+def _bootstrap(variant: str, architecture: str, work: str) -> str:
+    """A tar of the variant's root."""
+    program = shutil.which("mmdebstrap")
+    if program is None:
+        raise ImageError("mmdebstrap is not installed: `apt install mmdebstrap uidmap`")
+    tar = f"{work}/rootfs.tar"
+    command = [
+        program,
+        f"--mode={'root' if os.geteuid() == 0 else 'unshare'}",
+        "--variant=minbase",
+        f"--architectures={architecture}",
+        f"--include={','.join(packages(variant))}",
+        *(f"--dpkgopt={one}" for one in LEFT_OUT),
+        *("--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Languages none"),
+        # Bytecode is written in the order in which the processors finish.
+        *('--customize-hook=find "$1/usr" -name __pycache__ -prune -exec rm -rf {} +',),
+        *(f'--customize-hook=rm -rf "$1{path}"' for path in CHANGING),
+        *('--customize-hook=mkdir -p "$1/etc/apt/sources.list.d" "$1/var/cache/apt" "$1/var/lib/apt/lists"',),
+        _suite(),
+        tar,
+        *_sources(),
+    ]
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH)), "TMPDIR": work}
+    if os.geteuid() != 0:
+        os.chmod(work, 0o755)  # another user, of the user namespace, works there
+        environment["TMPDIR"] = "/tmp"
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        said = "; ".join(line for line in done.stderr.splitlines() if line.startswith("E:")) or done.stderr[-500:]
+        raise ImageError("mmdebstrap could not build the image: {said}", said=said)
+    return tar
+
+
+def _suite() -> str:
+    """The suite that this machine's own apt follows."""
+    try:
+        with open("/etc/os-release", encoding="utf-8") as file:
+            told = dict(line.strip().partition("=")[::2] for line in file)
+    except OSError:
+        told = {}
+    suite = told.get("VERSION_CODENAME", "").strip('"')
+    if not suite:
+        raise ImageError("images are built from Debian's packages, and this machine has none")
+    return suite
+
+
+def _sources() -> list[str]:
+    """The files that say where this machine's apt gets packages."""
+    single, several = SOURCES
+    found = [single] if os.path.exists(single) and os.path.getsize(single) else []
+    if os.path.isdir(several):
+        listed = sorted(one for one in os.listdir(several) if one.endswith((".list", ".sources")))
+        found += (f"{several}/{one}" for one in listed)
+    if not found:
+        raise ImageError("images are built from Debian's packages, and this machine has none")
+    return found
+
+
+def _pack(tar: str, target: str) -> None:
+    with (
+        open(tar, "rb") as source,
+        open(target, "wb") as file,
+        gzip.GzipFile(fileobj=file, mode="wb", mtime=0, filename="", compresslevel=6) as zipped,
+    ):
+        shutil.copyfileobj(source, zipped, 1 << 20)
+
+
+def _publish(
+    archive: str, variant: str, architecture: str, output: str, key: str | None, kernel: bool, version: str
+) -> None:
+    """Writes what `image_source` can point to. URLs are relative: it can be put anywhere."""
+    os.makedirs(output, exist_ok=True)
+    name = ROOTFS.format(variant=variant, arch=architecture)
+    files = {name: (archive, f"{name}-{version}.tar.gz")}
+    with tempfile.TemporaryDirectory(dir=output) as work:
+        if kernel:
+            files[KERNEL.format(arch=architecture)] = (_kernel(work), f"kernel-{architecture}-{version}.gz")
+        artifacts = {
+            one: Artifact(target, digests.of_file(path), os.path.getsize(path)) for one, (path, target) in files.items()
+        }
+        for path, target in files.values():
+            shutil.copyfile(path, f"{work}/copy")
+            os.rename(f"{work}/copy", f"{output}/{target}")
+        data = written(version, artifacts | _others(output, version, artifacts))
+        if key is not None:
+            with open(os.path.expanduser(key), "rb") as secret:
+                _write(f"{output}/manifest.json{SIGNATURE}", sign(data, secret.read()), work)
+        _write(f"{output}/manifest.json", data, work)
+
+
+def _others(output: str, version: str, new: dict[str, Artifact]) -> dict[str, Artifact]:
+    """What a manifest of the same version there has besides: variants are built one after the other."""
+    from sandbox.images.manifest import Manifest
+
+    try:
+        with open(f"{output}/manifest.json", "rb") as file:
+            there = Manifest.read(file.read(), "")
+    except FileNotFoundError:
+        return {}
+    return {name: one for name, one in there.artifacts.items() if there.version == version and name not in new}
+
+
+def _kernel(work: str) -> str:
+    """This machine's kernel, compressed."""
+    source = _first(("/boot/vmlinuz", "/vmlinuz"))
+    _pack(source, f"{work}/kernel")
+    return f"{work}/kernel"
+
+
+def _first(paths: Sequence[str]) -> str:
+    found = next((path for path in paths if os.path.exists(path)), None)
+    if found is None:
+        raise ImageError("this machine has no kernel in /boot: `apt install linux-image-amd64`")
+    return found
+
+
+def _write(path: str, data: bytes, work: str) -> None:
+    with open(f"{work}/new", "wb") as file:
+        file.write(data)
+    os.rename(f"{work}/new", path)

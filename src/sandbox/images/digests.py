@@ -1,0 +1,69 @@
+"""Digests, and files that are compared with theirs while they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, BinaryIO
+
+from sandbox.errors import ImageError
+
+if TYPE_CHECKING:
+    import os
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def checked(digest: object) -> str:
+    """A digest that somebody wrote. Raises ImageError for one that is none, or of another kind than sha256."""
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise ImageError("{digest} is not a sha256 digest", digest=ascii(digest)[:100])
+    return digest
+
+
+def of(data: bytes) -> str:
+    """The digest of some bytes."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def require(data: bytes, digest: str) -> bytes:
+    """`data`, if it has this digest. Raises ImageError."""
+    if of(data) != digest:
+        raise ImageError("what came as {digest} has another digest", digest=digest)
+    return data
+
+
+class Verified:
+    """A stretch of a file that ends with an error if its size or digest is not the expected one. Read to its end, it is
+    what was promised."""
+
+    def __init__(self, file: BinaryIO, digest: str, size: int, at: int = 0) -> None:
+        self._file = file
+        self._expected = digest
+        self._left = size
+        self._hash = hashlib.sha256()
+        file.seek(at)
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = self._left if size < 0 else min(size, self._left)
+        data = self._file.read(wanted) if wanted else b""
+        self._left -= len(data)
+        self._hash.update(data)
+        if not data and size and (self._left or f"sha256:{self._hash.hexdigest()}" != self._expected):
+            raise ImageError("what came as {digest} has another digest", digest=self._expected)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Verified:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def of_file(path: str | os.PathLike[str]) -> str:
+    """The digest of a whole file."""
+    with open(path, "rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -1,0 +1,90 @@
+"""Bringing images into the store: from a layout, an archive, a tar of a root, or from where its blobs are."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from sandbox.errors import ImageError
+from sandbox.images import digests, keeping, store
+from sandbox.images.archives import OCI, from_archive, from_directory
+from sandbox.images.bounds import Bounds
+from sandbox.images.layers import plain_layer
+from sandbox.images.oci import Layer, this_architecture
+from sandbox.images.unpack import Unpacker
+
+if TYPE_CHECKING:
+    from sandbox.images.oci import Blobs, Found
+
+
+def import_path(path: str, *, ref: str | None = None, architecture: str | None = None) -> str:
+    """Imports an OCI layout (a directory or a tar of it), what `docker save` wrote, or a tar of a root. `ref` names
+    one of several. Returns the digest. Raises ImageError."""
+    wanted = architecture or this_architecture()
+    source = os.path.realpath(path)
+    try:
+        if os.path.isdir(source):
+            if not os.path.exists(f"{source}/{OCI}"):
+                raise ImageError("{path} is no OCI layout; a directory with a system needs no import", path=path)
+            return unpack(*from_directory(source, wanted, ref), source=source)
+        with keeping.making() as work:
+            found = from_archive(source, wanted, Bounds(), ref, work)
+        if found is not None:
+            return unpack(*found, source=source)
+        return import_root(source, {}, architecture=wanted)
+    except OSError as problem:
+        raise ImageError("{path} cannot be read: {problem}", path=path, problem=problem.strerror) from problem
+
+
+def import_root(path: str, said: dict[str, Any], *, architecture: str, source: str | None = None) -> str:
+    """Imports a tar, perhaps compressed, with the files of a root. Its digest is the image's."""
+    digest = digests.of_file(path)
+    layer = Layer(digest, os.path.getsize(path), None)
+    return _unpacked(digest, [layer], _OneFile(path), said, source or path, architecture)
+
+
+def unpack(found: Found, blobs: Blobs, *, source: str) -> str:
+    """Unpacks an image whose blobs can be had. Returns its digest. Raises ImageError; then nothing is left."""
+    architecture = found.architecture if isinstance(found.architecture, str) else this_architecture()
+    return _unpacked(found.digest, found.layers, blobs, found.said, source, architecture)
+
+
+def _unpacked(
+    digest: str, layers: list[Layer], blobs: Blobs, said: dict[str, Any], source: str, architecture: str
+) -> str:
+    if store.has(digest):
+        return digest
+    bounds = Bounds()
+    most = bounds.size
+    with keeping.making() as place:
+        unpacker = Unpacker(f"{place}/root", bounds)
+        try:
+            for layer in layers:
+                with (
+                    blobs.open(layer.digest, layer.size) as packed,
+                    plain_layer(packed, bounds, place, layer.plain) as tar,
+                ):
+                    unpacker.layer(tar)
+        except BaseException:
+            unpacker.close()
+            raise
+        unpacker.finish()
+        size = most - bounds.size
+        keeping.add(place, digest, said, source=source, architecture=architecture, size=size)
+    return digest
+
+
+class _OneFile:
+    """A file that is the only layer."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def manifest(self, digest: str) -> bytes:
+        raise ImageError("{name} is missing in the image", name=digest)
+
+    def read(self, digest: str, most: int) -> bytes:
+        return self.manifest(digest)
+
+    def open(self, digest: str, size: int) -> BinaryIO:
+        return cast(BinaryIO, digests.Verified(open(self._path, "rb"), digest, size))

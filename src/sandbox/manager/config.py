@@ -1,0 +1,52 @@
+"""The specification's SandboxManagerConfig as our configuration."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from sandbox.config.dialects.manager import translate
+from sandbox.config.model import Config
+from sandbox.config.paths import absolute
+from sandbox.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# A managed sandbox lives long: `standard` bounds what one process can hold open. (Its limit on processes is Sandbox's.)
+STANDARD_OPEN_FILES = 16384
+
+
+def read(config: Mapping[str, Any] | Config) -> Config:
+    """A configuration of the caller's own. Raises ConfigError with the field's own name."""
+    found = config.copy() if isinstance(config, Config) else Config.read(spelled(config))
+    found.filesystem.root = absolute(found.filesystem.root, os.getcwd())
+    return found
+
+
+def in_force(config: Config) -> Config:
+    """What a sandbox is started with: the limits of mode `standard` where none are set."""
+    if config.mode != "standard" or config.limits.open_files is not None:
+        return config
+    limited = config.copy()
+    limited.limits.open_files = STANDARD_OPEN_FILES
+    return limited
+
+
+def spelled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings in our spelling. Raises ConfigError with the field's own name."""
+    translated = translate(config)
+    try:
+        Config.read(translated.data)
+    except ConfigError as problem:
+        path = next((known for ours, known in translated.spelled.items() if problem.path.startswith(ours)), None)
+        raise ConfigError(problem.problem, path=path or problem.path) from None
+    return translated.data
+
+
+def with_mode(config: Config, mode: str) -> Config:
+    """The same in another mode. Raises ConfigError."""
+    changed = config.copy()
+    changed.mode = Config.read({"mode": mode}).mode
+    return changed

@@ -1,0 +1,353 @@
+"""A managed sandbox: started, watched, started again when it fails, and stopped for certain."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from threading import Condition, Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sandbox.audit.entry import timestamp
+from sandbox.errors import Denied, SandboxClosed, SandboxError
+from sandbox.manager import health, states
+from sandbox.manager.ending import end
+from sandbox.manager.restore import restore
+from sandbox.manager.settings import ManagerSettings
+from sandbox.manager.states import WrongState
+
+if TYPE_CHECKING:
+    from sandbox.config.model import Config
+    from sandbox.result import ExecResult
+    from sandbox.sandbox import Sandbox
+
+EVENTS = 100  # that are kept
+
+
+class Happened(msgspec.Struct, omit_defaults=True):
+    """One step in a managed sandbox's life."""
+
+    timestamp: str
+    type: str
+    detail: str
+    metadata: dict[str, str | int | float | bool | None] = {}
+
+
+class SandboxManager:
+    """Keeps one sandbox running. Safe to use from many threads: of two calls that contradict each other one is refused.
+
+    `config` is a SandboxManagerConfig (docs/manager.md) or a `Config`; `settings` say how often it is looked at, and
+    when to give up.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | Config | None = None,
+        *,
+        name: str = "default",
+        settings: ManagerSettings | None = None,
+        create: Callable[[Config], Sandbox] | None = None,
+    ) -> None:
+        """Starts nothing. `create` makes the sandbox; by default `Sandbox`. Raises ConfigError."""
+        from sandbox.manager.config import read
+
+        self.name = name
+        self.settings = settings or ManagerSettings()
+        self.config = read(config if config is not None else {})
+        self._create = create or _create
+        self._state = states.UNINITIALIZED
+        self._changed = Condition()
+        self._sandbox: Sandbox | None = None
+        self._previous: str | None = None  # the id of the one before, whose changes a recovery carries over
+        self._health: health.Health | None = None
+        self._failures = 0
+        self._attempts = 0
+        self._events: deque[Happened] = deque(maxlen=EVENTS)
+        self._listeners: tuple[Callable[[Happened], object], ...] = ()
+        self._watcher: Thread | None = None
+        self._wake = Event()
+
+    # -- looking
+
+    @property
+    def state(self) -> str:
+        """One of the seven states of docs/manager.md."""
+        return self._state
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox itself, while there is one."""
+        return self._sandbox
+
+    def status(self) -> dict[str, Any]:
+        """State, mode, engine, the sandbox's id, and the last health check."""
+        with self._changed:
+            sandbox, seen = self._sandbox, self._health
+            return {
+                "state": self._state,
+                "mode": self.config.mode,
+                "containerId": sandbox.id if sandbox is not None else None,
+                "browserContainerId": None,
+                "engine": sandbox.engine if sandbox is not None else self.config.engine,
+                "health": {
+                    "status": "unknown" if seen is None else "healthy" if seen.healthy else "failing",
+                    "checks": {} if seen is None else seen.checks,
+                    "failures": self._failures,
+                    "checkedAt": None if seen is None else seen.checked_at,
+                },
+            }
+
+    def events(self) -> list[Happened]:
+        """The last 100 steps, the oldest first."""
+        with self._changed:
+            return list(self._events)
+
+    def on_event(self, listener: Callable[[Happened], object]) -> Callable[[], None]:
+        """Calls `listener` with every step from now on, in the thread where it happens. Returns what ends that."""
+        with self._changed:
+            self._listeners = (*self._listeners, listener)
+
+        def unsubscribe() -> None:
+            with self._changed:
+                self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+        return unsubscribe
+
+    # -- doing
+
+    def start(self) -> None:
+        """Starts the sandbox; returns when it is ready. Raises WrongState, and what `Sandbox` raises."""
+        self._step("start", "starting")
+        self._build()
+
+    def recover(self) -> None:
+        """Ends what is left of a degraded or stopped sandbox, and starts it again with its workspace.
+
+        Raises WrongState, and what `Sandbox` raises; then it is degraded.
+        """
+        self._step("recover", "recovering")
+        self._build()
+
+    def stop(self) -> None:
+        """Ends the sandbox; returns when it has ended. Does nothing when it is stopped. Never hangs."""
+        with self._changed:
+            if self._state == states.STOPPED:
+                return
+            waiting = self._state == states.STOPPING
+            if not waiting:
+                self._move("stop", "stopping")
+            sandbox, self._sandbox = self._sandbox, None
+        if waiting:
+            with self._changed:
+                self._changed.wait_for(lambda: self._state != states.STOPPING, self.settings.longest_end)
+            return
+        self._wake.set()
+        forced = end(sandbox, self.settings.end_patience) if sandbox is not None else False
+        with self._changed:
+            self._previous = sandbox.id if sandbox is not None else self._previous
+            self._move("stopped", "stopped by force" if forced else "stopped")
+
+    def change_mode(self, mode: str) -> None:
+        """Goes over to another mode, on the record; a sandbox that runs is started again. Raises ConfigError."""
+        from sandbox.manager.config import with_mode
+
+        with self._changed:
+            config, before = with_mode(self.config, mode), self.config.mode
+            self.config = config
+            running = self._state in (states.READY, states.DEGRADED)
+        self._record("sandbox_mode_transition", f"{before} -> {mode}", {"from": before, "to": mode}, severity="warn")
+        self._tell("mode", f"{before} -> {mode}", {"from": before, "to": mode})
+        if running and before != mode:
+            self.stop()
+            self.start()
+
+    def exec(self, command: str, *, workdir: str | None = None, timeout: float = 30.0) -> ExecResult:
+        """Runs a command for the shell to its end. Raises WrongState unless the sandbox is ready or degraded."""
+        with self._changed:
+            sandbox = self._sandbox
+            if self._state not in states.USABLE or sandbox is None:
+                raise WrongState("exec", self._state)
+        try:
+            return sandbox.exec(command, cwd=workdir, timeout=timeout)
+        except SandboxClosed:
+            self._wake.set()  # the watcher looks now, not at the next interval
+            raise
+
+    @property
+    def walled(self) -> bool:
+        """Whether commands run behind walls (not in mode `off`)."""
+        from sandbox.config.modes import without_walls
+
+        return not without_walls(self.config)
+
+    # -- building, in the caller's thread or the watcher's
+
+    def _build(self) -> None:
+        """From `initializing` or `recovering` to ready, or back. A stop in between wins."""
+        from sandbox.manager.config import in_force
+
+        old = self._take_old()
+        try:
+            os.makedirs(self.config.filesystem.root, exist_ok=True)  # a workspace that somebody removed
+            sandbox = self._create(in_force(self.config))
+        except BaseException as problem:
+            self._failed(problem)
+            raise
+        try:
+            if old is not None:
+                self._restore(old, sandbox)
+            kept = self._ready(sandbox)
+        except BaseException as problem:
+            end(sandbox, self.settings.end_patience)
+            self._failed(problem)
+            raise
+        if not kept:
+            end(sandbox, self.settings.end_patience)
+            raise WrongState("start", self._state)
+
+    def _take_old(self) -> str | None:
+        with self._changed:
+            sandbox, self._sandbox = self._sandbox, None
+            old = sandbox.id if sandbox is not None else self._previous
+        if sandbox is not None:
+            end(sandbox, self.settings.end_patience)
+        return old if self._state == states.RECOVERING else None
+
+    def _restore(self, old: str, sandbox: Sandbox) -> None:
+        made, failed = restore(old, sandbox)
+        if made or failed:
+            detail = f"{made} changes of {old} were made again" + (f", {len(failed)} could not be" if failed else "")
+            self._tell("restored", detail, {"from": old, "changes": made, "failed": len(failed)})
+
+    def _ready(self, sandbox: Sandbox) -> bool:
+        with self._changed:
+            if self._state not in (states.INITIALIZING, states.RECOVERING):
+                return False  # stopped meanwhile
+            self._sandbox = sandbox
+            self._previous = sandbox.id
+            self._failures = self._attempts = 0
+            self._health = None
+            self._move("started", f"{sandbox.id} is ready", {"id": sandbox.id, "engine": sandbox.engine})
+            if self._watcher is None or not self._watcher.is_alive():
+                self._watcher = Thread(target=self._watch, name=f"sandbox-manager-{self.name}", daemon=True)
+                self._watcher.start()
+        return True
+
+    def _failed(self, problem: BaseException) -> None:
+        with self._changed:
+            if self._state in (states.INITIALIZING, states.RECOVERING):
+                self._move("failed", f"{type(problem).__name__}: {problem}")
+
+    # -- watching
+
+    def _watch(self) -> None:
+        """Until the sandbox is stopped: looks, and recovers what stays degraded, each time after a longer pause."""
+        pause = self.settings.interval
+        while True:
+            self._wake.wait(pause)
+            self._wake.clear()
+            with self._changed:
+                state, sandbox = self._state, self._sandbox
+                if state in (states.STOPPED, states.STOPPING, states.UNINITIALIZED):
+                    self._watcher = None
+                    return
+            if state in states.USABLE and sandbox is not None:
+                self._look(sandbox)
+            pause = self.settings.interval
+            if self._state == states.DEGRADED and self.settings.auto_recover:
+                pause = self._try_recovery()
+
+    def _look(self, sandbox: Sandbox) -> None:
+        seen = health.check(sandbox, self.settings.patience)
+        with self._changed:
+            if self._sandbox is not sandbox or self._state not in states.USABLE:
+                return
+            self._health = seen
+            self._failures = 0 if seen.healthy else self._failures + 1
+            wrong = "; ".join(f"{name}: {what}" for name, what in seen.checks.items() if what)
+            if seen.healthy and self._state == states.DEGRADED:
+                self._attempts = 0
+                self._move("healthy", "healthy again")
+            elif self._state == states.READY and self._failures >= self.settings.failures:
+                self._move("unhealthy", wrong, {"failures": self._failures})
+            elif not seen.healthy:
+                self._tell("health", wrong, {"failures": self._failures})
+
+    def _try_recovery(self) -> float:
+        """One attempt, when its time has come. Returns how long to wait before the next look."""
+        pause = self.settings.backoff(self._attempts)
+        if self._attempts >= self.settings.attempts:
+            return self.settings.interval  # a person has to look
+        if self._attempts and self._wake.wait(pause):
+            self._wake.clear()
+            return 0.0  # somebody stopped it, or a command noticed something: look first
+        self._attempts += 1
+        attempts = self._attempts
+        try:
+            self.recover()
+        except Denied as refused:  # the kill switch: no use trying again until somebody starts it
+            self._tell("recovery", str(refused), {"attempt": attempts})
+            self._attempts = self.settings.attempts
+        except (SandboxError, OSError) as problem:
+            self._attempts = attempts
+            self._tell("recovery", f"attempt {attempts} failed: {problem}", {"attempt": attempts})
+        return self.settings.interval
+
+    # -- telling
+
+    def _step(self, step: str, detail: str) -> None:
+        with self._changed:
+            self._move(step, detail)
+
+    def _move(self, step: str, detail: str, metadata: Mapping[str, str | int] | None = None) -> None:
+        """Changes the state, under the lock. Raises WrongState."""
+        before, self._state = self._state, states.after(self._state, step)
+        self._changed.notify_all()
+        self._tell(
+            "state", f"{before} -> {self._state}: {detail}", {"from": before, "to": self._state, **(metadata or {})}
+        )
+        severity = "warn" if self._state == states.DEGRADED or step == "failed" else "info"
+        self._record(
+            "sandbox_lifecycle",
+            f"manager {self.name}: {before} -> {self._state}: {detail}",
+            {"manager": self.name, "from": before, "to": self._state},
+            severity=severity,
+        )
+
+    def _tell(self, type: str, detail: str, metadata: Mapping[str, str | int] | None = None) -> None:
+        happened = Happened(timestamp(time.time()), type, detail, dict(metadata or {}))
+        self._events.append(happened)
+        for listener in self._listeners:
+            try:
+                listener(happened)
+            except Exception as problem:  # noqa: BLE001 - a listener must not stop the manager
+                import sys
+
+                print(f"sandbox: a manager's listener raised {problem!r}", file=sys.stderr)
+
+    def _record(self, type: str, summary: str, metadata: Mapping[str, str], *, severity: str) -> None:
+        from sandbox.audit.record import Record
+        from sandbox.config.home import record_directory
+
+        sandbox = self._sandbox
+        record = Record(record_directory(self.config), sandbox=sandbox.id if sandbox is not None else "")
+        try:
+            record.write(type, summary, severity=severity, metadata=metadata)
+        finally:
+            record.close()
+
+    def __enter__(self) -> SandboxManager:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _create(config: Config) -> Sandbox:
+    from sandbox.sandbox import Sandbox
+
+    return Sandbox(config)

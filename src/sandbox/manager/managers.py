@@ -1,0 +1,58 @@
+"""Managed sandboxes by name. `default` is the one that the specification's paths mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from sandbox.errors import NotFound, SandboxError
+from sandbox.manager import states
+
+if TYPE_CHECKING:
+    from sandbox.manager.manager import SandboxManager
+
+DEFAULT = "default"
+
+
+class Managers:
+    """Safe to use from many threads."""
+
+    def __init__(self, make: Callable[[str, Mapping[str, Any] | None], SandboxManager]) -> None:
+        """`make(name, config)` makes a manager, which starts nothing."""
+        self._make = make
+        self._known: dict[str, SandboxManager] = {}
+        self._lock = Lock()
+
+    def get(self, name: str = DEFAULT) -> SandboxManager:
+        """Raises NotFound; the default one is made when it is first asked for."""
+        with self._lock:
+            found = self._known.get(name)
+            if found is None and name == DEFAULT:
+                found = self._known[name] = self._make(name, None)
+        if found is None:
+            raise NotFound("no managed sandbox {name!r}", name=name)
+        return found
+
+    def add(self, name: str, config: Mapping[str, Any]) -> SandboxManager:
+        """A new one. Raises SandboxError while one of that name runs, ConfigError."""
+        with self._lock:
+            old = self._known.get(name)
+            if old is not None and old.state not in (states.UNINITIALIZED, states.STOPPED):
+                raise SandboxError("the managed sandbox {name!r} is {state}; stop it first", name=name, state=old.state)
+            made = self._known[name] = self._make(name, config)
+        return made
+
+    def all(self) -> list[SandboxManager]:
+        with self._lock:
+            return list(self._known.values())
+
+    def stop_all(self) -> None:
+        """Ends all of them, each within its own patience."""
+        from threading import Thread
+
+        stopping = [Thread(target=one.stop) for one in self.all() if one.state != states.UNINITIALIZED]
+        for each in stopping:
+            each.start()
+        for each in stopping:
+            each.join()

@@ -1,0 +1,158 @@
+"""What the gate holds for a tenant: a placeholder, where its value may go, and the value as it is now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from sandbox.errors import ConfigError
+from sandbox.network.secrets.missing_value import Missing
+from sandbox.network.secrets.sources import check, read
+from sandbox.policy.hosts import HostSet
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from sandbox.config.model import Secret
+    from sandbox.network.credentials.token import Token
+
+RULE = "network.secrets"
+RETRY = 30.0  # seconds until a source that failed is asked again
+EARLY, EARLY_PART = 60.0, 0.2  # a value is renewed so long before its end, or in this last part of a shorter life
+
+
+class Held(Protocol):
+    """One placeholder and what it stands for."""
+
+    name: str
+    setting: str  # in messages and as a rule
+    placeholder: bytes
+    hosts: HostSet
+    places: frozenset[str]
+    endpoint_only: bool  # goes to a token endpoint alone, by `credentials/token_endpoint.py`
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def why(self) -> str | None:
+        """Why there is no value."""
+
+    async def ready(self) -> bool:
+        """Renews the value where it must be. Returns whether it has changed."""
+
+
+class Credential:
+    """One configured secret. Raises ConfigError for a mistake in it; a source without a value is none."""
+
+    endpoint_only = False
+
+    def __init__(self, name: str, secret: Secret, placeholder: str, setting: str | None = None) -> None:
+        self.name = name
+        self.setting = setting or f"{RULE}.{name}"
+        check(secret, self.setting)
+        self.secret = secret
+        self.placeholder = placeholder.encode()
+        self.hosts = HostSet(secret.hosts, f"{self.setting}.hosts", near_secret=True)
+        self.places = frozenset(secret.places)
+        self.value: bytes | None = None
+        self.why: str | None = None
+        self._end: float | None = None
+        self._renew = self._retry = 0.0
+        self._seen: object = None
+        self._renewing: asyncio.Task[None] | None = None
+        self.load()
+
+    def load(self) -> None:
+        """Asks the source. Raises ConfigError for a value of no use; then the old one stays."""
+        from time import time
+
+        seen = self._signature()
+        try:
+            value, end = read(self.secret, self.setting)
+        except Missing as problem:
+            self._retry = time() + RETRY
+            if self.value is None or self._over():
+                self.value, self.why = None, problem.problem
+            return
+        self._seen = seen
+        self.value, self.why, self._end = value.encode(), None, end
+        if end is not None:
+            life = end - time()
+            self._renew = end - min(EARLY, life * EARLY_PART)
+
+    def _over(self) -> bool:
+        from time import time
+
+        return self._end is not None and time() >= self._end
+
+    def _signature(self) -> object:
+        """What tells whether a file has changed; None for other sources."""
+        if self.secret.from_file is None:
+            return None
+        import os
+
+        try:
+            found = os.stat(os.path.expanduser(self.secret.from_file))
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _due(self) -> bool:
+        from time import time
+
+        if self.secret.from_file is not None:
+            return self._signature() != self._seen
+        if self.secret.from_command is None and self.secret.from_keyring is None:
+            return False
+        now = time()
+        return now >= self._retry and (self.value is None or (self._end is not None and now >= self._renew))
+
+    async def ready(self) -> bool:
+        """See Held. A value that is still good is used while it is renewed; nobody else waits for that either."""
+        import asyncio
+
+        before = self.value
+        if self._renewing is None and self._due():
+            self._renewing = asyncio.ensure_future(self._load_apart())
+        if self._renewing is not None and (self.value is None or self._over() or self.secret.from_file is not None):
+            await asyncio.shield(self._renewing)
+        return self.value != before
+
+    async def _load_apart(self) -> None:
+        from sandbox.network.threads import in_thread
+
+        try:
+            await in_thread(self.load)
+        except ConfigError as problem:  # what the source has now is of no use
+            if self.value is None or self._over():
+                self.value, self.why = None, problem.problem
+        finally:
+            self._renewing = None
+
+    def __repr__(self) -> str:
+        return f"Credential({self.name!r})"
+
+
+class HeldToken:
+    """A token of a credential file, under one of its placeholders."""
+
+    def __init__(self, token: Token, placeholder: bytes) -> None:
+        self._token = token
+        self.placeholder = placeholder
+        self.name, self.setting = token.name, token.setting
+        self.hosts, self.places, self.endpoint_only = token.hosts, token.places, token.endpoint_only
+
+    @property
+    def value(self) -> bytes | None:
+        return self._token.value
+
+    @property
+    def why(self) -> str | None:
+        return self._token.why
+
+    async def ready(self) -> bool:
+        """Files are read before anything is looked for: `injection.put_in`."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"HeldToken({self.name!r})"

@@ -1,0 +1,72 @@
+// One sandbox: what it is and uses, and its record, changes, policy and terminal.
+
+import { call } from "./api.js";
+import { changes } from "./changes.js";
+import { button, bytes, el, fill, span } from "./dom.js";
+import { feed } from "./feed.js";
+import { policy } from "./policy.js";
+import { may, on, refresh, sandbox, state } from "./state.js";
+import { t } from "./text.js";
+
+const TABS = { activity: "Record", changes: "Changes", policy: "Policy", terminal: "Terminal" };
+
+export function one(node, signal, id, tab = "activity") {
+  const head = el("div", { class: "head" });
+  const body = el("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${tab}`, tabindex: "-1" });
+  const draw = () => fill(head, ...about(id));
+  fill(node, head, tabs(id, tab), body);
+  on("sandboxes", draw, signal);
+  on("stats", draw, signal);
+  draw();
+  const failed = (problem) => fill(body, el("p", { class: "hint" }, problem.message));
+  if (tab === "activity") feed(body, signal, id);
+  if (tab === "changes") changes(body, signal, id);
+  if (tab === "policy") policy(body, signal, id).catch(failed);
+  if (tab === "terminal") terminal(body, signal, id);
+}
+
+function about(id) {
+  const known = sandbox(id);
+  if (!known) return [el("h1", {}, id), el("p", { class: "hint" }, t("This sandbox is not known (any more)."))];
+  const stats = state.stats.get(id);
+  const facts = [
+    ["Engine", known.engine], ["Mode", known.mode], ["Project", known.root],
+    ["Command", known.command.join(" ") || "–"], ["Age", span(Date.now() - new Date(known.created_at))],
+    ["Memory", bytes(stats?.memory_bytes)], ["CPU", stats?.cpu_ms != null ? span(stats.cpu_ms) : "–"], ["Processes", stats?.processes ?? "–"],
+    ["Ports", known.ports.map((port) => `${port.host}:${port.port} → ${port.inside}`).join(", ") || "–"],
+  ];
+  const end = known.status === "running" && may("kill") ? button(t("End"), async () => {
+    await call(`/v1/sandboxes/${id}`, { method: "DELETE" });
+    await refresh();
+  }, { class: "danger" }) : null;
+  return [el("h1", {}, known.name || id, " ", el("span", { class: `state ${known.status}` }, t(known.status)), " ", end),
+    el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, t(name)), el("dd", {}, String(value).slice(0, 500)))))];
+}
+
+function tabs(id, chosen) {
+  const names = Object.keys(TABS).filter((name) => name !== "terminal" || may("exec"));
+  const move = (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const next = names[(names.indexOf(chosen) + step + names.length) % names.length];
+    location.hash = `#/s/${id}/${next}`;
+    requestAnimationFrame(() => document.getElementById(`tab-${next}`)?.focus());
+  };
+  return el("div", { role: "tablist", class: "tabs", onkeydown: move }, names.map((name) => el("a", {
+    role: "tab", id: `tab-${name}`, href: `#/s/${id}/${name}`, "aria-selected": String(name === chosen), "aria-controls": "panel",
+    tabindex: name === chosen ? "0" : "-1",
+  }, t(TABS[name]))));
+}
+
+/** A page of its own inside this one: the terminal's program may set styles, which this page's policy forbids. */
+function terminal(node, signal, id) {
+  let shown = false;
+  const draw = () => {
+    if (shown) return;
+    shown = sandbox(id)?.status === "running";
+    fill(node, shown ? el("iframe", { class: "terminal", src: `terminal.html#${id}`, title: t("Terminal") })
+      : el("p", { class: "hint" }, t("A terminal needs a running sandbox.")));
+  };
+  on("sandboxes", draw, signal);
+  draw();
+}

@@ -1,0 +1,62 @@
+"""Whether a token may use a route, and the values that routes get from the request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar.connection import ASGIConnection
+from litestar.handlers.base import BaseRouteHandler
+
+from sandbox.errors import NotFound, SandboxError
+from sandbox.manager.manager import SandboxManager
+from sandbox.manager.managers import DEFAULT
+from sandbox.server.errors import told
+from sandbox.server.front import ACCESS
+from sandbox.server.reach import Reached
+from sandbox.server.refusal import Refusal
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+
+
+def guard(connection: Connection, handler: BaseRouteHandler) -> None:
+    """A route names its verb, or says that it is public; any other is refused."""
+    if handler.opt.get("public"):
+        return
+    access = connection.scope.get(ACCESS)
+    if not isinstance(access, Access):
+        raise Refusal(401, "unauthorized", "send a token: Authorization: Bearer …", {"www-authenticate": "Bearer"})
+    require(access, handler.opt.get("verb", "host"))
+
+
+def require(access: Access, verb: str) -> None:
+    """Raises Refusal when the token may not do that."""
+    if not access.may(verb):
+        raise Refusal(403, "forbidden", f"this token has no scope {verb!r}; see `sandbox serve token new`")
+
+
+def manager_of(server: Server, access: Access, name: str = DEFAULT) -> SandboxManager:
+    """The managed sandbox of that name. Raises NotFound, also where the token has no reach."""
+    manager = server.managers.get(name)
+    sandbox = manager.sandbox
+    if not access.reaches(name, sandbox.id if sandbox is not None else name):
+        raise NotFound("no managed sandbox {name!r}", name=name)
+    return manager
+
+
+def access_of(scope: dict[str, Any]) -> Access:
+    """Whose request it is. A public route has nobody's."""
+    return scope.get(ACCESS) or Access("", frozenset())
+
+
+async def reached_by(server: Server, access: Access, id: str) -> Reached:
+    """The running sandbox of the path. Raises NotFound, SandboxClosed."""
+    known = server.reach.known(id)
+    if known is not None and access.reaches(known.id, known.name):
+        return known
+    try:
+        return await server.run(lambda: server.reach.get(id, access))
+    except SandboxError as problem:
+        status, body = told(problem)  # here, because a WebSocket's errors pass no handler of ours
+        raise Refusal(status, body.code, body.message) from None

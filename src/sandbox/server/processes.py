@@ -1,0 +1,70 @@
+"""Starting commands for requests, and what is said of them."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from sandbox import client as rpc_client
+from sandbox.async_process import AsyncProcess
+from sandbox.client import Client
+from sandbox.rpc.commands import ended
+
+if TYPE_CHECKING:
+    from sandbox.protocols import Process
+    from sandbox.result import Chunk, ExecResult
+    from sandbox.server.reach import Reached
+    from sandbox.server.server import Server
+    from sandbox.server.shapes import Exec, Start
+
+SHELL = "exec ${SHELL:-/bin/sh}"
+
+
+async def begin(server: Server, reached: Reached, asked: Exec) -> AsyncProcess:
+    """A command whose whole input is known. Raises CommandError when it cannot start."""
+    return AsyncProcess(await server.run(lambda: _begin(reached, asked), _give_up), server.run)
+
+
+def _begin(reached: Reached, asked: Exec) -> Process:
+    sandbox = reached.sandbox
+    if isinstance(sandbox, Client):
+        words = rpc_client._asked(asked.command, None, asked.cwd, asked.env, asked.timeout)
+        return sandbox._streamed(words | rpc_client._input(asked.input, None))
+    process = sandbox._begin(asked.command, asked.cwd, env=asked.env, input=asked.input, timeout=asked.timeout)
+    try:
+        process.wait_started()
+    except BaseException:
+        process.close()
+        raise
+    return process
+
+
+async def open_process(server: Server, reached: Reached, asked: Start, *, tty: bool) -> tuple[Process, AsyncProcess]:
+    """A command that is talked to. Raises CommandError when it cannot start."""
+    command = asked.command if asked.command is not None else SHELL
+    size = (asked.rows, asked.cols) if tty else None
+
+    def spawn() -> Process:
+        return reached.sandbox.spawn(
+            command, cwd=asked.cwd, env=asked.env, timeout=asked.timeout, pty=size, keep=asked.keep
+        )
+
+    process = await server.run(spawn, _give_up)
+    return process, AsyncProcess(process, server.run)
+
+
+def _give_up(process: Process) -> None:
+    process.close()
+
+
+def said(chunk: Chunk) -> dict[str, Any]:
+    """A piece of output: as text where it is UTF-8, else as base64."""
+    try:
+        return {"text": chunk.data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(chunk.data).decode()}
+
+
+def outcome(result: ExecResult) -> dict[str, Any]:
+    """How it ended, without output."""
+    return ended(result)

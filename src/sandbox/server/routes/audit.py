@@ -1,0 +1,207 @@
+"""The record: queries, a live stream that resumes without loss, verification, export; and the specification's feed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from litestar import Request, get
+from litestar.params import Parameter
+from litestar.response import Stream
+
+from sandbox.audit import reading
+from sandbox.audit.entry import SEVERITIES, TYPES, timestamp
+from sandbox.server import sse
+from sandbox.server.refusal import Refusal
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+from sandbox.server.shapes import Feed, Verdict
+
+Type = Annotated[str | None, Parameter(description=f"one of {', '.join(TYPES)}")]
+Severity = Annotated[str | None, Parameter(description="this one or higher")]
+Only = Annotated[str | None, Parameter(max_length=80, description="id or name of a sandbox")]
+Words = Annotated[str | None, Parameter(max_length=200, description="text in any field")]
+Since = Annotated[str | None, Parameter(max_length=40, description="ISO 8601, or a Unix time in ms")]
+Limit = Annotated[int, Parameter(ge=1, le=1000)]
+After = Annotated[int, Parameter(ge=0, le=2**62, description="only entries after this number")]
+Result = Annotated[Literal["allowed", "blocked"] | None, Parameter()]
+
+_QUEUE = 20_000  # entries that a slow reader may be behind; then it is sent back to the record
+
+Fits = Callable[[dict[str, Any]], bool]
+
+
+def filtered(
+    server: Server, access: Access, *, type: str | None, severity: str | None, sandbox: str | None, text: str | None,
+    since: str | None = None, result: str | None = None, exact: bool = False,
+) -> Fits:  # fmt: skip
+    """Whether an entry is wanted, and is the token's to see. Raises Refusal for a value that no entry can have."""
+    if type is not None and type not in TYPES:
+        raise _invalid("type", f"must be one of {', '.join(TYPES)}")
+    if severity is not None and severity not in SEVERITIES:
+        raise _invalid("severity", f"must be one of {', '.join(SEVERITIES)}")
+    levels = (severity,) if exact and severity else SEVERITIES[SEVERITIES.index(severity or "info") :]
+    known = server.reach.known(sandbox) if sandbox else None
+    wanted = known.id if known is not None else sandbox
+    from_time = _time(since)
+    words = text.lower() if text else None
+
+    def fits(entry: dict[str, Any]) -> bool:
+        whose = str(entry.get("sandbox", ""))
+        return (
+            (type is None or entry.get("type") == type)
+            and (severity is None or entry.get("severity") in levels)
+            and (wanted is None or whose == wanted or (len(wanted) > 3 and whose.startswith(wanted)))
+            and (from_time is None or str(entry.get("timestamp", "")) >= from_time)
+            and (result is None or entry.get("result") == result)
+            and (words is None or any(words in str(value).lower() for value in entry.values()))
+            and (not access.sandboxes or access.reaches(whose, server.reach.name_of(whose)))
+        )
+
+    return fits
+
+
+def _invalid(field: str, message: str) -> Refusal:
+    return Refusal(400, "invalid", message, field=field)
+
+
+def _time(since: str | None) -> str | None:
+    if not since:
+        return None
+    try:
+        if since.isdecimal():
+            return timestamp(int(since) / 1000)
+        return timestamp(datetime.fromisoformat(since).timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise _invalid("since", "must be a time as ISO 8601, or in milliseconds since 1970") from None
+
+
+@get("/v1/audit", opt={"verb": "audit"})
+async def query(
+    server: Server, access: Access, type: Type = None, severity: Severity = None, sandbox: Only = None,
+    text: Words = None, since: Since = None, result: Result = None, after: After = 0, limit: Limit = 100,
+) -> Feed:  # fmt: skip
+    """The newest matching entries of the whole record; with `after`, the first ones after that number."""
+    chosen = {"type": type, "severity": severity, "sandbox": sandbox, "text": text, "since": since, "result": result}
+    fits = filtered(server, access, **chosen)  # type: ignore[arg-type]
+    server.tail.catch_up()
+    return Feed(await server.run(lambda: _matching(server, fits, after, limit)), server.tail.last)
+
+
+def _matching(server: Server, fits: Fits, after: int, limit: int) -> list[dict[str, Any]]:
+    found: deque[dict[str, Any]] = deque(maxlen=None if after else limit)
+    for entry in server.tail.history(after, 2**63):
+        if fits(entry):
+            found.append(entry)
+            if after and len(found) >= limit:
+                break
+    return list(found)
+
+
+@get("/v1/audit/stream", opt={"verb": "audit"}, media_type="text/event-stream")
+async def stream(
+    request: Request[Any, Any, Any], server: Server, access: Access, type: Type = None, severity: Severity = None,
+    sandbox: Only = None, text: Words = None, result: Result = None,
+) -> Stream:  # fmt: skip
+    """Entries as they are written, as events `entry` whose id is the entry's number.
+
+    `Last-Event-ID` resumes after that number, from the record: nothing is lost, nothing comes twice.
+    """
+    chosen = {"type": type, "severity": severity, "sandbox": sandbox, "text": text, "result": result}
+    fits = filtered(server, access, **chosen)  # type: ignore[arg-type]
+    last = request.headers.get("last-event-id", "")
+    if last and not (last.isascii() and last.isdecimal() and len(last) < 19):
+        raise _invalid("Last-Event-ID", "must be the number of an entry")
+    return sse.response(_live(server, fits, int(last) if last else server.tail.last))
+
+
+async def _live(server: Server, fits: Fits, after: int) -> AsyncIterator[bytes]:
+    """First what the record has after that number, then what comes. The subscription begins before the look back."""
+    waiting: deque[list[dict[str, Any]]] = deque()
+    changed = asyncio.Event()
+    behind = 0
+
+    def heard(batch: list[dict[str, Any]]) -> None:
+        nonlocal behind
+        behind += len(batch)
+        if behind > _QUEUE:
+            waiting.clear()  # too slow: the record has it all, and is read again
+        else:
+            waiting.append(batch)
+        changed.set()
+
+    unsubscribe = server.tail.subscribe(heard)
+    try:
+        yield b": the record, from %d on\n\n" % after
+        look_back = True
+        while True:
+            if look_back:
+                until, behind, look_back = server.tail.last, 0, False
+                waiting.clear()
+                entries = await server.run(partial(_history, server, after, until))
+                for at in range(0, len(entries), 500):
+                    if text := _text(entries[at : at + 500], fits):
+                        yield text
+                after = max(after, until)
+            batch = [one for some in waiting for one in some if one["seq"] > after]
+            waiting.clear()
+            if behind > _QUEUE:
+                look_back = True
+                continue
+            behind = 0
+            if batch:
+                after = batch[-1]["seq"]
+                if text := _text(batch, fits):
+                    yield text
+            changed.clear()
+            if not await server.pause(changed, sse.PAUSE):
+                return
+            if not changed.is_set():
+                yield sse.KEEP_ALIVE
+    finally:
+        unsubscribe()
+
+
+def _history(server: Server, after: int, until: int) -> list[dict[str, Any]]:
+    return list(server.tail.history(after, until))
+
+
+def _text(entries: Iterable[dict[str, Any]], fits: Fits) -> bytes:
+    return b"".join(encoded(one) for one in entries if fits(one))
+
+
+def encoded(entry: dict[str, Any]) -> bytes:
+    return sse.event("entry", entry, entry["seq"])
+
+
+@get("/v1/audit/verify", opt={"verb": "audit"})
+async def verify(server: Server) -> Verdict:
+    """Whether any entry of the record was altered, removed or moved."""
+    found = await server.run(lambda: reading.verify(server.tail.directory))
+    return Verdict(bool(found), found.count, str(found.problem), found.file, found.line)
+
+
+# -- the specification's feed
+
+
+@get("/api/audit/feed", opt={"verb": "audit"})
+async def feed(
+    server: Server, access: Access, type: Type = None, severity: Severity = None, since: Since = None,
+    sinceMs: Annotated[int | None, Parameter(ge=0, le=2**53)] = None, limit: Limit = 100,
+) -> dict[str, Any]:  # fmt: skip
+    """The newest entries of the feed's buffer. `replayed`: some of them are from before this server started."""
+    moment = str(sinceMs) if sinceMs is not None else since
+    chosen = {"type": type, "severity": severity, "sandbox": None, "text": None, "since": moment}
+    fits = filtered(server, access, **chosen, exact=True)
+    server.tail.catch_up()
+    found = [dict(one) for one in server.tail.feed.query() if fits(dict(one))][-limit:]
+    before = timestamp(server.started)
+    replayed = any(str(one["timestamp"]) < before for one in found)
+    return {"entries": found, "totalBuffered": len(server.tail.feed), "replayed": replayed}
+
+
+ROUTES = [query, stream, verify, feed]

@@ -1,0 +1,72 @@
+"""What sandboxes changed in overlay projects: also of those that have ended, until somebody decides."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import get, post
+from litestar.params import Parameter
+
+from sandbox.config.home import home
+from sandbox.errors import NotFound, SandboxError
+from sandbox.rpc.methods import _change
+from sandbox.server.routes.sandboxes import entry_of
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+from sandbox.server.shapes import Done, Paths
+from sandbox.vfs.review import unified
+from sandbox.vfs.workspace import Workspace
+
+Changed = Annotated[str, Parameter(min_length=1, max_length=4096, description="a changed path")]
+
+
+def _workspace(server: Server, access: Access, id: str) -> Workspace:
+    entry = entry_of(server, access, id)
+    return Workspace.find(home(), entry.id, ended=not entry.running)
+
+
+@get("/v1/sandboxes/{id:str}/changes", opt={"verb": "files"})
+async def changes(server: Server, access: Access, id: str) -> dict[str, Any]:
+    """What differs from the host's files."""
+    return await server.run(lambda: {"changes": [_change(one) for one in _workspace(server, access, id).changes()]})
+
+
+@get("/v1/sandboxes/{id:str}/diff", opt={"verb": "files"})
+async def diff(server: Server, access: Access, id: str, path: Changed) -> dict[str, Any]:
+    """One change as a unified diff, escaped; empty for what has no text."""
+
+    def look() -> dict[str, Any]:
+        workspace = _workspace(server, access, id)
+        for change in workspace.changes():
+            if change.path == path:
+                return {"path": path, "kind": change.kind, "diff": "\n".join(unified(workspace, change))}
+        raise NotFound("nothing changed at {path}", path=path)
+
+    return await server.run(look)
+
+
+@post("/v1/sandboxes/{id:str}/apply", opt={"verb": "apply"}, status_code=200)
+async def apply(server: Server, access: Access, id: str, data: Paths) -> dict[str, Any]:
+    """Carries changes over to the host's files. What is refused is said, with the reason."""
+    done = await server.run(lambda: _workspace(server, access, id).apply(data.paths, overwrite=data.overwrite))
+    refused = [{"path": path, "reason": str(reason)} for path, reason in done.refused]
+    return {"applied": done.applied, "refused": refused}
+
+
+@post("/v1/sandboxes/{id:str}/discard", opt={"verb": "apply"}, status_code=200)
+async def discard(server: Server, access: Access, id: str, data: Paths) -> Done:
+    """Discards changes: all of them, of a sandbox that has ended, or those at or below `paths`."""
+
+    def throw() -> None:
+        entry = entry_of(server, access, id)
+        if data.paths is not None:
+            return Workspace.find(home(), entry.id, ended=not entry.running).discard(data.paths)
+        if entry.running:
+            raise SandboxError("{id} is running; stop it first: `sandbox kill {id}`", id=entry.id)
+        Workspace.find(home(), entry.id, ended=True).discard()
+
+    await server.run(throw)
+    return Done()
+
+
+ROUTES = [changes, diff, apply, discard]

@@ -1,0 +1,176 @@
+"""`/api/sandbox/…`: the specification's paths. They mean the managed sandbox called `default`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import get, post
+from msgspec import Meta, Struct
+
+from sandbox.manager.manager import Happened, SandboxManager
+from sandbox.server.guard import manager_of
+from sandbox.server.refusal import Refusal
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+
+
+class Status(Struct):
+    """How the managed sandbox is."""
+
+    state: Annotated[str, Meta(examples=["ready"])]
+    mode: str
+    containerId: str | None
+    browserContainerId: str | None
+    engine: str
+    health: dict[str, Any]
+
+
+class Events(Struct):
+    """The last 100 steps of its life, the oldest first."""
+
+    events: list[Happened]
+
+
+class Exec(Struct, forbid_unknown_fields=True):
+    """A command for the shell."""
+
+    command: Annotated[str, Meta(min_length=1, max_length=100_000, examples=["python --version"])]
+    workdir: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
+    timeoutMs: Annotated[int, Meta(ge=1, le=86_400_000)] = 30_000
+
+
+class Ended(Struct):
+    """Any exit code is an answer, not an error. `executedInSandbox` is false in mode `off`."""
+
+    exitCode: int
+    stdout: str
+    stderr: str
+    durationMs: int
+    executedInSandbox: bool
+
+
+class Capability(Struct):
+    """Whether the host can do it, and with what."""
+
+    available: bool
+    tool: str | None
+
+
+class Reason(Struct, forbid_unknown_fields=True):
+    """Why, for the record."""
+
+    reason: Annotated[str, Meta(max_length=1000)] = ""
+
+
+@get("/api/sandbox/status", opt={"verb": "read"})
+async def status(server: Server, access: Access) -> Status:
+    """State, mode and health."""
+    return status_of(manager_of(server, access))
+
+
+def status_of(manager: SandboxManager) -> Status:
+    return Status(**manager.status())
+
+
+@get("/api/sandbox/events", opt={"verb": "read"})
+async def events(server: Server, access: Access) -> Events:
+    """The last 100 steps."""
+    return Events(manager_of(server, access).events())
+
+
+@get("/api/sandbox/platform", opt={"verb": "read"})
+async def platform(server: Server) -> dict[str, Any]:
+    """Which engines this machine has. They are tried, so the first answer takes a second or more."""
+    return await server.run(lambda: _platform().platform())
+
+
+def _platform() -> Any:
+    try:
+        from sandbox.engines import platform  # type: ignore[attr-defined,unused-ignore]
+    except ImportError:
+        raise Refusal(501, "not_implemented", "this release has no container engines") from None
+    return platform
+
+
+@get("/api/sandbox/capabilities", opt={"verb": "read"})
+async def capabilities() -> dict[str, Capability]:
+    """What the host offers besides commands. This release has no screen, audio or browser."""
+    absent = ("screenshot", "audioRecord", "audioPlay", "computerUse", "windowList", "browser")
+    return {**{name: Capability(False, None) for name in absent}, "shell": Capability(True, "/bin/sh")}
+
+
+@post("/api/sandbox/start", opt={"verb": "kill"}, status_code=200)
+async def start(server: Server, access: Access) -> Status:
+    """Starts the sandbox; answers when it is ready."""
+    return await _do(server, access, "start")
+
+
+@post("/api/sandbox/stop", opt={"verb": "kill"}, status_code=200)
+async def stop(server: Server, access: Access) -> Status:
+    """Ends the sandbox; answers when it has ended."""
+    return await _do(server, access, "stop")
+
+
+@post("/api/sandbox/recover", opt={"verb": "kill"}, status_code=200)
+async def recover(server: Server, access: Access) -> Status:
+    """Starts a degraded or stopped sandbox again, with its workspace."""
+    return await _do(server, access, "recover")
+
+
+async def _do(server: Server, access: Access, step: str) -> Status:
+    manager = manager_of(server, access)
+    await server.run(getattr(manager, step))
+    return status_of(manager)
+
+
+@post("/api/sandbox/exec", opt={"verb": "exec"}, status_code=200)
+async def exec(server: Server, access: Access, data: Exec) -> Ended:
+    """Runs a command to its end, or to its timeout."""
+    return await run_in(server, manager_of(server, access), data)
+
+
+async def run_in(server: Server, manager: SandboxManager, asked: Exec) -> Ended:
+    walled = manager.walled
+    timeout = asked.timeoutMs / 1000
+    result = await server.run(lambda: manager.exec(asked.command, workdir=asked.workdir, timeout=timeout))
+    return Ended(result.exit_code, result.stdout, result.stderr, result.duration_ms, walled)
+
+
+@post("/api/sandbox/docker/start", opt={"verb": "host"}, status_code=200)
+async def start_docker(server: Server) -> dict[str, Any]:
+    """Starts the host's Docker, if it is installed."""
+    command = await server.run(lambda: _platform().start_docker())
+    return {"started": bool(command), "command": command}
+
+
+@post("/api/sandbox/kill", opt={"verb": "panic"}, status_code=200)
+async def kill(server: Server, access: Access, data: Reason | None = None) -> dict[str, Any]:
+    """The kill switch: ends every sandbox of this user at once, voids secrets' placeholders, lets none start."""
+    reason = data.reason if data is not None else ""
+    ended = await server.run(lambda: server.panic(f"HTTP ({access.name})", reason))
+    return {"ended": ended, "pulled": True}
+
+
+@get("/api/sandbox/kill", opt={"verb": "read"})
+async def switch(server: Server) -> dict[str, Any]:
+    """Whether the kill switch is pulled, by whom and why."""
+    from sandbox.config.home import home
+    from sandbox.registry.kill_switch import state
+
+    told = await server.run(lambda: state(home()))
+    return {"pulled": told is not None, **(told or {})}
+
+
+@post("/api/sandbox/kill/release", opt={"verb": "host"}, status_code=200)
+async def release(server: Server, access: Access) -> dict[str, Any]:
+    """Lets sandboxes start again."""
+    from sandbox.service import release_kill_switch
+
+    if not await server.run(lambda: release_kill_switch(by=f"HTTP ({access.name})")):
+        raise Refusal(409, "wrong_state", "the kill switch is not pulled")
+    return {"pulled": False}
+
+
+ROUTES = [
+    status, events, platform, capabilities, start, stop, recover, exec, start_docker, kill, switch, release,
+]  # fmt: skip

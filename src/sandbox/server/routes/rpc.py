@@ -1,0 +1,179 @@
+"""The whole JSON-RPC protocol over a WebSocket, for clients in any language: binary frames carry its lines.
+
+A frame is any part of the stream of lines, so that no message needs to be as large as the largest line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket as sockets
+from collections.abc import Mapping
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from litestar import WebSocket, websocket
+
+from sandbox.client import Client
+from sandbox.config.home import home
+from sandbox.registry.registry import find
+from sandbox.rpc import errors
+from sandbox.rpc.current_sandbox import CurrentSandbox
+from sandbox.rpc.errors import Fault
+from sandbox.rpc.session import Session
+from sandbox.server.guard import require
+from sandbox.server.reach import Reached
+from sandbox.server.routes.network import only_tighter
+from sandbox.server.routes.sandboxes import start
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+from sandbox.sockets import connect_in
+
+if TYPE_CHECKING:
+    from sandbox.sandbox import Sandbox
+
+PIECE = 2**16
+
+# The verb that each method needs. One that is not here needs `host`, so that a new one is closed.
+VERBS = {
+    "create": "create",
+    **dict.fromkeys(("info", "policy", "ports", "stats", "processes", "asks"), "read"),
+    **dict.fromkeys(
+        ("exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial", "input", "more", "resize", "signal",
+         "cancel"), "exec"),
+    **dict.fromkeys(
+        ("read_file", "write_file", "list_files", "stat", "mkdir", "remove", "rename", "chmod", "symlink",
+         "read_link", "changes"), "files"),
+    **dict.fromkeys(("apply", "discard"), "apply"),
+    "update_network": "network",
+    "answer": "answer",
+    **dict.fromkeys(("extend", "close", "pause", "resume"), "kill"),
+}  # fmt: skip
+
+
+@websocket("/v1/rpc", opt={"verb": "create"})
+async def creating(socket: WebSocket[Any, Any, Any], server: Server, access: Access) -> None:
+    """JSON-RPC with a sandbox of its own, which `create` makes and which ends with the connection."""
+    current = CurrentSandbox(sandboxes=_Creator(server, access))  # type: ignore[arg-type]
+    await socket.accept()
+    await _serve(socket, server, access, current, ends=True)
+
+
+@websocket("/v1/sandboxes/{id:str}/rpc", opt={"verb": "read"})
+async def attached(socket: WebSocket[Any, Any, Any], server: Server, access: Access, reached: Reached) -> None:
+    """JSON-RPC with a sandbox that runs. One that another process owns needs scope `host`."""
+    if not isinstance(reached.sandbox, Client):
+        await socket.accept()
+        await _serve(socket, server, access, CurrentSandbox(reached.sandbox), ends=False)
+        return
+    require(access, "host")  # its own process answers, which knows nothing of scopes
+    line = await server.run(lambda: _connected(reached.id), lambda one: one.close())
+    await socket.accept()
+    await _relay(socket, line)
+
+
+def _connected(id: str) -> sockets.socket:
+    line = sockets.socket(sockets.AF_UNIX)
+    try:
+        connect_in(line, find(home(), id).path, "socket")
+    except BaseException:
+        line.close()
+        raise
+    return line
+
+
+class _Creator:
+    """`create` and `restore` of a client, as far as its token goes."""
+
+    def __init__(self, server: Server, access: Access) -> None:
+        self._server, self._access = server, access
+
+    def create(self, asked: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
+        if hooks is not None and not self._access.may("host"):
+            raise Fault(errors.DENIED, "hooks need the scope {scope!r}", scope="host")
+        return self._reachable(start(self._server, self._access, dict(asked), "", hooks))
+
+    def restore(self, name: str, config: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
+        if not self._access.may("host"):  # a checkpoint has whatever its maker was allowed
+            raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
+        return self._reachable(self._server.sandboxes.restore(name, config, hooks=hooks))
+
+    def _reachable(self, sandbox: Sandbox) -> Sandbox:
+        self._server.reach.add(sandbox)
+        return sandbox
+
+
+async def _serve(
+    socket: WebSocket[Any, Any, Any], server: Server, access: Access, current: CurrentSandbox, *, ends: bool
+) -> None:
+    """A session of our own, at the other end of a pair of sockets."""
+    ours, theirs = sockets.socketpair()
+
+    def serve() -> None:
+        session = Session(theirs.fileno(), theirs.fileno(), current, check=_check(access, current))
+        unsubscribe = None if ends else current.sandbox().on_event(session.events.put)
+        try:
+            session.run()
+        finally:
+            if unsubscribe is not None:
+                unsubscribe()
+            if ends:
+                current.close()
+            try:
+                theirs.shutdown(sockets.SHUT_RDWR)
+            except OSError:
+                pass
+            session.writer.close()
+            theirs.close()
+
+    Thread(target=serve, name="sandbox-rpc", daemon=True).start()
+    await _relay(socket, ours)
+
+
+def _check(access: Access, current: CurrentSandbox) -> Any:
+    def check(method: str, asked: Any) -> Any:
+        verb = VERBS.get(method, "host")
+        if not access.may(verb):
+            raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope=verb, data=_denied(verb))
+        if method == "answer" and asked.answer == "always" and not access.may("host"):
+            raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
+        if method == "update_network" and not access.may("host"):
+            return only_tighter(current.sandbox().config.network.plain(), asked, current.sandbox().directory)
+        return asked
+
+    return check
+
+
+def _denied(verb: str) -> dict[str, str]:
+    return {"rule": "token-scope", "reason": f"this token has no scope {verb!r}"}
+
+
+async def _relay(socket: WebSocket[Any, Any, Any], line: sockets.socket) -> None:
+    """Bytes both ways, until either side ends."""
+    line.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=line)
+
+    async def inwards() -> None:
+        while True:
+            message: Any = await socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            data = message.get("bytes")
+            writer.write(data if data is not None else message.get("text", "").encode())
+            await writer.drain()
+
+    async def outwards() -> None:
+        while data := await reader.read(PIECE):
+            await socket.send_data(data, mode="binary")
+        await socket.close()
+
+    tasks = [asyncio.ensure_future(inwards()), asyncio.ensure_future(outwards())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        writer.close()
+
+
+ROUTES = [creating, attached]

@@ -1,0 +1,184 @@
+"""`/v1/sandboxes`: create, list, look at, change the lifetime of, and end sandboxes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from litestar import delete, get, post
+from litestar.params import Parameter
+
+from sandbox.client import Client
+from sandbox.config.home import home
+from sandbox.errors import ConfigError, NotFound
+from sandbox.registry.registry import entries, find
+from sandbox.rpc import messages as m
+from sandbox.server.reach import Reached
+from sandbox.server.refusal import Refusal
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+from sandbox.server.shapes import Created, Described, Detailed, Done, Forks, Listed
+
+if TYPE_CHECKING:
+    from sandbox.registry.registry import Entry
+    from sandbox.sandbox import Sandbox
+
+Status = Annotated[str | None, Parameter(description="only those of this status", pattern="^[a-z]*$")]
+
+
+@post("/v1/sandboxes", opt={"verb": "create"}, status_code=201)
+async def create(server: Server, access: Access, data: Created) -> Described:
+    """Creates a sandbox. Without scope `host`, `config` may only tighten what the server's owner has set."""
+    name = data.name or ""
+    if name and not server.reach.claim(name):
+        raise Refusal(409, "conflict", f"a running sandbox is called {name!r} already")
+    return await server.run(lambda: _create(server, access, data.config, name))
+
+
+def _create(server: Server, access: Access, config: dict[str, Any], name: str) -> Described:
+    try:
+        reached = server.reach.add(start(server, access, config, name), name)
+    finally:
+        server.reach.release(name)
+    return described(server, find(home(), reached.id))
+
+
+def start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None = None) -> Sandbox:
+    """A sandbox as far as the token goes: without scope `host`, what the owner set is only tightened."""
+    filesystem = config.get("filesystem", {})
+    if not isinstance(filesystem, dict):
+        raise ConfigError("must be a mapping", path="filesystem")
+    wanted = filesystem.get("root")
+    if access.may("host"):
+        if set(config) == {"srt"}:
+            return server.sandboxes.create(config, hooks=hooks)
+        root = server.workspace(name) if wanted is None else wanted
+        return server.sandboxes.create({**config, "filesystem": {**filesystem, "root": root}}, hooks=hooks)
+    root = server.workspace(name) if wanted is None else server.settings.project(str(wanted))
+    more = {key: value for key, value in filesystem.items() if key != "root"}
+    return server.sandboxes.create_restricted({**config, "filesystem": more}, root)
+
+
+@get("/v1/sandboxes", opt={"verb": "read"})
+async def listing(server: Server, access: Access, status: Status = None) -> Listed:
+    """Every sandbox of this user that the token reaches, the newest first: also those of other programs."""
+    server.reach.forget_ended()
+    found = await server.run(lambda: entries(home()))
+    return Listed(
+        [
+            described(server, one)
+            for one in found
+            if status in (None, one.status) and access.reaches(one.id, server.reach.name_of(one.id))
+        ]
+    )
+
+
+@get("/v1/sandboxes/{id:str}", opt={"verb": "read"})
+async def detail(server: Server, access: Access, id: str) -> Detailed:
+    """One sandbox: its configuration without secrets, and, while it runs, what it uses."""
+    return await server.run(lambda: _detail(server, access, id))
+
+
+def _detail(server: Server, access: Access, id: str) -> Detailed:
+    entry = entry_of(server, access, id)
+    stats, directory = None, ""
+    if entry.running:
+        reached = server.reach.get(entry.id, access)
+        stats, directory = dict(reached.sandbox.stats()), reached.sandbox.directory
+    return Detailed(sandbox=described(server, entry), config=entry.config, stats=stats, directory=directory)
+
+
+@delete("/v1/sandboxes/{id:str}", opt={"verb": "kill"}, status_code=200)
+async def kill(server: Server, access: Access, id: str) -> Done:
+    """Ends a running sandbox; returns when it is gone."""
+    await server.run(lambda: server.sandboxes.end(entry_of(server, access, id).id))
+    server.reach.forget_ended()
+    return Done()
+
+
+@get("/v1/sandboxes/{id:str}/stats", opt={"verb": "read"})
+async def stats(server: Server, reached: Reached) -> dict[str, Any]:
+    """Memory, processor time, processes; null where this machine cannot tell."""
+    return await server.run(lambda: dict(reached.sandbox.stats()))
+
+
+@get("/v1/sandboxes/{id:str}/processes", opt={"verb": "read"})
+async def processes(server: Server, reached: Reached) -> dict[str, Any]:
+    """The commands that run now, whoever started them."""
+    return await server.run(lambda: reached.call("processes", m.Nothing()))
+
+
+@post("/v1/sandboxes/{id:str}/extend", opt={"verb": "kill"}, status_code=200)
+async def extend(server: Server, reached: Reached, data: m.Extend) -> Done:
+    """Changes how long the sandbox lives, counted from now; null is no such end, what is absent stays as it is."""
+    await server.run(lambda: reached.call("extend", data))
+    return Done()
+
+
+@post("/v1/sandboxes/{id:str}/pause", opt={"verb": "kill"}, status_code=200)
+async def pause(server: Server, reached: Reached) -> Done:
+    """Stops everything inside until `resume`."""
+    await server.run(_ability(reached, "pause"))
+    return Done()
+
+
+@post("/v1/sandboxes/{id:str}/resume", opt={"verb": "kill"}, status_code=200)
+async def resume(server: Server, reached: Reached) -> Done:
+    """Has everything inside go on."""
+    await server.run(_ability(reached, "resume"))
+    return Done()
+
+
+@post("/v1/sandboxes/{id:str}/fork", opt={"verb": "create"}, status_code=201)
+async def fork(server: Server, reached: Reached, data: Forks | None = None) -> Listed:
+    """New sandboxes that go on from here; they are the server's own."""
+    act = _ability(reached, "fork")
+    if isinstance(reached.sandbox, Client):
+        raise Refusal(501, "not_implemented", "only a sandbox that this server created can be forked here")
+    made: list[Sandbox] = await server.run(lambda: act(data.count if data is not None else 1))
+    for one in made:
+        server.sandboxes.adopt(one)
+        server.reach.add(one)
+    return Listed([described(server, find(home(), one.id)) for one in made])
+
+
+def _ability(reached: Reached, name: str) -> Callable[..., Any]:
+    """A method of the sandbox that not every release, or surface, has. Raises Refusal."""
+    found = getattr(reached.sandbox, name, None)
+    if found is None:
+        raise Refusal(501, "not_implemented", f"this release cannot {name} a sandbox")
+    return found  # type: ignore[no-any-return]
+
+
+def entry_of(server: Server, access: Access, id: str) -> Entry:
+    """The registry's entry of a sandbox, running or not. Raises NotFound, also where the token has no reach."""
+    known = server.reach.known(id)
+    entry = find(home(), known.id if known is not None else id)
+    if not access.reaches(entry.id, server.reach.name_of(entry.id)):
+        raise NotFound("no sandbox {wanted!r}; see `sandbox list`", wanted=id)
+    return entry
+
+
+def described(server: Server, entry: Entry) -> Described:
+    """A registry entry as the API shows it."""
+    config = entry.config
+    plain = entry.plain()
+    known = server.reach.known(entry.id)
+    return Described(
+        id=entry.id,
+        name=server.reach.name_of(entry.id),
+        status=entry.status,  # type: ignore[arg-type]
+        engine=known.sandbox.engine if known is not None else str(config.get("engine", "")),
+        image=entry.image,
+        command=entry.command,
+        created_at=plain["created_at"],
+        owner="server" if entry.pid == os.getpid() else "process",
+        root=str((config.get("filesystem") or {}).get("root", "")),
+        mode=str(config.get("mode", "")),
+        ports=plain["ports"],
+        changes=os.path.isdir(os.path.join(entry.path, "overlay")),
+    )
+
+
+ROUTES = [create, listing, detail, kill, stats, processes, extend, pause, resume, fork]

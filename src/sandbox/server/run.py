@@ -1,0 +1,179 @@
+"""Running the server: where it listens, how it begins, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from sandbox.config.home import home
+from sandbox.errors import InvalidArgument, SandboxError
+from sandbox.i18n import _
+from sandbox.registry.servers import announce, withdraw
+from sandbox.server.app import application
+from sandbox.server.scopes import VERBS
+from sandbox.server.server import Server
+
+if TYPE_CHECKING:
+    from sandbox.server.settings import Settings
+    from sandbox.service import Sandboxes
+
+DRAIN = 10  # seconds that requests have to finish when the server ends
+LARGEST_MESSAGE = 2**20  # of a WebSocket
+
+
+def serve(sandboxes: Sandboxes, settings: Settings, *, new_token: bool = False) -> int:
+    """Serves until SIGTERM or SIGINT. Prints the address; with `new_token` also a token that ends with the server."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    listening = listen(settings)
+    port = listening.getsockname()[1] if settings.unix_socket is None else None
+    try:
+        if port is not None:
+            announce(home(), port)
+        return asyncio.run(_run(sandboxes, settings, listening, new_token))
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        listening.close()
+        if port is not None:
+            withdraw(home(), port)
+        if settings.unix_socket is not None:
+            _unlink(settings.unix_socket)
+
+
+async def _run(sandboxes: Sandboxes, settings: Settings, listening: socket.socket, new_token: bool) -> int:
+    server = Server(sandboxes, settings)
+    text = None
+    if new_token:
+        text, _made = server.tokens.new(frozenset(VERBS), name=f"serve-{os.getpid()}", passing=True)
+    config = uvicorn.Config(
+        application(server),
+        http="h11",
+        ws="wsproto",
+        ws_max_size=LARGEST_MESSAGE,
+        ws_per_message_deflate=False,  # the size is looked at after unpacking: 1 MiB would be 200
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=settings.trust_proxy is not None,
+        forwarded_allow_ips=settings.trust_proxy or "",
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
+        timeout_graceful_shutdown=DRAIN,
+    )
+    running = _Uvicorn(config, server)
+    print(_("serving on {address}").format(address=address(settings, listening)), flush=True)
+    if text is not None:
+        print(_("token (valid until the server ends): {token}").format(token=text), flush=True)
+        print(f"{address(settings, listening)}/#token={text}", flush=True)
+    await running.serve(sockets=[listening])
+    return 0
+
+
+class _Uvicorn(uvicorn.Server):
+    """Tells endless streams to end, so that the rest can be waited for."""
+
+    def __init__(self, config: uvicorn.Config, server: Server) -> None:
+        super().__init__(config)
+        self._server = server
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's own, but the signal is not raised again afterwards: then nothing would be cleared up."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._server.draining.set()
+        super().handle_exit(sig, frame)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket. Raises SandboxError."""
+    if settings.unix_socket is not None:
+        return _listen_unix(settings.unix_socket)
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # By its number: asyncio switches Nagle's algorithm off only then, and every answer would take 40 ms.
+    line = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        line.bind((settings.host, settings.port))
+        line.listen(1024)
+    except OSError as problem:
+        line.close()
+        raise SandboxError(
+            "cannot listen on {host}:{port}: {reason}", host=settings.host, port=settings.port, reason=problem.strerror
+        ) from problem
+    return line
+
+
+def _listen_unix(path: str) -> socket.socket:
+    """A socket that this user alone can connect to; one that a killed server left is replaced."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with socket.socket(socket.AF_UNIX) as other:
+            if other.connect_ex(path) == 0:
+                raise SandboxError("another server listens on {path}", path=path)
+        _unlink(path)
+        if sys.platform == "linux":
+            os.fchmod(line.fileno(), 0o600)
+        line.bind(path)
+        os.chmod(path, 0o600)
+        line.listen(1024)
+    except OSError as problem:
+        line.close()
+        raise SandboxError("cannot listen on {path}: {reason}", path=path, reason=problem.strerror) from problem
+    except BaseException:
+        line.close()
+        raise
+    return line
+
+
+def _unlink(path: str) -> None:
+    try:
+        import stat
+
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def address(settings: Settings, listening: socket.socket) -> str:
+    """Where the server is, as a URL."""
+    if settings.unix_socket is not None:
+        return f"unix:{settings.unix_socket}"
+    host, port = listening.getsockname()[:2]
+    host = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    return f"{'https' if settings.certificate else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def check(settings: Settings) -> None:
+    """Raises InvalidArgument for settings that would not be safe, or not work."""
+    if bool(settings.certificate) != bool(settings.key):
+        raise InvalidArgument("TLS needs both --cert and --key")
+    loopback = settings.unix_socket is not None or settings.host in ("127.0.0.1", "::1", "localhost")
+    if not loopback and not settings.certificate and settings.trust_proxy is None:
+        raise InvalidArgument(
+            "{host} can be reached from other machines, and tokens would cross the network readable; "
+            "give --cert and --key, or --trust-proxy for a proxy that ends TLS",
+            host=settings.host,
+        )

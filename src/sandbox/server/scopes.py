@@ -1,0 +1,60 @@
+"""What a token may do: verbs, and on which sandboxes.
+
+Every route names its verb (`opt={"verb": …}`); a route without one is refused, so that a new route is closed until
+somebody has thought about it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sandbox.errors import InvalidArgument
+
+VERBS = {
+    "read": "see sandboxes, their state, processes, ports, policy and questions",
+    "create": "create sandboxes that may do at most what the server's owner allows any sandbox",
+    "exec": "run commands, open terminals, reach ports inside",
+    "files": "read and change files inside, and see what changed",
+    "apply": "apply changes to the host's files, or discard them",
+    "network": "tighten a sandbox's network policy",
+    "answer": "answer what sandboxes ask, once or for that sandbox",
+    "kill": "start, stop, pause and end sandboxes",
+    "audit": "read the record",
+    "panic": "pull the kill switch",
+    "host": "what the command line may: widen policy, name paths of the host, run without walls",
+}
+ALL = "*"
+NOT_PER_SANDBOX = ("create", "host", "panic")  # these reach beyond any one sandbox
+
+
+class Access(msgspec.Struct, frozen=True):
+    """Who asks: the token's name, its verbs, the sandboxes (ids or names) it is for (none means every one), its id."""
+
+    name: str
+    scopes: frozenset[str]
+    sandboxes: frozenset[str] = frozenset()
+    token: str = ""
+
+    def may(self, verb: str) -> bool:
+        return verb in self.scopes and not (self.sandboxes and verb in NOT_PER_SANDBOX)
+
+    def reaches(self, *names: str) -> bool:
+        """Whether it is for the sandbox that is called any of `names`. Those without a name are all called ""."""
+        return not self.sandboxes or any(one in self.sandboxes for one in names if one)
+
+
+def read(words: list[str]) -> frozenset[str]:
+    """The verbs that `--scope` names. Raises InvalidArgument."""
+    found: set[str] = set()
+    for word in (part.strip() for text in words for part in text.split(",")):
+        if word == ALL:
+            found.update(VERBS)
+        elif word in VERBS:
+            found.add(word)
+        else:
+            raise InvalidArgument(
+                "unknown scope {word!r}; there are {known} and {all!r}", word=word, known=", ".join(VERBS), all=ALL
+            )
+    if not found:
+        raise InvalidArgument("a token needs a scope; there are {known}", known=", ".join(VERBS))
+    return frozenset(found)

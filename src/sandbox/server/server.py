@@ -1,0 +1,105 @@
+"""What the routes share: the sandboxes, the record's tail, the tokens, and threads for what blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sandbox.config.home import home
+from sandbox.manager.manager import SandboxManager
+from sandbox.manager.managers import Managers
+from sandbox.server.reach import Reach
+from sandbox.server.tail import Tail
+from sandbox.server.tickets import Tickets
+from sandbox.server.tokens import Tokens
+
+if TYPE_CHECKING:
+    from sandbox.server.settings import Settings
+    from sandbox.service import Sandboxes
+
+T = TypeVar("T")
+THREADS = 1024  # one for each command, terminal or connection that is under way
+
+
+class Server:
+    """One running server."""
+
+    def __init__(self, sandboxes: Sandboxes, settings: Settings) -> None:
+        self.settings = settings
+        self.sandboxes = sandboxes
+        self.reach = Reach(sandboxes)
+        self.tokens = Tokens()
+        self.tickets = Tickets()
+        self.tail = Tail(settings.record)
+        self.managers = Managers(self._manager)
+        self.started = time.time()
+        self.answered: dict[int, int] = {}  # status -> how many requests, for /metrics
+        self.draining = asyncio.Event()  # set when the server ends: streams that never end by themselves end now
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sandbox-http")
+
+    async def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+        """What `work`, which may block, returns. When the caller is cancelled meanwhile, its result goes to `undo`."""
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: _undo(done, undo))
+            raise
+
+    async def pause(self, changed: asyncio.Event, seconds: float) -> bool:
+        """Waits until something changed, or for so long. False when the server ends."""
+        waits = [asyncio.ensure_future(changed.wait()), asyncio.ensure_future(self.draining.wait())]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        return not self.draining.is_set()
+
+    def workspace(self, name: str) -> str:
+        """A directory for a sandbox that was given none: new, empty, and nobody else's.
+
+        Beside the sandbox's own home and not in it, because no sandbox may see that.
+        """
+        directory = f"{home()}-workspaces/{name or 'sandbox'}-{os.urandom(4).hex()}"
+        os.makedirs(os.path.dirname(directory), mode=0o700, exist_ok=True)
+        os.mkdir(directory, mode=0o700)
+        return directory
+
+    def _manager(self, name: str, config: Mapping[str, Any] | None) -> SandboxManager:
+        """A manager of the server's: above the owner's own configuration, in a workspace that stays."""
+        from sandbox.manager.config import spelled
+
+        given = dict(config if config is not None else self.settings.manager)
+        if "workspaceRoot" not in given:
+            given["workspaceRoot"] = os.path.join(f"{home()}-workspaces", name)
+        made = self.sandboxes.configured(spelled(given))
+        return SandboxManager(made, name=name, create=self.sandboxes.create_managed)
+
+    def panic(self, by: str, reason: str) -> list[str]:
+        """Pulls the kill switch. Raises SandboxError when something could not be ended."""
+        from sandbox.service import pull_kill_switch
+
+        self.tickets.void()
+        return pull_kill_switch(by=by, reason=reason, close_own=self._close_own)
+
+    def _close_own(self) -> None:
+        self.managers.stop_all()
+        self.sandboxes.close_all()
+
+    def close(self) -> None:
+        """Ends what the server owns."""
+        self.managers.stop_all()
+        self.tail.close()
+        self.reach.close()
+        self.sandboxes.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _undo(done: asyncio.Future[T], undo: Callable[[T], object] | None) -> None:
+    if not done.cancelled() and done.exception() is None and undo is not None:
+        undo(done.result())

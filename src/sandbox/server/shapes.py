@@ -1,0 +1,159 @@
+"""The bodies of requests and answers, with examples: what the OpenAPI document shows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from sandbox.rpc.messages import Command, Path, Rows, Seconds
+
+# Not like an id: a name must never stand for somebody else's sandbox.
+Name = Annotated[str, Meta(pattern=r"^(?!vm-)[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", examples=["research"])]
+Text = Annotated[str, Meta(max_length=4096)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+
+
+class Created(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A sandbox to create. `config` has the settings of docs/config.md; what widens the owner's needs scope `host`."""
+
+    config: Annotated[dict[str, Any], Meta(examples=[{"limits": {"memory": "512m"}}])] = {}
+    name: Name | None = None
+
+
+class Described(Struct, kw_only=True):
+    """A sandbox. `owner` is "server" for one that ends with this server, else "process"."""
+
+    id: Annotated[str, Meta(examples=["vm-a1b2c3d4"])]
+    name: str
+    status: Literal["running", "stopped", "crashed", "paused"]
+    engine: str
+    image: str | None
+    command: list[str]
+    created_at: str
+    owner: Literal["server", "process"]
+    root: str
+    mode: str
+    ports: list[dict[str, Any]]
+    changes: bool
+
+
+class Listed(Struct):
+    sandboxes: list[Described]
+
+
+class Detailed(Struct, kw_only=True):
+    """A sandbox with all that is known of it. `stats` is null when it does not run."""
+
+    sandbox: Described
+    config: dict[str, Any]
+    stats: dict[str, Any] | None
+    directory: str
+
+
+class Exec(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A command: text for the shell, or a list of arguments. `stdin` is text, or bytes as `stdin_base64`."""
+
+    command: Annotated[Command, Meta(examples=["python -c 'print(42)'", ["ls", "-l"]])]
+    cwd: Path | None = None
+    env: dict[str, str] | None = None
+    stdin: str | None = None
+    stdin_base64: bytes | None = None
+    timeout: Seconds | None = None
+    max_output: Annotated[int, Meta(ge=0, le=64 * 2**20)] = 10 * 2**20
+    encoding: Literal["text", "base64"] = "text"
+
+    @property
+    def input(self) -> bytes | None:
+        return self.stdin.encode("utf-8", "surrogatepass") if self.stdin is not None else self.stdin_base64
+
+
+class Ended(Struct, kw_only=True, omit_defaults=True):
+    """How a command ended. Any exit code is an answer, not an error."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    duration_ms: int
+    user_ms: int
+    system_ms: int
+    max_rss_kb: int
+    signal: int | None = None
+    timed_out: bool = False
+    out_of_memory: bool = False
+    truncated: bool = False
+    note: str = ""
+
+
+class Start(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The first message of a WebSocket that runs a command."""
+
+    command: Command | None = None
+    cwd: Path | None = None
+    env: dict[str, str] | None = None
+    timeout: Seconds | None = None
+    keep: Name | None = None
+    rows: Rows = 24
+    cols: Rows = 80
+
+
+class Size(Struct, forbid_unknown_fields=True):
+    rows: Rows
+    cols: Rows
+
+
+class Control(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Any later text message of such a WebSocket: one of these."""
+
+    resize: Size | None = None
+    signal: Annotated[str, Meta(max_length=16)] | None = None
+    stdin_end: bool = False
+
+
+class Answer(Struct, forbid_unknown_fields=True):
+    """ "once", "sandbox" (until it ends), "always" (also in the owner's config; needs scope `host`) or "deny"."""
+
+    answer: Literal["once", "sandbox", "always", "deny"]
+
+
+class Forks(Struct, forbid_unknown_fields=True):
+    """How many."""
+
+    count: Annotated[int, Meta(ge=1, le=64)] = 1
+
+
+class Paths(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which changes: all, or those at or below `paths`."""
+
+    paths: list[Path] | None = None
+    overwrite: bool = False
+
+
+class Allow(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A host to allow: for this sandbox, or always (in the owner's config). Needs scope `host`."""
+
+    host: Annotated[str, Meta(max_length=300, examples=["pypi.org:443"])]
+    answer: Literal["sandbox", "always"] = "sandbox"
+
+
+class Feed(Struct):
+    """Entries of the record, the oldest first."""
+
+    entries: list[dict[str, Any]]
+    last: int
+
+
+class Verdict(Struct):
+    """Whether the record's chain of hashes holds, and where it breaks."""
+
+    intact: bool
+    count: int
+    problem: str
+    file: str
+    line: int
+
+
+class Done(Struct):
+    """Nothing more to say."""
+
+    ok: bool = True

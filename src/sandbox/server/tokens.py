@@ -1,0 +1,147 @@
+"""Bearer tokens: made once, shown once, kept as hashes in `~/.sandbox/server/tokens.json`.
+
+A token is 32 random bytes, so one round of SHA-256 is enough: there is nothing to guess that a slow hash would protect.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from sandbox.config.atomic_write import write_whole
+from sandbox.config.home import home
+from sandbox.errors import InvalidArgument, NotFound
+from sandbox.server.scopes import Access
+
+PREFIX = "sbx_"
+_FILE = "tokens.json"
+_LONGEST = 128  # characters of a token that are worth hashing
+
+
+class Token(msgspec.Struct, forbid_unknown_fields=True):
+    """One token, as it is kept. `id` is for people; `hash` is the SHA-256 of the token."""
+
+    id: str
+    name: str
+    hash: str
+    scopes: list[str]
+    sandboxes: list[str]
+    created: int
+    expires: int | None = None
+
+    @property
+    def access(self) -> Access:
+        return Access(self.name or self.id, frozenset(self.scopes), frozenset(self.sandboxes), self.id)
+
+
+class Tokens:
+    """The tokens of this user. Reads the file again when it changed, so that revoking takes effect at once."""
+
+    def __init__(self, directory: str | None = None) -> None:
+        self._directory = directory or os.path.join(home(), "server")
+        self._path = os.path.join(self._directory, _FILE)
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens: list[Token] = []
+        self._passing: list[Token] = []  # in no file: they end with this process, however it ends
+
+    def new(
+        self,
+        scopes: frozenset[str],
+        *,
+        name: str = "",
+        sandboxes: list[str] | None = None,
+        lifetime: float | None = None,
+        passing: bool = False,
+    ) -> tuple[str, Token]:
+        """Makes a token; its text is returned here and is nowhere else. A `passing` one is known to this object alone.
+
+        Raises InvalidArgument, OSError.
+        """
+        if len(name) > 64 or not (name.isprintable()):
+            raise InvalidArgument("a token's name has at most 64 printable characters")
+        if not all(sandboxes or []):
+            raise InvalidArgument("a sandbox that a token is for has an id or a name")
+        text = PREFIX + secrets.token_urlsafe(32)
+        now = int(time.time())
+        made = Token(
+            secrets.token_hex(4), name, _hash(text), sorted(scopes), sandboxes or [], now,
+            None if lifetime is None else now + int(lifetime),
+        )  # fmt: skip
+        if passing:
+            self._passing.append(made)
+            return text, made
+        with self._changing() as tokens:
+            tokens.append(made)
+        return text, made
+
+    def valid(self) -> list[Token]:
+        """Those that are valid, the oldest first."""
+        self._refresh()
+        return [one for one in self._tokens if not _over(one)]
+
+    def revoke(self, id: str) -> Token:
+        """Removes the token of that id or name. Raises NotFound."""
+        with self._changing() as tokens:
+            found = next((one for one in tokens if id in (one.id, one.name) and id), None)
+            if found is None:
+                raise NotFound("no token {id!r}; see `sandbox serve token list`", id=id)
+            tokens.remove(found)
+            return found
+
+    def check(self, text: str) -> Access | None:
+        """Whose it is; None when it is nobody's. Takes the same time for every wrong token."""
+        self._refresh()
+        given = _hash(text[:_LONGEST])
+        found: Token | None = None
+        for one in (*self._tokens, *self._passing):
+            if hmac.compare_digest(one.hash, given):
+                found = one
+        return None if found is None or _over(found) else found.access
+
+    def lasts(self, access: Access) -> bool:
+        """Whether the token that gave this access is still valid."""
+        self._refresh()
+        return any(one.id == access.token and not _over(one) for one in (*self._tokens, *self._passing))
+
+    # -- the file
+
+    def _refresh(self) -> None:
+        try:
+            state = os.stat(self._path)
+        except FileNotFoundError:
+            self._seen, self._tokens = None, []
+            return
+        seen = (state.st_ino, state.st_mtime_ns, state.st_size)
+        if seen != self._seen:
+            with open(self._path, "rb") as file:
+                self._tokens = msgspec.json.decode(file.read(), type=list[Token])
+            self._seen = seen
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[Token]]:
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        lock = os.open(os.path.join(self._directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._refresh()
+            tokens = [one for one in self._tokens if not _over(one)]
+            yield tokens
+            write_whole(self._path, msgspec.json.format(msgspec.json.encode(tokens)).decode())
+        finally:
+            os.close(lock)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _over(token: Token) -> bool:
+    return token.expires is not None and token.expires <= time.time()

@@ -1,0 +1,122 @@
+"""Clients whose token allows little, and who want more."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from sandbox.websocket import WebSocketClient
+from tests.server.serving import Served
+
+POLICY = {"denied_hosts": ["evil.example"], "http": {"deny": ["* evil2.example/"]}, "strip_response_headers": ["x-a"]}
+
+
+@pytest.fixture(scope="module")
+def rooted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    """A server whose clients may name projects in a directory."""
+    projects = tmp_path_factory.mktemp("p") / "projects"
+    projects.mkdir()
+    owners = projects.parent / "config.yaml"
+    owners.write_text(f"filesystem: {{allow_read: [{projects}]}}")
+    words = ("--port", "0", "--root", str(projects), "--config", str(owners))
+    server = Served(tmp_path_factory.mktemp("h"), *words)
+    yield server, projects
+    server.end()
+
+
+def _over_http(served: Served, box: str, changes: dict[str, Any]) -> None:
+    with served.limited("network", sandboxes=[box]) as client:
+        assert client.patch(f"/v1/sandboxes/{box}/network", json=changes).status_code == 200
+
+
+def _over_rpc(served: Served, box: str, changes: dict[str, Any]) -> None:
+    token = served.new_token("read,network", sandboxes=[box])
+    line = WebSocketClient(f"{served.address}/v1/sandboxes/{box}/rpc", {"Authorization": f"Bearer {token}"})
+    line.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "update_network", "params": changes}).encode() + b"\n")
+    said = line.receive()
+    while b'"id":1' not in said and said:
+        said += line.receive()
+    line.close()
+    assert b'"result"' in said
+
+
+@pytest.mark.parametrize("change", [_over_http, _over_rpc])
+def test_who_may_only_tighten_takes_nothing_off_a_block_list(served: Served, change: Any) -> None:
+    box = served.create(network={"allowed_hosts": ["*"], **POLICY})
+    change(served, box, {"denied_hosts": [], "http": {"deny": []}, "strip_response_headers": []})
+    change(served, box, {"denied_hosts": ["worse.example"]})
+    now = served.http.get(f"/v1/sandboxes/{box}/network").json()["network"]
+    assert now["denied_hosts"] == ["evil.example", "worse.example"]
+    assert now["http"]["deny"] == POLICY["http"]["deny"]  # type: ignore[index]
+    assert now["strip_response_headers"] == ["x-a"]
+
+
+# Changes, without an end, what the name `x` means: the project, or a link out of the projects.
+SWAPPING = """
+import ctypes, os, sys
+os.chdir(sys.argv[1])
+os.mkdir("x")
+os.symlink(sys.argv[2], "y")
+print("ready", flush=True)
+swap = ctypes.CDLL(None).renameat2
+while True:
+    swap(-100, b"x", -100, b"y", 2)
+"""
+
+
+@pytest.mark.walls
+@pytest.mark.parametrize("key", ["root", "allow_read"])
+def test_a_project_that_a_tenant_turns_into_a_link_shows_nothing_else(
+    rooted: tuple[Served, Path], tmp_path: Path, key: str
+) -> None:
+    served, projects = rooted
+    outside, own = tmp_path / "outside", projects / key
+    outside.mkdir()
+    own.mkdir()
+    (outside / "note.txt").write_text("found")
+    box = served.create(filesystem={"root": str(own)})
+    asked = {"command": ["python3", "-c", SWAPPING, str(own), str(outside)]}
+    headers = {"Accept": "text/event-stream"}
+    with (
+        served.limited("create,exec,kill") as client,
+        served.http.stream("POST", f"/v1/sandboxes/{box}/exec", json=asked, headers=headers) as swapping,
+    ):
+        lines = swapping.iter_lines()  # kept: who leaves ends the command
+        next(lines)
+        filesystem: dict[str, Any] = {"root": f"{own}/x"}
+        if key == "allow_read":
+            filesystem = {"allow_read": [f"{own}/x"]}
+        for _ in range(25):
+            made = client.post("/v1/sandboxes", json={"config": {"filesystem": filesystem}})
+            if made.status_code == 201:
+                one = f"/v1/sandboxes/{made.json()['id']}"
+                said = client.post(f"{one}/exec", json={"command": f"cat {outside}/note.txt {own}/x/note.txt"})
+                assert "found" not in said.text
+                client.delete(one)
+
+
+def test_a_client_cannot_have_the_server_unpack_its_messages(served: Served, box: str) -> None:
+    """A megabyte of WebSocket message could unpack to a gigabyte before its size is looked at."""
+    where = urlsplit(served.address)
+    with socket.create_connection((where.hostname, where.port)) as line:
+        line.sendall(
+            f"GET /v1/sandboxes/{box}/rpc HTTP/1.1\r\nHost: {where.netloc}\r\nAuthorization: Bearer {served.token}\r\n"
+            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n".encode()
+        )
+        said = b""
+        while b"\r\n\r\n" not in said:
+            said += line.recv(4096)
+    assert said.startswith(b"HTTP/1.1 101") and b"permessage-deflate" not in said
+
+
+def test_of_many_who_ask_for_a_name_at_once_one_gets_it(served: Served) -> None:
+    """A token for a name would reach every sandbox that has it."""
+    answers = [served.start("/v1/sandboxes", {"name": "wanted"}) for _ in range(8)]
+    assert sorted(one.result().status_code for one in answers) == [201] + [409] * 7
