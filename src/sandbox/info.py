@@ -170,3 +170,21 @@ class Checkpoint(Fields):
         self.size = size  # bytes on the disk
         self.created = created  # seconds since 1970
         self.lost = lost
+
+
+class GrepMatch(Fields):
+    """A line that matched: the file's `path`, the number of the `line`, from 1, and its `text`."""
+
+    __slots__ = fields = ("path", "line", "text")
+
+    def __init__(self, path: str, line: int, text: str) -> None:
+        self.path, self.line, self.text = path, line, text
+
+
+class PatchedFile(Fields):
+    """What a patch did to a file: `change` is "added", "updated" or "deleted"; `moved_to` is its new path, if it moved."""
+
+    __slots__ = fields = ("path", "change", "moved_to")
+
+    def __init__(self, path: str, change: str, moved_to: str | None) -> None:
+        self.path, self.change, self.moved_to = path, change, moved_to
