@@ -173,16 +173,16 @@ class Checkpoint(Fields):
 
 
 class GrepMatch(Fields):
-    """A line that matched: the file's `path`, the number of the `line`, from 1, and its `text`."""
+    """A line that matched: the file's `path`, the line's `number`, from 1, and its `text`."""
 
-    __slots__ = fields = ("path", "line", "text")
+    __slots__ = fields = ("path", "number", "text")
 
-    def __init__(self, path: str, line: int, text: str) -> None:
-        self.path, self.line, self.text = path, line, text
+    def __init__(self, path: str, number: int, text: str) -> None:
+        self.path, self.number, self.text = path, number, text
 
 
 class PatchedFile(Fields):
-    """What a patch did to a file: `change` is "added", "updated" or "deleted"; `moved_to` is its new path, if it moved."""
+    """What a patch did to a file: "added", "updated" or "deleted" it (`change`), and where it moved, if it did."""
 
     __slots__ = fields = ("path", "change", "moved_to")
 
