@@ -368,7 +368,10 @@ class Building:
             return None
         from sandbox.network.credentials.logins import Logins
 
-        return Logins(self.config.credentials, self._guard.cover_new)
+        from sandbox.state.places import project_word
+
+        project = project_word(os.path.realpath(self.config.filesystem.root))
+        return Logins(self.config.credentials, self._guard.cover_new, project)
 
     def _credential_files(self) -> Furnishing | None:
         if self._logins is None:
