@@ -385,7 +385,6 @@ class Building:
         if not self.config.credentials or self._can.gate == "none":
             return None
         from sandbox.network.credentials.logins import Logins
-
         from sandbox.state.places import project_word
 
         project = project_word(os.path.realpath(self.config.filesystem.root))
