@@ -151,8 +151,8 @@ def _run(arguments: Namespace | Arguments) -> int:
     from sandbox.cli.main import load_soon
     from sandbox.service import create
 
-    # With a branch git runs inside first, which needs threads.
-    load_soon("sandbox.cli.foreground", "sandbox.cli.run_summary", threads=resolved.config.filesystem.branch is not None)
+    git_first = resolved.config.filesystem.branch is not None  # in the sandbox, before the command
+    load_soon("sandbox.cli.foreground", "sandbox.cli.run_summary", threads=git_first)
     with create(resolved, command=command, tell=tell_ignored) as sandbox:
         from sandbox.cli.foreground import foreground
         from sandbox.cli.run_summary import Refusals, tell, tell_notices
