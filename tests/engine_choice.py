@@ -1,4 +1,4 @@
-"""`pytest --engine qemu tests/security tests/network`: the suites about walls over another engine. A plugin of conftest.py.
+"""`pytest --engine qemu tests/security`: the suites about walls over another engine. A plugin of tests/conftest.py.
 
 `auto` then means that engine, so a test needs no change. What is not about an engine's walls is left out: tests without
 a sandbox, and tests that say `@pytest.mark.process_walls` (they look at what only process walls have). `--results FILE`
