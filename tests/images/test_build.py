@@ -58,7 +58,7 @@ def test_root_and_an_ordinary_user_build_the_same_image(empty_store: Path, tmp_p
         os.chmod(work, 0o777)
         script = f"from sandbox.images import build; print(build.build('minimal', output='{work}/public'))"
         environment = ["env", f"SANDBOX_CACHE_DIR={work}/cache"]
-        words = [here / "scripts/as-user", *environment, sys.executable, "-c", script]
+        words = [str(here / "scripts/as-user"), *environment, sys.executable, "-c", script]
         done = subprocess.run(words, cwd=here, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == build.build("minimal"), done.stderr
 

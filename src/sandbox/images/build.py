@@ -169,7 +169,7 @@ def _without_owners(tar: str, work: str) -> BinaryIO:
             member.uid = member.gid = 0
             member.uname = member.gname = ""
             target.addfile(member, source.extractfile(member) if member.isreg() else None)
-            source.members = []  # it would keep them all
+            source.members = []  # type: ignore[attr-defined]  # it would keep them all
     os.unlink(tar)
     made.seek(0)
     return made

@@ -42,4 +42,5 @@ def moved(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     modules = [place + "/qemu" for place in places if os.path.isdir(place + "/qemu")]
     search = ":".join(PLACE + place for place in places)
     start = [PLACE + os.path.realpath(loader[1]), "--library-path", search, PLACE + os.path.realpath(program)]
-    return [*start, *words[1:], "-L", PLACE + DATA], {"QEMU_MODULE_DIR": PLACE + one for one in modules[:1]}
+    variables = {"QEMU_MODULE_DIR": PLACE + modules[0]} if modules else {}
+    return [*start, *words[1:], "-L", PLACE + DATA], variables
