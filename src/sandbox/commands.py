@@ -138,7 +138,7 @@ class Commands:
         """Returns the commands that run now, whoever started them: here, or over a connection."""
         return self._processes.list()
 
-    def connect(self, name: str) -> Process:
+    def _join(self, name: str) -> Process:
         """Joins the command that was started with `keep=name`; what it printed last comes first.
 
         Raises NotFound when none of that name runs.

@@ -188,6 +188,7 @@ class Sandboxes:
         self._flags = dict(flags or {})
         self._tell = tell
         self._own: dict[str, Sandbox] = {}
+        self._most_lifetime: dict[str, tuple[float | None, float | None]] = {}
         self._lock = Lock()
         self._closed = False
 
@@ -217,7 +218,16 @@ class Sandboxes:
         config = restricted(resolved, said, root)
         config.filesystem.root = root
         config.filesystem.settled += (root,)
-        return self._own_one(create(resolved, config=config, tell=self._tell))
+        made = self._own_one(create(resolved, config=config, tell=self._tell))
+        limits = resolved.config.limits
+        with self._lock:
+            self._most_lifetime[made.id] = limits.lifetime, limits.idle_timeout
+        return made
+
+    def most_lifetime(self, id: str) -> tuple[float | None, float | None] | None:
+        """The layers' own `limits.lifetime` and `idle_timeout`, for a sandbox of `create_restricted`."""
+        with self._lock:
+            return self._most_lifetime.get(id)
 
     def create_managed(self, config: Config) -> Sandbox:
         """Starts a sandbox of exactly that configuration, for a manager. Raises what `Sandbox` raises."""
@@ -275,7 +285,8 @@ class Sandboxes:
             return own
         entry = self._find(id)
         with self._lock:
-            own = self._own.get(entry.id)
+            forks = [fork for one in self._own.values() for fork in one._forks]
+            own = self._own.get(entry.id) or next((one for one in forks if one.id == entry.id), None)
         return own if own is not None else Wiring.attach(entry.id)
 
     def list(self) -> list[Entry]:

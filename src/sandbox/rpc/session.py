@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from sandbox.errors import SandboxError
 from sandbox.rpc import errors
 from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
 from sandbox.rpc.call import Call
@@ -172,8 +173,8 @@ class Session:
             if self._check is not None:
                 asked = self._check(message.method, asked)
             held = self.budget.hold(len(line))
-        except Fault as refused:
-            self._answer(message, refused)
+        except (Fault, SandboxError) as refused:
+            self._answer(message, errors.to_fault(refused))
             return
         try:
             call = self._admitted(message, method)

@@ -20,6 +20,7 @@ from sandbox.errors import InvalidArgument, SandboxError
 from sandbox.i18n import _
 from sandbox.registry.servers import announce, withdraw
 from sandbox.server.app import application
+from sandbox.server.connections import bounded
 from sandbox.server.scopes import VERBS
 from sandbox.server.server import Server
 
@@ -58,7 +59,7 @@ async def _run(sandboxes: Sandboxes, settings: Settings, listening: socket.socke
         text, _made = server.tokens.new(frozenset(VERBS), name=f"serve-{os.getpid()}", passing=True)
     config = uvicorn.Config(
         application(server),
-        http="h11",
+        http=bounded(),
         ws="wsproto",
         ws_max_size=LARGEST_MESSAGE,
         ws_per_message_deflate=False,  # the size is looked at after unpacking: 1 MiB would be 200
