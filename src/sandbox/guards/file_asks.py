@@ -79,8 +79,8 @@ class FileAsks:
             return lift(namespace, subject.path, subject.writes)
         try:
             opens = _opens(namespace, subject.path)  # watched before anybody can open it
-        except OSError as problem:
-            return str(problem)
+        except OSError as unwatched:
+            return str(unwatched)
         problem = lift(namespace, subject.path, subject.writes)
         if problem is not None:
             opens.close()

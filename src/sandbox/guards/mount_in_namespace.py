@@ -152,9 +152,10 @@ def _beneath(calls: _Calls, name: bytes, line: socket.socket) -> None:
     """Looks in a copy of the mount namespace that nobody else is in."""
     import socket
 
-    if calls.libc.unshare(CLONE_NEWNS) == 0 and calls.libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None) == 0:
-        if _uncover(calls, name) == 0:
-            socket.send_fds(line, [b"\0"], [os.open(name, O_PATH | os.O_NOFOLLOW)])
+    if calls.libc.unshare(CLONE_NEWNS) != 0 or calls.libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None) != 0:
+        return
+    if _uncover(calls, name) == 0:
+        socket.send_fds(line, [b"\0"], [os.open(name, O_PATH | os.O_NOFOLLOW)])
 
 
 def _frozen(calls: _Calls, name: bytes) -> int:
