@@ -19,23 +19,24 @@ pytestmark = pytest.mark.walls
 
 
 def test_a_new_size_is_there_before_input_that_is_written_after_it(tmp_path: Path) -> None:
-    with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
-        with sandbox.spawn("stty size; read line; stty size", pty=(10, 20)) as process:
-            said = b""
-            while b"10 20" not in said:
+    settings = {"filesystem": {"root": str(tmp_path)}}
+    script = "stty size; read line; stty size"
+    with Sandbox(settings) as sandbox, sandbox.spawn(script, pty=(10, 20)) as process:
+        said = b""
+        while b"10 20" not in said:
+            said += process.read()
+        guest = sandbox._running.pid
+        assert guest is not None
+        os.kill(guest, signal.SIGSTOP)  # it does nothing meanwhile
+        try:
+            process.resize(30, 40)
+            process.write(b"\n")
+            while b"30 40" not in said:
                 said += process.read()
-            guest = sandbox._running.pid
-            assert guest is not None
-            os.kill(guest, signal.SIGSTOP)  # it does nothing meanwhile
-            try:
-                process.resize(30, 40)
-                process.write(b"\n")
-                while b"30 40" not in said:
-                    said += process.read()
-                    assert said.count(b"10 20") == 1
-            finally:
-                os.kill(guest, signal.SIGCONT)
-            assert process.wait().exit_code == 0
+                assert said.count(b"10 20") == 1
+        finally:
+            os.kill(guest, signal.SIGCONT)
+        assert process.wait().exit_code == 0
 
 
 class _Way:

@@ -76,7 +76,8 @@ class Process(CommandChannel):
         with self._closing:
             if self.terminal is not None and os.isatty(self.terminal):
                 # By the guest it would come later than input, which goes straight to the terminal.
-                fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, pack("4H", *(max(0, min(one, 65535)) for one in (rows, columns)), 0, 0))
+                size = pack("4H", max(0, min(rows, 65535)), max(0, min(columns, 65535)), 0, 0)
+                fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, size)
                 return
         super().resize(rows, columns)
 
