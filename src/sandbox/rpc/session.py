@@ -185,16 +185,16 @@ class Session:
         if message.method in ("create", "restore"):
             self.current.expect()
         if method.before_input:
-            self._before_input(asked.request, call)
+            self._before_input(asked, call)
         if method.inline:
             self._work(method, call, asked, held)
         else:
             self._start(method, call, asked, held)
 
-    def _before_input(self, request: Id, call: Call) -> None:
-        """Input that is sent to the command `request` from now on waits until `call` has taken effect."""
+    def _before_input(self, asked: Any, call: Call) -> None:
+        """Input that is sent to the command that `asked` names from now on waits until `call` has taken effect."""
         with self._idle:
-            command = self._calls.get(request)
+            command = self._calls.get(asked.request)
         if command is not None:
             command.before_input = call.turn
 
