@@ -70,6 +70,7 @@ class Client(ClientFiles):
             asked["hooks"] = named(hooks)
         self._connection = connection or Connection.start(command or _server())
         self._owns = connection is None or create
+        self._reach: Callable[[str], Connection] = _by_socket  # how to come to another sandbox of the same owner
         if hooks is not None:
             from sandbox.rpc.hooks import answer
 
@@ -291,10 +292,8 @@ class Client(ClientFiles):
         """
         forks: list[Self] = []
         for id in self._connection.call("fork", {"n": n})["ids"]:
-            from sandbox.registry.api import get_sandbox
-
-            fork = type(self)(connection=Connection.to_socket(get_sandbox(id)))
-            fork._owns = True
+            fork = type(self)(connection=self._reach(id))
+            fork._owns, fork._reach = True, self._reach
             forks.append(fork)
         return forks
 
@@ -350,6 +349,12 @@ def attach(id: str) -> Client:
     client = Client(connection=Connection.to_socket(entry))
     client.id = entry.id
     return client
+
+
+def _by_socket(id: str) -> Connection:
+    from sandbox.registry.api import get_sandbox
+
+    return Connection.to_socket(get_sandbox(id))
 
 
 def _server() -> list[str]:

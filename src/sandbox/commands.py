@@ -139,7 +139,7 @@ class Commands:
         """Returns the commands that run now, whoever started them: here, or over a connection."""
         return self._processes.list()
 
-    def connect(self, name: str) -> Process:
+    def _join(self, name: str) -> Process:
         """Joins the command that was started with `keep=name`; what it printed last comes first.
 
         Raises NotFound when none of that name runs.
@@ -200,6 +200,25 @@ class Commands:
     ) -> LocalProcess:
         """Starts a command and waits until it runs. Descriptors in `stdio` are its streams, and stay the caller's."""
         process = self._launch(command, directory, env, timeout, pty, keep, stdio, more)
+        try:
+            process.wait_started()
+        except BaseException:
+            process.close()
+            raise
+        return process
+
+    def _service(self, command: Command, *, env: Mapping[str, str] | None = None) -> LocalProcess:
+        """Starts a program that serves the sandbox itself, such as its display, and waits until it runs.
+
+        It is nobody's command: no time limit is for it, it is not listed, and it does not keep the sandbox alive.
+        """
+        argv = _argv(command)
+        request: dict[str, object] = {
+            "argv": argv,
+            "env": _pairs({**self._plan.environment, **arguments.variables(env)}),
+            "cwd": os.fsencode(self._plan.directory),
+        }
+        process = self._with_pipes(request, argv[0], (None, None, self._null))
         try:
             process.wait_started()
         except BaseException:

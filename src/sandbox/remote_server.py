@@ -1,6 +1,6 @@
 """A sandbox on a server (`sandbox serve`), with the methods of `Sandbox`.
 
-    with Sandbox.remote("https://sandboxes.example.org", token) as sb:
+    with Sandbox.connect("https://sandboxes.example.org", token) as sb:
         print(sb.exec("echo hello").stdout)
 
 It is `Client`, with the lines of JSON-RPC in the frames of a WebSocket.
@@ -39,11 +39,18 @@ def remote(
     certificates to trust besides the system's. Raises what `Sandbox` raises, Denied when the token may not do that, and
     SandboxError when the server cannot be reached.
     """
-    path = "/v1/rpc" if id is None else f"/v1/sandboxes/{quote(id, safe='')}/rpc"
-    connection = _connection(f"{url.rstrip('/')}{path}", token, certificates)
+    server = url.rstrip("/")
+
+    def reach(id: str) -> Connection:
+        return _connection(f"{server}/v1/sandboxes/{quote(id, safe='')}/rpc", token, certificates)
+
     if id is not None:
-        return Client(connection=connection)
-    return Client(config, hooks=hooks, connection=connection, create=True)
+        client = Client(connection=reach(id))
+    else:
+        connection = _connection(f"{server}/v1/rpc", token, certificates)
+        client = Client(config, hooks=hooks, connection=connection, create=True)
+    client._reach = reach
+    return client
 
 
 def _connection(url: str, token: str, certificates: str | None) -> Connection:

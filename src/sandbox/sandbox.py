@@ -17,6 +17,7 @@ from sandbox.checkpoint_methods import CheckpointMethods
 from sandbox.commands import Commands
 from sandbox.config.given import read_config
 from sandbox.config.home import record_directory
+from sandbox.connecting import Connect, remote
 from sandbox.engines.choose import choose, tightened
 from sandbox.engines.require import require
 from sandbox.events import Events, event
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from sandbox.branches.target import Target
     from sandbox.client import Client
     from sandbox.config.given import Given
-    from sandbox.config.model import Config
+    from sandbox.config.model import Config, Network
+    from sandbox.desktop.desktop import Desktop
     from sandbox.events import Handler
     from sandbox.info import Ask, Port, Stats
     from sandbox.registry.registration import Registration
@@ -85,7 +87,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         self._branch_in_use: InUse | None = None  # until the commits are there, which is after `close`
         self._events = Events()
         self._lock = Lock()
-        self._saving = Lock()
+        self._saving, self._changing_network = Lock(), Lock()
         self._forks = []
         self._closed = False
         self._closer = 0  # the thread that closes
@@ -168,17 +170,36 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
 
     def update_network(self, changes: Mapping[str, Any]) -> None:
         """Changes the network's configuration; new connections see it at once. Raises ConfigError, changing nothing."""
-        network = self.config.network.changed(changes)
-        self._refuse_servers(network)
-        self._gate_thread.update(network)
-        self.config.network = network
-        self._guard.hide_secrets(self.config)
+        self._change_network(lambda now: changes)
+
+    def _change_network(self, change: Callable[[Network], Mapping[str, Any]]) -> None:
+        """Changes it to what `change` makes of what is in force; no other change comes in between."""
+        with self._changing_network:
+            changes = change(self.config.network)
+            network = self.config.network.changed(changes)
+            self._refuse_servers(network)
+            self._gate_thread.update(network)
+            self.config.network = network
+            self._guard.hide_secrets(self.config)
         self.record.write("policy_decision", "network configuration changed", metadata={"keys": ", ".join(changes)})
 
     def dial(self, port: int, address: str = "127.0.0.1") -> socket.socket:
         """Connects to a TCP port that a program inside listens on. Raises OSError when nobody does, SandboxClosed."""
         self._used()
         return self._running.dial(address, port)
+
+    def _dial_path(self, path: str) -> socket.socket:
+        """Connects to a Unix socket inside, with a tenant's rights. Raises OSError, SandboxClosed."""
+        self._used()
+        return self._running.dial(path, 0)
+
+    @property
+    def desktop(self) -> Desktop:
+        """A screen, keyboard, mouse and sound of the sandbox's own: docs/desktop.md. Raises SandboxClosed."""
+        from sandbox.desktop.desktop import Desktop
+
+        made: Desktop = self._companion(Desktop)
+        return made
 
     @property
     def ports(self) -> list[Port]:
@@ -231,23 +252,8 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         """Returns a client, with the same methods, of a sandbox that runs already. Raises NotFound or SandboxError."""
         return Wiring.attach(id)
 
-    @staticmethod
-    def remote(
-        url: str,
-        token: str,
-        config: Mapping[str, Any] | None = None,
-        *,
-        id: str | None = None,
-        hooks: object | None = None,
-        certificates: str | None = None,
-    ) -> Client:
-        """Creates a sandbox on a server (`sandbox serve`), or with `id` uses one that runs there: docs/server.md.
-
-        What it returns has the same methods. One that was created so ends when it is closed, or when this process ends.
-        `certificates` is a file of certificates to trust in place of the system's. Raises what `Sandbox` raises, Denied
-        when the token may not do that, and SandboxError when the server cannot be reached.
-        """
-        return Wiring.remote(url, token, config, id=id, hooks=hooks, certificates=certificates)
+    connect = Connect()
+    remote = staticmethod(remote)  # the same as `Sandbox.connect`
 
     @property
     def log(self) -> str:

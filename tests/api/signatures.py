@@ -6,6 +6,8 @@ import inspect
 from typing import Any
 
 import sandbox
+from sandbox.commands import Commands
+from sandbox.connecting import Connect
 
 
 def surface() -> str:
@@ -45,6 +47,8 @@ def described(name: str, value: Any) -> str:
         return f"{name}{inspect.signature(value.__func__)}"
     if inspect.isfunction(value):
         return f"{'async ' * inspect.iscoroutinefunction(value)}{name}{inspect.signature(value)}"
+    if isinstance(value, Connect):
+        return f"{name}{inspect.signature(value.__get__(None, type))}\n  {name}{inspect.signature(Commands._join)}"
     if isinstance(value, property) and value.fget is not None:
         return f"{name}: {inspect.signature(value.fget).return_annotation}"
     return name

@@ -41,7 +41,7 @@ def over_http(config: dict[str, Any], hooks: object | None = None) -> Any:
     from tests.api.http_server import server
 
     served = server()
-    return Sandbox.remote(served.address, served.token, config, hooks=hooks)
+    return Sandbox.connect(served.address, served.token, config, hooks=hooks)
 
 
 @surface("AsyncSandbox")

@@ -116,7 +116,7 @@ def test_tls_with_given_files(tmp_path: Path) -> None:
         context = ssl.create_default_context(cafile=authority)
         with httpx.Client(verify=context, base_url=f"https://localhost:{port}", trust_env=False) as client:
             assert client.get("/v1/health").status_code == 200
-        with Sandbox.remote(f"https://localhost:{port}", server.token, certificates=authority) as box:
+        with Sandbox.connect(f"https://localhost:{port}", server.token, certificates=authority) as box:
             assert box.exec("echo over TLS").stdout == "over TLS\n"
     finally:
         server.end()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from sandbox import Sandbox
+from sandbox.errors import Denied
 from sandbox.websocket import WebSocketClient
 from tests.server.serving import Served
 
@@ -120,3 +123,64 @@ def test_of_many_who_ask_for_a_name_at_once_one_gets_it(served: Served) -> None:
     """A token for a name would reach every sandbox that has it."""
     answers = [served.start("/v1/sandboxes", {"name": "wanted"}) for _ in range(8)]
     assert sorted(one.result().status_code for one in answers) == [201] + [409] * 7
+
+
+# -- how long it lives
+
+
+@pytest.fixture(scope="module")
+def limited_life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server whose owner lets no sandbox live longer than an hour."""
+    owners = tmp_path_factory.mktemp("o") / "config.yaml"
+    owners.write_text("limits: {lifetime: 1h, idle_timeout: 30m}")
+    server = Served(tmp_path_factory.mktemp("h"), "--port", "0", "--config", str(owners))
+    yield server
+    server.end()
+
+
+@pytest.mark.parametrize(
+    "longer", [{"lifetime": None}, {"lifetime": 7200}, {"idle_timeout": None}, {"idle_timeout": 3600}]
+)
+@pytest.mark.parametrize("by", ["owner", "token"])
+def test_extend_never_lengthens_what_the_owner_limited(limited_life: Served, by: str, longer: dict[str, Any]) -> None:
+    served = limited_life
+    token = served.new_token("create", "read", "kill")
+    with served.client(token) as client:
+        creator = served.http if by == "owner" else client
+        box = creator.post("/v1/sandboxes", json={"config": {}}).json()["id"]
+        refused = client.post(f"/v1/sandboxes/{box}/extend", json=longer)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "denied"), refused.text
+        with Sandbox.connect(served.address, token, id=box) as same, pytest.raises(Denied, match="limits"):
+            same.extend(**longer)
+        left = client.get(f"/v1/sandboxes/{box}/stats").json()["lifetime_left"]
+        assert 0 < left <= 3600
+        assert client.post(f"/v1/sandboxes/{box}/extend", json={"lifetime": 60}).status_code == 200
+        assert served.http.post(f"/v1/sandboxes/{box}/extend", json=longer).status_code == 200  # scope host
+
+
+def test_a_client_that_asked_for_a_short_life_may_lengthen_it_as_far_as_the_owner_allows(limited_life: Served) -> None:
+    with limited_life.limited("create", "read", "kill") as client:
+        box = client.post("/v1/sandboxes", json={"config": {"limits": {"lifetime": "1m"}}}).json()["id"]
+        assert client.post(f"/v1/sandboxes/{box}/extend", json={"lifetime": 1800}).status_code == 200
+        assert client.post(f"/v1/sandboxes/{box}/extend", json={"lifetime": 3700}).status_code == 403
+
+
+# -- two at once
+
+
+def test_changes_of_the_network_at_the_same_time_do_not_undo_each_other(served: Served) -> None:
+    box = served.create(network={"allowed_hosts": ["*"]})
+    names = [f"n{number}.example" for number in range(24)]
+
+    def change(number: int) -> int:
+        if number % 2:
+            with served.limited("network", sandboxes=[box]) as client:
+                changes = {"denied_hosts": [names[number]]}
+                return client.patch(f"/v1/sandboxes/{box}/network", json=changes).status_code
+        return served.http.post(f"/v1/sandboxes/{box}/allow", json={"host": names[number]}).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(change, range(24))) == {200}
+    now = served.http.get(f"/v1/sandboxes/{box}/network").json()["network"]
+    assert set(names[1::2]) <= set(now["denied_hosts"])
+    assert set(names[::2]) <= set(now["allowed_hosts"])

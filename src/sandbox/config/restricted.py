@@ -45,6 +45,18 @@ def restricted(resolved: Resolved, said: Mapping[str, Any], project: str) -> Con
     return config
 
 
+def tighter_network(shown: Mapping[str, Any], changes: Mapping[str, Any], directory: str) -> dict[str, Any]:
+    """What to change to get the tighter policy: a block-list that is asked for is added to the one in force.
+
+    `shown` is the policy in force; no rule lets a client set the secrets it omits. Raises Denied, ConfigError.
+    """
+    known = {key: value for key, value in shown.items() if key not in ("secrets", "policy_secrets")}
+    now = Config.read({"network": known})
+    before = now.network.plain()
+    after = restricted(Resolved(now, {}, []), {"network": changes}, directory).network.plain()
+    return {key: value for key, value in after.items() if value != before[key]}
+
+
 def _settled(path: str, owners: list[str], wanted: list[str], filesystem: Filesystem, project: str) -> list[str]:
     """Paths below the owner's own as the real paths that are judged next. Who writes there could put a link instead."""
     own = [entry for entry in wanted if entry in owners]

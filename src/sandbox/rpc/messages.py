@@ -214,6 +214,16 @@ class Restore(Struct, forbid_unknown_fields=True):
     hooks: Any = None
 
 
+class AllowHost(Struct, forbid_unknown_fields=True):
+    """`allow_host`: an entry of `network.allowed_hosts`."""
+
+    host: str
+
+
+class OnlyTighter(dict[str, Any]):
+    """Parameters of `update_network` from somebody who may only ask for less. No message is decoded as this."""
+
+
 class Asks(Struct, forbid_unknown_fields=True):
     """`asks`. `watch`: this client follows `ask` events and answers, so that questions wait for it."""
 

@@ -91,11 +91,29 @@ def fork(sandbox: Sandbox, asked: m.Fork) -> Result:
 
 def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
     """Changes settings of the `network` section, or replaces it by what srt settings say (`srt`)."""
+    if isinstance(changes, m.OnlyTighter):
+        return tighten_network(sandbox, changes)
     if set(changes) == {"srt"}:
         from sandbox.service import srt_config
 
         changes = srt_config(changes["srt"], asking=sandbox.config.network.ask).network.whole()
     sandbox.update_network(changes)
+    return {}
+
+
+def tighten_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
+    """The same for somebody who may only ask for less than what is in force."""
+    from sandbox.config.restricted import tighter_network
+
+    sandbox._change_network(lambda now: tighter_network(now.plain(), changes, sandbox.directory))
+    return {}
+
+
+def allow_host(sandbox: Sandbox, asked: m.AllowHost) -> Result:
+    """Adds a host to those that are allowed."""
+    sandbox._change_network(
+        lambda now: {} if asked.host in now.allowed_hosts else {"allowed_hosts": [*now.allowed_hosts, asked.host]}
+    )
     return {}
 
 
@@ -306,6 +324,8 @@ METHODS = {
     "checkpoint": Method(m.SaveAs, checkpoint),
     "fork": Method(m.Fork, fork),
     "update_network": Method(m.Anything, update_network),
+    "tighten_network": Method(m.Anything, tighten_network),
+    "allow_host": Method(m.AllowHost, allow_host),
     "rules_hold": Method(m.Nothing, rules_hold),
     "answer": Method(m.Answer, answer),
     "read_file": Method(m.ReadFile, read_file),

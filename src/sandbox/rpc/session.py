@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from sandbox.errors import SandboxError
 from sandbox.rpc import errors
 from sandbox.rpc.budget import BYTES, NO_ROOM, REQUESTS, Budget, Hold
 from sandbox.rpc.call import Call
@@ -172,8 +173,8 @@ class Session:
             if self._check is not None:
                 asked = self._check(message.method, asked)
             held = self.budget.hold(len(line))
-        except Fault as refused:
-            self._answer(message, refused)
+        except (Fault, SandboxError) as refused:
+            self._answer(message, errors.to_fault(refused))
             return
         try:
             call = self._admitted(message, method)
@@ -183,10 +184,19 @@ class Session:
             return
         if message.method in ("create", "restore"):
             self.current.expect()
+        if method.before_input:
+            self._before_input(asked, call)
         if method.inline:
             self._work(method, call, asked, held)
         else:
             self._start(method, call, asked, held)
+
+    def _before_input(self, asked: Any, call: Call) -> None:
+        """Input that is sent to the command that `asked` names from now on waits until `call` has taken effect."""
+        with self._idle:
+            command = self._calls.get(asked.request)
+        if command is not None:
+            command.before_input = call.turn
 
     def _start(self, method: RpcMethod, call: Call, asked: Any, held: Hold) -> None:
         try:

@@ -20,12 +20,13 @@ from sandbox.errors import InvalidArgument, SandboxError
 from sandbox.i18n import _
 from sandbox.registry.servers import announce, withdraw
 from sandbox.server.app import application
+from sandbox.server.connections import bounded
 from sandbox.server.scopes import VERBS
 from sandbox.server.server import Server
 
 if TYPE_CHECKING:
+    from sandbox.sandboxes import Sandboxes
     from sandbox.server.settings import Settings
-    from sandbox.service import Sandboxes
 
 DRAIN = 10  # seconds that requests have to finish when the server ends
 LARGEST_MESSAGE = 2**20  # of a WebSocket
@@ -58,7 +59,7 @@ async def _run(sandboxes: Sandboxes, settings: Settings, listening: socket.socke
         text, _made = server.tokens.new(frozenset(VERBS), name=f"serve-{os.getpid()}", passing=True)
     config = uvicorn.Config(
         application(server),
-        http="h11",
+        http=bounded(),
         ws="wsproto",
         ws_max_size=LARGEST_MESSAGE,
         ws_per_message_deflate=False,  # the size is looked at after unpacking: 1 MiB would be 200

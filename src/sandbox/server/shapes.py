@@ -122,6 +122,35 @@ class Forks(Struct, forbid_unknown_fields=True):
     count: Annotated[int, Meta(ge=1, le=64)] = 1
 
 
+class SaveAs(Struct, forbid_unknown_fields=True):
+    """Under this name, or one that is made up."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, examples=["prepared"])] | None = None
+
+
+class Saved(Struct, kw_only=True):
+    """A checkpoint. `saves` says what is in it; `lost` are files that were open and had no path any more."""
+
+    name: Annotated[str, Meta(examples=["prepared"])]
+    sandbox: Annotated[str, Meta(examples=["vm-a1b2c3d4"])]
+    engine: Annotated[str, Meta(examples=["bubblewrap"])]
+    saves: Annotated[str, Meta(description="machine or files", examples=["files"])]
+    size: Annotated[int, Meta(description="bytes on the disk", examples=[40960])]
+    created: Annotated[float, Meta(description="seconds since 1970", examples=[1790000000.0])]
+    lost: list[str]
+
+
+class SavedOnes(Struct):
+    checkpoints: list[Saved]
+
+
+class Restored(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A sandbox to start from a checkpoint. `config` gives again what has no source of its own, such as secrets."""
+
+    config: dict[str, Any] = {}
+    name: Name | None = None
+
+
 class Paths(Struct, forbid_unknown_fields=True, kw_only=True):
     """Which changes: all, or those at or below `paths`."""
 

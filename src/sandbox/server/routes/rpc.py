@@ -17,12 +17,13 @@ from sandbox.client import Client
 from sandbox.config.home import home
 from sandbox.registry.registry import find
 from sandbox.rpc import errors
+from sandbox.rpc import messages as m
 from sandbox.rpc.current_sandbox import CurrentSandbox
 from sandbox.rpc.errors import Fault
 from sandbox.rpc.session import Session
+from sandbox.server import lifetimes
 from sandbox.server.guard import require
 from sandbox.server.reach import Reached
-from sandbox.server.routes.network import only_tighter
 from sandbox.server.routes.sandboxes import start
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
@@ -35,7 +36,7 @@ PIECE = 2**16
 
 # The verb that each method needs. One that is not here needs `host`, so that a new one is closed.
 VERBS = {
-    "create": "create",
+    **dict.fromkeys(("create", "checkpoint", "fork"), "create"),
     **dict.fromkeys(("info", "policy", "ports", "stats", "processes", "asks"), "read"),
     **dict.fromkeys(
         ("exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial", "input", "more", "resize", "signal",
@@ -44,7 +45,7 @@ VERBS = {
         ("read_file", "write_file", "list_files", "stat", "mkdir", "remove", "rename", "chmod", "symlink",
          "read_link", "changes"), "files"),
     **dict.fromkeys(("apply", "discard"), "apply"),
-    "update_network": "network",
+    **dict.fromkeys(("update_network", "tighten_network"), "network"),
     "answer": "answer",
     **dict.fromkeys(("extend", "close", "pause", "resume"), "kill"),
 }  # fmt: skip
@@ -109,7 +110,7 @@ async def _serve(
     ours, theirs = sockets.socketpair()
 
     def serve() -> None:
-        session = Session(theirs.fileno(), theirs.fileno(), current, check=_check(access, current))
+        session = Session(theirs.fileno(), theirs.fileno(), current, check=_check(server, access, current))
         unsubscribe = None if ends else current.sandbox().on_event(session.events.put)
         try:
             session.run()
@@ -129,7 +130,7 @@ async def _serve(
     await _relay(socket, ours)
 
 
-def _check(access: Access, current: CurrentSandbox) -> Any:
+def _check(server: Server, access: Access, current: CurrentSandbox) -> Any:
     def check(method: str, asked: Any) -> Any:
         verb = VERBS.get(method, "host")
         if not access.may(verb):
@@ -137,7 +138,9 @@ def _check(access: Access, current: CurrentSandbox) -> Any:
         if method == "answer" and asked.answer == "always" and not access.may("host"):
             raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
         if method == "update_network" and not access.may("host"):
-            return only_tighter(current.sandbox().config.network.plain(), asked, current.sandbox().directory)
+            return m.OnlyTighter(asked)
+        if method == "extend" and not access.may("host"):
+            lifetimes.check(server.sandboxes, current.sandbox().id, asked)
         return asked
 
     return check

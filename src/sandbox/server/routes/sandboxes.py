@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from litestar import delete, get, post
 from litestar.params import Parameter
 
-from sandbox.client import Client
 from sandbox.config.home import home
 from sandbox.errors import ConfigError, NotFound
 from sandbox.registry.registry import entries, find
 from sandbox.rpc import messages as m
+from sandbox.server import lifetimes
 from sandbox.server.reach import Reached
 from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
-from sandbox.server.shapes import Created, Described, Detailed, Done, Forks, Listed
+from sandbox.server.shapes import Created, Described, Detailed, Done, Listed
 
 if TYPE_CHECKING:
     from sandbox.registry.registry import Entry
@@ -110,45 +109,19 @@ async def processes(server: Server, reached: Reached) -> dict[str, Any]:
 
 
 @post("/v1/sandboxes/{id:str}/extend", opt={"verb": "kill"}, status_code=200)
-async def extend(server: Server, reached: Reached, data: m.Extend) -> Done:
-    """Changes how long the sandbox lives, counted from now; null is no such end, what is absent stays as it is."""
-    await server.run(lambda: reached.call("extend", data))
+async def extend(server: Server, access: Access, reached: Reached, data: m.Extend) -> Done:
+    """Changes how long the sandbox lives, counted from now; null is no such end, what is absent stays as it is.
+
+    Without scope `host`, not longer than the owner's `limits` say.
+    """
+
+    def change() -> None:
+        if not access.may("host"):
+            lifetimes.check(server.sandboxes, reached.id, data)
+        reached.call("extend", data)
+
+    await server.run(change)
     return Done()
-
-
-@post("/v1/sandboxes/{id:str}/pause", opt={"verb": "kill"}, status_code=200)
-async def pause(server: Server, reached: Reached) -> Done:
-    """Stops everything inside until `resume`."""
-    await server.run(_ability(reached, "pause"))
-    return Done()
-
-
-@post("/v1/sandboxes/{id:str}/resume", opt={"verb": "kill"}, status_code=200)
-async def resume(server: Server, reached: Reached) -> Done:
-    """Has everything inside go on."""
-    await server.run(_ability(reached, "resume"))
-    return Done()
-
-
-@post("/v1/sandboxes/{id:str}/fork", opt={"verb": "create"}, status_code=201)
-async def fork(server: Server, reached: Reached, data: Forks | None = None) -> Listed:
-    """New sandboxes that go on from here; they are the server's own."""
-    act = _ability(reached, "fork")
-    if isinstance(reached.sandbox, Client):
-        raise Refusal(501, "not_implemented", "only a sandbox that this server created can be forked here")
-    made: list[Sandbox] = await server.run(lambda: act(data.count if data is not None else 1))
-    for one in made:
-        server.sandboxes.adopt(one)
-        server.reach.add(one)
-    return Listed([described(server, find(home(), one.id)) for one in made])
-
-
-def _ability(reached: Reached, name: str) -> Callable[..., Any]:
-    """A method of the sandbox that not every release, or surface, has. Raises Refusal."""
-    found = getattr(reached.sandbox, name, None)
-    if found is None:
-        raise Refusal(501, "not_implemented", f"this release cannot {name} a sandbox")
-    return found  # type: ignore[no-any-return]
 
 
 def entry_of(server: Server, access: Access, id: str) -> Entry:
@@ -181,4 +154,4 @@ def described(server: Server, entry: Entry) -> Described:
     )
 
 
-ROUTES = [create, listing, detail, kill, stats, processes, extend, pause, resume, fork]
+ROUTES = [create, listing, detail, kill, stats, processes, extend]

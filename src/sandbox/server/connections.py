@@ -1,0 +1,116 @@
+"""How long a connection may be there without a whole request, and how many connections there may be.
+
+Whoever can connect needs no token for that. So a connection on which no request is under way is worth nothing: it has
+seconds to send one, and when there are too many it is the first to go. Used from the event loop alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD = 10.0  # seconds from the connection, or from the last answer, to the end of the next request's head
+BODY = 30.0  # seconds without a byte of a body that a route waits for
+LEFTOVER = 5.0  # seconds for the rest of a body after the answer
+MOST = 4096  # connections; fewer where the machine allows fewer descriptors
+
+
+class Waiting:
+    """The connections without a request under way, the oldest first."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self._waiting: dict[Bounded, None] = {}
+        self.most = most if most is not None else min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+
+    def add(self, connection: Bounded) -> None:
+        self._waiting[connection] = None
+
+    def discard(self, connection: Bounded) -> None:
+        self._waiting.pop(connection, None)
+
+    def make_room(self, there: int) -> None:
+        """Drops the oldest ones, until there are no more than `most` connections in all."""
+        while there > self.most and self._waiting:
+            oldest = next(iter(self._waiting))
+            self.discard(oldest)
+            oldest.transport.abort()
+            there -= 1
+
+
+class Bounded(H11Protocol):
+    """One connection. `waiting` is set by `bounded`, for all connections of one server."""
+
+    waiting: Waiting
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.waiting.add(self)
+        self.waiting.make_room(len(self.connections))
+        self._limit(HEAD)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._leave()
+        elif self._under_way:  # the next request came along with this one
+            self._look()
+        else:
+            self.waiting.add(self)
+            half = self.conn.their_state is h11.SEND_BODY
+            self._limit(LEFTOVER if half else HEAD)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._leave()
+        super().handle_websocket_upgrade(event)
+
+    # -- the limit
+
+    @property
+    def _under_way(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _look(self) -> None:
+        """Something came. A head has one limit for all of it; a body, one for each pause."""
+        if self.transport.is_closing() or self.transport.get_protocol() is not self:
+            return
+        if not self._under_way:
+            if self._timer is None:
+                self._limit(HEAD)
+            return
+        self.waiting.discard(self)
+        self._limit(BODY if self.conn.their_state is h11.SEND_BODY else None)
+
+    def _limit(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._late)
+
+    def _late(self) -> None:
+        self._timer = None
+        if self._under_way and self.flow.read_paused:
+            self._limit(BODY)  # it is the route that does not read
+            return
+        self.transport.abort()
+
+    def _leave(self) -> None:
+        self._limit(None)
+        self.waiting.discard(self)
+
+
+def bounded(most: int | None = None) -> type[asyncio.Protocol]:
+    """The class of one server's connections."""
+    shared: dict[str, Any] = {"waiting": Waiting(most)}
+    return type("Connection", (Bounded,), shared)

@@ -1,0 +1,44 @@
+"""How long a sandbox may live for somebody without scope `host`: never longer than the owner's `limits` say."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from sandbox.config.home import home
+from sandbox.errors import Denied
+from sandbox.registry.registry import find
+
+if TYPE_CHECKING:
+    from sandbox.rpc import messages as m
+    from sandbox.sandboxes import Sandboxes
+
+RULE = "owners-lifetime"
+
+
+def check(sandboxes: Sandboxes, id: str, asked: m.Extend) -> None:
+    """Raises Denied when the sandbox would live longer, or idle longer, than the owner allows it."""
+    most = sandboxes.most_lifetime(id)
+    entry = find(home(), id)
+    lifetime, idle = most if most is not None else _own(entry.config)
+    age = max(0.0, time.time() - entry.created_at)
+    if asked.lifetime is not UNSET and lifetime is not None:
+        left = lifetime - age
+        if asked.lifetime is None or asked.lifetime > left:
+            raise Denied(RULE, "limits.lifetime ends this sandbox in {left:.0f} seconds", left=max(0.0, left))
+    if (
+        asked.idle_timeout is not UNSET
+        and idle is not None
+        and (asked.idle_timeout is None or asked.idle_timeout > idle)
+    ):
+        raise Denied(RULE, "limits.idle_timeout is {idle:g} seconds", idle=idle)
+
+
+def _own(config: dict[str, Any]) -> tuple[float | None, float | None]:
+    """What the sandbox was started with, by its owner."""
+    from sandbox.config.model import Config
+
+    limits = Config.read({"limits": config.get("limits") or {}}).limits
+    return limits.lifetime, limits.idle_timeout
