@@ -14,9 +14,10 @@ from sandbox import CodeSession, Sandbox
 
 @pytest.fixture
 def py(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CodeSession]:
-    programs = Path(sys.executable).parent  # an environment that has ipykernel
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    with Sandbox({"filesystem": {"root": str(project)}}) as sb, sb.python() as session:
+    environment = Path(sys.executable).parents[1]  # one that has ipykernel
+    monkeypatch.setenv("PATH", f"{environment}/bin:{os.environ['PATH']}")
+    files = {"root": str(project), "allow_read": [str(environment)]}
+    with Sandbox({"filesystem": files}) as sb, sb.python() as session:
         yield session
 
 
