@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandbox.errors import CommandError, Message
-from sandbox.info import Fields
+from sandbox.fields import Fields
 
 
 class RichOutput(Fields):
