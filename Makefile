@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test vm setup-vm containers setup-containers lint docs bench soak compat agents kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo serve test vm containers setup-containers lint docs bench soak compat agents kernels bare setup-run setup-dev setup-bench setup-kernels clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -28,8 +28,8 @@ docs: setup-dev ## the documentation and the Python reference, into site/
 soak: setup-dev $(GUEST) ## the long fuzz and soak runs
 	@.venv/bin/python -m pytest -m soak
 
-vm: setup-vm $(GUEST) ## the engines' conformance suite over virtual machines (QEMU, an installed kernel)
-	@.venv/bin/python -m pytest -m vm
+vm: setup-dev $(GUEST) ## the slow half of the tests with virtual machines; the security and network suites over QEMU
+	@scripts/vm
 
 containers: setup-containers $(GUEST) ## the engines' conformance suite over Docker and Podman, as root and as an ordinary user
 	@scripts/containers
@@ -51,7 +51,7 @@ bare: setup-kernels ## the whole check in fresh Debians where nothing is install
 bench: setup-bench $(GUEST) ## the side-by-side table, budgets and peers
 	@.venv/bin/python -m bench
 
-setup-run setup-dev setup-bench setup-kernels setup-vm setup-containers: setup-%:
+setup-run setup-dev setup-bench setup-kernels setup-containers: setup-%:
 	@scripts/setup $*
 
 # Setting up builds the guest; this is for a source that changed since.

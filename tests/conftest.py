@@ -8,7 +8,14 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.network.room", "tests.network.furnished", "tests.skips", "tests.engines.container_engines"]
+pytest_plugins = [
+    "tests.network.room",
+    "tests.network.furnished",
+    "tests.skips",
+    "tests.engine_choice",
+    "tests.engines.container_engines",
+    "tests.engines.machines",
+]
 
 #: Everything here is about walls. Elsewhere a module or a test says so: `pytestmark = pytest.mark.walls`.
 WALLS = ("engines", "guest", "security")

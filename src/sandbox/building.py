@@ -12,6 +12,7 @@ from _functools import partial  # `functools` and `threading` are loaded later: 
 from sandbox.config.home import home
 from sandbox.config.model import Config
 from sandbox.engines.choose import default_pids
+from sandbox.errors import Message
 from sandbox.events import event
 
 TYPE_CHECKING = False
@@ -89,6 +90,7 @@ class Building:
         from sandbox.layout.paths import project_root, writable_trees
 
         filesystem, can = self.config.filesystem, self._can
+        self._freeze_what_is_acted_on()
         self._endings.append(self._guard.finish)
         self._guard.note_written(writable_trees(filesystem))  # before a program of the host is looked for
         self._logins = self._known_logins()
@@ -156,6 +158,22 @@ class Building:
         if filesystem.show_host:
             hold(made.plan, held)
         return made
+
+    def _freeze_what_is_acted_on(self) -> None:
+        """A project that programs on the host act on, such as `~/.claude`, is no place for tenants to write to."""
+        from sandbox.layout.paths import frozen_project
+
+        place = frozen_project(self.config.filesystem)
+        if place is None:
+            return
+        self.config.filesystem.read_only = True
+        self.notices.append(
+            Message(
+                "programs on this machine act on what is in {place!r}, so the project is read-only; to let the sandbox "
+                "change it, use `--overlay` and review the changes, or name it in `filesystem.allow_write`",
+                place=place,
+            )
+        )
 
     def _register(self) -> Registration:
         """Our entry in the registry, made when it is first needed."""
@@ -367,8 +385,10 @@ class Building:
         if not self.config.credentials or self._can.gate == "none":
             return None
         from sandbox.network.credentials.logins import Logins
+        from sandbox.state.places import project_word
 
-        return Logins(self.config.credentials, self._guard.cover_new)
+        project = project_word(os.path.realpath(self.config.filesystem.root))
+        return Logins(self.config.credentials, self._guard.cover_new, project)
 
     def _credential_files(self) -> Furnishing | None:
         if self._logins is None:

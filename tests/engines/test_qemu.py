@@ -12,19 +12,24 @@ import pytest
 from sandbox import Sandbox
 from tests.engines.conformance import Conformance
 
-pytestmark = pytest.mark.vm
-
-
-@pytest.fixture(autouse=True)
-def one_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One template for all tests: to make one takes a boot."""
-    cache = os.environ.get("SANDBOX_CACHE_DIR") or str(tmp_path_factory.getbasetemp() / "cache")
-    monkeypatch.setenv("SANDBOX_CACHE_DIR", cache)
-    yield
+# The quick half, which `make test` runs. `vm`: what takes long where machines are emulated; `make vm` runs that too.
+pytestmark = pytest.mark.usefixtures("machines")
 
 
 class TestQemu(Conformance):
     engine = "qemu"
+
+    @pytest.mark.vm
+    def test_a_binary_input_of_100_megabytes_arrives_whole(self, sandbox: Sandbox) -> None:
+        super().test_a_binary_input_of_100_megabytes_arrives_whole(sandbox)
+
+    @pytest.mark.vm
+    def test_many_sandboxes_live_in_one_process(self, tmp_path: Path) -> None:
+        super().test_many_sandboxes_live_in_one_process(tmp_path)
+
+    @pytest.mark.vm
+    def test_time_and_memory_are_measured(self, sandbox: Sandbox) -> None:
+        super().test_time_and_memory_are_measured(sandbox)
 
 
 @pytest.fixture
@@ -87,6 +92,7 @@ def test_attributes_modes_and_large_files_arrive_on_the_host(sandbox: Sandbox, t
     assert (tmp_path / "taken").read_bytes() == (tmp_path / "given").read_bytes()
 
 
+@pytest.mark.vm
 def test_limits_hold_for_tenants_and_a_lent_port_is_reached(tmp_path: Path) -> None:
     import socket
     from threading import Thread
@@ -141,6 +147,7 @@ def file_server(sandbox: Sandbox) -> int:
     raise AssertionError("no file server")
 
 
+@pytest.mark.vm
 def test_more_changes_on_the_host_than_can_be_told_are_seen_and_no_mount_is_lost(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/known").write_text("old")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from sandbox import Sandbox, SandboxError
 
-pytestmark = pytest.mark.vm
+pytestmark = [pytest.mark.vm, pytest.mark.usefixtures("machines")]
 
 COUNTING = """
 import os, time
@@ -29,9 +28,7 @@ while True:
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = os.environ.get("SANDBOX_CACHE_DIR") or str(tmp_path_factory.getbasetemp() / "cache")
-    monkeypatch.setenv("SANDBOX_CACHE_DIR", cache)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
 
 

@@ -259,6 +259,7 @@ class Lab:
         trust_origins: bool = True,
         credentials: Mapping[str, Any] | None = None,
         names: Sequence[str] = ("api.example.com", "other.example.com"),
+        project: str | None = None,
     ) -> None:
         self.thread = LoopThread()
         self.pki = Pki(directory)
@@ -279,7 +280,7 @@ class Lab:
         self.dialled: list[str] = []
         placeholders = {name: one.placeholder or PLACEHOLDER for name, one in self.network.secrets.items()}
         self.complaints: list[tuple[str, str]] = []
-        self.logins = _logins(credentials) if credentials is not None else None
+        self.logins = _logins(credentials, project) if credentials is not None else None
         self.interception = Interception(
             self.network,
             placeholders,
@@ -436,8 +437,8 @@ class Lab:
         return response.status, {name.lower(): value for name, value in response.getheaders()}, content
 
 
-def _logins(given: Mapping[str, Any]) -> Logins:
-    return Logins(complete(Config.read({"credentials": dict(given)}).credentials))
+def _logins(given: Mapping[str, Any], project: str | None) -> Logins:
+    return Logins(complete(Config.read({"credentials": dict(given)}).credentials), None, project)
 
 
 def _all_of(sock: socket.socket) -> bytes:

@@ -336,3 +336,40 @@ def test_settings_that_a_tenant_makes_in_a_home_are_told(tmp_path: Path, monkeyp
         sandbox.exec("echo x > .inputrc; mkdir .kde .vscode; echo x > .profile; echo x > .gitignore; echo x > ordinary")
     told = {os.path.basename(path) for path in sandbox._made}
     assert told == {".inputrc", ".kde", ".profile", ".vscode"}
+
+
+# -- a project that programs of the host act on
+
+
+@pytest.mark.parametrize("place", [".claude", ".codex/prompts", ".git", ".git/hooks", ".vscode", ".Claude/skills/mine"])
+def test_a_project_that_programs_of_the_host_act_on_is_read_only_and_the_person_is_told(
+    owners_home: Path, place: str
+) -> None:
+    project = owners_home / place
+    project.mkdir(parents=True)
+    (project / "settings.json").write_text("mine")
+    with within(project) as sandbox:
+        assert sandbox.exec("echo '{}' > settings.json || mkdir hooks").exit_code != 0
+        assert [one for one in sandbox.notices if "so the project is read-only" in str(one)]
+    assert [one.name for one in project.iterdir()] == ["settings.json"]
+    assert (project / "settings.json").read_text() == "mine"
+
+
+def test_such_a_project_can_be_changed_in_an_overlay_or_where_the_person_names_it(owners_home: Path) -> None:
+    project = owners_home / ".claude"
+    project.mkdir()
+    with within(project, overlay=True) as sandbox:
+        assert sandbox.exec("echo x > settings.json").exit_code == 0
+    with within(project, allow_write=["."]) as sandbox:
+        assert sandbox.exec("echo x > made").exit_code == 0
+    assert [one.name for one in project.iterdir()] == ["made"]
+
+
+@pytest.mark.parametrize("place", [".claude/worktrees/a", ".cursor/worktrees/a/src"])
+def test_a_worktree_that_an_agent_has_made_is_a_project_as_any_other(owners_home: Path, place: str) -> None:
+    project = owners_home / place
+    project.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(project).removesuffix("/src")], check=True)
+    with within(project) as sandbox:
+        assert sandbox.exec("echo x > made").exit_code == 0
+    assert (project / "made").exists()

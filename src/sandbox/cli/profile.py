@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox profile list | show NAME | new NAME | forget NAME"
+    parser.usage = "sandbox profile list | show NAME | new NAME | forget NAME | share-login NAME"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     listing = actions.add_parser("list", help=_("list the profiles"))
     listing.add_argument("--json", action="store_true", help=_("print JSON"))
@@ -25,7 +25,8 @@ def add(parser: ArgumentParser) -> None:
     showing.add_argument("--json", action="store_true", help=_("print JSON"))
     making = actions.add_parser("new", help=_("write a profile of your own, as a template with comments"))
     forgetting = actions.add_parser("forget", help=_("delete what a profile's program has kept"))
-    for action in (showing, making, forgetting):
+    sharing = actions.add_parser("share-login", help=_("let all projects use the login that was made inside this one"))
+    for action in (showing, making, forgetting, sharing):
         action.add_argument("name", help=_("the profile's name"))
 
 
@@ -34,7 +35,8 @@ def run(arguments: Namespace) -> int:
         return _list(arguments.json)
     if arguments.action == "show":
         return _show(arguments.name, arguments.json)
-    return _new(arguments.name) if arguments.action == "new" else _forget(arguments.name)
+    does = {"new": _new, "forget": _forget, "share-login": _share_login}
+    return does[arguments.action](arguments.name)
 
 
 def split(name: str, words: list[str]) -> tuple[list[str], list[str]]:
@@ -131,4 +133,17 @@ def _forget(name: str) -> int:
         raise NotFound("nothing is kept for {name!r}", name=name)
     remove_tree(place)
     print(_("deleted what {name} kept").format(name=name))
+    return 0
+
+
+def _share_login(name: str) -> int:
+    """A login made inside is an account that a tenant chose: only its owner decides that other projects use it, too."""
+    from sandbox.network.credentials.credential_store import share
+    from sandbox.state.places import project_word
+
+    profile = load(name)
+    here = project_word(os.path.realpath("."))
+    if not [one for one in profile.credentials if share(one, here)]:
+        raise NotFound("no login of {name} was made inside this project", name=name)
+    print(_("all projects now use the login of {name} that was made inside this one").format(name=name))
     return 0

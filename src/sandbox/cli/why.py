@@ -141,11 +141,14 @@ def decide(arguments: Namespace, resolved: Resolved) -> tuple[str, Decision]:
 
 def path_decision(resolved: Resolved, path: str, operation: str) -> Decision:
     """An existing file is checked by what a sandbox would hide and freeze, another by its name."""
+    from sandbox.layout.paths import frozen_project
     from sandbox.policy.files import FileGuard
 
     filesystem = resolved.config.filesystem
     if without_walls(resolved.config):
         return Decision(True, "mode", "Nothing is isolated: the mode is off")
+    if operation == "write" and (acted_on := frozen_project(filesystem)) is not None:
+        return Decision(False, "protected-file", "Programs on the host act on it: {pattern}", pattern=acted_on)
     guard = FileGuard(filesystem, home=os.path.expanduser("~"))
     place = os.path.join(filesystem.root, os.path.expanduser(path))
     real = os.path.realpath(place)

@@ -371,6 +371,22 @@ class Vfs(Section):
     file_events: bool = field(False, "Report changes in kernel-backed directories as events.")
 
 
+class Desktop(Section):
+    """A screen, keyboard, mouse and sound of the sandbox's own (docs/desktop.md)."""
+
+    enabled: bool = field(True, "There may be one; it is started on first use.")
+    start: bool = field(False, "Start the screen with the sandbox, so that every command has DISPLAY.")
+    size: str = field(
+        "1280x800", "Width and height of the screen, in pixels.", parse=units.screen_size, example="1920x1080"
+    )
+    sound: bool = field(True, "Programs inside can play and record sound, which nobody outside hears.")
+    display: str = field(
+        "sandbox",
+        "Whose: the sandbox's own, or this machine's, for which you are asked each time.",
+        choices=("sandbox", "host"),
+    )
+
+
 class Ui(Section):
     """Messages to the user."""
 
@@ -421,4 +437,5 @@ class Config(Section):
     agents: Agents = field(Agents, "How to run agents.")
     audit: Audit = field(Audit, "The record.")
     vfs: Vfs = field(Vfs, "Further directories.")
+    desktop: Desktop = field(Desktop, "Screen, keyboard, mouse and sound.")
     ui: Ui = field(Ui, "Language.")

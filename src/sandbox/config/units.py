@@ -88,3 +88,16 @@ def memory(value: object) -> int:
     if given < LEAST_MEMORY:
         raise ValueError(Message("{given} bytes are too few for a program to start; the minimum is 8m", given=given))
     return given
+
+
+LARGEST_SCREEN = (3840, 2160)
+
+
+def screen_size(value: object) -> str:
+    """The size of a screen, as "1280x800". Raises ValueError with the limits."""
+    width, times, height = (value if isinstance(value, str) else "").lower().partition("x")
+    if times and width.isdecimal() and height.isdecimal() and len(width) < 6 and len(height) < 6:
+        wide, high = int(width), int(height)
+        if 64 <= wide <= LARGEST_SCREEN[0] and 64 <= high <= LARGEST_SCREEN[1]:
+            return f"{wide}x{high}"
+    raise ValueError(Message("must be a size from 64x64 to 3840x2160, not {value!r}", value=value))

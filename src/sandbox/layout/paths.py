@@ -6,7 +6,9 @@ import os
 import stat
 
 from sandbox.config.paths import is_beneath
+from sandbox.config.patterns import fold
 from sandbox.errors import ConfigError
+from sandbox.policy.files import PROTECTED_TOPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +45,32 @@ def _real(path: str, filesystem: Filesystem, key: str) -> str:
     if real != path and path in filesystem.settled:
         raise ConfigError("{link!r} has become a link to elsewhere", path=f"filesystem.{key}", link=path)
     return real
+
+
+def frozen_project(filesystem: Filesystem) -> str | None:
+    """What makes the project read-only though nobody said so: a directory that programs on the host act on. Whoever
+    names the project in `allow_write` means it."""
+    if filesystem.read_only or filesystem.overlay or filesystem.show_host:
+        return None
+    root = project_root(filesystem)
+    named = (os.path.realpath(os.path.join(root, os.path.expanduser(one))) for one in filesystem.allow_write)
+    return None if root in named else acted_on(root)
+
+
+def acted_on(root: str) -> str | None:
+    """The directory that the project is, or lies in, and that programs on the host act on: `~/.claude`, `.git`.
+
+    A repository that was made there, such as a worktree in `.claude/worktrees`, is a project as any other."""
+    place = root
+    while place != "/":
+        name = fold(os.path.basename(place))
+        # Workspaces of our own server are in `~/.sandbox`.
+        if name in PROTECTED_TOPS and (place == root or name != ".sandbox"):
+            return place
+        if os.path.lexists(f"{place}/.git"):
+            return None
+        place = os.path.dirname(place)
+    return None
 
 
 def project_root(filesystem: Filesystem) -> str:

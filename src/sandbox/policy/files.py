@@ -42,6 +42,8 @@ AGENTS = (
     ".aider.conf.yml", ".amp/", ".codex/", ".factory/", ".gemini/", ".github/hooks/", ".goose/", ".kiro/agents/",
     ".kiro/hooks/", ".kiro/settings/", ".opencode/", ".qwen/", "opencode.json*",
 )  # fmt: skip
+# The directories that these names begin with. Where one of them is itself the project, what is in it is no project's.
+PROTECTED_TOPS = frozenset(name.partition("/")[0] for name in (*PROTECTED, *AGENTS) if "/" in name)
 # Of `.claude`, where the rest may be written (`show_host`, as in srt): what Claude Code runs, or obeys.
 CLAUDE = (
     ".claude/commands/", ".claude/agents/", ".claude/skills/", ".claude/hooks/", ".claude/plugins/",

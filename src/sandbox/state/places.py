@@ -21,10 +21,10 @@ def directory(state: State, project: str) -> str:
     """The directory that holds this state. It need not exist. Raises ConfigError without a name."""
     if state.name is None:
         raise ConfigError("needs `state.name`: whose these directories are", path="state.keep")
-    return os.path.join(sandbox_home(), "state", state.name, _of_project(project) if state.per_project else SHARED)
+    return os.path.join(sandbox_home(), "state", state.name, project_word(project) if state.per_project else SHARED)
 
 
-def _of_project(project: str) -> str:
+def project_word(project: str) -> str:
     """A readable name for the project's path that no other path has."""
     from _blake2 import blake2s  # `hashlib` takes a millisecond to import
 
@@ -60,7 +60,7 @@ def of_project(state: State, project: str) -> str:
     project's alone, also where the home is shared. Raises ConfigError without a name."""
     if state.name is None:
         raise ConfigError("needs `state.name`: whose these directories are", path="state.project")
-    place = os.path.join(sandbox_home(), "state", state.name, _of_project(project), "project-state")
+    place = os.path.join(sandbox_home(), "state", state.name, project_word(project), "project-state")
     _private(place)
     return place
 

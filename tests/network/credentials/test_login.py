@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.errors import ConfigError
+from sandbox.network.credentials import credential_store
 from sandbox.network.credentials.token_endpoint import MOST_AT_ONCE
 from tests.network.credentials.oauth import API, AUTH, Authority, entry, inside, jwt, refresh, token, write
 from tests.network.lab import Lab
@@ -327,6 +328,43 @@ def test_a_person_is_told_when_a_login_made_inside_stands_before_their_own(
     both = make_lab(credentials={"claude": entry(file)})
     assert alone.logins is not None and alone.logins.notices == []
     assert both.logins is not None and "instead of your own" in both.logins.notices[0]
+
+
+def test_a_login_made_inside_one_project_is_no_login_of_another(
+    make_lab: MakeLab, tmp_path: Path, own_home: Path
+) -> None:
+    file = tmp_path / "claude" / "creds.json"
+    write(file)
+    hostile = make_lab(credentials={"claude": entry(file)}, project="hostile-1")
+    Authority(hostile.origins[AUTH])
+    assert code(hostile)[0] == 200  # with an account of the tenant's
+    for project, wanted in (("other-2", token("oat", 1)), ("hostile-1", token("oat", 2))):
+        lab = make_lab(credentials={"claude": entry(file)}, project=project)
+        lab.host = API
+        bearer(lab, inside(lab)["claudeAiOauth"]["accessToken"])
+        assert dict(lab.origins[API].seen[-1]["headers"])["authorization"] == f"Bearer {wanted}"
+        assert lab.logins is not None
+        assert ["instead of your own" in one for one in lab.logins.notices] == [True] * (project == "hostile-1")
+
+
+def test_a_login_made_inside_is_for_all_projects_once_the_person_shares_it(
+    make_lab: MakeLab, tmp_path: Path, own_home: Path
+) -> None:
+    file = tmp_path / "claude" / "creds.json"
+    lab = make_lab(credentials={"claude": entry(file)}, project="mine-1")
+    server = Authority(lab.origins[AUTH])
+    server.more = {"other_key": "sk-ant-" + "k" * 40}
+    _, said = code(lab)
+    before = make_lab(credentials={"claude": entry(file)}, project="other-2")
+    assert before.logins is not None and before.logins.logins[0].inside() is None
+    assert "`sandbox profile share-login claude`" in before.logins.notices[0]
+    assert not credential_store.share("claude", "other-2")
+    assert credential_store.share("claude", "mine-1")
+    after = make_lab(credentials={"claude": entry(file)}, project="other-2")
+    assert inside(after)["claudeAiOauth"]["accessToken"] == said["access_token"]
+    assert after.logins is not None and after.logins.notices == []
+    bearer(after, said["other_key"])
+    assert dict(after.origins[API].seen[-1]["headers"])["authorization"] == f"Bearer {'sk-ant-' + 'k' * 40}"
 
 
 def test_a_login_made_inside_is_the_persons_own_when_the_entry_says_so(

@@ -46,14 +46,8 @@ def command(
         *("-object", f"memory-backend-file,id=ram,size={memory_mb}M,mem-path={DIRECTORY}/ram,{_shared(template)}"),
         *("-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
         *("-serial", f"file:{DIRECTORY}/console" if template else "null"),
-        *(
-            "-kernel",
-            f"{DIRECTORY}/kernel",
-            "-initrd",
-            f"{DIRECTORY}/initramfs",
-            "-append",
-            _kernel_words(accelerated, khz),
-        ),
+        # A clone has its kernel in the memory it was saved with; QEMU would read the file into memory of its own.
+        *(_kernel(accelerated, khz) if template else ()),
         *("-netdev", "user,id=net", "-device", "virtio-net-device,netdev=net"),
         *("-device", "virtio-serial-device"),
         *_port("control", CONTROL),
@@ -67,6 +61,11 @@ def command(
         # What `xen-save-devices-state` writes has no such section.
         *(("-global", "migration.send-configuration=off") if saved else ()),
     ]
+
+
+def _kernel(accelerated: str, khz: int) -> list[str]:
+    words = _kernel_words(accelerated, khz)
+    return ["-kernel", f"{DIRECTORY}/kernel", "-initrd", f"{DIRECTORY}/initramfs", "-append", words]
 
 
 def _port(name: str, fd: int) -> list[str]:

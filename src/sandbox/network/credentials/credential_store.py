@@ -1,8 +1,9 @@
 """What is kept of credentials in `~/.sandbox/credentials`, mode 700, never visible inside.
 
 key                  what placeholders are derived with
-<name>.<format>      a login made inside, when the person's own file is not to be changed
-<name>.more          tokens of such a login that belong to no field of the file
+<name>@<project>.<format>  a login made inside, when the person's own file is not to be changed
+<name>@<project>.more      tokens of such a login that belong to no field of the file
+<name>.<format>, .more     the same, which the person has shared with all projects
 <digest>.lock        held while the tokens of one file are renewed
 """
 
@@ -81,6 +82,29 @@ def _sync(place: str) -> None:
         pass  # not every file system can
     finally:
         os.close(fd)
+
+
+def kept_as(name: str, project: str | None) -> str:
+    """The first part of the names of files about a login made inside `project`, a word of `state/places.py`."""
+    return name if project is None else f"{name}@{project}"
+
+
+def other_projects(name: str, format: str) -> bool:
+    """Whether a login was made inside some project."""
+    try:
+        return any(one.startswith(f"{name}@") and one.endswith(f".{format}") for one in os.listdir(directory()))
+    except OSError:
+        return False
+
+
+def share(name: str, project: str) -> bool:
+    """Lets all projects use the login made inside `project`. False when there is none. Raises OSError."""
+    mine, found = kept_as(name, project), False
+    for file in os.listdir(directory()):
+        if file.rpartition(".")[0] == mine:
+            os.rename(os.path.join(directory(), file), os.path.join(directory(), name + file[len(mine) :]))
+            found = True
+    return found
 
 
 MOST_MORE = 32

@@ -36,11 +36,22 @@ Signature = tuple[int, int, int]
 class Login:
     """Safe to use from one thread at a time."""
 
-    def __init__(self, name: str, entry: Credential, key: bytes, cover: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        entry: Credential,
+        key: bytes,
+        cover: Callable[[str], None] | None = None,
+        project: str | None = None,
+    ) -> None:
         self.name, self.entry, self._key, self._cover = name, entry, key, cover
         self.path = f"credentials.{name}"
         self.file = os.path.abspath(os.path.expanduser(entry.file)) if entry.file else None
-        self.store = os.path.join(place(), f"{name}.{entry.format}")  # where a login made inside is kept
+        # A login made inside counts for its project alone, until the person shares it: a tenant can log in with an
+        # account of its own, which would then see what other projects' agents send.
+        self.kept_as = credential_store.kept_as(name, project)
+        self.store = os.path.join(place(), f"{self.kept_as}.{entry.format}")
+        self.shared = os.path.join(place(), f"{name}.{entry.format}")
         self.exchanges = self.running = 0  # requests to the token endpoint: all, and those without an answer yet
         self._tokens: dict[tuple[Keys, int], Token] = {}
         self._more: dict[str, Token] = {}  # of logins made inside, by placeholder
@@ -54,22 +65,32 @@ class Login:
         for field in entry.tokens.values():
             if "{host}" not in "".join(field.hosts):
                 HostSet(field.hosts, f"{self.path}.fields", near_secret=True)
-        for placeholder, kept in credential_store.more_tokens(name).items():
+        for placeholder, kept in {
+            **credential_store.more_tokens(name),
+            **credential_store.more_tokens(self.kept_as),
+        }.items():
             self._remember(placeholder, str(kept.get("value")), [str(one) for one in _listed(kept.get("hosts"))])
         self.load()
 
     # -- the file
 
     def source(self) -> str | None:
-        """The file that tokens come from: that of a login made inside, else the person's own."""
+        """The file that tokens come from: that of a login made inside this project, or shared with all, else the
+        person's own."""
         if self.entry.file is None:
             return None
-        return self.store if os.path.exists(self.store) else self.file
+        return next((one for one in (self.store, self.shared) if os.path.exists(one)), self.file)
 
     def replaces_own(self) -> bool:
         """Whether a login made inside is used although the person has one: a tenant may have made it, with an account
         of its own."""
-        return self.file is not None and self.source() == self.store and os.path.exists(self.file)
+        return self.file is not None and self.source() != self.file and os.path.exists(self.file)
+
+    def is_elsewhere(self) -> bool:
+        """Whether there is no login here, but one that was made inside another project."""
+        if self.entry.file is None or os.path.exists(self.source() or ""):
+            return False
+        return credential_store.other_projects(self.name, self.entry.format)
 
     def load(self) -> None:
         """Reads the file when it has changed. One that cannot be read now, as while it is being written, leaves what

@@ -29,21 +29,36 @@ GIT = """[credential "https://{host}"]
 
 class Logins:
     """Raises ConfigError for an entry that cannot be used. A file that is not there is no mistake: nobody has logged
-    in yet. `cover` hides a file of the host from tenants; it is called before a token is written to one."""
+    in yet. `cover` hides a file of the host from tenants; it is called before a token is written to one. `project` is
+    the word for the project (`state/places.py`): logins made inside are kept for it alone."""
 
-    def __init__(self, entries: Mapping[str, Entry], cover: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        entries: Mapping[str, Entry],
+        cover: Callable[[str], None] | None = None,
+        project: str | None = None,
+    ) -> None:
         key = placeholder_key()
-        self.logins = [Login(name, entry, key, cover) for name, entry in entries.items()]
+        self.logins = [Login(name, entry, key, cover, project) for name, entry in entries.items()]
         self._variables: list[Held] = []
         self.notices = [login.problem for login in self.logins if login.problem is not None]
         self.notices += [
             Message(
                 "{name}: a login made inside a sandbox is used instead of your own; to go back, remove {file!r}",
                 name=login.name,
-                file=login.store,
+                file=login.source(),
             )
             for login in self.logins
             if login.replaces_own()
+        ]
+        self.notices += [
+            Message(
+                "{name}: the login made inside another project counts there alone; to use it in all of them, run "
+                "`sandbox profile share-login {name}` in that project",
+                name=login.name,
+            )
+            for login in self.logins
+            if login.is_elsewhere()
         ]
         self.environment: dict[str, str] = {}
         for login in self.logins:

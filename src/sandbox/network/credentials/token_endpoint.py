@@ -204,7 +204,7 @@ class TokenExchange:
         if keep:
             try:
                 hosts = [one.text for one in self._login.more(placeholder).hosts.patterns]
-                keep_more(self._login.name, placeholder, value, hosts)
+                keep_more(self._login.kept_as, placeholder, value, hosts)
             except OSError:
                 self._secrets.complain(self._login.path, "OSError")
         return placeholder
