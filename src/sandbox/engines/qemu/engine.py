@@ -15,6 +15,9 @@ from sandbox.engines.base import Capabilities, Engine, Finding, Running, Started
 from sandbox.engines.bubblewrap import Bubblewrap
 from sandbox.engines.qemu.acceleration import DEVICE, KVM, why_not
 from sandbox.engines.qemu.command import DIRECTORY, command, find_qemu
+from sandbox.engines.qemu.elsewhere import PLACE as ELSEWHERE
+from sandbox.engines.qemu.elsewhere import moved
+from sandbox.engines.qemu.elsewhere import show as show_elsewhere
 from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.monitor import Monitor
 from sandbox.engines.qemu.room import Machine
@@ -25,6 +28,7 @@ from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError,
 from sandbox.guest.framed import FramedGuest
 from sandbox.layout.etc import tenant
 from sandbox.layout.system import SYSTEM, HostSystem
+from sandbox.plan.mount_operations import Fuse
 from sandbox.plan.plan import Plan
 
 TYPE_CHECKING = False
@@ -185,6 +189,8 @@ def _furnish(plan: Plan, chosen: Template) -> None:
     plan.show(chosen.directory, DIRECTORY, False)
     plan.show(chosen.memory, f"{DIRECTORY}/ram", True)
     plan.writable.append(f"{DIRECTORY}/ram")
+    if plan.image is not None:
+        show_elsewhere(plan)
     if chosen.accelerated == KVM:
         plan.show(DEVICE, DEVICE, True, device=True)  # the file server cannot open it, and there are no other tenants
         plan.writable.append(DEVICE)
@@ -215,7 +221,7 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template) -> QemuRunn
     try:
         of_saved = saved is not None
         words = command(chosen.memory_mb, chosen.cpus, chosen.accelerated, template=False, saved=of_saved)
-        machine = Machine(room, words, _fixed(plan), saved=of_saved)
+        machine = _in_room(room, words, plan, of_saved)
         setup = {} if of_saved else _setup(plan, chosen)
         if saved is not None:
             saved.tell_servers(machine.servers)
@@ -245,9 +251,28 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template) -> QemuRunn
         os.close(state)
 
 
+def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool) -> Machine:
+    """QEMU and the file servers, started. Beside an image, no file of the host's system is known to the machine."""
+    if plan.image is None:
+        return Machine(room, words, _fixed(plan), saved=saved)
+    words, environment = moved(words)
+    return Machine(room, words, _fixed(plan), saved=saved, nodes=os.devnull, environment=environment)
+
+
 def _fixed(plan: Plan) -> list[str]:
     """Directories that nothing on the host changes while the machine lives, so that its kernel may remember them."""
+    if plan.image is not None:
+        return _fixed_of_image(plan, plan.image.source)
     return [bind.target for bind in plan.binds if bind.target in SYSTEM]
+
+
+def _fixed_of_image(plan: Plan, root: str) -> list[str]:
+    """The image's directories with nothing in them of the host's, or of this sandbox alone."""
+    mounted = (*plan.layers, *plan.covers, *plan.served, *plan.after_seal)
+    others = [*(bind.target for bind in plan.binds), *(one.path for one in mounted)]
+    others += [*(path for path, _, _ in plan.files), *(path for path, _ in plan.scratch)]
+    tops = {path.split("/")[1] for path in others}
+    return [f"/{name}" for name in os.listdir(root) if name not in tops]
 
 
 def _identity(plan: Plan) -> dict[str, object]:
@@ -258,12 +283,11 @@ def _identity(plan: Plan) -> dict[str, object]:
 def _setup(plan: Plan, chosen: Template) -> dict[str, Any]:
     scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run")]
     root = plan.user == "root"
-    system = [] if root else _system(plan)  # root sees everything by way of a layer of its own
-    places = [""] if root else [*(path for path, _ in scratch), *system]
-    ours = (DIRECTORY, f"{DIRECTORY}/ram", *(SYSTEM if root else ()))
-    shown = [bind for bind in plan.binds if bind.writable or not root]
-    seen = [bind.target for bind in shown if bind.target not in ours and not bind.device]
-    seen += [one.path for one in plan.after_seal] if not root else []
+    layered = root or (plan.image is not None and not plan.sealed)  # tenants may change everything, in memory
+    system = [] if layered else _system(plan)  # they see everything by way of the layer
+    places = [""] if layered else [*(path for path, _ in scratch), *system]
+    seen = _seen_again(plan, root)
+    seen += [] if layered else [one.path for one in plan.after_seal]
     nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
     nested = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
     return {
@@ -276,12 +300,21 @@ def _setup(plan: Plan, chosen: Template) -> dict[str, Any]:
         "machine": {
             **_identity(plan),
             "root": root,
+            **({"layer": plan.image.size if plan.image is not None else 0} if layered else {}),
             "scratch": [[path.encode(), mode, plan.scratch_size] for path, mode in scratch],
             "system": [path.encode() for path in system],
             "stale": stale(chosen.nodes()) if system else [],
             "shown": [os.fsencode(path) for path in nested],
         },
     }
+
+
+def _seen_again(plan: Plan, root: bool) -> list[str]:
+    """What the room shows of the host, to be shown again where the machine has something else of its own."""
+    machine = (DIRECTORY, f"{DIRECTORY}/ram", *(SYSTEM if root else ()))
+    shown = [bind.target for bind in plan.binds if (bind.writable or not root) and not bind.device]
+    shown = [path for path in shown if path not in machine and not path.startswith(f"{ELSEWHERE}/")]
+    return shown + [one.path for one in plan.served if isinstance(one, Fuse)]
 
 
 def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:
