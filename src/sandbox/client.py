@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sandbox import arguments
+from sandbox.client_desktop import ClientDesktop
 from sandbox.client_files import ClientFiles
 from sandbox.errors import InvalidArgument, SandboxClosed
 from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
@@ -235,6 +236,11 @@ class Client(ClientFiles):
         from sandbox.rpc.tunnel import tunnel
 
         return tunnel(self._connection, port, address)
+
+    @property
+    def desktop(self) -> ClientDesktop:
+        """A screen, keyboard, mouse and sound of the sandbox's own, as `Sandbox.desktop`: docs/desktop.md."""
+        return ClientDesktop(self._connection)
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
         """Calls `handler` with every event from now on, in a thread of its own. Returns what ends that.

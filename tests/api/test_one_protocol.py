@@ -19,7 +19,7 @@ METHODS = [
     "read_file", "read_link", "read_text", "remove", "rename", "restore", "resume", "spawn", "stat", "stats",
     "symlink", "update_network", "upload", "write_file", "write_text",
 ]  # fmt: skip
-PROPERTIES = ["directory", "engine", "environment", "id", "ports"]
+PROPERTIES = ["desktop", "directory", "engine", "environment", "id", "ports"]
 ITS_OWN: dict[type, set[str]] = {
     Sandbox: {"attach", "log", "remote"},  # and the attributes config, record and notices
     AsyncSandbox: {"start", "sync"},
