@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from sandbox.arguments import Command, Path
     from sandbox.config.model import Config
+    from sandbox.desktop.methods import BrowserEndpoints
     from sandbox.events import Handler
     from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
     from sandbox.protocols import Process
@@ -243,6 +244,10 @@ class AsyncSandbox(AsyncFiles):
     def desktop(self) -> AsyncDesktop:
         """A screen, keyboard, mouse and sound of the sandbox's own, as `Sandbox.desktop`: docs/desktop.md."""
         return AsyncDesktop(self._threads, lambda: self.sync.desktop)
+
+    async def browser(self) -> BrowserEndpoints:
+        """Starts a browser inside, unless it runs, as `Sandbox.browser`; raises what that raises."""
+        return await self._threads.run(self.sync.browser)
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
         """Calls `handler` with every event from now on, in the thread where it happens. Returns what ends that.

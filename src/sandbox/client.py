@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox import arguments
 from sandbox.client_desktop import ClientDesktop
 from sandbox.client_files import ClientFiles
+from sandbox.desktop.methods import BrowserEndpoints
 from sandbox.errors import InvalidArgument, SandboxClosed
 from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
@@ -241,6 +242,13 @@ class Client(ClientFiles):
     def desktop(self) -> ClientDesktop:
         """A screen, keyboard, mouse and sound of the sandbox's own, as `Sandbox.desktop`: docs/desktop.md."""
         return ClientDesktop(self._connection)
+
+    def browser(self) -> BrowserEndpoints:
+        """Starts a browser inside, unless it runs, and returns where Playwright and Selenium find it: docs/desktop.md.
+
+        Those are addresses of the machine that the sandbox is on. Raises what `Sandbox.browser` raises.
+        """
+        return BrowserEndpoints(**self._connection.call("browser", {}))
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
         """Calls `handler` with every event from now on, in a thread of its own. Returns what ends that.

@@ -14,7 +14,8 @@ from sandbox.shared_process import SharedProcessView
 
 #: The protocol; what a class has beside it is its own (`ITS_OWN`).
 METHODS = [
-    "answer", "apply", "asks", "changes", "checkpoint", "chmod", "close", "connect", "dial", "discard", "download",
+    "answer", "apply", "asks", "browser", "changes", "checkpoint", "chmod", "close", "connect", "dial", "discard",
+    "download",
     "exec", "exec_stream", "exists", "extend", "fork", "list_files", "mkdir", "on_event", "pause", "processes",
     "read_file", "read_link", "read_text", "remove", "rename", "restore", "resume", "spawn", "stat", "stats",
     "symlink", "update_network", "upload", "write_file", "write_text",

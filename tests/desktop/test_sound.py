@@ -52,6 +52,7 @@ def test_a_tone_played_inside_is_recorded_and_its_frequency_found(sandbox: Sandb
     assert abs(frequency - 1000) < 30 and loudness > 10000
 
 
+@pytest.mark.desktop
 def test_no_sound_passes_between_two_sandboxes(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> None:
     with Sandbox({"filesystem": {"root": str(tmp_path_factory.mktemp("other"))}}) as other:
         other.desktop.record_audio(0.25)
@@ -74,6 +75,7 @@ def test_recordings_have_bounds_and_what_is_no_sound_is_refused(sandbox: Sandbox
         sandbox.desktop.record_audio(1)
 
 
+@pytest.mark.desktop
 def test_capabilities_are_only_those_that_work(sandbox: Sandbox) -> None:
     assert all(sandbox.desktop.capabilities().values())
     sandbox.config.desktop.sound = False

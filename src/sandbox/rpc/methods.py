@@ -310,6 +310,11 @@ def desktop(sandbox: Sandbox, asked: desktop_messages.Asked) -> Result:
     return sandbox.desktop._call(desktop_messages.method_of(asked), **asked.params())
 
 
+def browser(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """Starts the browser, and says where it can be driven."""
+    return sandbox.browser()._asdict()
+
+
 class Method:
     """How the parameters are read, and the function."""
 
@@ -347,5 +352,6 @@ METHODS = {
     "changes": Method(m.Nothing, changes),
     "apply": Method(m.Apply, apply),
     "discard": Method(m.Nothing, discard),
+    "browser": Method(m.Nothing, browser),
     "desktop": Method(desktop_messages.Asked, desktop),
 }
