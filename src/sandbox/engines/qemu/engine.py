@@ -19,6 +19,7 @@ from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.monitor import Monitor
 from sandbox.engines.qemu.room import Machine
 from sandbox.engines.qemu.saved import LivingMachine, SavedMachine, set_time
+from sandbox.engines.qemu.servers import hear_server, tell_server
 from sandbox.engines.qemu.template import Template, template
 from sandbox.engines.qemu.warm import stale
 from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError, message_of
@@ -114,7 +115,8 @@ class QemuStart(Started):
     def build(self, plan: Plan) -> QemuRunning:
         try:
             memory_mb = -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
-            chosen = template(memory_mb, max(1, round(plan.limits.cpus or 1)), _bare_room)
+            setup = _setup(plan)
+            chosen = template(memory_mb, max(1, round(plan.limits.cpus or 1)), _bare_room, _beforehand(setup))
             if plan.saved is not None:
                 chosen = SavedMachine(plan.saved, chosen)
         except BaseException:
@@ -125,7 +127,7 @@ class QemuStart(Started):
         room = self._room.build(plan)
         plan.limits, plan.pids = limits, pids
         try:
-            return _start_machine(room, plan, chosen)
+            return _start_machine(room, plan, chosen, setup)
         except BaseException:
             room.close()
             raise
@@ -199,7 +201,7 @@ def _bare_room(directory: str) -> Running:
     plan = Plan()
     plan.id = "template"
     plan.user, plan.uid, plan.gid = tenant("user")
-    plan.scratch = [("/tmp", 0o1777)]
+    plan.scratch = [("/tmp", 0o1777), ("/run", 0o755)]
     plan.scratch_size = 1 << 26
     HostSystem().show(plan, "/tmp")
     plan.show(directory, DIRECTORY, True)
@@ -208,26 +210,33 @@ def _bare_room(directory: str) -> Running:
     return Bubblewrap().start().build(plan)
 
 
-def _start_machine(room: LocalRunning, plan: Plan, chosen: Template) -> QemuRunning:
+def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict[str, Any]) -> QemuRunning:
     state = chosen.open_state()
     saved = chosen if isinstance(chosen, SavedMachine) else None
     machine = None
     try:
-        of_saved = saved is not None
+        of_saved, set_up = saved is not None, chosen.setup is not None
         words = command(chosen.memory_mb, chosen.cpus, chosen.accelerated, template=False, saved=of_saved)
-        machine = Machine(room, words, _fixed(plan), saved=of_saved)
-        setup = {} if of_saved else _setup(plan, chosen)
+        machine = Machine(room, words, _fixed(plan), saved=of_saved, set_up=set_up)
         if saved is not None:
             saved.tell_servers(machine.servers)
+        elif set_up:
+            tell_server(machine.servers[1], chosen.known())
+        if setup["machine"]["system"]:
+            setup["machine"]["stale"] = stale(chosen.nodes())
         asked = Monitor(machine.monitor)
         asked.give("state", state)
         asked.ask("migrate-incoming", uri="fd:state")  # and then it runs
         guest = FramedGuest(machine.control)
         try:
+            identity = {**_identity(plan), "time_ns": time.time_ns()}
             if saved is not None:
-                guest.take_up({**_identity(plan), "time_ns": time.time_ns()})
+                guest.take_up(identity)
+            elif set_up:
+                hear_server(machine.servers[1])
+                guest.take_up({**identity, "rlimits": setup["rlimits"], "machine": _settled(setup)})
             else:
-                guest.set_up({**setup, "machine": {**setup["machine"], "time_ns": time.time_ns()}})
+                guest.set_up({**setup, "machine": {**setup["machine"], **identity}})
             set_time(guest)  # until then the machine was being loaded
         except SandboxClosed:
             guest.close()
@@ -255,17 +264,11 @@ def _identity(plan: Plan) -> dict[str, object]:
     return {"entropy": os.urandom(64), "hostname": plan.hostname}
 
 
-def _setup(plan: Plan, chosen: Template) -> dict[str, Any]:
-    scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run")]
+def _setup(plan: Plan) -> dict[str, Any]:
+    """What the machine's guest is told, but for who it is."""
+    scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run", "/dev/shm")]
     root = plan.user == "root"
     system = [] if root else _system(plan)  # root sees everything by way of a layer of its own
-    places = [""] if root else [*(path for path, _ in scratch), *system]
-    ours = (DIRECTORY, f"{DIRECTORY}/ram", *(SYSTEM if root else ()))
-    shown = [bind for bind in plan.binds if bind.writable or not root]
-    seen = [bind.target for bind in shown if bind.target not in ours and not bind.device]
-    seen += [one.path for one in plan.after_seal] if not root else []
-    nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
-    nested = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
     return {
         "walls": True,
         "uid": plan.uid,
@@ -274,14 +277,37 @@ def _setup(plan: Plan, chosen: Template) -> dict[str, Any]:
         "rlimits": rlimits(plan.limits, plan.pids),
         "loopback_ports": plan.loopback_ports,
         "machine": {
-            **_identity(plan),
             "root": root,
             "scratch": [[path.encode(), mode, plan.scratch_size] for path, mode in scratch],
             "system": [path.encode() for path in system],
-            "stale": stale(chosen.nodes()) if system else [],
-            "shown": [os.fsencode(path) for path in nested],
+            "stale": [],
+            "shown": _nested(plan, root, [path for path, _ in scratch], system),
         },
     }
+
+
+def _nested(plan: Plan, root: bool, scratch: list[str], system: list[str]) -> list[bytes]:
+    """What the room shows within places that are the machine's own."""
+    places = [""] if root else [*scratch, *system]
+    ours = (DIRECTORY, f"{DIRECTORY}/ram", *(SYSTEM if root else ()))
+    shown = [bind for bind in plan.binds if bind.writable or not root]
+    seen = [bind.target for bind in shown if bind.target not in ours and not bind.device]
+    seen += [one.path for one in plan.after_seal] if not root else []
+    nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
+    outermost = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
+    return [os.fsencode(path) for path in outermost]
+
+
+def _beforehand(setup: dict[str, Any]) -> dict[str, Any] | None:
+    """The part of a set-up that the template can have behind it, for most machines; None where it is another's."""
+    machine = setup["machine"]
+    if machine["root"] or not setup["network"] or setup["loopback_ports"] or not machine["system"]:
+        return None
+    return {**setup, "rlimits": [], "machine": {**machine, "stale": [], "shown": []}}
+
+
+def _settled(setup: dict[str, Any]) -> dict[str, Any]:
+    return {name: setup["machine"][name] for name in ("stale", "shown")}
 
 
 def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:

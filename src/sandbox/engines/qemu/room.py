@@ -26,15 +26,18 @@ class Machine:
     `words` start QEMU. `fixed` are directories of the room that nothing on the host changes meanwhile.
     """
 
-    def __init__(self, room: Running, words: Sequence[str], fixed: Sequence[str], *, saved: bool = False) -> None:
-        """`saved`: the servers wait to be told what those of another machine knew (saved.py)."""
+    def __init__(
+        self, room: Running, words: Sequence[str], fixed: Sequence[str], *, saved: bool = False, set_up: bool = False
+    ) -> None:
+        """`saved`: the servers wait to be told what those of another machine knew (saved.py). `set_up`: the room's
+        server does, and the system's has the template's table."""
         self._helpers: list[tuple[Process, int]] = []
         self.servers: list[socket.socket] = []  # where each can be asked for what it knows: the system's, the room's
         pairs = [socket.socketpair() for _ in range(6)]  # in the order of their descriptors in QEMU
         (self.control, system, system_bytes, files, files_bytes, self.monitor) = (ours for ours, _ in pairs)
         try:
             self._serve(room, ["--share-system", SAVED if saved else f"{DIRECTORY}/{NODES}"], system, system_bytes)
-            self._serve(room, ["--share", *((SAVED,) if saved else ()), *fixed], files, files_bytes)
+            self._serve(room, ["--share", *((SAVED,) if saved or set_up else ()), *fixed], files, files_bytes)
             self._start_qemu(room, words, [theirs.fileno() for _, theirs in pairs])
         except BaseException:
             self.close()
