@@ -309,12 +309,15 @@ static void show_system(struct cbor machine)
 	}
 }
 
-/* Root of the machine may change its whole system, for as long as the machine lives: in memory. What the room lets it change is shown
- * again above that. */
-static void lay_over(void)
+/* Root of the machine, and any tenant in an image, may change the whole system, for as long as the machine lives: in memory. What
+ * the room lets it change is shown again above that. */
+static void lay_over(uint64_t size)
 {
+	char options[64];
+	snprintf(options, sizeof options, "mode=755,size=%llu", (unsigned long long)size); /* 0: half of the memory */
 	mkdir(LAYER, 0700), mkdir(OVER, 0755);
-	if (mount_at("tmpfs", LAYER, NODEV, "mode=755") || mkdir(LAYER "/upper", 0755) || mkdir(LAYER "/work", 0755) ||
+	if (mount_at("tmpfs", LAYER, NODEV, size ? options : "mode=755") || mkdir(LAYER "/upper", 0755) ||
+	    mkdir(LAYER "/work", 0755) || chown(LAYER "/upper", (uid_t)place.uid, (gid_t)place.gid) ||
 	    /* NOSUID: an ordinary owner's room shows root's files as nobody's, and `mount` would run as nobody. */
 	    mount_at("overlay", OVER, NOSUID, "lowerdir=" ROOM ",upperdir=" LAYER "/upper,workdir=" LAYER "/work"))
 		fail("overlay", NULL);
@@ -340,9 +343,14 @@ static void enter_room(struct cbor machine, bool root)
 	again = open(AGAIN, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (again < 0)
 		fail("files", AGAIN);
-	if (root)
-		lay_over();
-	if (chdir(root ? OVER : ROOM) || mount_at("proc", "proc", NOSUID | NODEV | NOEXEC, NULL))
+	uint64_t size;
+	struct cbor layer;
+	bool layered = cbor_get(machine, "layer", &layer);
+	if (layered && !cbor_uint(layer, &size))
+		errno = EINVAL, fail("overlay", NULL);
+	if (layered)
+		lay_over(size);
+	if (chdir(layered ? OVER : ROOM) || mount_at("proc", "proc", NOSUID | NODEV | NOEXEC, NULL))
 		fail("files", "/proc");
 	if (root)
 		make_devices(true);

@@ -224,7 +224,7 @@ static bool confine(void)
 	for (struct dirent *one; root && (one = readdir(root)) && count < TOP_MOST;) {
 		struct statfs fs;
 		snprintf(paths[count], sizeof *paths, "/%s", one->d_name);
-		if (one->d_name[0] == '.' && (!one->d_name[1] || !strcmp(one->d_name, "..") || !strcmp(one->d_name, ".machine")))
+		if (!strcmp(one->d_name, ".") || !strcmp(one->d_name, "..") || is_of_qemu(one->d_name))
 			continue;
 		if (!statfs(paths[count], &fs) && fs.f_fsid.__val[0] != top_id.f_fsid.__val[0] && !is_for_sharing(&fs))
 			continue;

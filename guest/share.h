@@ -81,6 +81,7 @@ void notify_inode(const struct node *node, bool content);
 
 /* share_names.c: what is where */
 void names_begin(char **fixed, bool system);
+bool is_of_qemu(const char *name); /* of an entry of `/` */
 bool good_name(const char *name);
 struct statfs;
 bool is_for_sharing(const struct statfs *fs);

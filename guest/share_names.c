@@ -107,9 +107,16 @@ bool is_for_sharing(const struct statfs *fs)
 	return fs->f_type != PROC_MAGIC && fs->f_type != SYSFS_MAGIC && fs->f_flags & ST_NODEV;
 }
 
+bool is_of_qemu(const char *name)
+{
+	return !strcmp(name, ".machine") || !strcmp(name, ".machine-system");
+}
+
 static bool is_shared(int directory, const char *name, const struct stat *st, const struct node *parent)
 {
 	struct statfs fs;
+	if (parent == node_root() && is_of_qemu(name))
+		return false;
 	if (!S_ISDIR(st->st_mode) || st->st_dev == parent->device)
 		return true;
 	int fd = openat(directory, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

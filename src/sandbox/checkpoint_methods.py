@@ -191,7 +191,9 @@ class CheckpointMethods(ABC):
 
         self._require()
         self._refuse_shared()
-        places = [path for path, _ in self._plan.scratch]
+        # What lies over a place is the host's: a package cache, which the fork has too.
+        covered = {target for _, target in self._plan.cached} | {bind.target for bind in self._plan.binds}
+        places = [path for path, _ in self._plan.scratch if path not in covered]
         layer = workspace_of(self.id) if self.config.filesystem.overlay else None
         lost: list[str] = []
         assert self._running.pid is not None

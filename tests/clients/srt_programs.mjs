@@ -2,6 +2,7 @@
 // the program saw, as JSON; the same file runs with the original and with ours.
 import { spawn } from 'node:child_process';
 import fs from 'node:fs';
+import http from 'node:http';
 import net from 'node:net';
 import path from 'node:path';
 
@@ -44,6 +45,26 @@ const programs = {
   async ports() {
     await SandboxManager.initialize(config({ network: { httpProxyPort: 8888, socksProxyPort: 1080 } }));
     return [SandboxManager.getProxyPort(), SandboxManager.getSocksProxyPort()];
+  },
+  /** A program outside the sandbox goes by its rules, through the session's own proxy. */
+  async hostProxy() {
+    const origin = http.createServer((_, response) => response.end('the origin')).listen(0, '127.0.0.1');
+    await SandboxManager.initialize(config({ network: { allowedDomains: ['localhost', '127.0.0.1'] } }));
+    const [proxy, socks, token] = [SandboxManager.getProxyPort(), SandboxManager.getSocksProxyPort(), SandboxManager.getProxyAuthToken()];
+    const there = `http://localhost:${origin.address().port}/`;
+    const curl = async (...words) => (await run(['curl', '-s', '--noproxy', "''", '-m', '20', ...words].join(' '))).stdout;
+    const status = ['-o', '/dev/null', '-w', '%{http_code}'];
+    const seen = [
+      await curl('-x', `http://srt:${token}@127.0.0.1:${proxy}`, there),
+      await curl('-p', '-x', `http://srt:${token}@127.0.0.1:${proxy}`, there),
+      await curl('-x', `socks5h://srt:${token}@127.0.0.1:${socks}`, there),
+      await curl(...status, '-x', `http://srt:${token}@127.0.0.1:${proxy}`, 'http://refused.test/'),
+      await curl(...status, '-x', `http://srt:wrong@127.0.0.1:${proxy}`, there),
+      await curl(...status, '-x', `http://127.0.0.1:${proxy}`, there),
+      await curl(...status, '-x', `socks5h://srt:wrong@127.0.0.1:${socks}`, there),
+    ];
+    await SandboxManager.reset();
+    return [...seen, await curl(...status, '-x', `http://srt:${token}@127.0.0.1:${proxy}`, there)];
   },
   /** As in Bun, where the streams of a child cannot be told not to keep the program running. */
   async likeBun() {

@@ -33,6 +33,7 @@ SEEN: dict[str, Any] = {
     "status": [7, "out\n", "err\n", 0, "it's 2\n"],
     "argv": [4, "by argv\n"],
     "ports": [8888, 1080],
+    "hostProxy": ["the origin"] * 3 + ["403", "407", "407", "000", "000"],
     "files": ["new\n", "", True, True, "new\n", "mine"],
     "later": ["", "mine"],
     "custom": [True, "y\n"],

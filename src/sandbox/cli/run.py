@@ -148,12 +148,13 @@ def _run(arguments: Namespace | Arguments) -> int:
         from sandbox.registry.detach import detach
 
         return detach(lambda background: _in_background(resolved, command, arguments, background))
+    from sandbox import readiness
     from sandbox.service import create
     from sandbox.wiring import Wiring
 
     Wiring.soon += ("sandbox.cli.foreground", "sandbox.cli.run_summary")
     if resolved.config.filesystem.branch is None:  # else git runs inside first
-        _without_threads()
+        readiness.hold()  # until the command has run for a moment (`cli/relay.py`)
     with create(resolved, command=command, tell=tell_ignored) as sandbox:
         from sandbox.cli.foreground import foreground
         from sandbox.cli.run_summary import Refusals, tell, tell_notices
@@ -166,15 +167,6 @@ def _run(arguments: Namespace | Arguments) -> int:
 
         return bring_at_end(sandbox, arguments, tell(sandbox, result, refusals))
     return tell(sandbox, result, refusals)
-
-
-def _without_threads() -> None:
-    """Until the command has run for a moment (`cli/relay.py`)."""
-    from sandbox import readiness
-    from sandbox.wiring import Wiring
-
-    Wiring.soon = tuple(one for one in Wiring.soon if one != "threading")
-    readiness.hold()
 
 
 def _start(sandbox: Sandbox, arguments: Namespace | Arguments) -> str | None:

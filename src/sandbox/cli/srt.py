@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sandbox.cli.main import fill_standard_streams
+from sandbox.cli.main import fill_standard_streams, leave
 from sandbox.cli.output import shown
 from sandbox.errors import CommandError, ConfigError, SandboxError
 
@@ -97,10 +97,17 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line. Returns the command's exit status, 127 or 126 if there is no such command, or 1 if it
-    could not run."""
+    could not run. Without `argv`, runs the process's own and ends the process."""
+    status = _status(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        leave(status)
+    return status
+
+
+def _status(words: Sequence[str]) -> int:
     fill_standard_streams()
     try:
-        return _run(Options(sys.argv[1:] if argv is None else argv))
+        return _run(Options(words))
     except CommandError as problem:
         print(f"srt: {shown(problem, keep=chr(10))}", file=sys.stderr)
         return problem.exit_code  # 127 or 126, as a shell's
@@ -128,10 +135,15 @@ def _run(options: Options) -> int:
     if options.debug:
         _debug(f"configuration: {config.plain()}")
         _debug(f"Command string mode (-c): {options.string}" if options.string else f"Original command: {command}")
-    from sandbox.cli.foreground import foreground
+    from sandbox import readiness
     from sandbox.sandbox import Sandbox
+    from sandbox.wiring import Wiring
 
+    Wiring.soon += ("sandbox.cli.foreground",)
+    readiness.hold()  # until the command has run for a moment (`cli/relay.py`)
     with Sandbox(config) as sandbox:
+        from sandbox.cli.foreground import foreground
+
         for notice in sandbox.notices:
             print(f"srt: {shown(notice)}", file=sys.stderr)
         if options.debug:

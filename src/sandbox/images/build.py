@@ -2,7 +2,8 @@
 
 The same packages give the same archive: mmdebstrap sorts it and takes SOURCE_DATE_EPOCH for every later time, what
 differs from run to run is removed, and gzip writes neither a name nor a time. It needs no root: mmdebstrap then uses a
-user namespace with the user's subordinate ids (package `uidmap`).
+user namespace with the user's subordinate ids (package `uidmap`). apt drops privileges there in another way than root's
+does, which shows in the owners of its directories; no owner is written, since whoever unpacks an image owns all of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 from sandbox.errors import ConfigError, ImageError
 from sandbox.images import digests, keeping
@@ -21,9 +22,6 @@ from sandbox.images.manifest import SIGNATURE, Artifact, sign, written
 from sandbox.images.names import VARIANTS
 from sandbox.images.oci import this_architecture
 from sandbox.images.prefetch import KERNEL, ROOTFS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Each has what those before it have.
 PACKAGES = {
@@ -77,9 +75,12 @@ def build(
     if output is None and (key is not None or kernel):
         raise ImageError("a manifest is written to a directory: name it with `--output`")
     wanted = architecture or this_architecture()
+    if kernel and wanted != this_architecture():
+        raise ImageError("this machine's kernel is for {architecture}", architecture=this_architecture())
     with tempfile.TemporaryDirectory(prefix="sandbox-build-") as work:
         archive = f"{work}/rootfs.tar.gz"
-        _pack(_bootstrap(variant, wanted, work), archive)
+        with _without_owners(_bootstrap(variant, wanted, work), work) as plain:
+            _pack(plain, archive)
         digest = import_root(archive, {}, architecture=wanted, source="sandbox images build")
         keeping.name(digest, variant if wanted == this_architecture() else f"{variant}-{wanted}")
         if output is not None:
@@ -150,13 +151,28 @@ def _sources() -> list[str]:
     return found
 
 
-def _pack(tar: str, target: str) -> None:
+def _pack(source: BinaryIO, target: str) -> None:
     with (
-        open(tar, "rb") as source,
         open(target, "wb") as file,
         gzip.GzipFile(fileobj=file, mode="wb", mtime=0, filename="", compresslevel=6) as zipped,
     ):
         shutil.copyfileobj(source, zipped, 1 << 20)
+
+
+def _without_owners(tar: str, work: str) -> BinaryIO:
+    """The same archive, in a file without a name, in which everything is root's."""
+    import tarfile
+
+    made = tempfile.TemporaryFile(dir=work)  # noqa: SIM115 - the caller's
+    with tarfile.open(tar) as source, tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as target:
+        for member in source:
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            target.addfile(member, source.extractfile(member) if member.isreg() else None)
+            source.members = []  # type: ignore[attr-defined]  # it would keep them all
+    os.unlink(tar)
+    made.seek(0)
+    return made
 
 
 def _publish(
@@ -195,17 +211,17 @@ def _others(output: str, version: str, new: dict[str, Artifact]) -> dict[str, Ar
 
 
 def _kernel(work: str) -> str:
-    """This machine's kernel, compressed."""
-    source = _first(("/boot/vmlinuz", "/vmlinuz"))
-    _pack(source, f"{work}/kernel")
-    return f"{work}/kernel"
+    """The newest of this machine's kernels, compressed."""
+    import glob
+    import re
 
-
-def _first(paths: Sequence[str]) -> str:
-    found = next((path for path in paths if os.path.exists(path)), None)
-    if found is None:
+    found = [path for path in glob.glob("/boot/vmlinuz-*") if os.access(path, os.R_OK)]
+    if not found:
         raise ImageError("this machine has no kernel in /boot: `apt install linux-image-amd64`")
-    return found
+    newest = max(found, key=lambda path: [int(part) for part in re.findall(r"\d+", path)])
+    with open(newest, "rb") as image:
+        _pack(image, f"{work}/kernel")
+    return f"{work}/kernel"
 
 
 def _write(path: str, data: bytes, work: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import SandboxError
-from sandbox.policy.files import protected_patterns
+from sandbox.policy.protected import protected_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

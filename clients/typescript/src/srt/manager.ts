@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { EOL } from 'node:os';
 import { delimiter, join } from 'node:path';
+import type { Duplex } from 'node:stream';
 import { command as ourCommand } from '../registry.js';
 import {
   merged,
@@ -12,6 +13,7 @@ import {
   type SandboxAskCallback,
   type SandboxRuntimeConfig,
 } from './config.js';
+import { HostProxy } from './host-proxy.js';
 import { isAllowedDomain } from './schema.js';
 import { encoded, ignored, SandboxViolationStore } from './violations.js';
 import { WarmSandbox, type Ask, type Refusal } from './warm.js';
@@ -46,6 +48,7 @@ class Manager {
   private config: SandboxRuntimeConfig | undefined;
   private starting: Promise<void> | undefined;
   private ask: Ask | undefined;
+  private proxy: HostProxy | undefined;
   private updating: Promise<void> = Promise.resolve();
   private readonly sandboxes = new Map<string, Entry>(); // in the order of their last use
   private readonly store = new SandboxViolationStore();
@@ -62,6 +65,8 @@ class Manager {
       this.ask = ask && ((host, port) => verdict(ask, host, port));
       await this.sandbox(() => own, undefined);
       this.config ??= own; // `updateConfig` may have been faster
+      this.proxy?.close();
+      this.proxy = process.platform === 'linux' ? await HostProxy.start(() => this.toGate()) : undefined;
     })();
     try {
       await this.starting;
@@ -152,6 +157,8 @@ class Manager {
   /** Ends every sandbox, and the commands in them. */
   reset = async (): Promise<void> => {
     this.starting = undefined;
+    this.proxy?.close();
+    this.proxy = undefined;
     this.updating = Promise.resolve();
     this.texts.clear();
     this.lists.clear();
@@ -174,10 +181,12 @@ class Manager {
   getAllowMachLookup = (): string[] | undefined => this.config?.network.allowMachLookup;
   getIgnoreViolations = (): Record<string, string[]> | undefined => this.config?.ignoreViolations;
   getEnableWeakerNestedSandbox = (): boolean | undefined => this.config?.enableWeakerNestedSandbox;
-  /** The ports of your own proxies. There is none of ours that a command would have to know: connections are met where they are made. */
-  getProxyPort = (): number | undefined => this.config?.network.httpProxyPort;
-  getSocksProxyPort = (): number | undefined => this.config?.network.socksProxyPort;
-  getProxyAuthToken = (): undefined => undefined;
+  /** The port of your own proxy, else one that leads to the gate, for programs outside. Commands inside need none: their connections
+   * are met where they are made. */
+  getProxyPort = (): number | undefined => this.config?.network.httpProxyPort ?? this.proxy?.http;
+  getSocksProxyPort = (): number | undefined => this.config?.network.socksProxyPort ?? this.proxy?.socks;
+  /** The password for those that are ours; the name may be any. */
+  getProxyAuthToken = (): string | undefined => (this.config?.network.httpProxyPort === undefined ? this.proxy?.token : undefined);
   getLinuxHttpSocketPath = (): undefined => undefined;
   getLinuxSocksSocketPath = (): undefined => undefined;
   getMitmCA = (): undefined => undefined;
@@ -248,6 +257,11 @@ class Manager {
     } finally {
       await this.endOldest();
     }
+  }
+
+  private async toGate(): Promise<Duplex> {
+    await this.updating;
+    return (await this.sandbox(() => this.config ?? NOTHING_ALLOWED, undefined)).toGate();
   }
 
   private start(settings: SandboxRuntimeConfig, listsId: string | undefined): Entry {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from sandbox.config.dialects.table import entries, text_list
 from sandbox.errors import ConfigError
 
@@ -62,11 +60,15 @@ def _check(entry: dict[str, Any], subject: str) -> None:
 
 def python_pattern(pattern: str) -> str:
     """A pattern as JavaScript writes it: its named groups."""
+    import re  # here and below: few settings have a pattern, and every `srt` loads this module
+
     return re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
 
 
 def _check_parts(entry: dict[str, Any]) -> None:
     if "extract" in entry:
+        import re
+
         try:
             groups = re.compile(python_pattern(entry["extract"])).groups
         except (re.error, TypeError) as problem:

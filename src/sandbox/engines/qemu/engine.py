@@ -15,6 +15,9 @@ from sandbox.engines.base import Capabilities, Engine, Finding, Running, Started
 from sandbox.engines.bubblewrap import Bubblewrap
 from sandbox.engines.qemu.acceleration import DEVICE, KVM, why_not
 from sandbox.engines.qemu.command import DIRECTORY, command, find_qemu
+from sandbox.engines.qemu.elsewhere import PLACE as ELSEWHERE
+from sandbox.engines.qemu.elsewhere import moved
+from sandbox.engines.qemu.elsewhere import show as show_elsewhere
 from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.monitor import Monitor
 from sandbox.engines.qemu.room import Machine
@@ -26,6 +29,7 @@ from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError,
 from sandbox.guest.framed import FramedGuest
 from sandbox.layout.etc import tenant
 from sandbox.layout.system import SYSTEM, HostSystem
+from sandbox.plan.mount_operations import Fuse
 from sandbox.plan.plan import Plan
 
 TYPE_CHECKING = False
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from sandbox.guest.process import Process
 
 MEMORY_MB = 1024  # of a machine for which nothing was asked
+STALE_MOST = 500  # names that a clone can be told to forget after its set-up
 OWN_MB = 256  # that QEMU needs besides
 
 
@@ -114,9 +119,8 @@ class QemuStart(Started):
 
     def build(self, plan: Plan) -> QemuRunning:
         try:
-            memory_mb = -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
             setup = _setup(plan)
-            chosen = template(memory_mb, max(1, round(plan.limits.cpus or 1)), _bare_room, _beforehand(setup))
+            chosen = _template(plan, setup)
             if plan.saved is not None:
                 chosen = SavedMachine(plan.saved, chosen)
         except BaseException:
@@ -182,11 +186,27 @@ EMULATED_COST = Message(
 )
 
 
+def _template(plan: Plan, setup: dict[str, Any]) -> Template:
+    """The template for this plan; `setup` then says what has changed on the host since it was made."""
+    memory_mb = -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
+    cpus = max(1, round(plan.limits.cpus or 1))
+    machine, beforehand = setup["machine"], _beforehand(plan, setup)
+    chosen = template(memory_mb, cpus, _bare_room, beforehand)
+    machine["stale"] = stale(chosen.nodes()) if machine["system"] else []
+    if beforehand is None or len(machine["stale"]) <= STALE_MOST:
+        return chosen
+    chosen = template(memory_mb, cpus, _bare_room)
+    machine["stale"] = stale(chosen.nodes())
+    return chosen
+
+
 def _furnish(plan: Plan, chosen: Template) -> None:
     """What the room shows besides: the template, whose memory QEMU must open for writing (it is held from doing so)."""
     plan.show(chosen.directory, DIRECTORY, False)
     plan.show(chosen.memory, f"{DIRECTORY}/ram", True)
     plan.writable.append(f"{DIRECTORY}/ram")
+    if plan.image is not None:
+        show_elsewhere(plan)
     if chosen.accelerated == KVM:
         plan.show(DEVICE, DEVICE, True, device=True)  # the file server cannot open it, and there are no other tenants
         plan.writable.append(DEVICE)
@@ -217,13 +237,11 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
     try:
         of_saved, set_up = saved is not None, chosen.setup is not None
         words = command(chosen.memory_mb, chosen.cpus, chosen.accelerated, template=False, saved=of_saved)
-        machine = Machine(room, words, _fixed(plan), saved=of_saved, set_up=set_up)
+        machine = _in_room(room, words, plan, of_saved, set_up)
         if saved is not None:
             saved.tell_servers(machine.servers)
         elif set_up:
             tell_server(machine.servers[1], chosen.known())
-        if setup["machine"]["system"]:
-            setup["machine"]["stale"] = stale(chosen.nodes())
         asked = Monitor(machine.monitor)
         asked.give("state", state)
         asked.ask("migrate-incoming", uri="fd:state")  # and then it runs
@@ -254,9 +272,28 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
         os.close(state)
 
 
+def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool, set_up: bool) -> Machine:
+    """QEMU and the file servers, started. Beside an image, no file of the host's system is known to the machine."""
+    if plan.image is None:
+        return Machine(room, words, _fixed(plan), saved=saved, set_up=set_up)
+    words, environment = moved(words)
+    return Machine(room, words, _fixed(plan), saved=saved, nodes=os.devnull, environment=environment)
+
+
 def _fixed(plan: Plan) -> list[str]:
     """Directories that nothing on the host changes while the machine lives, so that its kernel may remember them."""
+    if plan.image is not None:
+        return _fixed_of_image(plan, plan.image.source)
     return [bind.target for bind in plan.binds if bind.target in SYSTEM]
+
+
+def _fixed_of_image(plan: Plan, root: str) -> list[str]:
+    """The image's directories with nothing in them of the host's, or of this sandbox alone."""
+    mounted = (*plan.layers, *plan.covers, *plan.served, *plan.after_seal)
+    others = [*(bind.target for bind in plan.binds), *(one.path for one in mounted)]
+    others += [*(path for path, _, _ in plan.files), *(path for path, _ in plan.scratch)]
+    tops = {path.split("/")[1] for path in others}
+    return [f"/{name}" for name in os.listdir(root) if name not in tops]
 
 
 def _identity(plan: Plan) -> dict[str, object]:
@@ -268,7 +305,11 @@ def _setup(plan: Plan) -> dict[str, Any]:
     """What the machine's guest is told, but for who it is."""
     scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run", "/dev/shm")]
     root = plan.user == "root"
-    system = [] if root else _system(plan)  # root sees everything by way of a layer of its own
+    layered = root or (plan.image is not None and not plan.sealed)  # tenants may change everything, in memory
+    system = [] if layered else _system(plan)  # they see everything by way of the layer
+    places = [""] if layered else [*(path for path, _ in scratch), *system]
+    seen = _seen_again(plan, root)
+    seen += [] if layered else [one.path for one in plan.after_seal]
     return {
         "walls": True,
         "uid": plan.uid,
@@ -278,30 +319,34 @@ def _setup(plan: Plan) -> dict[str, Any]:
         "loopback_ports": plan.loopback_ports,
         "machine": {
             "root": root,
+            **({"layer": plan.image.size if plan.image is not None else 0} if layered else {}),
             "scratch": [[path.encode(), mode, plan.scratch_size] for path, mode in scratch],
             "system": [path.encode() for path in system],
             "stale": [],
-            "shown": _nested(plan, root, [path for path, _ in scratch], system),
+            "shown": _nested(seen, places),
         },
     }
 
 
-def _nested(plan: Plan, root: bool, scratch: list[str], system: list[str]) -> list[bytes]:
-    """What the room shows within places that are the machine's own."""
-    places = [""] if root else [*scratch, *system]
-    ours = (DIRECTORY, f"{DIRECTORY}/ram", *(SYSTEM if root else ()))
-    shown = [bind for bind in plan.binds if bind.writable or not root]
-    seen = [bind.target for bind in shown if bind.target not in ours and not bind.device]
-    seen += [one.path for one in plan.after_seal] if not root else []
+def _seen_again(plan: Plan, root: bool) -> list[str]:
+    """What the room shows of the host, to be shown again where the machine has something else of its own."""
+    machine = (DIRECTORY, f"{DIRECTORY}/ram", *(SYSTEM if root else ()))
+    shown = [bind.target for bind in plan.binds if (bind.writable or not root) and not bind.device]
+    shown = [path for path in shown if path not in machine and not path.startswith(f"{ELSEWHERE}/")]
+    return shown + [one.path for one in plan.served if isinstance(one, Fuse)]
+
+
+def _nested(seen: list[str], places: list[str]) -> list[bytes]:
+    """What of it lies within places that are the machine's own."""
     nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
     outermost = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
     return [os.fsencode(path) for path in outermost]
 
 
-def _beforehand(setup: dict[str, Any]) -> dict[str, Any] | None:
+def _beforehand(plan: Plan, setup: dict[str, Any]) -> dict[str, Any] | None:
     """The part of a set-up that the template can have behind it, for most machines; None where it is another's."""
     machine = setup["machine"]
-    if machine["root"] or not setup["network"] or setup["loopback_ports"] or not machine["system"]:
+    if plan.image is not None or not machine["system"] or not setup["network"] or setup["loopback_ports"]:
         return None
     return {**setup, "rlimits": [], "machine": {**machine, "stale": [], "shown": []}}
 

@@ -10,7 +10,7 @@ from sandbox.engines.qemu.command import DIRECTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sandbox.engines.base import Running
     from sandbox.guest.process import Process
@@ -27,16 +27,26 @@ class Machine:
     """
 
     def __init__(
-        self, room: Running, words: Sequence[str], fixed: Sequence[str], *, saved: bool = False, set_up: bool = False
+        self,
+        room: Running,
+        words: Sequence[str],
+        fixed: Sequence[str],
+        *,
+        saved: bool = False,
+        set_up: bool = False,
+        nodes: str = f"{DIRECTORY}/{NODES}",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`saved`: the servers wait to be told what those of another machine knew (saved.py). `set_up`: the room's
-        server does, and the system's has the template's table."""
+        """`saved`: the servers wait to be told what those of another machine knew (saved.py). `set_up`: the
+        room's server does, and the system's has the template's table. `nodes`: the table of
+        the system's files that the machine knows. `environment`: QEMU's."""
+        self._environment = environment or {}
         self._helpers: list[tuple[Process, int]] = []
         self.servers: list[socket.socket] = []  # where each can be asked for what it knows: the system's, the room's
         pairs = [socket.socketpair() for _ in range(6)]  # in the order of their descriptors in QEMU
         (self.control, system, system_bytes, files, files_bytes, self.monitor) = (ours for ours, _ in pairs)
         try:
-            self._serve(room, ["--share-system", SAVED if saved else f"{DIRECTORY}/{NODES}"], system, system_bytes)
+            self._serve(room, ["--share-system", SAVED if saved else nodes], system, system_bytes)
             self._serve(room, ["--share", *((SAVED,) if saved or set_up else ()), *fixed], files, files_bytes)
             self._start_qemu(room, words, [theirs.fileno() for _, theirs in pairs])
         except BaseException:
@@ -51,7 +61,7 @@ class Machine:
     def _start_qemu(self, room: Running, words: Sequence[str], fds: Sequence[int]) -> None:
         ours, theirs = socket.socketpair()
         try:
-            self._start(room, ["--launch", *words], theirs)
+            self._start(room, ["--launch", *words], theirs, environment=self._environment)
             ours.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
         finally:
             ours.close()
@@ -70,11 +80,13 @@ class Machine:
         stdin: socket.socket,
         stdout: socket.socket | None = None,
         stderr: socket.socket | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         errors, theirs = os.pipe()
         argv = [GUEST.encode(), *(os.fsencode(word) for word in words)]
-        request: dict[str, object] = {"argv": argv, "env": [], "cwd": b"/"}
+        variables = [os.fsencode(f"{name}={value}") for name, value in (environment or {}).items()]
+        request: dict[str, object] = {"argv": argv, "env": variables, "cwd": b"/"}
         try:
             output = null if stdout is None else stdout.fileno()
             stdio = (stdin.fileno(), output, theirs if stderr is None else stderr.fileno())
