@@ -73,7 +73,7 @@ def test_a_client_in_another_process_drives_the_same_screen(sandbox: Sandbox) ->
         until(lambda: client.exists("/tmp/note") and client.desktop.windows())
         client.desktop.click(400, 300)
         client.desktop.type("über\n")
-        assert client.desktop.screenshot() == sandbox.desktop.screenshot()
+        until(lambda: client.desktop.screenshot() == sandbox.desktop.screenshot())
         client.desktop.keypress("ctrl+d")
         until(lambda: not sandbox.desktop.windows())
         assert client.read_text("/tmp/note") == "über\n"
