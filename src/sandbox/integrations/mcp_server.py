@@ -32,9 +32,9 @@ READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
 INSTRUCTIONS = """\
-Everything these tools do happens in one sandbox: kernel-enforced walls around the project directory. Files outside it, \
-hosts that are not allowed and secrets are out of reach. A refusal names the rule that refused; trying again will not \
-help. Ask the person to allow it instead."""
+Everything these tools do happens in one sandbox: kernel-enforced walls around the project directory. Files outside \
+it, hosts that are not allowed and secrets are out of reach. A refusal names the rule that refused; trying again will \
+not help. Ask the person to allow it instead."""
 
 
 class Ran(BaseModel):
