@@ -425,6 +425,12 @@ def asks_of(made: Callable[[], Asking]) -> Asks:
     return made().asks()
 
 
+def settle(made: list[Asking]) -> None:
+    """Whoever has answered hears that it was carried out, before the connection ends."""
+    for one in made:
+        one.settle()
+
+
 def withdraw(made: list[Asking]) -> None:
     """Nobody waits for an answer any more."""
     for one in made:

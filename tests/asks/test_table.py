@@ -332,3 +332,16 @@ def test_everything_is_on_the_record(table: Table) -> None:
     assert (answered["result"], answered["policy"], answered["severity"]) == ("allowed", "ask: always", "info")
     assert answered["metadata"]["by"] == "somebody" and answered["metadata"]["ask"] == asked["metadata"]["ask"] == 1
     assert [one["state"] for one in table.events] == ["waiting", "allowed"]
+
+
+def test_who_ends_the_sandbox_waits_until_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tenant whom the answer lets go on may end, and the sandbox with it, before anybody has heard of it."""
+    table = Table()
+    told: list[str] = []
+    ending = threading.Thread(target=lambda: (table.asks.settle(20), told.append("ended")))
+    table.asks.ask(FileSubject("/p/x", "read"), 60, lambda _: ending.start())
+    emit = table.asks._reporter.told
+    monkeypatch.setattr(table.asks._reporter, "told", lambda question: (emit(question), told.append("told")))
+    table.answer("sandbox")
+    ending.join()
+    assert told == ["told", "ended"]
