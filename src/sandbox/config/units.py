@@ -48,6 +48,23 @@ def count(value: "Any") -> int:
     return _positive(value, value, 2**31 - 1)
 
 
+_WEI = {"": 0, "wei": 0, "gwei": 9, "ether": 18, "eth": 18}
+
+
+def wei(value: "Any") -> int:
+    """An amount in wei: a whole number, or text such as "0.1 ether" or "30 gwei". Exact: never by way of a float."""
+    problem = Message("must be an amount such as 0.1 ether, 30 gwei or a number of wei, not {value!r}", value=value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(problem)
+    words = str(value).split()
+    places = _WEI.get(words[1].lower() if words[1:] else "")
+    whole, dot, part = words[0].partition(".") if len(words) in (1, 2) else ("", "", "")
+    fits = places is not None and len(part) <= places and bool(part) == bool(dot)
+    if not fits or not (whole + part).isdecimal() or not (whole + part).isascii() or not whole or len(whole) > 30:
+        raise ValueError(problem)
+    return int(whole + part.ljust(places or 0, "0"))
+
+
 def _split(value: "Any", what: str) -> tuple[float, str]:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(Message("must be {what}, not {value!r}", what=what, value=value))
