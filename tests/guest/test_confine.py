@@ -1,4 +1,4 @@
-"""What QEMU is held to in its room: it opens the machine's memory for writing, and changes nothing of it, nor of any file.
+"""What QEMU is held to in its room: it opens the machine's memory for writing, and changes no file.
 
 The program that `guest --launch` starts is Python here, with the template as the engine shows it, and without a room
 around it: what is refused is refused by its confinement alone.
@@ -31,7 +31,7 @@ def call(number, *words):
 
 FLAGS, CLONE, PUNCH, XFLAGS = 0x40086602, 0x40049409, 0x4030582b, 0x401c5820
 args = ctypes.create_string_buffer(64)
-hole = ctypes.create_string_buffer((0).to_bytes(8, "little") + (0).to_bytes(8, "little") + (4096).to_bytes(8, "little"), 48)
+hole = ctypes.create_string_buffer(bytes(16) + (4096).to_bytes(8, "little"), 48)
 ways = {
     "write": lambda: os.write(fd, b"x"),
     "pwrite": lambda: os.pwrite(fd, b"x", 0),

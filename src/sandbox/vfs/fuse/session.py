@@ -41,7 +41,7 @@ MOST_STUCK = 64
 TICK = 0.05
 DEADLINE = 30.0
 # Any signal interrupts, also one that a program handles and goes on, and few expect EINTR of a file: a provider that is
-# only slow, or a busy machine, gets this many ticks to finish. One that hangs does not keep a program from being killed.
+# only slow, or a busy machine, gets this many ticks to finish. After them a program that waits can be killed.
 PATIENCE = 20
 
 _INTERRUPT = int(Op.INTERRUPT)  # members of an Enum are slow to look up
