@@ -107,7 +107,7 @@ def test_it_changes_no_file_whatever_it_calls(guest: Path, tmp_path: Path) -> No
     ours, theirs = socket.socketpair()
     with ours, theirs:
         socket.send_fds(ours, [b"."], [ours.fileno()])
-        done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, stdin=theirs.fileno(), capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr == "tried\n", done.stderr
     assert [(one.read_bytes(), *_state(one)) for one in files] == before
     assert sorted(one.name for one in shared.iterdir()) == ["file"]
