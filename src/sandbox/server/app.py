@@ -34,6 +34,7 @@ from sandbox.server.routes import (
     ports,
     rpc,
     sandboxes,
+    sign,
     tickets,
 )
 from sandbox.server.server import Server
@@ -52,6 +53,7 @@ GROUPS = [
     changes,
     events,
     ports,
+    sign,
     rpc,
     metrics,
     tickets,
