@@ -125,4 +125,4 @@ def test_a_key_process_that_ended_is_an_error() -> None:
     from sandbox.signing.backends.key_pipe import KeyPipe
 
     with pytest.raises(SigningFailed):
-        KeyPipe(io.BytesIO(), io.BytesIO(b""), Signing.read(POLICY), {}, lambda: None)  # type: ignore[arg-type]
+        KeyPipe(io.BytesIO(), io.BytesIO(b""), Signing.read(POLICY), {}, lambda: None)

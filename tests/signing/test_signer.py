@@ -38,7 +38,9 @@ def _at_home(signer: RunningSigner, monkeypatch: pytest.MonkeyPatch, _home_of_it
 def box(signer: RunningSigner) -> Iterator[Sandbox]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("SANDBOX_HOME", str(signer.home))
-        made = Sandbox({"signing": signer.policy, "network": {"preset": "open"}})
+        made = Sandbox(
+            {"signing": signer.policy, "filesystem": {"programs": [sys.executable]}, "network": {"preset": "open"}}
+        )
     with made:
         yield made
 
@@ -282,3 +284,39 @@ def test_a_second_signer_of_one_home_is_refused(signer: RunningSigner) -> None:
     done = signer.cli("serve", "--password-fd", "0")
     assert done.returncode != 0
     assert "another signer runs" in done.stderr
+
+
+def test_nobody_attaches_to_the_sandbox_of_the_key(signer: RunningSigner) -> None:
+    """A token with `exec` would otherwise run commands beside the key."""
+    from sandbox.errors import SandboxError
+    from sandbox.registry.registry import entries
+
+    (own,) = [one for one in entries(str(signer.home)) if one.command == ["signer"]]
+    assert own.running
+    with pytest.raises(SandboxError):
+        Sandbox.attach(own.id)
+
+
+NEIGHBOUR = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from sandbox.signing.key_process import hold_memory
+hold_memory()
+print(1, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_memory_of_the_key_is_closed_to_a_neighbour() -> None:
+    """Were there one, all the same."""
+    import tempfile
+
+    from sandbox.signer.walled_key import _OWN, settings
+
+    words = [sys.executable, "-I", "-c", NEIGHBOUR, os.path.dirname(_OWN)]
+    with tempfile.TemporaryDirectory() as room, Sandbox(settings(room)) as walled, walled.spawn(words) as process:
+        assert process.read() == b"1\n"
+        look = f"cat /proc/{process.pid}/mem /proc/{process.pid}/environ /proc/{process.pid}/fd/0"
+        done = walled.exec(["sh", "-c", look])
+        assert done.stdout == ""
+        assert done.stderr.count("denied") == 3

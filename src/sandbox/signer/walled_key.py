@@ -21,13 +21,19 @@ _OWN = os.path.realpath(os.path.dirname(package.__file__))
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.signing.key_process import main; main()"
 
 
+class Closed(Sandbox):
+    """A sandbox that nobody attaches to: whoever runs a command beside the key is too near to it."""
+
+    _door = False
+
+
 def walled_key(signing: Signing, abis: dict[str, Any], password: int | None) -> tuple[KeyPipe, Sandbox]:
     """The backend for a keystore. `password` is a descriptor; without one it is asked for. Raises SandboxError."""
     if signing.keystore is None:
         raise ConfigError("the backend keystore needs a file", path="signing.keystore")
     os.makedirs(places.directory(), mode=0o700, exist_ok=True)
     room = tempfile.mkdtemp(prefix="room-", dir=None)
-    box = Sandbox(settings(room), command=["signer"])
+    box = Closed(settings(room), command=["signer"])
     try:
         program = [sys.executable, "-I", "-c", _PROGRAM, os.path.dirname(_OWN)]
         process = box.spawn(program, room)

@@ -58,6 +58,8 @@ class SignerHost:
             return _json(404, {"error": str(problem)})
         except SandboxError as problem:
             return _json(503, {"error": str(problem)})
+        except (ValueError, RecursionError, TypeError):  # a node's answer that is no answer
+            return _json(502, {"error": "the node's answer cannot be read"})
 
     async def _answer(self, request: Request, body: bytes) -> Response:
         match (request.method, request.target):
@@ -156,7 +158,7 @@ async def node_result(answer: Response) -> Any:
             error = told["error"]
             raise ProviderError(int(error.get("code", -32603)), str(error.get("message", "")), error.get("data"))
         return told["result"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         text = data[:500].decode("utf-8", "replace") if answer.status == 403 else f"HTTP status {answer.status}"
         raise ProviderError(-32603, f"the node did not answer: {text}") from None
 
