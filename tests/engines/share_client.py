@@ -63,7 +63,7 @@ class Server:
 
     def node(self, parent: int, name: bytes) -> int:
         error, answer = self.ask(LOOKUP, parent, name + b"\0")
-        return 0 if error else struct.unpack_from("=Q", answer)[0]
+        return 0 if error else int.from_bytes(answer[:8], sys.byteorder)
 
     def end(self) -> int:
         self.stream.close()
@@ -97,7 +97,7 @@ def begin() -> tuple[Server, int]:
 
 
 def names_that_lead_elsewhere(wrong: list[str]) -> None:
-    """A name is one component. Nothing with a slash, no `.` or `..`, nothing too long, in any place that takes names."""
+    """A name is one component: nothing with a slash, no `.` or `..`, nothing too long, wherever names are taken."""
     server, here = begin()
     bad = (b"..", b".", b"", b"../outside", b"a/b", b"/etc/passwd", b"x" * 256, b"x" * 70000)
     for name in bad:
