@@ -28,7 +28,8 @@ class Server:
         self.stream, theirs = socket.socketpair()
         self.disk, their_disk = socket.socketpair()
         self.control, their_control = socket.socketpair()
-        self.process = subprocess.Popen(["./guest", "--share"], stdin=theirs, stdout=their_disk, stderr=their_control)
+        ends = [one.fileno() for one in (theirs, their_disk, their_control)]
+        self.process = subprocess.Popen(["./guest", "--share"], stdin=ends[0], stdout=ends[1], stderr=ends[2])
         for one in (theirs, their_disk, their_control):
             one.close()
         for one in (self.stream, self.disk):
