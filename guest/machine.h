@@ -14,6 +14,7 @@ bool confine_changes(void);
 bool machine_boot(void);                       /* machine.c */
 noreturn void machine_give_up(const char *what);
 void machine_build(struct cbor setup);
+void machine_settle(struct cbor machine);
 bool machine_identity(struct cbor machine);     /* machine_clone.c; false with errno */
 void machine_keeper(void);
 bool machine_request(struct cbor request);

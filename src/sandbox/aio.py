@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from sandbox.arguments import Command, Path
+    from sandbox.async_session import AsyncCodeSession
     from sandbox.config.model import Config
     from sandbox.events import Handler
     from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
@@ -192,6 +193,19 @@ class AsyncSandbox(AsyncFiles):
         Raises NotFound when none of that name runs.
         """
         return await self._process(lambda: self.sync.connect(name))
+
+    async def python(self, kernel: str = "auto") -> AsyncCodeSession:
+        """Returns a Python inside that keeps its state between calls, as `Sandbox.python`. Raises InvalidArgument."""
+        return await self.session("python", kernel)
+
+    async def session(self, language: str, kernel: str = "auto") -> AsyncCodeSession:
+        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
+
+        Raises InvalidArgument.
+        """
+        from sandbox.async_session import AsyncCodeSession
+
+        return AsyncCodeSession(self.sync.session(language, kernel), self._threads.run)
 
     async def _begin(
         self,

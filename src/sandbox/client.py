@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sandbox.arguments import Command, Path
     from sandbox.events import Handler
     from sandbox.result import Listener
+    from sandbox.sessions.session import CodeSession
 
 MOST_AT_ONCE = 64 * 2**20  # bytes of each output that fit one answer
 
@@ -197,6 +198,23 @@ class Client(ClientFiles):
         """
         asked = {"keep": arguments.kept_name(name), "credit": WINDOW}
         return RemoteProcess(self._connection, self._connection.stream("connect", asked))
+
+    def python(self, kernel: str = "auto") -> CodeSession:
+        """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
+
+        It is a Jupyter kernel where `ipykernel` is inside, else a small one of ours; "jupyter" or "plain" asks for one.
+        It starts with the first `run`. Raises InvalidArgument.
+        """
+        return self.session("python", kernel)
+
+    def session(self, language: str, kernel: str = "auto") -> CodeSession:
+        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
+
+        Raises InvalidArgument.
+        """
+        from sandbox.sessions.languages import open_session
+
+        return open_session(self, language, kernel)
 
     def _streamed(self, asked: dict[str, Any]) -> RemoteProcess:
         stream = self._connection.stream("exec_stream", asked | {"credit": WINDOW})

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sandbox.processes import Launched, Processes, Started
     from sandbox.protocols import Process
     from sandbox.result import Listener
+    from sandbox.sessions.session import CodeSession
 
 
 class Commands:
@@ -146,6 +147,23 @@ class Commands:
         if self._closed:
             raise SandboxClosed("the sandbox is closed")
         return self._processes.connect(name)
+
+    def python(self, kernel: str = "auto") -> CodeSession:
+        """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
+
+        It is a Jupyter kernel where `ipykernel` is inside, else a small one of ours; "jupyter" or "plain" asks for one.
+        It starts with the first `run`. Raises InvalidArgument.
+        """
+        return self.session("python", kernel)
+
+    def session(self, language: str, kernel: str = "auto") -> CodeSession:
+        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
+
+        Raises InvalidArgument.
+        """
+        from sandbox.sessions.languages import open_session
+
+        return open_session(self, language, kernel)
 
     # -- starting
 
