@@ -37,8 +37,6 @@ def _logs(entries: list[dict[str, Any]]) -> Any:
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-    from sandbox import __version__
-
     records = [
         LogRecord(
             time_unix_nano=_nanoseconds(str(entry.get("timestamp", ""))),
@@ -49,7 +47,7 @@ def _logs(entries: list[dict[str, Any]]) -> Any:
         )
         for entry in entries
     ]
-    scope = ScopeLogs(scope=InstrumentationScope(name="sandbox.audit", version=__version__), log_records=records)
+    scope = ScopeLogs(scope=InstrumentationScope(name="sandbox.audit"), log_records=records)
     named = Resource(attributes=[_pair("service.name", "sandbox")])
     return LogsData(resource_logs=[ResourceLogs(resource=named, scope_logs=[scope])])
 
