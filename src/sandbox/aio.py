@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from sandbox import arguments
+from sandbox.async_desktop import AsyncDesktop
 from sandbox.async_files import AsyncFiles
 from sandbox.async_process import AsyncProcess
 from sandbox.async_threads import Threads
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sandbox.arguments import Command, Path
     from sandbox.async_session import AsyncCodeSession
     from sandbox.config.model import Config
+    from sandbox.desktop.methods import BrowserEndpoints
     from sandbox.events import Handler
     from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
     from sandbox.protocols import Process
@@ -251,6 +253,15 @@ class AsyncSandbox(AsyncFiles):
         connected = await self._threads.run(lambda: self.sync.dial(port, address), lambda line: line.close())
         connected.setblocking(False)
         return connected
+
+    @property
+    def desktop(self) -> AsyncDesktop:
+        """A screen, keyboard, mouse and sound of the sandbox's own, as `Sandbox.desktop`: docs/desktop.md."""
+        return AsyncDesktop(self._threads, lambda: self.sync.desktop)
+
+    async def browser(self) -> BrowserEndpoints:
+        """Starts a browser inside, unless it runs, as `Sandbox.browser`; raises what that raises."""
+        return await self._threads.run(self.sync.browser)
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
         """Calls `handler` with every event from now on, in the thread where it happens. Returns what ends that.

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sandbox import arguments
+from sandbox.client_desktop import ClientDesktop
 from sandbox.client_files import ClientFiles
+from sandbox.desktop.methods import BrowserEndpoints
 from sandbox.errors import InvalidArgument, SandboxClosed
 from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
@@ -253,6 +255,18 @@ class Client(ClientFiles):
         from sandbox.rpc.tunnel import tunnel
 
         return tunnel(self._connection, port, address)
+
+    @property
+    def desktop(self) -> ClientDesktop:
+        """A screen, keyboard, mouse and sound of the sandbox's own, as `Sandbox.desktop`: docs/desktop.md."""
+        return ClientDesktop(self._connection)
+
+    def browser(self) -> BrowserEndpoints:
+        """Starts a browser inside, unless it runs, and returns where Playwright and Selenium find it: docs/desktop.md.
+
+        Those are addresses of the machine that the sandbox is on. Raises what `Sandbox.browser` raises.
+        """
+        return BrowserEndpoints(**self._connection.call("browser", {}))
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
         """Calls `handler` with every event from now on, in a thread of its own. Returns what ends that.

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from sandbox.client import Client
     from sandbox.config.given import Given
     from sandbox.config.model import Config, Network
+    from sandbox.desktop.browser import Browser
     from sandbox.desktop.desktop import Desktop
+    from sandbox.desktop.methods import BrowserEndpoints
     from sandbox.events import Handler
     from sandbox.info import Ask, Port, Stats
     from sandbox.registry.registration import Registration
@@ -199,6 +201,20 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         from sandbox.desktop.desktop import Desktop
 
         made: Desktop = self._companion(Desktop)
+        return made
+
+    def browser(self) -> BrowserEndpoints:
+        """Starts a browser inside, unless it runs, and returns where Playwright and Selenium find it: docs/desktop.md.
+
+        Raises SandboxError when it cannot be started, Denied, SandboxClosed.
+        """
+        return self._browser.endpoints()
+
+    @property
+    def _browser(self) -> Browser:
+        from sandbox.desktop.browser import Browser
+
+        made: Browser = self._companion(Browser)
         return made
 
     @property

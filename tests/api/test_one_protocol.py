@@ -14,13 +14,14 @@ from sandbox.shared_process import SharedProcessView
 
 #: The protocol; what a class has beside it is its own (`ITS_OWN`).
 METHODS = [
-    "answer", "apply", "apply_patch", "asks", "changes", "checkpoint", "chmod", "close", "connect", "dial",
-    "discard", "download", "edit", "exec", "exec_stream", "exists", "extend", "fork", "glob", "grep", "list_files",
+    "answer", "apply", "apply_patch", "asks", "browser", "changes", "checkpoint", "chmod", "close", "connect",
+    "dial", "discard", "download", "edit", "exec", "exec_stream", "exists", "extend", "fork",
+    "glob", "grep", "list_files",
     "mkdir", "on_event", "pause", "processes", "python", "read_file", "read_link", "read_text", "remove", "rename",
     "restore", "resume", "session", "spawn", "stat", "stats", "symlink", "tree", "update_network", "upload",
     "write_file", "write_text",
 ]  # fmt: skip
-PROPERTIES = ["directory", "engine", "environment", "id", "ports"]
+PROPERTIES = ["desktop", "directory", "engine", "environment", "id", "ports"]
 ITS_OWN: dict[type, set[str]] = {
     Sandbox: {"attach", "log", "remote"},  # and the attributes config, record and notices
     AsyncSandbox: {"start", "sync"},
