@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from google.protobuf.json_format import Parse
+from google.protobuf.json_format import Parse  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 
 from sandbox.audit import otlp

@@ -24,7 +24,7 @@ _OWN = ("timestamp", "severity", "summary")  # these have fields of their own; e
 def lines(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
     """The entries as lines of JSON, some hundred in each. Raises SandboxError when the extra is not installed."""
     try:
-        from google.protobuf.json_format import MessageToDict
+        from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:
         raise SandboxError("OpenTelemetry logs need `pip install 'agent-sandbox[otel]'`") from None
     remaining = iter(entries)
