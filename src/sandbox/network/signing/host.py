@@ -153,7 +153,9 @@ async def node_result(answer: Response) -> Any:
 
     data = await answer.read()
     try:
-        told = json.loads(data)
+        text = data.decode("utf-8")
+        strict_json.shallow(text)
+        told = json.loads(text)
         if "error" in told:
             error = told["error"]
             raise ProviderError(int(error.get("code", -32603)), str(error.get("message", "")), error.get("data"))
