@@ -69,6 +69,10 @@ class Browser:
         whole = listening.ws(f"/devtools/browser/{self.id}")
         return BrowserEndpoints(whole, listening.http(""), listening.address)
 
+    def start(self) -> None:
+        """Starts it, unless it runs. Raises SandboxError."""
+        self._running()
+
     def close(self) -> None:
         """Ends it. Idempotent."""
         self._closed = True

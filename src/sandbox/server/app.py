@@ -35,6 +35,7 @@ from sandbox.server.routes import (
     ports,
     rpc,
     sandboxes,
+    screens,
     tickets,
 )
 from sandbox.server.server import Server
@@ -47,6 +48,7 @@ GROUPS = [
     checkpoints,
     exec,
     desktop,
+    screens,
     files,
     network,
     asks,
