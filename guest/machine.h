@@ -6,7 +6,7 @@
 
 struct permission {
 	const char *path; /* and everything beneath it */
-	enum { LIST, READ, CHANGE } what;
+	enum { LIST, READ, OPEN, CHANGE } what; /* OPEN: for writing, too, but nothing is emptied or removed */
 };
 bool confine_files(const struct permission *permissions); /* confine.c; up to one without a path */
 bool confine_changes(void);

@@ -11,7 +11,7 @@ import resource
 import time
 
 from sandbox.config.model import Limits
-from sandbox.engines.base import Capabilities, Engine, Finding, Running, Started
+from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Pausable, Started
 from sandbox.engines.bubblewrap import Bubblewrap
 from sandbox.engines.qemu.acceleration import DEVICE, KVM, why_not
 from sandbox.engines.qemu.command import DIRECTORY, command, find_qemu
@@ -35,25 +35,23 @@ from sandbox.plan.plan import Plan
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
-    import socket
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from sandbox.engines.local import LocalRunning, LocalStart
     from sandbox.engines.usage import Usage
-    from sandbox.guest.process import Process
 
 MEMORY_MB = 1024  # of a machine for which nothing was asked
 STALE_MOST = 500  # names that a clone can be told to forget after its set-up
 OWN_MB = 256  # that QEMU needs besides
 
 
-class QemuRunning(Running):
-    """A machine in its room."""
+class QemuRunning(GuestRunning, Pausable):
+    """A machine in its room. Commands and files are the machine's guest's, all else is the room's."""
 
     def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Machine, living: LivingMachine) -> None:
+        super().__init__(guest)
         self._room = room
-        self._guest = guest
         self._machine = machine
         self._living = living
         self._closed = False
@@ -62,23 +60,11 @@ class QemuRunning(Running):
         self.missed = room.missed
         self.tripwires = room.tripwires
 
-    def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
-        return self._guest.start(request, name, stdio)
-
-    def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
-        return self._guest.file(operation, path, **more)
-
-    def null(self) -> int | None:
-        return self._guest.null
-
     def take_sockets(self) -> Mapping[str, _socket.socket]:
         return self._room.take_sockets()
 
     def take_devices(self) -> dict[str, int]:
         return self._room.take_devices()
-
-    def dial(self, address: str, port: int) -> socket.socket:
-        return self._guest.dial(address, port)
 
     def out_of_memory(self) -> str | None:
         return self._room.out_of_memory()
@@ -216,7 +202,7 @@ def _furnish(plan: Plan, chosen: Template) -> None:
     plan.limits, plan.pids = limits, None
 
 
-def _bare_room(directory: str) -> Running:
+def _bare_room(directory: str) -> LocalRunning:
     """A room that shows the system and one directory, for programs of ours alone."""
     plan = Plan()
     plan.id = "template"
