@@ -149,7 +149,7 @@ class Browser:
         if program is None:
             raise SandboxError("there is no Chromium inside (Debian: chromium)")
         environment = {} if sandbox.config.browser.headless else sandbox.desktop.start()
-        sandbox.mkdir(programs.DIRECTORY, 0o700)
+        programs.make_directory(sandbox)
         self._trust(sandbox, found.get("certutil"))
         # Where tenants can make no user namespace, Chromium's own sandbox cannot either; our walls are around it.
         self.own_sandbox = sandbox.exec(["unshare", "-U", "true"], timeout=10).exit_code == 0
