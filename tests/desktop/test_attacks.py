@@ -16,7 +16,7 @@ from tests.desktop.desks import until
 
 pytestmark = pytest.mark.walls
 
-# A display of the tenant's own making: says that it is ready, greets as X does, and then answers with what it was given.
+# A display of the tenant's own making: says that it is ready, greets as X does, then answers with what it was given.
 FAKE = """#!/usr/bin/python3
 import os, socket, struct, sys
 os.makedirs("/tmp/.X11-unix", exist_ok=True)
