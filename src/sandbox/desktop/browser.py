@@ -163,7 +163,7 @@ class Browser:
         process = sandbox._service(["/bin/sh", "-c", script, "sh", program, *flags, "about:blank"], env=environment)
         cdp = Cdp(process, lambda: self._crashed(process))
         try:
-            cdp.call("Browser.getVersion")
+            cdp.call("Browser.getVersion", patience=sandbox.config.browser.auto_start_timeout)
         except SandboxError:
             cdp.close()
             problem = programs.complaints(sandbox, "browser")
