@@ -145,7 +145,8 @@ def test_a_desktop_that_is_started_with_the_sandbox_is_there_for_its_first_comma
 def test_the_picture_of_the_documentation_is_made(sandbox: Sandbox) -> None:
     """`SANDBOX_SCREENSHOTS=docs/images make desktop` keeps it."""
     editor(sandbox, "note.txt")
-    sandbox.desktop.type("An agent typed this: Hello, 世界\n")
-    until(lambda: len(set(sandbox.desktop.screenshot((0, 0, 400, 60)))) > 20)
+    before = sandbox.desktop.screenshot((0, 22, 400, 14))
+    sandbox.desktop.type("An agent typed this, and all of it is inside: Hello, Wörld\n")
+    until(lambda: sandbox.read_text("note.txt") and sandbox.desktop.screenshot((0, 22, 400, 14)) != before)
     if place := os.environ.get("SANDBOX_SCREENSHOTS"):
         Path(place, "desktop.png").write_bytes(sandbox.desktop.screenshot())

@@ -13,6 +13,7 @@ from playwright.sync_api import sync_playwright
 from sandbox.desktop.rfb import Filter
 from sandbox.errors import SandboxError
 from sandbox.websocket import WebSocketClient
+from tests.desktop.desks import until
 from tests.server.browser import chromium, dashboard
 from tests.server.serving import Served
 
@@ -87,6 +88,10 @@ def test_the_browser_is_driven_with_the_servers_token_and_not_without(served: Se
 @pytest.mark.desktop
 def test_the_dashboards_viewer_draws_the_screen_and_can_take_over(served: Served) -> None:
     box = served.http.get("/api/sandbox/status").json()["containerId"]
+    assert served.http.get("/api/sandbox/screen/screenshot").status_code == 200
+    opened = {"command": "setsid xterm -geometry 150x45+40+40 -e 'ls -la /; cat' >/dev/null 2>&1 </dev/null &"}
+    assert served.http.post("/api/sandbox/exec", json=opened).status_code == 200
+    until(lambda: served.http.get("/api/sandbox/screen/windows").json()["windows"])
     with chromium() as browser, dashboard(browser, served) as page:
         page.goto(f"{served.address}/#/s/{box}/screen")
         screen = page.frame_locator("iframe")
