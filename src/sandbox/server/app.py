@@ -36,6 +36,7 @@ from sandbox.server.routes import (
     rpc,
     sandboxes,
     screens,
+    sign,
     tickets,
 )
 from sandbox.server.server import Server
@@ -56,6 +57,7 @@ GROUPS = [
     changes,
     events,
     ports,
+    sign,
     rpc,
     metrics,
     tickets,
