@@ -123,6 +123,18 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         limits = self.config.limits
         if limits.lifetime is not None or limits.idle_timeout is not None:
             self._lifetime.set(limits.lifetime, limits.idle_timeout)
+        if self.config.desktop.start or self.config.browser.auto_start:
+            self._start_desktop()
+
+    def _start_desktop(self) -> None:
+        try:
+            if self.config.desktop.start:
+                self.desktop.start()
+            if self.config.browser.auto_start and self.config.browser.enabled:
+                self._browser.start()
+        except BaseException:
+            self.close()
+            raise
 
     # -- building: the parts are in `building.py`
 
