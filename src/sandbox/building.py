@@ -312,7 +312,10 @@ class Building:
             proxy_token=self._plan.proxy_token,
             logins=self._logins,
             asks=partial(asks_of, self._asking),
+            signing=self.config.signing if self.config.signing.enabled else None,
         )
+        if self.config.signing.enabled:
+            self._plan.environment.setdefault("ETH_RPC_URL", "http://signer.sandbox.internal")
         self._endings.append(watch.close)
         watch.furnish(self._plan)
         return watch
@@ -333,6 +336,7 @@ class Building:
         from sandbox.network.credentials.credential_files import Furnishing
 
         return Furnishing(self._logins, self._plan, self._layout.views.inside)
+
 
 def nobody_there(address: str, port: int) -> socket.socket:
     """How the gate reaches inside before the walls stand: not at all."""
