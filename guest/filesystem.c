@@ -149,7 +149,7 @@ static bool operate(struct cbor op, char *path)
 	else if (cbor_is(kind, "overlay"))
 		done = mount_overlay(op, target);
 	else if (cbor_is(kind, "fuse"))
-		done = mount_fuse(op, target);
+		done = mount_fuse(op, target, path);
 	else
 		errno = EINVAL;
 	int saved = errno;
@@ -259,6 +259,8 @@ void build_filesystem(struct cbor setup)
 	each(setup, "dirs", make_dir);
 	each(setup, "files", write_file);
 	each(setup, "mounts", do_mount);
+	landlock_rules(setup); /* its paths are the last that are looked up */
+	fuse_attach();
 	drop_covers();
 	umask(022);
 }

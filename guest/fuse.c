@@ -1,7 +1,9 @@
 /* FUSE: mounts here, serves there. The device must be opened in the user namespace that mounts it, so the guest opens
  * and mounts; then the descriptor goes to the host with `ready`, and the host speaks the kernel's protocol on it.
  *
- * Until then nobody answers: nothing after this may ask the mount for anything, or the set-up would wait for itself. */
+ * Until then nobody answers, and a set-up that asked would wait for good. The plan's order is not enough to prevent it:
+ * somebody on the host may rename a directory meanwhile, so that a path leads to a mount made for another. So each mount
+ * is made at its turn, out of sight, and all are attached at the end, when no path is looked up any more. */
 #define _GNU_SOURCE
 #include "guest.h"
 #include "mount.h"
@@ -13,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define PENDING (TRIPWIRES_MOST + FDS_OUT)
+
 static bool configure(int fs, int device, const char *rootmode, bool permissions)
 {
 	/* default_permissions: the kernel holds tenants to owner and mode. allow_other: tenants live in a user namespace
@@ -23,21 +27,63 @@ static bool configure(int fs, int device, const char *rootmode, bool permissions
 	       !option(fs, "allow_other", NULL);
 }
 
-bool fuse_mount(int device, int target, const char *rootmode, bool permissions, unsigned attributes)
+int fuse_new(int device, const char *rootmode, bool permissions, unsigned attributes)
 {
 	int fs = (int)syscall(SYS_fsopen, "fuse", FSOPEN_CLOEXEC);
 	int mount = fs < 0 || !configure(fs, device, rootmode, permissions)
 			    ? -1
 			    : new_mount(fs, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | attributes);
-	bool done = attach(mount, target);
 	int saved = errno;
 	if (fs >= 0)
 		close(fs);
 	errno = saved;
-	return done;
+	return mount;
 }
 
-bool mount_fuse(struct cbor op, int target)
+static struct pending {
+	int mount, target;
+	char *path;
+	bool optional; /* without it, what is there already has to do */
+} pending[PENDING];
+static size_t npending;
+
+bool fuse_attach_later(int mount, int target, const char *path, bool optional)
+{
+	errno = ENOSPC;
+	if (mount < 0 || npending == PENDING)
+		return false;
+	struct pending new = {mount, fcntl(target, F_DUPFD_CLOEXEC, 0), strdup(path), optional};
+	if (new.target < 0 || !new.path) {
+		close(new.target), free(new.path);
+		return false;
+	}
+	pending[npending++] = new;
+	return true;
+}
+
+int fuse_pending(const char *path)
+{
+	for (size_t i = npending; i--;)
+		if (!strcmp(pending[i].path, path))
+			return pending[i].mount;
+	return -1;
+}
+
+void fuse_attach(void)
+{
+	for (size_t i = 0; i < npending; i++) {
+		struct pending *p = &pending[i];
+		if (!attach(p->mount, p->target)) {
+			if (!p->optional)
+				fail("mounts", p->path);
+			place.missed++; /* the host has removed the file meanwhile, or put another in its place */
+		}
+		close(p->target), free(p->path);
+	}
+	npending = 0;
+}
+
+bool mount_fuse(struct cbor op, int target, const char *at)
 {
 	char *path = cbor_get_cstring(op, "device"), *name = cbor_get_cstring(op, "name");
 	if (!path || !name || strlen(name) >= sizeof *place.names || place.nsockets == FDS_OUT) {
@@ -49,7 +95,7 @@ bool mount_fuse(struct cbor op, int target)
 		return false;
 	}
 	int device = open(path, O_RDWR | O_CLOEXEC);
-	if (device < 0 || !fuse_mount(device, target, "40000", true, 0))
+	if (device < 0 || !fuse_attach_later(fuse_new(device, "40000", true, 0), target, at, false))
 		return false; /* the set-up has failed: nobody will miss what is still open */
 	strcpy(place.names[place.nsockets], name);
 	place.sockets[place.nsockets++] = device;

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #define RLIMITS_MOST 16
+#define TRIPWIRES_MOST 64 /* each is a FUSE connection in the kernel */
 
 struct limit {
 	int resource;
@@ -51,9 +52,12 @@ void drop_covers(void);
 bool mount_overlay(struct cbor op, int target);      /* overlay.c */
 void protect_devices(struct cbor setup);                   /* protect.c */
 void protect_proc(void);
-bool mount_fuse(struct cbor op, int target);         /* fuse.c */
-bool fuse_mount(int device, int target, const char *rootmode, bool permissions, unsigned attributes);
-bool tripwire(struct cbor op, int target, const char *path, bool directory); /* tripwire.c */
+bool mount_fuse(struct cbor op, int target, const char *at);         /* fuse.c */
+int fuse_new(int device, const char *rootmode, bool permissions, unsigned attributes); /* a mount out of sight, or -1 */
+bool fuse_attach_later(int mount, int target, const char *path, bool optional);
+int fuse_pending(const char *path);            /* the mount that will be attached there, or -1 */
+void fuse_attach(void);                        /* from here on, looking up a path may wait for an answer */
+void tripwire(struct cbor op, int target, const char *path, bool directory); /* tripwire.c */
 size_t tripwires_count(void);
 void tripwires_serve(void);
 void tripwires_drop(void);
@@ -74,7 +78,8 @@ void limits_read(struct cbor setup);           /* limits.c */
 bool limits_apply(void);
 void new_keyring(void);                        /* privileges.c */
 void drop_privileges(void);
-void landlock(struct cbor setup);              /* landlock.c */
+void landlock_rules(struct cbor setup);        /* landlock.c */
+void landlock_apply(void);
 void install_filter(void);                     /* filter.c */
 bool filter_tenant(void);
 

@@ -28,25 +28,34 @@ static uint64_t writing(int abi)
 	return rights;
 }
 
-static bool add_rule(int rules, uint64_t rights, int fd)
+static int rules = -1;
+static int abi;
+
+static bool add_rule(uint64_t rights, int fd)
 {
 	struct landlock_path_beneath_attr beneath = {.allowed_access = rights, .parent_fd = fd};
 	return !syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0);
 }
 
-static void allow(int rules, uint64_t rights, struct cbor entry)
+static void allow(uint64_t rights, struct cbor entry)
 {
 	char *path = cbor_cstring(entry);
-	int fd = path ? open(path, O_PATH | O_CLOEXEC) : -1;
+	if (!path)
+		errno = EINVAL, fail("landlock", NULL);
+	/* Rights on the directory below a FUSE mount would not hold for the mount. */
+	int served = fuse_pending(path);
+	int fd = served >= 0 ? served : open(path, O_PATH | O_CLOEXEC);
 	/* Not asked by fstat what it is: a FUSE mount has nobody yet who would answer. The kernel refuses a directory's
 	 * rights on a file with EINVAL. */
-	if (fd < 0 || (!add_rule(rules, rights, fd) && (errno != EINVAL || !add_rule(rules, rights & ON_FILES, fd))))
+	if (fd < 0 || (!add_rule(rights, fd) && (errno != EINVAL || !add_rule(rights & ON_FILES, fd))))
 		fail("landlock", path);
-	close(fd);
+	if (fd != served)
+		close(fd);
 	free(path);
 }
 
-void landlock(struct cbor setup)
+/* Before anything is mounted that nobody answers for yet: the paths are looked up here. */
+void landlock_rules(struct cbor setup)
 {
 	struct cbor item;
 	uint64_t n;
@@ -54,15 +63,21 @@ void landlock(struct cbor setup)
 		return;
 	if (!cbor_array(item, &n, &item))
 		errno = EINVAL, fail("landlock", NULL);
-	int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+	abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 	if (abi <= 0)
 		return; /* the mounts hold without it; `ready` says that it is not there */
 	struct landlock_ruleset_attr attr = {.handled_access_fs = writing(abi)};
-	int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr.handled_access_fs, 0);
+	rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr.handled_access_fs, 0);
 	if (rules < 0)
 		fail("landlock", NULL);
 	for (; n--; cbor_next(&item))
-		allow(rules, attr.handled_access_fs, item);
+		allow(attr.handled_access_fs, item);
+}
+
+void landlock_apply(void)
+{
+	if (rules < 0)
+		return;
 	if (syscall(SYS_landlock_restrict_self, rules, 0))
 		fail("landlock", NULL);
 	close(rules);

@@ -330,7 +330,7 @@ int machine_files(const char *name, const char *target)
 		fail("files", port);
 	/* Not nodev or nosuid for the sake of safety: nothing in the room has such files; but root of the machine may want
 	 * neither, so the mount says it. */
-	if (!fuse_mount(carrier.device, at, "40000", true, 0))
+	if (!attach(fuse_new(carrier.device, "40000", true, 0), at))
 		fail("files", name);
 	close(at);
 	carrier.notices = pipe_ends[1];

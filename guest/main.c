@@ -142,7 +142,7 @@ static void build_walls(struct cbor setup)
 		fail("proc", NULL);
 	new_keyring();
 	drop_privileges();
-	landlock(setup);  /* needs no_new_privs */
+	landlock_apply(); /* needs no_new_privs */
 	install_filter(); /* last: it denies what the steps above are made of */
 }
 

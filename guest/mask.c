@@ -45,10 +45,13 @@ bool mount_mask(struct cbor op, int target, const char *path, bool directory)
 		errno = S_ISLNK(st.st_mode) ? ELOOP : directory ? ENOTDIR : EISDIR;
 		return false;
 	}
-	if (tripwire(op, target, path, directory))
-		return true;
 	if (covers < 0 && !make_covers())
 		return false;
 	int copy = open_tree(covers, directory ? "dir" : "file", OPEN_TREE_CLONE);
-	return copy >= 0 && !set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) && attach(copy, target);
+	if (copy < 0 || set_attributes(copy, 0, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, 0) || !attach(copy, target))
+		return false;
+	/* On top of the cover, not instead of it: it is attached at the end, and what is mounted until then may show this
+	 * path in another place. */
+	tripwire(op, target, path, directory);
+	return true;
 }

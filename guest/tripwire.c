@@ -20,7 +20,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MOST 64              /* each is a FUSE connection in the kernel */
 #define REPORTS_EACH 16      /* of one tripwire: later ones say nothing new */
 #define BURST 32             /* reports at once, then one per REFILL_US */
 #define REFILL_US 250000
@@ -34,29 +33,28 @@ struct tripwire {
 	unsigned reports;
 };
 
-static struct tripwire tripwires[MOST];
+static struct tripwire tripwires[TRIPWIRES_MOST];
 static size_t count;
 
-bool tripwire(struct cbor op, int target, const char *path, bool directory)
+void tripwire(struct cbor op, int target, const char *path, bool directory)
 {
 	bool wanted;
 	char *device = cbor_get_cstring(op, "device");
-	if (!cbor_get_bool(op, "tripwire", false, &wanted) || !wanted || !device || count == MOST) {
+	if (!cbor_get_bool(op, "tripwire", false, &wanted) || !wanted || !device || count == TRIPWIRES_MOST) {
 		free(device);
-		return false;
+		return;
 	}
 	/* Not blocking: a request can be withdrawn between epoll's answer and our read. */
 	int fd = open(device, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	free(device);
 	char *copy = strdup(path);
-	if (fd < 0 || !copy || !fuse_mount(fd, target, directory ? "40000" : "100000", false, MOUNT_ATTR_NOEXEC)) {
-		if (fd >= 0)
-			close(fd);
+	int mount = fd < 0 || !copy ? -1 : fuse_new(fd, directory ? "40000" : "100000", false, MOUNT_ATTR_NOEXEC);
+	if (!fuse_attach_later(mount, target, path, true)) {
+		close(mount), close(fd);
 		free(copy);
-		return false;
+		return;
 	}
 	tripwires[count++] = (struct tripwire){.watch.fd = fd, .path = copy, .directory = directory};
-	return true;
 }
 
 size_t tripwires_count(void)

@@ -40,6 +40,7 @@ TAKES: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "_Wrong": ((0,), ()),
     "NotFound": ((0,), ()),
     "GuestError": ((0,), ()),
+    "SigningFailed": ((0,), ()),
     "UsageError": ((0,), ()),
     "Fault": ((1,), ("data",)),
     "Decision": ((2,), ()),

@@ -13,7 +13,8 @@ from sandbox.config.layers import Widening
 from sandbox.errors import ConfigError, NotFound, SandboxClosed
 from sandbox.registry.registry import find
 from sandbox.sandbox import Sandbox
-from sandbox.service import Sandboxes, configuration, create, merged
+from sandbox.sandboxes import Sandboxes
+from sandbox.service import configuration, create, merged
 from tests.sandboxes import home
 
 __all__ = ["home"]

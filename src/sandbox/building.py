@@ -153,7 +153,7 @@ class Building:
         repositories = self._guard.trust(trees) if trees else None
         kept = self._kept() if self.config.state.keep else ()
         system = self._image_system() if self.config.image is not None else None
-        made = layout(self.config, self.id, os.environ, repositories, shown, hiding, system, kept=kept)
+        made = layout(self.config, self.id, dict(os.environ), repositories, shown, hiding, system, kept=kept)
         ignore(made.plan, list(dict.fromkeys((*reserved, *self._layered()))))
         if filesystem.show_host:
             hold(made.plan, held)
@@ -210,7 +210,7 @@ class Building:
             require_armed(plan, running.tripwires)
         if running.tripwires:
             from sandbox.audit import file_entries
-            from sandbox.guards.tripwire import Reports
+            from sandbox.guards.tripwire_reports import Reports
 
             tops = {plan.directory: ".", plan.environment.get("HOME", ""): "~"}
             touches = file_entries.Touches(self.record, self._events, plan.rules(), tops)

@@ -189,6 +189,25 @@ class Commands:
             raise
         return process
 
+    def _service(self, command: Command, *, env: Mapping[str, str] | None = None) -> LocalProcess:
+        """Starts a program that serves the sandbox itself, such as its display, and waits until it runs.
+
+        It is nobody's command: no time limit is for it, it is not listed, and it does not keep the sandbox alive.
+        """
+        argv = _argv(command)
+        request: dict[str, object] = {
+            "argv": argv,
+            "env": _pairs({**self._plan.environment, **arguments.variables(env)}),
+            "cwd": os.fsencode(self._plan.directory),
+        }
+        process = self._with_pipes(request, argv[0], (None, None, self._null))
+        try:
+            process.wait_started()
+        except BaseException:
+            process.close()
+            raise
+        return process
+
     def _launch(
         self,
         command: Command,

@@ -12,7 +12,6 @@ import stat
 
 from sandbox.errors import SandboxClosed, SandboxError
 from sandbox.file_methods import FILE_LIMIT, PIECE, FileMethods
-from sandbox.info import FileInfo, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from sandbox.arguments import Path
     from sandbox.engines.base import Running
+    from sandbox.info import FileInfo
     from sandbox.plan.plan import Plan
 
 
@@ -48,6 +48,8 @@ class Files(FileMethods):
 
     def list_files(self, path: Path = ".") -> list[FileInfo]:
         """Returns what is in a directory inside. Links are not followed. Raises OSError."""
+        from sandbox.info import FileInfo, kind_of
+
         answer = self._file("list", path)
         if answer.get("cut"):
             raise SandboxError("{path} has too many entries to list at once", path=os.fspath(path))
@@ -58,6 +60,8 @@ class Files(FileMethods):
 
     def stat(self, path: Path) -> FileInfo:
         """Returns what a path inside is; a link is followed. Raises OSError."""
+        from sandbox.info import FileInfo, kind_of
+
         answer = self._file("stat", path, follow=True)
         name, mode = os.path.basename(os.path.normpath(os.fspath(path))), answer["mode"]
         return FileInfo(name, kind_of(mode), answer["size"], stat.S_IMODE(mode), answer["mtime_ns"])

@@ -17,6 +17,7 @@ import time
 from _thread import RLock  # `threading` is loaded when there is a thread to start
 
 from sandbox import sockets as socket
+from sandbox.wiring import Wiring
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -244,6 +245,7 @@ _current = _Waiter()
 
 def hold() -> None:
     """Starts no thread until `release`, which the caller promises to call before it waits for long."""
+    Wiring.soon = tuple(one for one in Wiring.soon if one != "threading")
     _current.hold()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.errors import CommandError, InvalidArgument, Message
-from sandbox.info import Fields
+from sandbox.fields import Fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

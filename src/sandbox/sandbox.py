@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sandbox.client import Client
     from sandbox.config.given import Given
     from sandbox.config.model import Config, Network
+    from sandbox.desktop.desktop import Desktop
     from sandbox.events import Handler
     from sandbox.info import Ask, Port, Stats
     from sandbox.registry.registration import Registration
@@ -186,6 +187,19 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         """Connects to a TCP port that a program inside listens on. Raises OSError when nobody does, SandboxClosed."""
         self._used()
         return self._running.dial(address, port)
+
+    def _dial_path(self, path: str) -> socket.socket:
+        """Connects to a Unix socket inside, with a tenant's rights. Raises OSError, SandboxClosed."""
+        self._used()
+        return self._running.dial(path, 0)
+
+    @property
+    def desktop(self) -> Desktop:
+        """A screen, keyboard, mouse and sound of the sandbox's own: docs/desktop.md. Raises SandboxClosed."""
+        from sandbox.desktop.desktop import Desktop
+
+        made: Desktop = self._companion(Desktop)
+        return made
 
     @property
     def ports(self) -> list[Port]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -177,3 +178,96 @@ def test_gemini_with_google(desk: Desk) -> None:
     assert (there["access_token"], there["refresh_token"]) == (new, old["refresh"])
     assert there["expiry_date"] > now * 1000
     assert kept_nowhere(desk, "gemini", *old.values(), new)
+
+
+# -- logins made inside
+
+
+def kept_login(desk: Desk, name: str, format: str = "json") -> Any:
+    """The login that is kept outside for this project, and nowhere else."""
+    found = sorted((desk.sandbox / "credentials").iterdir())
+    [file] = [one for one in found if one.name.startswith(f"{name}@") and one.suffix == f".{format}"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    return json.loads(file.read_text())
+
+
+def test_claude_logs_in_inside_and_its_tokens_stay_outside(desk: Desk) -> None:
+    install(desk, "claude")
+    new = {"access": "sk-ant-oat01-" + "eF5" * 30, "refresh": "sk-ant-ort01-" + "gH6" * 30}
+    granted = {
+        "token_type": "Bearer",
+        "access_token": new["access"],
+        "refresh_token": new["refresh"],
+        "expires_in": 28800,
+        "scope": "user:inference user:profile",
+        "account": {"uuid": "1b4e28ba-2fa1-11d2-883f-0016d3cca427", "email_address": "me@example.org"},
+    }
+    asked = serve(desk, "platform.claude.com/v1/oauth/token", granted, apis.anthropic("Write", {}))
+    with desk.screen("claude", "auth", "login") as screen:
+        screen.sees("Paste code here")
+        [state] = set(re.findall(r"[?&]state=([\w-]{20,64})", screen.text))
+        screen.types(f"the-code-of-the-page#{state}\r")
+        screen.sees("Login successful", "Logged in")
+    assert b"the-code-of-the-page" in asked[0]
+    done = desk.run("claude", "-p", "say hello", timeout=120, stdin=subprocess.DEVNULL)
+    assert apis.SAID in done.stdout, done.stderr
+    assert sent(desk, "api.anthropic.com") == {new["access"]}
+    assert kept_login(desk, "claude")["claudeAiOauth"]["refreshToken"] == new["refresh"]
+    assert not (desk.home / ".claude" / ".credentials.json").exists()
+    assert kept_nowhere(desk, "claude", *new.values())
+
+
+def test_codex_logs_in_inside_and_its_tokens_stay_outside(desk: Desk) -> None:
+    install(desk, "codex")
+    now = int(time.time())
+    claims = {"https://api.openai.com/auth": {"chatgpt_account_id": "acc-1", "chatgpt_plan_type": "pro"}}
+    new = {
+        "id_token": jwt(email="me@example.org", exp=now + 9999, **claims),
+        "access_token": jwt(exp=now + 9999, **claims),
+        "refresh_token": "rt_" + "cD4" * 20,
+    }
+
+    def page(method: str, target: str, headers: list[tuple[str, str]], body: bytes) -> Answer:
+        if target.endswith("/deviceauth/usercode"):
+            return 200, JSON, json.dumps({"device_auth_id": "d-1", "user_code": "ABCD-1234", "interval": "1"}).encode()
+        if target.endswith("/deviceauth/token"):
+            code = {"authorization_code": "the-code", "code_challenge": "c" * 43, "code_verifier": "v" * 43}
+            return 200, JSON, json.dumps(code).encode()
+        return 404, JSON, b"{}"
+
+    asked = serve(desk, "auth.openai.com/oauth/token", new, page)
+    done = desk.run("codex", "login", "--device-auth", timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert b"the-code" in asked[0]
+    desk.run("codex", "exec", "--skip-git-repo-check", "say hello", timeout=120, stdin=subprocess.DEVNULL)
+    assert sent(desk, "chatgpt.com") == {new["access_token"]}
+    assert kept_login(desk, "codex")["tokens"]["refresh_token"] == new["refresh_token"]
+    assert not (desk.home / ".codex" / "auth.json").exists()
+    assert kept_nowhere(desk, "codex", *new.values())
+
+
+def test_gemini_logs_in_inside_and_its_tokens_stay_outside(desk: Desk) -> None:
+    install(desk, "gemini")
+    new = {"access": "ya29.a0" + "xY7" * 50, "refresh": "1//0g" + "zQ3" * 30}
+    desk.has({".gemini/settings.json": json.dumps({"security": {"auth": {"selectedType": "oauth-personal"}}})})
+    granted = {
+        "access_token": new["access"],
+        "refresh_token": new["refresh"],
+        "expires_in": 3599,
+        "scope": "openid",
+        "token_type": "Bearer",
+    }
+    asked = serve(desk, "oauth2.googleapis.com/token", granted, gemini)
+    with desk.screen("gemini") as screen:
+        screen.sees("Enter the authorization code")
+        screen.types("4/the-code-of-the-page\r")
+        screen.sees("Type your message")
+        screen.types("say hello")
+        screen.sees("say hello")
+        screen.types("\r")
+        screen.sees(apis.SAID)
+    assert b"the-code-of-the-page" in asked[0]
+    assert sent(desk, "cloudcode-pa.googleapis.com") == {new["access"]}
+    assert kept_login(desk, "gemini")["refresh_token"] == new["refresh"]
+    assert not (desk.home / ".gemini" / "oauth_creds.json").exists()
+    assert kept_nowhere(desk, "gemini", *new.values())

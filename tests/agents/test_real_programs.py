@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.agents import apis
 from tests.agents.apis import SAID
 from tests.agents.conftest import Desk
 from tests.agents.real import AGENTS, MADE, WHERE, Agent
@@ -100,6 +101,29 @@ def test_claude_asks_nothing_in_the_second_run_and_remembers_the_first(desk: Des
     assert "sandbox diff" in done.stderr
     assert list((desk.kept("claude") / ".claude/projects").rglob("*.jsonl"))
     assert desk.run("claude", "--version").stdout.strip().endswith("(Claude Code)")
+
+
+def test_do_not_ask_again_holds_in_the_next_run_and_is_not_in_the_project(desk: Desk) -> None:
+    agent = installed(desk, "claude")
+    command = {"command": "mktemp -p . made.XXXXXX", "description": "make a file"}
+    desk.world.answer, desk.world.api = apis.anthropic("Bash", command), agent.host
+    desk.env |= {agent.variable: agent.key}
+    for run in range(2):
+        with desk.screen("claude") as screen:
+            screen.sees(*agent.ready)
+            screen.types("please make it")
+            screen.sees("please make it")
+            screen.types("\r")
+            if run == 0:
+                screen.sees("don't ask again", "don’t ask again")
+                screen.types("2")
+            screen.sees(SAID)
+            assert run == 0 or "ask again" not in screen.drawn
+            screen.ends("\x03")
+        assert len(list(desk.project.glob("made.*"))) == run + 1
+    kept = desk.kept("claude").parent / "project-state/.claude/upper/settings.local.json"
+    assert "mktemp" in kept.read_text()
+    assert not (desk.project / ".claude").exists()
 
 
 @pytest.mark.parametrize(

@@ -139,3 +139,18 @@ def test_dial_reaches_a_tenants_listener(place: Place) -> None:
     assert command.wait().code == 0
     assert failed(place.request({"t": "dial", "family": 4, "address": "127.0.0.1", "port": 81})) == errno.ECONNREFUSED
     assert failed(place.request({"t": "dial", "family": 6, "address": "nonsense", "port": 81})) == errno.EINVAL
+
+
+def test_dial_reaches_a_tenants_unix_socket_by_its_path(place: Place) -> None:
+    command = place.start("/usr/bin/python3", "-u", "-c",
+        "import socket\ns = socket.socket(socket.AF_UNIX)\ns.bind('/tmp/door')\ns.listen()\nprint('up')\n"
+        "c, _ = s.accept()\nc.sendall(c.recv(9).upper())")  # fmt: skip
+    command.started()
+    os.read(command.stdout, 3)
+    _, fds = place.request({"t": "dial", "family": 1, "address": "/tmp/door", "port": 0})
+    with socket.socket(fileno=fds[0]) as connection:
+        connection.sendall(b"hello")
+        assert connection.recv(9) == b"HELLO"
+    assert command.wait().code == 0
+    for path, error in (("/tmp/none", errno.ENOENT), ("tmp/door", errno.EINVAL), ("/" + "x" * 200, errno.EINVAL)):
+        assert failed(place.request({"t": "dial", "family": 1, "address": path, "port": 0})) == error

@@ -145,3 +145,26 @@ def test_a_place_for_one_can_be_made(guest: Path) -> None:
     with wired(guest, mounts=mounts) as place:
         assert place.run("sh", "-c", "cat /room/.ssh/id_rsa || echo own > /room/.ssh/known_hosts").code == 0
         assert place.stream.receive()["path"] == b"/room/.ssh/id_rsa"
+
+
+@pytest.mark.parametrize(
+    ("then", "missed"),
+    [
+        ({"mounts": [{**WIRE, "path": b"/room/.env", "inode": 12345}]}, 1),
+        ({"mounts": [{"kind": "mask", "path": b"/room/.env"}]}, 0),
+        ({"mounts": [{"kind": "mask", "path": b"/room/d/key", "optional": True, "inode": 1}]}, 1),
+        ({"mounts": [{"kind": "bind", "from": b"/room/d/key", "path": b"/room/c", "make": True, "optional": True}]}, 0),
+        ({"mounts": [{"kind": "bind", "from": b"/room/d", "path": b"/room/copy", "make": True}]}, 0),
+        ({"writable": [b"/room/d", b"/room/.env", b"/dev"]}, 0),
+    ],
+)
+def test_a_path_that_leads_to_a_tripwire_during_the_set_up_does_not_make_it_wait(
+    guest: Path, then: dict[str, Any], missed: int
+) -> None:
+    """As when somebody on the host renames a directory over another between two mounts: nobody answers yet."""
+    first = [{**WIRE, "path": b"/room/.env"}, {**WIRE, "path": b"/room/d", "dir": True}]
+    with wired(guest, **then | {"mounts": [*first, *then.get("mounts", [])]}) as place:
+        assert place.ready["have"]["missed"] == missed
+        for path in ("/room/.env", "/room/d/key", *(["/room/copy/key"] if "copy" in str(then) else [])):
+            result = place.run("cat", path)
+            assert b"secret" not in result.out and b"Permission denied" in result.err, result

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import Sandbox
-from sandbox.policy.files import AGENTS, PROTECTED
+from sandbox.policy.protected import AGENTS, PROTECTED
 from sandbox.profiles.find import PACKAGED, load
 
 SHIPPED = sorted(one.stem for one in Path(PACKAGED).glob("*.json") if one.stem != "shell")

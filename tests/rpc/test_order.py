@@ -130,3 +130,18 @@ def test_a_hook_may_itself_ask_the_sandbox(rpc: list[str]) -> None:
         assert raw.receive()["id"] == "from the hook"
         raw.send({"jsonrpc": "2.0", "id": hook["id"], "result": {}})
         assert answers(raw, 2)["behind"]["result"]["stdout"] == b64("x")
+
+
+def test_a_terminals_new_size_is_there_before_input_that_was_sent_after_it(made: Raw) -> None:
+    for number in range(5):
+        tty = f"tty-{number}"
+        made.send(request("exec_tty", tty, command="stty size; read line; stty size", rows=10, cols=20))
+        said = b""
+        while b"10 20" not in said:
+            said += base64.b64decode(made.receive().get("result", {}).get("stdout", ""))
+        made.send(request("read_file", f"before-{number}", path="/etc/passwd"))  # the new size waits for its turn
+        made.send(request("resize", f"size-{number}", request=tty, rows=30, cols=40))
+        made.send(request("input", f"input-{number}", request=tty, data=b64("\n")))
+        while "exit_code" not in (result := made.receive().get("result", {})):
+            said += base64.b64decode(result.get("stdout", ""))
+        assert b"30 40" in said, said

@@ -13,7 +13,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.asks.question import FileSubject
 from sandbox.errors import ConfigError
-from sandbox.guards import tripwire
+from sandbox.guards import file_asks, tripwire
 from sandbox.info import Ask
 
 CAN = os.access("/dev/fuse", os.R_OK | os.W_OK)
@@ -129,6 +129,26 @@ def test_once_is_one_open(opened: Open) -> None:
     covered_again()
     assert "Permission denied" in asked.run("cat .env")
     assert len(asked.asked) == 1
+
+
+@fuse
+def test_once_counts_an_open_that_comes_before_anything_else_of_ours(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_once = threading.Event()
+
+    class Slow(threading.Thread):
+        def run(self) -> None:
+            opened_once.wait(20)
+            super().run()
+
+    monkeypatch.setattr(file_asks, "Thread", Slow)
+    asked = opened("once")
+    asked.touch("cat .env")
+    assert asked.run("cat .env") == SECRET
+    opened_once.set()
+    covered_again()
+    assert "Permission denied" in asked.run("cat .env")
 
 
 @fuse

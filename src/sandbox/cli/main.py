@@ -77,18 +77,6 @@ def leave(status: int) -> None:
     os._exit(status)
 
 
-def load_soon(*modules: str, threads: bool = False) -> None:
-    """Loads `modules` while the walls are built. Without `threads`, the first thread is started when the command has
-    run for a moment (`cli/relay.py`): most commands end before."""
-    from sandbox import readiness
-    from sandbox.wiring import Wiring
-
-    Wiring.soon += modules
-    if not threads:
-        Wiring.soon = tuple(one for one in Wiring.soon if one != "threading")
-        readiness.hold()
-
-
 def _run(words: list[str]) -> int:
     fill_standard_streams()
     try:

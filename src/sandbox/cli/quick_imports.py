@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType, ModuleType
 
-_PACKAGE = "sandbox"
+_PACKAGE = "sandbox."
 _MOST = 2**16  # bytes of bytecode
 _buffers: list[bytearray] = []
 _GARBAGE = 50_000  # objects made before Python looks for garbage: more than a start makes
@@ -34,40 +34,40 @@ class _Loader(SourceFileLoader):
     source: os.stat_result
     bytecode: str
 
-    def get_code(self, fullname: str) -> CodeType | None:
+    def exec_module(self, module: ModuleType) -> None:
+        code = self._compiled() or self.get_code(module.__name__)
+        exec(code, module.__dict__)  # type: ignore[arg-type]  # code of a module that has a source
+
+    def _compiled(self) -> CodeType | None:
         try:
             fd = os.open(self.bytecode, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return super().get_code(fullname)
+            return None
         # Always the same memory (but for a second thread's): new memory for each file costs a page fault for each page.
         buffer = _buffers.pop() if _buffers else bytearray(_MOST)
         try:
-            size = os.readv(fd, [buffer])
-            return self._code(memoryview(buffer)[:size]) or super().get_code(fullname)
+            size = os.readv(fd, (buffer,))
+            time_and_size = int(self.source.st_mtime) & 0xFFFFFFFF | (self.source.st_size & 0xFFFFFFFF) << 32
+            if size == _MOST or not buffer.startswith(_PLAIN + time_and_size.to_bytes(8, "little")):
+                return None
+            code: CodeType = loads(memoryview(buffer)[16:size])
+            return code
         finally:
             os.close(fd)
             _buffers.append(buffer)
-
-    def _code(self, data: memoryview) -> CodeType | None:
-        stamp = int(self.source.st_mtime) & 0xFFFFFFFF, self.source.st_size & 0xFFFFFFFF
-        head = _PLAIN + b"".join(one.to_bytes(4, "little") for one in stamp)
-        if data[: len(head)] != head or len(data) == _MOST:
-            return None
-        code: CodeType = loads(data[len(head) :])
-        return code
 
 
 class _Finder:
     """Finds the modules in `root`, the package's directory."""
 
     def __init__(self, root: str) -> None:
-        self._root = root
-        self._tag = sys.implementation.cache_tag
+        self._root = f"{root}/"
+        self._ending = f".{sys.implementation.cache_tag}.pyc"
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not name.startswith(f"{_PACKAGE}."):
+        if not name.startswith(_PACKAGE):
             return None
         place = self._root + name[len(_PACKAGE) :].replace(".", "/")
         directory, _, last = place.rpartition("/")
@@ -80,7 +80,7 @@ class _Finder:
             except OSError:
                 return None
         loader = _Loader(name, file)
-        loader.source, loader.bytecode = source, f"{directory}/__pycache__/{last}.{self._tag}.pyc"
+        loader.source, loader.bytecode = source, f"{directory}/__pycache__/{last}{self._ending}"
         spec = ModuleSpec(name, loader, origin=file, is_package=directory is place)
         spec.has_location, spec.cached = True, loader.bytecode
         if directory is place:

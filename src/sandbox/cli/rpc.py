@@ -20,7 +20,7 @@ def add(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     from sandbox.cli.run import tell_ignored
     from sandbox.rpc.server import serve
-    from sandbox.service import Sandboxes
+    from sandbox.sandboxes import Sandboxes
 
     return serve(Sandboxes(config_file=arguments.config, flags=_flags(arguments), tell=tell_ignored))
 

@@ -148,11 +148,13 @@ def _run(arguments: Namespace | Arguments) -> int:
         from sandbox.registry.detach import detach
 
         return detach(lambda background: _in_background(resolved, command, arguments, background))
-    from sandbox.cli.main import load_soon
+    from sandbox import readiness
     from sandbox.service import create
+    from sandbox.wiring import Wiring
 
-    git_first = resolved.config.filesystem.branch is not None  # in the sandbox, before the command
-    load_soon("sandbox.cli.foreground", "sandbox.cli.run_summary", threads=git_first)
+    Wiring.soon += ("sandbox.cli.foreground", "sandbox.cli.run_summary")
+    if resolved.config.filesystem.branch is None:  # else git runs inside first
+        readiness.hold()  # until the command has run for a moment (`cli/relay.py`)
     with create(resolved, command=command, tell=tell_ignored) as sandbox:
         from sandbox.cli.foreground import foreground
         from sandbox.cli.run_summary import Refusals, tell, tell_notices

@@ -56,7 +56,7 @@ def _serve(arguments: Namespace) -> int:
     from sandbox.config.home import record_directory
     from sandbox.config.layers import resolve
     from sandbox.config.units import size
-    from sandbox.service import Sandboxes
+    from sandbox.sandboxes import Sandboxes
 
     try:
         from sandbox.server.run import check, serve

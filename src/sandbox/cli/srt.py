@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sandbox.cli.main import fill_standard_streams, leave, load_soon
+from sandbox.cli.main import fill_standard_streams, leave
 from sandbox.cli.output import shown
 from sandbox.errors import CommandError, ConfigError, SandboxError
 
@@ -135,9 +135,12 @@ def _run(options: Options) -> int:
     if options.debug:
         _debug(f"configuration: {config.plain()}")
         _debug(f"Command string mode (-c): {options.string}" if options.string else f"Original command: {command}")
+    from sandbox import readiness
     from sandbox.sandbox import Sandbox
+    from sandbox.wiring import Wiring
 
-    load_soon("sandbox.cli.foreground")
+    Wiring.soon += ("sandbox.cli.foreground",)
+    readiness.hold()  # until the command has run for a moment (`cli/relay.py`)
     with Sandbox(config) as sandbox:
         from sandbox.cli.foreground import foreground
 

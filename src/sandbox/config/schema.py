@@ -21,6 +21,7 @@ _SPELLINGS: dict[object, list[str]] = {
     units.memory: ["string", "integer"],
     units.seconds: ["string", "number"],
     units.cpus: ["number", "string"],
+    units.wei: ["string", "integer"],
 }
 
 

@@ -284,6 +284,8 @@ def _plain(value: object) -> object:
 def _whole(value: object) -> object:
     if isinstance(value, Section):
         return value.whole()
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
     return {key: _whole(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 

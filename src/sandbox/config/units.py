@@ -48,6 +48,23 @@ def count(value: "Any") -> int:
     return _positive(value, value, 2**31 - 1)
 
 
+_WEI = {"": 0, "wei": 0, "gwei": 9, "ether": 18, "eth": 18}
+
+
+def wei(value: "Any") -> int:
+    """An amount in wei: a whole number, or text such as "0.1 ether" or "30 gwei". Exact: never by way of a float."""
+    problem = Message("must be an amount such as 0.1 ether, 30 gwei or a number of wei, not {value!r}", value=value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(problem)
+    words = str(value).split()
+    places = _WEI.get(words[1].lower() if words[1:] else "")
+    whole, dot, part = words[0].partition(".") if len(words) in (1, 2) else ("", "", "")
+    fits = places is not None and len(part) <= places and bool(part) == bool(dot)
+    if not fits or not (whole + part).isdecimal() or not (whole + part).isascii() or not whole or len(whole) > 30:
+        raise ValueError(problem)
+    return int(whole + part.ljust(places or 0, "0"))
+
+
 def _split(value: "Any", what: str) -> tuple[float, str]:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(Message("must be {what}, not {value!r}", what=what, value=value))
@@ -88,3 +105,16 @@ def memory(value: object) -> int:
     if given < LEAST_MEMORY:
         raise ValueError(Message("{given} bytes are too few for a program to start; the minimum is 8m", given=given))
     return given
+
+
+LARGEST_SCREEN = (3840, 2160)
+
+
+def screen_size(value: object) -> str:
+    """The size of a screen, as "1280x800". Raises ValueError with the limits."""
+    width, times, height = (value if isinstance(value, str) else "").lower().partition("x")
+    if times and width.isdecimal() and height.isdecimal() and len(width) < 6 and len(height) < 6:
+        wide, high = int(width), int(height)
+        if 64 <= wide <= LARGEST_SCREEN[0] and 64 <= high <= LARGEST_SCREEN[1]:
+            return f"{wide}x{high}"
+    raise ValueError(Message("must be a size from 64x64 to 3840x2160, not {value!r}", value=value))

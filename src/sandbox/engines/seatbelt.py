@@ -20,7 +20,7 @@ from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, St
 from sandbox.engines.launch import Launch
 from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError
 from sandbox.host_process import descendants
-from sandbox.policy.files import protected_names
+from sandbox.policy.protected import protected_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ for other reasons, and of the home's secret places there is nothing beneath the 
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 from threading import Lock, Thread
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from sandbox.asks.table import Asks
     from sandbox.asks.verdict import Verdict
+    from sandbox.inotify import Inotify
 
 OPEN = 0x20  # inotify's
 
@@ -56,41 +58,47 @@ class FileAsks:
     def _answered(self, subject: FileSubject, verdict: Verdict) -> None:
         if not verdict:
             return
-        from sandbox.guards.mount_in_namespace import lift
-
         with self._lock:
             if self._closed or subject.path in self._lifted:
                 return
             self._lifted.add(subject.path)
             namespace = os.open(f"/proc/{self._pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                problem = lift(namespace, subject.path, subject.writes)
+                problem = self._lift(namespace, subject, once=verdict.answer == ONCE)
             finally:
                 os.close(namespace)
             if problem is not None:
                 self._lifted.discard(subject.path)
                 self._tell(f"the cover could not be lifted: {problem}", subject.path, "ask")
-            elif verdict.answer == ONCE:
-                thread = Thread(target=self._until_opened, args=(subject.path,), name="sandbox-lifted", daemon=True)
-                self._threads.append(thread)
-                thread.start()
 
-    def _until_opened(self, path: str) -> None:
+    def _lift(self, namespace: int, subject: FileSubject, once: bool) -> str | None:
+        """Returns why it could not be done."""
+        from sandbox.guards.mount_in_namespace import lift
+
+        if not once:
+            return lift(namespace, subject.path, subject.writes)
+        try:
+            opens = _opens(namespace, subject.path)  # watched before anybody can open it
+        except OSError as unwatched:
+            return str(unwatched)
+        problem = lift(namespace, subject.path, subject.writes)
+        if problem is not None:
+            opens.close()
+            return problem
+        thread = Thread(target=self._until_opened, args=(subject.path, opens), name="sandbox-lifted", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return None
+
+    def _until_opened(self, path: str, opens: Inotify) -> None:
         """Covers it again, plainly, once it was opened, or when nobody opens it in time."""
         from sandbox.guards.mount_in_namespace import cover
-        from sandbox.inotify import Inotify
 
-        inotify = Inotify()
-        try:
-            inotify.add(f"/proc/{self._pid}/root{path}", OPEN)
-            poll = select.poll()
-            poll.register(inotify.fd, select.POLLIN)
-            poll.register(self._ends, select.POLLIN)
-            poll.poll(self._seconds * 1000)
-        except OSError as problem:
-            self._tell(f"it is covered again at once: {problem}", path, "ask")
-        finally:
-            inotify.close()
+        poll = select.poll()
+        poll.register(opens.fd, select.POLLIN)
+        poll.register(self._ends, select.POLLIN)
+        poll.poll(self._seconds * 1000)
+        opens.close()
         with self._lock:
             if self._closed:
                 return
@@ -117,3 +125,23 @@ class FileAsks:
         for thread in threads:
             thread.join(5.0)
         os.close(self._ends)
+
+
+def _opens(namespace: int, path: str) -> Inotify:
+    """Becomes readable when somebody opens what the cover at `path` hides. Raises OSError."""
+    from sandbox.guards.mount_in_namespace import beneath
+    from sandbox.inotify import Inotify
+
+    hidden = beneath(namespace, path)
+    if hidden is None:
+        raise OSError(errno.ENOENT, "what is beneath it cannot be found", path)
+    try:
+        opens = Inotify()
+        try:
+            opens.add(f"/proc/self/fd/{hidden}", OPEN)
+        except BaseException:
+            opens.close()
+            raise
+        return opens
+    finally:
+        os.close(hidden)

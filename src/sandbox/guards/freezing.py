@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from sandbox.guards.git_directories import Examination, Trusted, beneath, common_directory, is_repository
+from sandbox.guards.git_directories import Trusted, beneath, common_directory, is_repository
 from sandbox.guards.git_marker import Baseline, identity
 
 TYPE_CHECKING = False
@@ -32,6 +32,8 @@ def freeze_repositories(
     found = [one for one in covers.heads if is_repository(one)]
     trusted = Trusted()
     if found or covers.git_files:
+        from sandbox.guards.git_examination import Examination
+
         if repositories is not None:
             _make_hooks([one for one in found if beneath(one, repositories.roots)])
         examination = Examination(visible, trusted)

@@ -12,16 +12,14 @@ from sandbox.guards.git_directories import (
     CONFIGS,
     OPTIONS,
     REBASE_STEPS,
-    Examination,
     Trusted,
     beneath,
     common_directory,
     content,
-    is_command,
     is_repository,
     read_config,
-    runs_a_path,
 )
+from sandbox.guards.git_examination import Examination, is_command, runs_a_path
 from sandbox.guards.git_index import is_index, leads_astray
 from sandbox.guards.repositories import is_git_file, walk
 

@@ -15,14 +15,11 @@ from sandbox.guards.git_directories import (
     OPTIONS,
     REBASE_STEPS,
     beneath,
-    commands_in,
     common_directory,
     content,
     first_line,
-    is_command,
-    runs_a_path,
-    work_trees,
 )
+from sandbox.guards.git_examination import commands_in, is_command, runs_a_path, work_trees
 from sandbox.guards.git_index import indexes, leads_astray
 from sandbox.guards.nofollow import O_PATH, open_in_place
 

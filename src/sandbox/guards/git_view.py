@@ -6,14 +6,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.guards.git_directories import (
-    beneath,
-    common_directory,
-    first_line,
-    is_repository,
-    read_config,
-    work_trees,
-)
+from sandbox.guards.git_directories import beneath, common_directory, first_line, is_repository, read_config
 
 
 def outside_repository(root: str, home: str) -> list[str]:
@@ -44,6 +37,8 @@ def _named_by(file: str, root: str) -> str | None:
     back = first_line(f"{found}/gitdir")  # of a further work tree
     trees = [os.path.dirname(os.path.join(found, back))] if back else []
     entries = [one for one in read_config(f"{found}/config") or () if one[0] == "core.worktree"]
+    from sandbox.guards.git_examination import work_trees  # most projects have their repository inside
+
     trees += work_trees(found, entries)[1:]
     return found if any(os.path.realpath(one) == root for one in trees) else None
 

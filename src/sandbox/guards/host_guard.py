@@ -72,7 +72,7 @@ class HostGuard:
     def reserve_all(self, filesystem: Filesystem, root: str, trees: Sequence[str]) -> list[str]:
         """With `show_host`: makes what tenants must not make; returns the files among it, which are empty."""
         from sandbox.guards.reserved_dirs import ReservedDirs, all_names
-        from sandbox.policy.files import protected_patterns
+        from sandbox.policy.protected import protected_patterns
 
         self._protected = partial(protected_patterns, True, filesystem.allow_git_config)
         more = all_names(root, trees)
@@ -175,7 +175,7 @@ class HostGuard:
     def finish(self) -> None:
         """Undoes and reports what tenants left behind. Call it when no tenant is left. Idempotent."""
         if self._repositories:
-            from sandbox.policy.files import protected_patterns
+            from sandbox.policy.protected import protected_patterns
 
             for repositories in self._repositories:
                 repositories.finish((self._protected or protected_patterns)())

@@ -6,6 +6,7 @@ single thread can do so. So a short-lived fork does it, which makes nothing but 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -25,6 +26,8 @@ RDONLY, NOSUID, NODEV = 1, 2, 4
 AT_FDCWD = -100
 AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = 0x100, 0x1000, 0x8000
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
+COVERS_MOST = 8  # on top of each other
 MOUNT_SETATTR = 442
 GIVEN = 0o1600  # the mode of a file of ours that is mounted in the place of one of the person's
 COVERED_FILE = b"/proc/cmdline"  # in every place that has walls: layout.PROC_HIDDEN
@@ -52,6 +55,14 @@ def lift(namespace: int, path: str, writable: bool) -> str | None:
     if code in (THERE, GONE):
         return "there is no cover"
     return None if code == DONE else os.strerror(code - FAILED)
+
+
+def beneath(namespace: int, path: str) -> int | None:
+    """A descriptor (O_PATH) of what the cover at `path` hides. The cover stays where it is. None when that cannot be
+    found out."""
+    name = os.fsencode(path)
+    answers = _entered(namespace, lambda calls, line: _beneath(calls, name, line))
+    return answers[0][1][0] if answers and answers[0][1] else None
 
 
 class _Calls:
@@ -116,13 +127,35 @@ def _lifted(calls: _Calls, name: bytes, writable: bool) -> int:
         return GONE
     if info.st_mode & 0o777 or not _covered(name, info.st_dev):
         return THERE  # something other than a cover is mounted there, or nothing
-    if calls.libc.umount2(name, MNT_DETACH | UMOUNT_NOFOLLOW) != 0:
-        return FAILED + int(calls.errno())
+    failed = _uncover(calls, name)
+    if failed:
+        return FAILED + failed
     failed = 0 if writable else _frozen(calls, name)
     if failed:
         _one(calls, name)
         return FAILED + failed
     return DONE
+
+
+def _uncover(calls: _Calls, name: bytes) -> int:
+    """Removes the cover at `name`: a tripwire has a plain cover beneath it. Returns 0 or an errno."""
+    for _ in range(COVERS_MOST):
+        info = os.lstat(name)
+        if info.st_mode & 0o777 or not _covered(name, info.st_dev):
+            return 0
+        if calls.libc.umount2(name, MNT_DETACH | UMOUNT_NOFOLLOW) != 0:
+            return int(calls.errno())
+    return errno.EBUSY
+
+
+def _beneath(calls: _Calls, name: bytes, line: socket.socket) -> None:
+    """Looks in a copy of the mount namespace that nobody else is in."""
+    import socket
+
+    if calls.libc.unshare(CLONE_NEWNS) != 0 or calls.libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None) != 0:
+        return
+    if _uncover(calls, name) == 0:
+        socket.send_fds(line, [b"\0"], [os.open(name, O_PATH | os.O_NOFOLLOW)])
 
 
 def _frozen(calls: _Calls, name: bytes) -> int:

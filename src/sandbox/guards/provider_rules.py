@@ -8,7 +8,7 @@ from sandbox.config.home import record_directory
 from sandbox.guards.freezing import freeze_repositories
 from sandbox.guards.scan import Scanner, secret_files
 from sandbox.guards.views import Views
-from sandbox.policy.files import protected_patterns
+from sandbox.policy.protected import protected_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -252,7 +252,8 @@ def _local_devices() -> set[int]:
 
 def neutraliser(roots: Sequence[str], tell: Tell) -> Neutralise:
     """Reads the person's own git settings, which apply to every repository."""
-    from sandbox.guards.git_directories import Examination, Trusted
+    from sandbox.guards.git_directories import Trusted
+    from sandbox.guards.git_examination import Examination
     from sandbox.guards.git_undo import Neutralise
 
     return Neutralise(roots, tell, Examination([], Trusted()).personal)
@@ -260,7 +261,6 @@ def neutraliser(roots: Sequence[str], tell: Tell) -> Neutralise:
 
 def restore(known: Baseline, undo: Callable[[], Neutralise], since: int) -> None:
     """Restores what was trusted and could not be frozen."""
-    local = _local_devices()
     for link, target in known.trusted.links.items():
         if not os.path.islink(link) or os.readlink(link) != target:
             undo().relink(link, target)
@@ -269,6 +269,8 @@ def restore(known: Baseline, undo: Callable[[], Neutralise], since: int) -> None
             undo().aside(path)
     if known.repositories:
         from sandbox.guards.git_index import indexes
+
+        local = _local_devices()
     for directory in known.repositories:
         if any(os.path.lexists(f"{directory}/{name}") for name in UNDER_WAY):
             undo().rebase(directory, known.trusted.commands)

@@ -23,7 +23,7 @@ from struct import pack
 from sandbox.config.home import home, unwritable
 from sandbox.config.paths import is_beneath
 from sandbox.guards.dot_entries import SHOWN
-from sandbox.policy.files import AGENTS
+from sandbox.policy.protected import AGENTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from sandbox.config.paths import is_beneath
 from sandbox.config.patterns import Patterns, fold
 from sandbox.guards.covers import Covering, Covers, Mask, drop_covered
 from sandbox.guards.deep_walk import too_long, walk_deep
-from sandbox.policy.files import git_name, protected_in
+from sandbox.policy.protected import git_name, protected_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -244,6 +244,13 @@ class CommandJob(StreamJob):
         else:
             raise GuestError("the guest said {kind!r} of a command that has not started", kind=message["t"])
 
+    def _feed(self, data: bytes) -> None:
+        if self._line is not None:
+            self._line_ready()  # first what was asked before this was written: a terminal's new size
+            if self._line is None:
+                return  # nobody wants it any more
+        super()._feed(data)
+
     def _more(self, message: dict[str, Any]) -> None:
         if message["t"] == "stopped":
             self.tell({"t": "stopped"})

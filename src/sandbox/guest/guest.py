@@ -122,8 +122,11 @@ class Guest:
         return taken
 
     def dial(self, address: str, port: int) -> StandardSocket:
-        """A connection to a tenant's listening socket. Raises OSError when nobody listens."""
-        family = 6 if ":" in address else 4
+        """A connection to a tenant's listening socket; an `address` with a slash is a Unix socket's path.
+
+        Raises OSError when nobody listens.
+        """
+        family = 1 if address.startswith("/") else 6 if ":" in address else 4
         request: dict[str, object] = {"t": "dial", "family": family, "address": address, "port": port}
         message, fds = self._ask(request, f"{address}:{port}")
         if len(fds) != 1:

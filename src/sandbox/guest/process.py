@@ -67,6 +67,20 @@ class Process(CommandChannel):
         finally:
             os.close(target)
 
+    def resize(self, rows: int, columns: int) -> None:
+        """Tells the command's terminal its new size. Input that is written afterwards finds it."""
+        import fcntl
+        import termios
+        from struct import pack
+
+        with self._closing:
+            if self.terminal is not None and os.isatty(self.terminal):
+                # By the guest it would come later than input, which goes straight to the terminal.
+                size = pack("4H", max(0, min(rows, 65535)), max(0, min(columns, 65535)), 0, 0)
+                fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, size)
+                return
+        super().resize(rows, columns)
+
     def close_stdin(self) -> None:
         """Ends the command's input; on a terminal by typing Ctrl-D. Nothing happens when it has ended."""
         if self.terminal is not None:

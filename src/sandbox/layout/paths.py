@@ -8,7 +8,7 @@ import stat
 from sandbox.config.paths import is_beneath
 from sandbox.config.patterns import fold
 from sandbox.errors import ConfigError
-from sandbox.policy.files import PROTECTED_TOPS
+from sandbox.policy.protected import PROTECTED_TOPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,43 +14,13 @@ import posixpath
 
 from sandbox.config.patterns import Patterns, fold
 from sandbox.policy.decision import Decision
+from sandbox.policy.protected import git_name, protected_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sandbox.config.model import Filesystem
-
-# Programs on the host read these and run what they say: git, shells, editors, agents, direnv, and this one. Writing
-# them from inside would be a delayed escape. (srt refuses those of the first two lines.)
-PROTECTED = (
-    ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
-    ".mcp.json", ".vscode/", ".idea/", ".claude/", ".git/hooks/", ".git/config",
-    ".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".envrc", ".git/config.worktree", ".git/modules/**/config",
-    ".git/modules/**/hooks/", ".cursor/", ".sandbox/", ".uds/", ".srt-settings.json",
-    # Files that other editors, debuggers and shells read when a project is opened or entered.
-    ".zed/", ".helix/", ".fleet/", ".devcontainer/", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc",
-    ".dir-locals.el", ".dir-locals-2.el", ".gdbinit", ".lldbinit", ".pdbrc", ".Rprofile", ".irbrc", ".pryrc", ".rvmrc",
-    "*.code-workspace", ".hg/hgrc", ".jj/repo/config.toml",
-    # Where git finds the repository's config and hooks, when it is not where the repository is.
-    ".git/commondir", ".git/modules/**/commondir", ".git/worktrees/*/commondir", ".git/worktrees/*/config.worktree",
-)  # fmt: skip
-# What coding agents act on in a project, beyond the above: settings that name programs, hooks, plugins. Each profile
-# says this of its program (`acts_on`), and `tests/profiles/test_acts_on.py` holds this list to the profiles: reading
-# them at every start would take too long.
-AGENTS = (
-    ".aider.conf.yml", ".amp/", ".codex/", ".factory/", ".gemini/", ".github/hooks/", ".goose/", ".kiro/agents/",
-    ".kiro/hooks/", ".kiro/settings/", ".opencode/", ".qwen/", "opencode.json*",
-)  # fmt: skip
-# The directories that these names begin with. Where one of them is itself the project, what is in it is no project's.
-PROTECTED_TOPS = frozenset(name.partition("/")[0] for name in (*PROTECTED, *AGENTS) if "/" in name)
-# Of `.claude`, where the rest may be written (`show_host`, as in srt): what Claude Code runs, or obeys.
-CLAUDE = (
-    ".claude/commands/", ".claude/agents/", ".claude/skills/", ".claude/hooks/", ".claude/plugins/",
-    ".claude/settings.json", ".claude/settings.local.json",
-)  # fmt: skip
-# Names of branches and tags, not of files: a branch `fix-secret-scan` is a hash that git must be able to read.
-GIT_NAMES = (".git/refs", ".git/logs")
 
 # The visible part of the system: programs and libraries, read-only.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -174,40 +144,6 @@ class FileGuard:
 
     def _paths(self, paths: list[str]) -> list[str]:
         return [self._absolute(path) for path in paths]
-
-
-_made: dict[tuple[bool, bool], Patterns] = {}
-
-
-def protected_patterns(show_host: bool = False, git_config: bool = False) -> Patterns:
-    """What may never be written, at any depth. Made once, because it never changes."""
-    asked = show_host, git_config
-    if asked not in _made:
-        names = _protected(show_host, git_config)
-        _made[asked] = Patterns([name if "/" not in name.rstrip("/") else f"**/{name}" for name in names])
-    return _made[asked]
-
-
-def _protected(show_host: bool, git_config: bool) -> list[str]:
-    names = [name for name in PROTECTED if not (git_config and name == ".git/config")]
-    if show_host:  # an agent keeps its own state in a directory of that name, in the home, and srt lets it
-        return [name for name in names if name != ".claude/"] + list(CLAUDE)
-    return [*names, *AGENTS]
-
-
-def protected_names(filesystem: Filesystem) -> list[str]:
-    """The names behind `protected_in`."""
-    return _protected(filesystem.show_host, filesystem.allow_git_config)
-
-
-def protected_in(filesystem: Filesystem) -> Patterns:
-    """What may never be written in this sandbox, at any depth."""
-    return protected_patterns(filesystem.show_host, filesystem.allow_git_config)
-
-
-def git_name(relative: str) -> bool:
-    """Whether the path is a branch or tag inside a repository's `.git`."""
-    return any(f"/{top}/" in f"/{relative}" for top in GIT_NAMES)
 
 
 def within(path: str, top: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import SandboxError
-from sandbox.policy.files import protected_patterns
+from sandbox.policy.protected import protected_patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,6 +75,13 @@ def find_program(profile: Profile, path: str) -> str:
         file = os.path.join(directory, profile.program)
         if directory.startswith("/") and os.path.isfile(file) and os.access(file, os.X_OK):
             return file
+    if profile.install.startswith("npm install -g ") and os.geteuid() != 0:
+        raise SandboxError(
+            "{program} is not on your PATH; to install it: {how} (where you may not write to npm's own directory: add "
+            "`--prefix ~/.local`, and put ~/.local/bin on your PATH)",
+            program=profile.program,
+            how=profile.install,
+        )
     if profile.install:
         raise SandboxError(
             "{program} is not on your PATH; to install it: {how}", program=profile.program, how=profile.install

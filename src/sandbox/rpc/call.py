@@ -34,6 +34,7 @@ class Call:
         self.cancelled = False
         self.credit = Credit()
         self.inputs = Inputs()
+        self.before_input: Turn | None = None  # of a request about this one that has effect before input sent after it
         self._writer = writer
         self._free = free
         self._process: Process | None = None
@@ -113,31 +114,37 @@ class Call:
         self.inputs.close()
 
 
+_Input = tuple[bytes, bool, Callable[[Exception | None], None], Turn | None]
+
+
 class Inputs:
     """Input that a command has not been given yet, in the order in which it was sent."""
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[bytes, bool, Callable[[Exception | None], None]]] = deque()
+        self._queue: deque[_Input] = deque()
         self._held = 0
         self._changed = Condition()
         self._closed = False
 
-    def put(self, data: bytes, end: bool, answer: Callable[[Exception | None], None]) -> None:
-        """Queues input; calls `answer` when the command has been given it. Raises Fault when too much is waiting."""
+    def put(self, data: bytes, end: bool, answer: Callable[[Exception | None], None], after: Turn | None) -> None:
+        """Queues input; calls `answer` when the command has been given it, which is not before `after` is over. Raises
+        Fault when too much is waiting."""
         with self._changed:
             if self._closed:
                 raise Fault(errors.NO_SUCH_REQUEST, "the command reads no more input")
             if self._held + len(data) > _WAITING_INPUT:
                 raise Fault(errors.BUSY, "the command does not read its input; wait for the answer to each `input`")
             self._held += len(data)
-            self._queue.append((data, end, answer))
+            self._queue.append((data, end, answer, after))
             self._changed.notify()
 
     def feed(self, write: Callable[[bytes], object], finish: Callable[[], object]) -> None:
         """Passes on everything that comes, until the end of input was sent (then calls `finish`) or `close`."""
         try:
             while (one := self._next()) is not None:
-                data, end, answer = one
+                data, end, answer, after = one
+                if after is not None:
+                    after.over.wait()
                 try:
                     if data:
                         write(data)
@@ -158,10 +165,10 @@ class Inputs:
             self._closed = True
             left, self._queue = self._queue, deque()
             self._changed.notify()
-        for _, _, answer in left:
+        for _, _, answer, _ in left:
             answer(_no_more_input())
 
-    def _next(self) -> tuple[bytes, bool, Callable[[Exception | None], None]] | None:
+    def _next(self) -> _Input | None:
         with self._changed:
             while not self._queue and not self._closed:
                 self._changed.wait()

@@ -13,7 +13,7 @@ from sandbox.rpc.errors import Fault
 
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
-    from sandbox.service import Sandboxes
+    from sandbox.sandboxes import Sandboxes
 
 
 class CurrentSandbox:

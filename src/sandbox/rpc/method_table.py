@@ -28,13 +28,16 @@ class RpcMethod:
     """How a method's parameters are read, and what it does.
 
     `inline`: runs in the thread that reads requests, so it must not block. `unordered`: does not wait for the requests
-    before it.
+    before it. `before_input`: has taken effect when the command named by `request` gets input that was sent later.
     """
 
-    def __init__(self, params: Any, run: Run, *, inline: bool = False, unordered: bool = False) -> None:
+    def __init__(
+        self, params: Any, run: Run, *, inline: bool = False, unordered: bool = False, before_input: bool = False
+    ) -> None:
         self.run = run
         self.inline = inline
         self.unordered = inline or unordered
+        self.before_input = before_input
         self._decoder = msgspec.json.Decoder(params)
 
     def read(self, params: Raw) -> Any:
@@ -96,7 +99,8 @@ def _input(session: Session, call: Call, asked: m.Input) -> Answer:
         else:
             call.fail(problem)
 
-    session.call(asked.request).inputs.put(asked.data, asked.end, answer)
+    command = session.call(asked.request)
+    command.inputs.put(asked.data, asked.end, answer, command.before_input)
     return None
 
 
@@ -181,8 +185,8 @@ METHODS: dict[str, RpcMethod] = {
     "dial": _stream(m.Dial, commands.dial),
     "input": RpcMethod(m.Input, _input, inline=True),
     "more": RpcMethod(m.More, _more, inline=True),
-    "resize": RpcMethod(m.Resize, _resize),
-    "signal": RpcMethod(m.Signal, _signal),
+    "resize": RpcMethod(m.Resize, _resize, before_input=True),
+    "signal": RpcMethod(m.Signal, _signal, before_input=True),
     "cancel": RpcMethod(m.Cancel, _cancel, inline=True),
     **{name: _plain(method) for name, method in methods.METHODS.items()},
     "asks": RpcMethod(m.Asks, _asks),

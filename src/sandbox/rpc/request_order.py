@@ -15,6 +15,7 @@ class Turn:
 
     def __init__(self, order: RequestOrder) -> None:
         self.come = Event()
+        self.over = Event()
         self.passed = False
         self._order = order
 
@@ -53,6 +54,7 @@ class RequestOrder:
     def done(self, turn: Turn) -> None:
         with self._lock:
             turn.passed = True
+            turn.over.set()
             while self._queue and self._queue[0].passed:
                 self._queue.popleft()
             if self._queue:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from sandbox.rpc.current_sandbox import CurrentSandbox
 from sandbox.rpc.lines import widen
 from sandbox.rpc.session import Session
-from sandbox.service import Sandboxes
+from sandbox.sandboxes import Sandboxes
 
 
 def serve(sandboxes: Sandboxes) -> int:

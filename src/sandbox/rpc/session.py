@@ -184,10 +184,19 @@ class Session:
             return
         if message.method in ("create", "restore"):
             self.current.expect()
+        if method.before_input:
+            self._before_input(asked, call)
         if method.inline:
             self._work(method, call, asked, held)
         else:
             self._start(method, call, asked, held)
+
+    def _before_input(self, asked: Any, call: Call) -> None:
+        """Input that is sent to the command that `asked` names from now on waits until `call` has taken effect."""
+        with self._idle:
+            command = self._calls.get(asked.request)
+        if command is not None:
+            command.before_input = call.turn
 
     def _start(self, method: RpcMethod, call: Call, asked: Any, held: Hold) -> None:
         try:

@@ -13,7 +13,7 @@ from sandbox.registry.registry import find
 
 if TYPE_CHECKING:
     from sandbox.rpc import messages as m
-    from sandbox.service import Sandboxes
+    from sandbox.sandboxes import Sandboxes
 
 RULE = "owners-lifetime"
 

@@ -15,8 +15,8 @@ from sandbox.rpc import methods
 
 if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
+    from sandbox.sandboxes import Sandboxes
     from sandbox.server.scopes import Access
-    from sandbox.service import Sandboxes
 
 KEPT_EVENTS = 500
 

@@ -25,8 +25,8 @@ from sandbox.server.scopes import VERBS
 from sandbox.server.server import Server
 
 if TYPE_CHECKING:
+    from sandbox.sandboxes import Sandboxes
     from sandbox.server.settings import Settings
-    from sandbox.service import Sandboxes
 
 DRAIN = 10  # seconds that requests have to finish when the server ends
 LARGEST_MESSAGE = 2**20  # of a WebSocket

@@ -18,8 +18,8 @@ from sandbox.server.tickets import Tickets
 from sandbox.server.tokens import Tokens
 
 if TYPE_CHECKING:
+    from sandbox.sandboxes import Sandboxes
     from sandbox.server.settings import Settings
-    from sandbox.service import Sandboxes
 
 T = TypeVar("T")
 THREADS = 1024  # one for each command, terminal or connection that is under way

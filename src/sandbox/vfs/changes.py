@@ -16,7 +16,7 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandbox.policy.files import protected_patterns
+from sandbox.policy.protected import protected_patterns
 from sandbox.vfs.file_state import MOST_LONG, UNSEEN, State, names_in, open_regular, state, state_of
 from sandbox.vfs.open_beneath import opened
 from sandbox.vfs.provider import join, split

@@ -242,6 +242,23 @@ def test_gemini_with_google(desk: Make) -> None:
     assert there["expiry_date"] > 1700000000000
 
 
+def test_qwen_logs_in_by_a_device_code(desk: Make) -> None:
+    here = desk({"qwen": {}}, ["chat.qwen.ai", "portal.qwen.ai"], {})
+    first, second = ({"access_token": sign * 90, "refresh_token": sign * 80 + "r"} for sign in ("aB3", "cD4"))
+    more = {"status": "success", "token_type": "Bearer", "expires_in": 21600, "resource_url": "portal.qwen.ai"}
+    here.server("chat.qwen.ai", lambda asked, target: {**(second if "refresh_token" in asked else first), **more})
+    device = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": "x", "client_id": "y"}
+    _, content = here.ask("chat.qwen.ai", "POST", "/api/v1/oauth2/token", FORM, urlencode(device).encode())
+    said = json.loads(content)
+    assert {name: said[name] for name in more} == more
+    assert not {first["access_token"], first["refresh_token"]} & set(said.values())
+    assert here.bearer("portal.qwen.ai", said["access_token"]) == first["access_token"]
+    renewal = {"grant_type": "refresh_token", "refresh_token": said["refresh_token"], "client_id": "y"}
+    _, content = here.ask("chat.qwen.ai", "POST", "/api/v1/oauth2/token", FORM, urlencode(renewal).encode())
+    assert json.loads(content)["access_token"] == said["access_token"]
+    assert here.bearer("portal.qwen.ai", said["access_token"]) == second["access_token"]
+
+
 def test_gh_and_its_login_inside(desk: Make) -> None:
     real = "gho_" + "aB3" * 12
     hosts = ["github.com", "api.github.com"]

@@ -73,9 +73,10 @@ class Server:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def granted(self, asked: dict[str, str]) -> tuple[int, dict[str, Any]]:
-        if asked.get("refresh_token") not in self.good:
-            return 400, {"error": "invalid_grant"}
-        self.good.discard(asked["refresh_token"])
+        if asked.get("grant_type") != "authorization_code":
+            if asked.get("refresh_token") not in self.good:
+                return 400, {"error": "invalid_grant"}
+            self.good.discard(asked["refresh_token"])
         self.number += 1
         self.good.add(token("ort", self.number))
         access, refresh = token("oat", self.number), token("ort", self.number)
@@ -198,6 +199,25 @@ def test_a_program_logs_in_renews_and_saves_and_never_has_a_token(
     assert server.authorization() == f"Bearer {token('oat', 2)}"
     assert "token" in run(again, f'print(refresh("{auth}/oauth/token"))')
     assert server.good == {token("ort", 3)}
+
+
+def test_the_first_login_made_inside_ends_with_its_tokens_outside(
+    room: Callable[..., Sandbox], server: Server, person: Path
+) -> None:
+    """Nobody has logged in, so there is no secret yet that would make the gate look into connections."""
+    (person / ".claude" / ".credentials.json").unlink()
+    program = PROGRAM.replace("data = json.load(open(path))", "data = {}")
+    api, auth = f"https://{API}:{server.port}", f"https://{AUTH}:{server.port}"
+    log_in = f"""
+said = ask("{auth}/oauth/token", body=b"grant_type=authorization_code&code=c")
+print(said)
+print(ask("{api}/v1", {{"Authorization": "Bearer " + said["access_token"]}}))"""
+    done = room().exec(["/usr/bin/python3", "-c", program + log_in], timeout=60)
+    assert done.exit_code == 0, done.stderr
+    assert server.authorization() == f"Bearer {token('oat', 2)}"
+    assert token("oat", 2) not in done.stdout and token("ort", 2) not in done.stdout
+    run(room(), f'ask("{api}/v1", {{"Authorization": "Bearer " + data["claudeAiOauth"]["accessToken"]}})')
+    assert server.authorization() == f"Bearer {token('oat', 2)}"  # in the next run, too
 
 
 def test_no_token_is_on_disk_but_in_the_persons_file(

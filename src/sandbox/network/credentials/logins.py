@@ -144,6 +144,11 @@ class Logins:
         """Another number when a token has changed."""
         return sum(login.version for login in self.logins)
 
+    @property
+    def may_log_in(self) -> bool:
+        """Whether a tenant can get tokens: an entry has a token endpoint."""
+        return any(login.entry.refresh.hosts for login in self.logins)
+
     def load(self) -> None:
         """Sees what has changed in the files."""
         for login in self.logins:

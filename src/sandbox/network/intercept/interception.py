@@ -63,8 +63,10 @@ class Interception:
 
     def wants(self, host: str) -> bool:
         """Whether connections to `host` must be intercepted. With any secret all hosts are: a placeholder on its way to
-        the wrong host can only be stopped where it can be seen."""
-        return bool(self.secrets) or bool(self.hooks)
+        the wrong host can only be stopped where it can be seen. The same with a login that nobody has made yet: its
+        tokens must not come in."""
+        logins = self.secrets.logins
+        return bool(self.secrets) or bool(self.hooks) or (logins is not None and logins.may_log_in)
 
     def host_allowed(self, host: str) -> Decision | None:
         """What the policy script's `is_host_allowed` says; None when there is no such function."""

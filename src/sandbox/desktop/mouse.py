@@ -1,0 +1,85 @@
+"""The mouse: what a hand does with it, as the single events that a display takes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from sandbox.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandbox.desktop.x11 import Display
+
+BUTTONS = {"left": 1, "middle": 2, "right": 3, "back": 8, "forward": 9}
+_UP, _DOWN, _LEFT, _RIGHT = 4, 5, 6, 7  # the wheel's buttons
+_PRESS, _RELEASE, _MOTION = 4, 5, 6
+_TRIES = 50
+MOST_NOTCHES, MOST_POINTS, MOST_CLICKS = 100, 1000, 5
+
+
+def click(display: Display, x: int, y: int, button: str, count: int) -> None:
+    """Moves there, and clicks."""
+    number = button_number(button)
+    if not 1 <= count <= MOST_CLICKS:
+        raise InvalidArgument("1 to {most} clicks, not {count}", most=MOST_CLICKS, count=count)
+    move(display, x, y)
+    for _ in range(count):
+        display.fake(_PRESS, number)
+        display.fake(_RELEASE, number)
+    display.settle()
+
+
+def move(display: Display, x: int, y: int) -> None:
+    """Moves the pointer. Raises InvalidArgument for a place that is not on the screen."""
+    width, height = display.size()
+    if not (0 <= x < width and 0 <= y < height):
+        raise InvalidArgument(
+            "({x}, {y}) is not on the screen, which is {width}×{height}", x=x, y=y, width=width, height=height
+        )
+    display.fake(_MOTION, 0, x, y)
+    for _ in range(_TRIES):  # the display takes input a moment after the request; a program may hold the pointer back
+        if display.pointer() == (x, y):
+            return
+        time.sleep(0.001)
+
+
+def drag(display: Display, path: Sequence[tuple[int, int]], button: str) -> None:
+    """Presses at the first point and lets go at the last. The button is let go whatever happens on the way."""
+    number = button_number(button)
+    if not 2 <= len(path) <= MOST_POINTS:
+        raise InvalidArgument("a drag has 2 to {most} points", most=MOST_POINTS)
+    move(display, *path[0])
+    display.fake(_PRESS, number)
+    try:
+        for point in path[1:]:
+            move(display, *point)
+    finally:
+        display.fake(_RELEASE, number)
+    display.settle()
+
+
+def hold(display: Display, button: str, down: bool) -> None:
+    """Presses a button, or lets it go."""
+    display.fake(_PRESS if down else _RELEASE, button_number(button))
+    display.settle()
+
+
+def scroll(display: Display, x: int, y: int, dx: int, dy: int) -> None:
+    """Turns the wheel by notches."""
+    if abs(dx) > MOST_NOTCHES or abs(dy) > MOST_NOTCHES:
+        raise InvalidArgument("at most {most} notches at once", most=MOST_NOTCHES)
+    move(display, x, y)
+    for notches, less, more in ((dy, _UP, _DOWN), (dx, _LEFT, _RIGHT)):
+        for _ in range(abs(notches)):
+            display.fake(_PRESS, more if notches > 0 else less)
+            display.fake(_RELEASE, more if notches > 0 else less)
+    display.settle()
+
+
+def button_number(button: str) -> int:
+    """Raises InvalidArgument."""
+    if button not in BUTTONS:
+        raise InvalidArgument("there is no button {name!r}; {known}", name=button, known=", ".join(BUTTONS))
+    return BUTTONS[button]

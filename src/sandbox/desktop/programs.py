@@ -1,0 +1,66 @@
+"""The programs inside that make a desktop: where they are, how each is started, and what they are told."""
+
+from __future__ import annotations
+
+import re
+import select
+from typing import TYPE_CHECKING
+
+from sandbox.errors import CommandError, SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sandbox.guest.process import Process
+    from sandbox.sandbox import Sandbox
+
+DIRECTORY = "/tmp/.desktop"
+# The system's own, before what tenants may have put on their PATH. They may still have replaced these, in an image.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+WANTED = (
+    "Xvnc", "Xvfb", "openbox", "pulseaudio", "parec", "pacat", "ffmpeg", "chromium", "chromium-browser",
+    "google-chrome", "certutil",
+)  # fmt: skip
+_FOUND = re.compile(r"(?:/[A-Za-z0-9._+-]+)+")
+
+
+def find(sandbox: Sandbox) -> dict[str, str]:
+    """Where the programs are inside, by name; those that are there."""
+    script = 'for name; do command -v "$name"; done'
+    told = sandbox.exec(
+        ["/bin/sh", "-c", script, "sh", *WANTED], env={"PATH": PATH}, timeout=10, max_output=2**14
+    ).stdout
+    paths = (line for line in told.splitlines() if _FOUND.fullmatch(line))
+    return {name: path for path in paths if (name := path.rpartition("/")[2]) in WANTED}
+
+
+def start(sandbox: Sandbox, argv: Sequence[str], env: Mapping[str, str], log: str) -> Process:
+    """Starts a program that stays, with its complaints in a file. Raises SandboxError."""
+    script = f'exec "$@" 2>{DIRECTORY}/{log}.log'
+    try:
+        return sandbox._service(["/bin/sh", "-c", script, "sh", *argv], env={"PATH": PATH, **env})
+    except CommandError as problem:
+        raise SandboxError("{program} cannot be started: {problem}", program=argv[0], problem=problem) from problem
+
+
+def complaints(sandbox: Sandbox, log: str) -> str:
+    """The end of what a program complained about, safe to print."""
+    try:
+        text = sandbox.read_file(f"{DIRECTORY}/{log}.log", 2**20)[-1000:].decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "; ".join("".join(one if one.isprintable() else "?" for one in line)[:200] for line in lines[-3:])
+
+
+def first_line(process: Process, seconds: float) -> bytes:
+    """The first line that a program prints; b"" when it ends or is silent for so long."""
+    line = bytearray()
+    while not line.endswith(b"\n") and len(line) < 64:
+        if process.stdout is None or not select.select([process.stdout], [], [], seconds)[0]:
+            return b""
+        data = process.read(1)
+        if not data:
+            return b""
+        line += data
+    return bytes(line)

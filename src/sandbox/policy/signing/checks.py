@@ -1,0 +1,238 @@
+"""The checks, in their order. The first that refuses decides.
+
+    replay → chain → denied → allowed → value → selector → hourly → daily → spend → person
+
+Two rules about this file. Every check is a function of what is asked, the rules and the history, and of nothing else. A
+check either refuses or says nothing: none can allow what a later one would refuse.
+"""
+
+from __future__ import annotations
+
+from sandbox.errors import Message
+from sandbox.policy.decision import Decision
+from sandbox.policy.signing.requests import TextMessage, UnsignedTransaction
+from sandbox.policy.signing.typed_data import TypedData
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sandbox.config.model import Signing, SigningLimits, TypedDomain
+    from sandbox.policy.signing.requests import Request
+    from sandbox.policy.signing.rules import Rules
+
+
+class Count:
+    """How many signatures there were in an hour and in a day, and what a day's may have cost."""
+
+    __slots__ = ("hour", "day", "spent")
+
+    def __init__(self, hour: int = 0, day: int = 0, spent: int = 0) -> None:
+        self.hour = hour
+        self.day = day
+        self.spent = spent
+
+
+class History:
+    """What was signed before: of everybody, of this sandbox, for this destination. `used`: the id was, too."""
+
+    __slots__ = ("used", "everything", "sandbox", "destination")
+
+    def __init__(
+        self,
+        used: bool = False,
+        everything: Count | None = None,
+        sandbox: Count | None = None,
+        destination: Count | None = None,
+    ) -> None:
+        self.used = used
+        self.everything = everything or Count()
+        self.sandbox = sandbox or Count()
+        self.destination = destination or Count()
+
+
+class Asked:
+    """A request, with the arguments of its call where they could be decoded."""
+
+    __slots__ = ("request", "arguments")
+
+    def __init__(self, request: Request, arguments: Sequence[object] | None = None) -> None:
+        self.request = request
+        self.arguments = arguments
+
+
+class Verdict:
+    """The decision, and whether a person must confirm it."""
+
+    __slots__ = ("decision", "confirm")
+
+    def __init__(self, decision: Decision, confirm: bool = False) -> None:
+        self.decision = decision
+        self.confirm = confirm
+
+
+def judge(asked: Asked, rules: Rules, history: History) -> Verdict:
+    """Whether it may be signed."""
+    for rule, check in CHECKS:
+        refused = check(asked, rules, history)
+        if refused is not None:
+            return Verdict(Decision(False, rule, refused))
+    if _needs_person(asked.request, rules):
+        return Verdict(Decision(True, "person", "a person must approve it"), confirm=True)
+    return Verdict(Decision(True, "policy", "within the policy"))
+
+
+def stateless(asked: Asked, rules: Rules) -> Verdict:
+    """The same without a history: what whoever holds the key can check once more by itself."""
+    return judge(asked, rules, History())
+
+
+def _replay(asked: Asked, rules: Rules, history: History) -> Message | None:
+    return Message("this request id was used before") if history.used else None
+
+
+def _chain(asked: Asked, rules: Rules, history: History) -> Message | None:
+    request = asked.request
+    if isinstance(request, TextMessage) or request.chain in rules.chains:
+        return None
+    return Message("chain {chain} is not in signing.chains", chain=request.chain)
+
+
+def _denied(asked: Asked, rules: Rules, history: History) -> Message | None:
+    if asked.request.destination in rules.denied:
+        return Message("{address} is in signing.denied_addresses", address=asked.request.destination)
+    return None
+
+
+def _allowed(asked: Asked, rules: Rules, history: History) -> Message | None:
+    request = asked.request
+    if isinstance(request, TextMessage):
+        return Message("signing.messages.text is refuse") if rules.signing.messages.text == "refuse" else None
+    if isinstance(request, TypedData):
+        if _domain(request, rules) is None:
+            return Message("no entry of signing.messages.typed is for {type} of this domain", type=request.primary)
+        return None
+    if rules.any_address or request.to in rules.allowed or request.to in rules.contracts:
+        return None
+    return Message("{address} is not in signing.allowed_addresses", address=request.to)
+
+
+def _domain(request: TypedData, rules: Rules) -> TypedDomain | None:
+    for contract, one in rules.domains:
+        named = one.name is None or one.name == request.domain.get("name")
+        if contract == request.destination and named and request.primary in one.types:
+            return one
+    return None
+
+
+def _value(asked: Asked, rules: Rules, history: History) -> Message | None:
+    request = asked.request
+    if not isinstance(request, UnsignedTransaction):
+        return None
+    for path, limits in _limits(request, rules):
+        if limits.max_value is not None and request.value > limits.max_value:
+            return Message("{value} wei is more than {limit}, {path}.max_value",
+                       value=request.value, limit=limits.max_value, path=path)  # fmt: skip
+    signing = rules.signing
+    if request.gas > signing.max_gas:
+        return Message("{gas} gas is more than {limit}, signing.max_gas", gas=request.gas, limit=signing.max_gas)
+    if request.max_fee > signing.max_fee_per_gas:
+        return Message("a fee of {fee} wei is more than {limit}, signing.max_fee_per_gas",
+                   fee=request.max_fee, limit=signing.max_fee_per_gas)  # fmt: skip
+    return None
+
+
+def _limits(request: Request, rules: Rules) -> Iterator[tuple[str, Signing | SigningLimits]]:
+    yield "signing", rules.signing
+    yield "signing.per_sandbox", rules.signing.per_sandbox
+    contract = rules.contracts.get(request.destination)
+    if contract is not None:
+        yield f"signing.contracts.{request.destination}", contract.limits
+
+
+def _selector(asked: Asked, rules: Rules, history: History) -> Message | None:
+    """Data is a call of some function, whatever its length: without an entry for that function it is refused."""
+    request = asked.request
+    if not isinstance(request, UnsignedTransaction):
+        return None
+    contract = rules.contracts.get(request.to)
+    if contract is not None and contract.any_call:
+        return None
+    if not request.data:
+        # A contract's own function for plain ether runs without data; an entry in allowed_addresses is about ether.
+        if contract is None or rules.any_address or request.to in rules.allowed:
+            return None
+        return Message("{address} may be called, but not be sent plain ether", address=request.to)
+    shown = f"0x{request.data[:4].hex()}"
+    if contract is None:
+        return Message("data for {address}, whose functions are not in signing.contracts", address=request.to)
+    function = contract.functions.get(request.data[:4]) if len(request.data) >= 4 else None
+    if function is None:
+        return Message("{selector} is no function that signing.contracts allows", selector=shown)
+    if asked.arguments is None:
+        return Message("the arguments of {function} cannot be decoded exactly", function=function.signature)
+    for at, rule in function.rules.items():
+        value, name = asked.arguments[at], function.names[at] or str(at)
+        if rule.allowed is not None and _text(value) not in {one.lower() for one in rule.allowed}:
+            return Message(
+                "{function}: {name} is not one of the allowed values", function=function.signature, name=name
+            )
+        if rule.max is not None and not (type(value) is int and value <= rule.max):
+            return Message("{function}: {name} is more than {limit}",
+                       function=function.signature, name=name, limit=rule.max)  # fmt: skip
+    return None
+
+
+def _text(value: object) -> str:
+    """A decoded argument as the rules write it."""
+    return f"0x{value.hex()}" if isinstance(value, bytes) else str(value).lower()
+
+
+def _hourly(asked: Asked, rules: Rules, history: History) -> Message | None:
+    for path, limits, count in _counted(asked, rules, history):
+        if limits.max_per_hour is not None and count.hour >= limits.max_per_hour:
+            return Message("{limit} signatures in this hour, {path}.max_per_hour", limit=limits.max_per_hour, path=path)
+    return None
+
+
+def _daily(asked: Asked, rules: Rules, history: History) -> Message | None:
+    for path, limits, count in _counted(asked, rules, history):
+        if limits.max_per_day is not None and count.day >= limits.max_per_day:
+            return Message("{limit} signatures in this day, {path}.max_per_day", limit=limits.max_per_day, path=path)
+    return None
+
+
+def _spend(asked: Asked, rules: Rules, history: History) -> Message | None:
+    for path, limits, count in _counted(asked, rules, history):
+        if limits.max_spend_per_day is not None and count.spent + asked.request.cost > limits.max_spend_per_day:
+            return Message("this day's transactions would take more than {limit} wei, {path}.max_spend_per_day",
+                       limit=limits.max_spend_per_day, path=path)  # fmt: skip
+    return None
+
+
+def _counted(asked: Asked, rules: Rules, history: History) -> Iterator[tuple[str, Signing | SigningLimits, Count]]:
+    counts = (history.everything, history.sandbox, history.destination)
+    for (path, limits), count in zip(_limits(asked.request, rules), counts, strict=False):
+        yield path, limits, count
+
+
+def _needs_person(request: Request, rules: Rules) -> bool:
+    if isinstance(request, TextMessage):
+        return rules.signing.messages.text != "allow" or request.text is None
+    if isinstance(request, TypedData):
+        domain = _domain(request, rules)
+        return domain is None or domain.confirm
+    return request.cost > rules.signing.confirm_above
+
+
+CHECKS: tuple[tuple[str, Callable[[Asked, Rules, History], Message | None]], ...] = (
+    ("replay", _replay),
+    ("chain", _chain),
+    ("denied", _denied),
+    ("allowed", _allowed),
+    ("value", _value),
+    ("selector", _selector),
+    ("hourly", _hourly),
+    ("daily", _daily),
+    ("spend", _spend),
+)

@@ -1,0 +1,157 @@
+"""The sandboxes of one server: JSON-RPC's, the HTTP API's. What they have in common with the command line is in
+`service.py`."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from sandbox.config.home import home
+from sandbox.registry.registry import Entry, entries, find
+from sandbox.registry.remove import kill
+from sandbox.sandbox import Sandbox
+from sandbox.service import configuration, create, merged, srt_config
+from sandbox.wiring import Wiring
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from sandbox.client import Client
+    from sandbox.config.model import Config
+    from sandbox.service import Tell
+
+
+class Sandboxes:
+    """The sandboxes that one server owns, and a way to every other one of this user. Safe to use from many threads."""
+
+    def __init__(self, *, config_file: str | None = None, flags: Mapping[str, Any] | None = None, tell: Tell) -> None:
+        """`config_file` and `flags` are the server's own command line; they count for every sandbox it creates."""
+        self._config_file = config_file
+        self._flags = dict(flags or {})
+        self._tell = tell
+        self._own: dict[str, Sandbox] = {}
+        self._most_lifetime: dict[str, tuple[float | None, float | None]] = {}
+        self._lock = Lock()
+        self._closed = False
+
+    def create(self, asked: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
+        """Starts a sandbox as the server's flags and, above them, a client's parameters (`asked`) say.
+
+        With `srt` as the only parameter, those are settings of Anthropic's sandbox-runtime, and as there no file is
+        read besides. Raises what `Sandbox` raises.
+        """
+        return self._own_one(self._start(asked, hooks))
+
+    def restore(self, name: str, config: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
+        """Starts a sandbox from a checkpoint. Raises what `Sandbox.restore` raises."""
+        return self._own_one(Sandbox.restore(name, config, hooks=hooks))
+
+    def create_restricted(self, asked: Mapping[str, Any], root: str) -> Sandbox:
+        """Starts a sandbox in `root` for somebody who may ask for less than the server's own layers say, not for more.
+
+        `root` is a real path that was found fit: what it leads to later, by a link, is not shown. Raises Denied for a
+        parameter that would widen the layers, and what `Sandbox` raises.
+        """
+        from sandbox.config.dialects import from_client
+        from sandbox.config.restricted import restricted
+
+        said = from_client(asked)
+        resolved = configuration(merged(self._flags, {"filesystem": {"root": root}}), config_file=self._config_file)
+        config = restricted(resolved, said, root)
+        config.filesystem.root = root
+        config.filesystem.settled += (root,)
+        made = self._own_one(create(resolved, config=config, tell=self._tell))
+        limits = resolved.config.limits
+        with self._lock:
+            self._most_lifetime[made.id] = limits.lifetime, limits.idle_timeout
+        return made
+
+    def most_lifetime(self, id: str) -> tuple[float | None, float | None] | None:
+        """The layers' own `limits.lifetime` and `idle_timeout`, for a sandbox of `create_restricted`."""
+        with self._lock:
+            return self._most_lifetime.get(id)
+
+    def create_managed(self, config: Config) -> Sandbox:
+        """Starts a sandbox of exactly that configuration, for a manager. Raises what `Sandbox` raises."""
+        return self._own_one(Sandbox(config))
+
+    def adopt(self, sandbox: Sandbox) -> None:
+        """From now on the sandbox is this server's: it ends with it."""
+        self._own_one(sandbox)
+
+    def configured(self, said: Mapping[str, Any]) -> Config:
+        """What the server's layers and, above them, `said` make. Raises ConfigError."""
+        return configuration(merged(self._flags, said), config_file=self._config_file).config
+
+    def close_all(self) -> None:
+        """Ends every sandbox that this server owns; it may create others."""
+        with self._lock:
+            own, self._own = list(self._own.values()), {}
+        for sandbox in own:
+            sandbox.close()
+
+    def _own_one(self, sandbox: Sandbox) -> Sandbox:
+        with self._lock:
+            self._own[sandbox.id] = sandbox
+            closed = self._closed
+        if closed:  # while it was being started
+            self.close()
+        return sandbox
+
+    def _start(self, asked: Mapping[str, Any], hooks: object | None) -> Sandbox:
+        if set(asked) == {"srt"} and not self._flags and self._config_file is None:
+            from sandbox.layout.named_paths import NamedPaths
+
+            told: list[str] = []
+            asking = getattr(hooks, "on_ask", None) is not None
+            config = srt_config(asked["srt"], asking=asking, tell=told.append)
+            named = NamedPaths(config.filesystem)
+            sandbox = Sandbox(config, hooks=hooks)
+            sandbox.notices += told
+            sandbox._companions[NamedPaths] = named
+            return sandbox
+        from sandbox.config.dialects import from_client
+
+        said = merged(self._flags, from_client(asked))
+        resolved = configuration(said, config_file=self._config_file)
+        return create(resolved, hooks=hooks, tell=self._tell)
+
+    def get(self, id: str) -> Sandbox | Client:
+        """The sandbox of that id, which may be shortened: this server's own, or else a client attached to it.
+
+        The caller closes a client. Raises NotFound, or SandboxError when it does not run.
+        """
+        with self._lock:
+            own = self._own.get(id)
+        if own is not None:
+            return own
+        entry = self._find(id)
+        with self._lock:
+            forks = [fork for one in self._own.values() for fork in one._forks]
+            own = self._own.get(entry.id) or next((one for one in forks if one.id == entry.id), None)
+        return own if own is not None else Wiring.attach(entry.id)
+
+    def list(self) -> list[Entry]:
+        """Every sandbox of this user, the newest first."""
+        return entries(home())
+
+    def end(self, id: str) -> None:
+        """Ends a running sandbox, whoever owns it. Raises NotFound, or SandboxError when it does not run."""
+        entry = self._find(id)
+        with self._lock:
+            own = self._own.pop(entry.id, None)
+        if own is not None:
+            own.close()
+            return
+        kill(entry)
+
+    @staticmethod
+    def _find(id: str) -> Entry:
+        return find(home(), id)
+
+    def close(self) -> None:
+        """Ends every sandbox that this server created. Idempotent."""
+        with self._lock:
+            self._closed = True
+        self.close_all()

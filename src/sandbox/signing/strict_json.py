@@ -1,0 +1,57 @@
+"""JSON that can be read in one way only: no key twice, no NaN, no fraction, not too deep."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+LONGEST = 256 * 1024
+_DEEPEST = 32
+
+
+class NotJson(ValueError):
+    """It is not JSON, or could mean two things."""
+
+
+def loads(data: bytes | str, longest: int = LONGEST) -> Any:
+    """The value. Raises NotJson."""
+    if len(data) > longest:
+        raise NotJson(f"is longer than {longest} bytes")
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        found = json.loads(text, object_pairs_hook=_once, parse_float=_refuse, parse_constant=_refuse, parse_int=_whole)
+    except NotJson:
+        raise
+    except (ValueError, RecursionError):
+        raise NotJson("is not JSON") from None
+    _shallow(found, 0)
+    return found
+
+
+def dumps(value: Any) -> bytes:
+    """The one spelling of a value: what a hash is made of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise NotJson("has a key twice")
+    return found
+
+
+def _refuse(text: str) -> Any:
+    raise NotJson("has a number that is not whole")
+
+
+def _whole(text: str) -> int:
+    if len(text) > 80:
+        raise NotJson("has a number that is too long")
+    return int(text)
+
+
+def _shallow(value: Any, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise NotJson("is nested too deeply")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _shallow(item, depth + 1)

@@ -1,0 +1,5 @@
+"""Fixtures of the tests of desktops."""
+
+from tests.desktop.desks import sandbox
+
+__all__ = ["sandbox"]
