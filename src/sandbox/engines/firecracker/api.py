@@ -21,7 +21,9 @@ class Api:
         self._connection.auto_open = 0  # the socket may not lead to Firecracker a second time
         self._connection.sock = stream
 
-    def configure(self, *, cpus: int, memory_mb: int, kernel: str, initrd: str, words: str, tap: str, vsock: str) -> None:
+    def configure(
+        self, *, cpus: int, memory_mb: int, kernel: str, initrd: str, words: str, tap: str, vsock: str
+    ) -> None:
         """Says what machine to start. `vsock` is the path of the socket behind which its ports are."""
         self.put("/machine-config", {"vcpu_count": cpus, "mem_size_mib": memory_mb, "smt": False})
         self.put("/boot-source", {"kernel_image_path": kernel, "initrd_path": initrd, "boot_args": words})
@@ -55,10 +57,12 @@ class Api:
         try:
             self._connection.request(method, path, json.dumps(body), headers)
             with self._connection.getresponse() as answer:
-                said = answer.read(MOST)
-                answer.read()  # of an answer that is longer, the rest: the next one begins after it
+                said = answer.read(MOST + 1)
         except (OSError, http.client.HTTPException) as problem:
             raise WallError("Firecracker has ended: {problem}", problem=problem) from None
+        if len(said) > MOST:
+            self.close()  # nobody knows where the next answer would begin
+            raise WallError("Firecracker has ended: {problem}", problem="its answer is too long")
         if not 200 <= answer.status < 300:
             raise WallError("Firecracker refused {path}: {said}", path=path, said=_fault(said))
 

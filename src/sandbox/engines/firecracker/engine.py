@@ -179,6 +179,7 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Snapshot) -> Firecrac
         setup = machine_setup(plan, chosen)
         guest = FramedGuest(machine.connect(fixed_directories(plan)))
         try:
+            guest.greet()
             guest.set_up({**setup, "machine": {**setup["machine"], "time_ns": time.time_ns()}})
             set_time(guest)
         except SandboxClosed:

@@ -11,7 +11,7 @@ import resource
 import time
 
 from sandbox.config.model import Limits
-from sandbox.engines.base import Capabilities, Engine, Finding, Running, Started
+from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Running, Started
 from sandbox.engines.bubblewrap import Bubblewrap
 from sandbox.engines.qemu.acceleration import DEVICE, KVM, why_not
 from sandbox.engines.qemu.command import DIRECTORY, command, find_qemu
@@ -34,49 +34,41 @@ from sandbox.plan.plan import Plan
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
-    import socket
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Mapping
+    from typing import Any, Protocol
 
     from sandbox.engines.local import LocalRunning, LocalStart
     from sandbox.engines.usage import Usage
-    from sandbox.guest.process import Process
+
+    class Known(Protocol):
+        """What is used of a template here."""
+
+        def nodes(self) -> bytes: ...
+
 
 MEMORY_MB = 1024  # of a machine for which nothing was asked
 OWN_MB = 256  # that QEMU needs besides
 
 
-class QemuRunning(Running):
-    """A machine in its room."""
+class MachineRunning(GuestRunning):
+    """A machine in its room: its own guest runs the commands, and the room's has all else."""
 
-    def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Machine, living: LivingMachine) -> None:
+    _guest: FramedGuest
+
+    def __init__(self, room: LocalRunning, guest: FramedGuest) -> None:
+        super().__init__(guest)
         self._room = room
-        self._guest = guest
-        self._machine = machine
-        self._living = living
         self._closed = False
         self.unheld = room.unheld
         self.pid = room.pid
         self.missed = room.missed
         self.tripwires = room.tripwires
 
-    def start(self, request: dict[str, object], name: str, stdio: Sequence[int] = ()) -> Process:
-        return self._guest.start(request, name, stdio)
-
-    def file(self, operation: str, path: bytes, **more: object) -> tuple[dict[str, Any], list[int]]:
-        return self._guest.file(operation, path, **more)
-
-    def null(self) -> int | None:
-        return self._guest.null
-
     def take_sockets(self) -> Mapping[str, _socket.socket]:
         return self._room.take_sockets()
 
     def take_devices(self) -> dict[str, int]:
         return self._room.take_devices()
-
-    def dial(self, address: str, port: int) -> socket.socket:
-        return self._guest.dial(address, port)
 
     def out_of_memory(self) -> str | None:
         return self._room.out_of_memory()
@@ -87,6 +79,27 @@ class QemuRunning(Running):
     def reports(self) -> Iterator[dict[str, Any]]:
         return self._room.reports()
 
+    def finish(self) -> None:
+        self._room.finish()
+
+    def end(self) -> bool:
+        """Ends the room and everything in it; False when that was done before."""
+        if self._closed:
+            return False
+        self._closed = True
+        self._room.close()
+        self._guest.close()
+        return True
+
+
+class QemuRunning(MachineRunning):
+    """A machine that QEMU runs."""
+
+    def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Machine, living: LivingMachine) -> None:
+        super().__init__(room, guest)
+        self._machine = machine
+        self._living = living
+
     def pause(self) -> None:
         self._living.pause()
 
@@ -96,17 +109,10 @@ class QemuRunning(Running):
     def save(self, directory: str) -> list[str]:
         return self._living.save(directory)
 
-    def finish(self) -> None:
-        self._room.finish()
-
     def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._room.close()
-        self._guest.close()
-        self._machine.close()
-        self._living.close()
+        if self.end():
+            self._machine.close()
+            self._living.close()
 
 
 class QemuStart(Started):
@@ -194,6 +200,11 @@ def _furnish(plan: Plan, chosen: Template) -> None:
     if chosen.accelerated == KVM:
         plan.show(DEVICE, DEVICE, True, device=True)  # the file server cannot open it, and there are no other tenants
         plan.writable.append(DEVICE)
+    limit_room(plan)
+
+
+def limit_room(plan: Plan) -> None:
+    """The room's limits around a machine's: its own kernel holds the others."""
     limits = Limits()
     limits.cpus = plan.limits.cpus
     limits.memory = None if plan.limits.memory is None else plan.limits.memory + (OWN_MB << 20)
@@ -222,7 +233,7 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template) -> QemuRunn
         of_saved = saved is not None
         words = command(chosen.memory_mb, chosen.cpus, chosen.accelerated, template=False, saved=of_saved)
         machine = _in_room(room, words, plan, of_saved)
-        setup = {} if of_saved else _setup(plan, chosen)
+        setup = {} if of_saved else machine_setup(plan, chosen)
         if saved is not None:
             saved.tell_servers(machine.servers)
         asked = Monitor(machine.monitor)
@@ -254,12 +265,12 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template) -> QemuRunn
 def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool) -> Machine:
     """QEMU and the file servers, started. Beside an image, no file of the host's system is known to the machine."""
     if plan.image is None:
-        return Machine(room, words, _fixed(plan), saved=saved)
+        return Machine(room, words, fixed_directories(plan), saved=saved)
     words, environment = moved(words)
-    return Machine(room, words, _fixed(plan), saved=saved, nodes=os.devnull, environment=environment)
+    return Machine(room, words, fixed_directories(plan), saved=saved, nodes=os.devnull, environment=environment)
 
 
-def _fixed(plan: Plan) -> list[str]:
+def fixed_directories(plan: Plan) -> list[str]:
     """Directories that nothing on the host changes while the machine lives, so that its kernel may remember them."""
     if plan.image is not None:
         return _fixed_of_image(plan, plan.image.source)
@@ -280,7 +291,8 @@ def _identity(plan: Plan) -> dict[str, object]:
     return {"entropy": os.urandom(64), "hostname": plan.hostname}
 
 
-def _setup(plan: Plan, chosen: Template) -> dict[str, Any]:
+def machine_setup(plan: Plan, chosen: Known) -> dict[str, Any]:
+    """The `setup` message for the machine's guest."""
     scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run")]
     root = plan.user == "root"
     layered = root or (plan.image is not None and not plan.sealed)  # tenants may change everything, in memory
