@@ -68,6 +68,9 @@ static void run(char **argv, char **env)
 		if (size > 4000 || snprintf(candidate, sizeof candidate, "%.*s/%s", size ? size : 1, size ? path : ".", argv[0]) >=
 			   (int)sizeof candidate)
 			continue;
+		/* First, because a failed exec costs much more than that. */
+		if (access(candidate, F_OK) && errno == ENOENT)
+			continue;
 		execve(candidate, argv, env);
 		if (errno == EACCES) {
 			/* Is it there and cannot be run? A directory that cannot be looked into (another user's home) has nothing. */

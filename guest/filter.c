@@ -374,5 +374,6 @@ bool filter_tenant(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog whole = {sizeof code / sizeof *code, code};
-	return !place.walls || !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &whole);
+	/* In a machine its file server stands in the way of such modes. */
+	return !place.walls || place.machine || !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &whole);
 }

@@ -18,6 +18,7 @@ struct limit {
 /* What the set-up asked for and found; written before the first tenant, only read afterwards. */
 struct place {
 	bool walls, framed, container, network, allow_ptrace, count_memory, unix_sockets;
+	bool machine; /* we are the first process of a virtual machine */
 	bool image; /* an image's files are at `/`, and not to be trusted */
 	uint64_t uid, gid;
 	uint32_t set_id; /* the mode bits that nobody may set */
@@ -75,6 +76,7 @@ void link_neighbour(unsigned index, int family, const char *text);
 bool make_tap(struct cbor setup);              /* tap.c; whether one was asked for */
 int nft_tproxy(uint16_t port4, const uint8_t address4[4], uint16_t port6, const uint8_t address6[16]); /* nft.c */
 void limits_read(struct cbor setup);           /* limits.c */
+void limits_again(struct cbor request);
 bool limits_apply(void);
 void new_keyring(void);                        /* privileges.c */
 void drop_privileges(void);

@@ -29,21 +29,35 @@ static void add(struct cbor entry)
 	place.limits[place.nlimits++] = (struct limit){(int)resource, soft, hard};
 }
 
-void limits_read(struct cbor setup)
+static void read_list(struct cbor setup)
 {
 	struct cbor item;
 	uint64_t n;
+	if (!cbor_get(setup, "rlimits", &item))
+		return;
+	if (!cbor_array(item, &n, &item))
+		errno = EINVAL, fail("rlimits", NULL);
+	for (; n--; cbor_next(&item))
+		add(item);
+}
+
+/* Those of a machine that was set up before anybody knew them; without a list they stay what they are. */
+void limits_again(struct cbor request)
+{
+	struct cbor item;
+	if (cbor_get(request, "rlimits", &item))
+		place.nlimits = 1; /* the first is not of the list */
+	read_list(request);
+}
+
+void limits_read(struct cbor setup)
+{
 	struct rlimit files;
 	/* First, so that a list that names it has the last word. */
 	if (getrlimit(RLIMIT_NOFILE, &files))
 		fail("rlimits", NULL);
 	place.limits[place.nlimits++] = (struct limit){RLIMIT_NOFILE, files.rlim_cur, files.rlim_max};
-	if (cbor_get(setup, "rlimits", &item)) {
-		if (!cbor_array(item, &n, &item))
-			errno = EINVAL, fail("rlimits", NULL);
-		for (; n--; cbor_next(&item))
-			add(item);
-	}
+	read_list(setup);
 	files.rlim_cur = files.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &files))
 		fail("rlimits", NULL);

@@ -105,6 +105,7 @@ static void make_devices(bool root)
 }
 
 static int system_files = -1, room_files = -1; /* their FUSE devices, until the set-up */
+static int again = -1;                         /* the room a second time: AGAIN */
 
 static noreturn void run_warm(char *line)
 {
@@ -149,6 +150,58 @@ static void open_control(void)
 		close(port);
 }
 
+/* The kernel looks it up again. */
+static void forget_name(uint64_t parent, const char *name)
+{
+	struct {
+		struct fuse_out_header head;
+		struct fuse_notify_inval_entry_out entry;
+		char name[256];
+	} notice = {.head.error = FUSE_NOTIFY_INVAL_ENTRY, .entry = {.parent = parent, .namelen = (uint32_t)strlen(name)}};
+	if (strlen(name) >= sizeof notice.name)
+		errno = EINVAL, fail("stale", name);
+	memcpy(notice.name, name, strlen(name) + 1);
+	notice.head.len = (uint32_t)(sizeof notice.head + sizeof notice.entry + strlen(name) + 1);
+	if (write(system_files, &notice, notice.head.len) < 0 && errno != ENOENT && errno != ENOTDIR)
+		fail("stale", name);
+}
+
+/* Names of the system that lead elsewhere since the template was made. */
+static void forget_stale(struct cbor machine)
+{
+	struct cbor item;
+	uint64_t count, n, parent;
+	if (!cbor_get(machine, "stale", &item) || !cbor_array(item, &count, &item))
+		errno = EINVAL, fail("stale", NULL);
+	for (; count--; cbor_next(&item)) {
+		struct cbor entry;
+		if (!cbor_array(item, &n, &entry) || n != 2 || !cbor_uint(entry, &parent))
+			errno = EINVAL, fail("stale", NULL);
+		cbor_next(&entry);
+		char *name = cbor_cstring(entry);
+		if (!name)
+			errno = EINVAL, fail("stale", name);
+		forget_name(parent, name);
+		free(name);
+	}
+}
+
+/* What is no directory of the system's belongs to the room in which the template is made: clones have another. */
+static void forget_the_rest(void)
+{
+	static const char *const of_the_system[] = {"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix"};
+	DIR *entries = opendir(SYSTEM);
+	for (struct dirent *one; entries && (one = readdir(entries));) {
+		bool keep = !strcmp(one->d_name, ".") || !strcmp(one->d_name, "..");
+		for (size_t i = 0; i < sizeof of_the_system / sizeof *of_the_system && one->d_type == DT_DIR; i++)
+			keep |= !strcmp(one->d_name, of_the_system[i]);
+		if (!keep)
+			forget_name(FUSE_ROOT_ID, one->d_name);
+	}
+	if (entries)
+		closedir(entries);
+}
+
 bool machine_boot(void)
 {
 	if (getpid() != 1 || fcntl(CONTROL, F_GETFD) >= 0 || access(MODULES, F_OK))
@@ -178,8 +231,10 @@ bool machine_boot(void)
 	open_control(); /* with vsock it waits here for its owner, and is saved here */
 	room_files = machine_files("files", ROOM);
 	system_files = machine_files("system", SYSTEM);
-	if (!machine_has_vsock()) /* a saved machine has no connection, and so none of the host's files */
+	if (!machine_has_vsock()) { /* a saved machine has no connection, and so none of the host's files */
 		warm_up();
+		forget_the_rest();
+	}
 	return true;
 }
 
@@ -215,9 +270,6 @@ static void show_again(struct cbor machine)
 {
 	struct cbor item;
 	uint64_t count;
-	int room = open(AGAIN, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (room < 0)
-		fail("shown", NULL);
 	if (!cbor_get(machine, "shown", &item) || !cbor_array(item, &count, &item))
 		errno = EINVAL, fail("shown", NULL);
 	for (; count--; cbor_next(&item)) {
@@ -225,7 +277,7 @@ static void show_again(struct cbor machine)
 		struct stat st;
 		if (!path || *path != '/')
 			errno = EINVAL, fail("shown", path);
-		int tree = open_tree(room, path + 1, OPEN_TREE_CLONE | AT_SYMLINK_NOFOLLOW);
+		int tree = open_tree(again, path + 1, OPEN_TREE_CLONE | AT_SYMLINK_NOFOLLOW);
 		if (tree < 0 || fstatat(tree, "", &st, AT_EMPTY_PATH))
 			fail("shown", path);
 		for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
@@ -243,37 +295,6 @@ static void show_again(struct cbor machine)
 		close(target);
 		free(path);
 	}
-	close(room);
-}
-
-/* Names of the system that lead elsewhere since the template was made: the kernel looks them up again. */
-static void forget_stale(struct cbor machine)
-{
-	struct cbor item;
-	uint64_t count, n, parent;
-	if (!cbor_get(machine, "stale", &item) || !cbor_array(item, &count, &item))
-		errno = EINVAL, fail("stale", NULL);
-	for (; count--; cbor_next(&item)) {
-		struct {
-			struct fuse_out_header head;
-			struct fuse_notify_inval_entry_out entry;
-			char name[256];
-		} notice = {.head.error = FUSE_NOTIFY_INVAL_ENTRY};
-		struct cbor entry;
-		if (!cbor_array(item, &n, &entry) || n != 2 || !cbor_uint(entry, &parent))
-			errno = EINVAL, fail("stale", NULL);
-		cbor_next(&entry);
-		char *name = cbor_cstring(entry);
-		if (!name || strlen(name) >= sizeof notice.name)
-			errno = EINVAL, fail("stale", name);
-		notice.entry.parent = parent, notice.entry.namelen = (uint32_t)strlen(name);
-		memcpy(notice.name, name, strlen(name) + 1);
-		notice.head.len = (uint32_t)(sizeof notice.head + sizeof notice.entry + strlen(name) + 1);
-		if (write(system_files, &notice, notice.head.len) < 0 && errno != ENOENT && errno != ENOTDIR)
-			fail("stale", name);
-		free(name);
-	}
-	close(system_files);
 }
 
 /* The system's directories as the template knows them, in the place of the room's, which are the same files. */
@@ -311,7 +332,8 @@ static void lay_over(uint64_t size)
 		fail("overlay", NULL);
 }
 
-static void enter_room(struct cbor machine, bool root)
+/* The template was made in another room. */
+static void forget_room(void)
 {
 	struct {
 		struct fuse_out_header head;
@@ -319,9 +341,16 @@ static void enter_room(struct cbor machine, bool root)
 	} root_changed = {{sizeof root_changed, FUSE_NOTIFY_INVAL_INODE, 0}, {.ino = FUSE_ROOT_ID}};
 	if (write(room_files, &root_changed, sizeof root_changed) < 0 && errno != ENOENT)
 		fail("files", ROOM);
-	close(room_files);
+}
+
+static void enter_room(struct cbor machine, bool root)
+{
+	forget_room();
 	forget_stale(machine);
 	if (mkdir(AGAIN, 0700) || syscall(SYS_mount, ROOM, AGAIN, NULL, BIND, NULL))
+		fail("files", AGAIN);
+	again = open(AGAIN, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (again < 0)
 		fail("files", AGAIN);
 	uint64_t size;
 	struct cbor layer;
@@ -346,6 +375,15 @@ static void enter_room(struct cbor machine, bool root)
 	}
 	if (syscall(SYS_mount, ".", "/", NULL, MOVE, NULL) || chroot(".") || chdir("/"))
 		fail("files", "/");
+}
+
+/* What is left to do in a clone of a machine that was set up before it was saved: its owner's room may show something in a scratch
+ * place, and the host's system may have changed. The process that does it has the rights for it, and stays behind for that. */
+void machine_settle(struct cbor machine)
+{
+	forget_room();
+	forget_stale(machine);
+	show_again(machine);
 }
 
 /* An ordinary user for good: tenants, and we ourselves, who start them. Root of the machine stays root: that machine is its. */
@@ -379,6 +417,7 @@ void machine_build(struct cbor setup)
 		fail("proc", NULL);
 	new_keyring();
 	machine_keeper();
+	close(system_files), close(room_files), close(again);
 	if (!root) {
 		become_user();
 		install_filter();

@@ -6,7 +6,7 @@
 
 struct permission {
 	const char *path; /* and everything beneath it */
-	enum { LIST, READ, CHANGE } what;
+	enum { LIST, READ, OPEN, CHANGE } what; /* OPEN: for writing, too, but nothing is emptied or removed */
 };
 bool confine_files(const struct permission *permissions); /* confine.c; up to one without a path */
 bool confine_changes(void);
@@ -14,6 +14,7 @@ bool confine_changes(void);
 bool machine_boot(void);                       /* machine.c */
 noreturn void machine_give_up(const char *what);
 void machine_build(struct cbor setup);
+void machine_settle(struct cbor machine);
 bool machine_identity(struct cbor machine);     /* machine_clone.c; false with errno */
 void machine_keeper(void);
 bool machine_request(struct cbor request);

@@ -1,7 +1,7 @@
 /* What makes a clone another machine than the one it was made from: its time, its randomness, its name; and what is done with
  * the commands that ran when it was saved, of which its owner knows nothing.
  *
- * The guest is an ordinary user by then, so a process of root's stays behind that does these three things for it and no other. */
+ * The guest is an ordinary user by then, so a process of root's stays behind that does these things for it and no other. */
 #define _GNU_SOURCE
 #include "job.h"
 #include "machine.h"
@@ -21,6 +21,7 @@
 
 #define ENTROPY 64 /* bytes */
 #define NAME_MOST 64
+#define REQUEST_MOST (1u << 17)
 
 struct identity {
 	uint64_t time_ns;
@@ -76,13 +77,19 @@ bool machine_identity(struct cbor machine)
 	return read_identity(machine, &identity) && set_identity(&identity);
 }
 
+/* Fails by ending, which whoever asked notices. */
 static noreturn void keep(int from)
 {
-	struct identity identity;
+	static uint8_t request[REQUEST_MOST];
+	ssize_t size;
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	while (recv(from, &identity, sizeof identity, 0) == sizeof identity) {
-		identity.name[NAME_MOST] = 0;
-		int error = set_identity(&identity) ? 0 : errno;
+	while ((size = recv(from, request, sizeof request, 0)) > 0) {
+		struct cbor asked = {request, request + size}, machine;
+		if (!cbor_is_map(request, (size_t)size))
+			break;
+		int error = machine_identity(asked) ? 0 : errno;
+		if (!error && cbor_get(asked, "machine", &machine))
+			machine_settle(machine);
 		if (send(from, &error, sizeof error, MSG_NOSIGNAL) != sizeof error)
 			break;
 	}
@@ -108,12 +115,9 @@ void machine_keeper(void)
 
 static bool ask_keeper(struct cbor request)
 {
-	struct identity identity;
 	int error = 0;
-	if (!read_identity(request, &identity))
-		return false;
-	if (send(keeper, &identity, sizeof identity, MSG_NOSIGNAL) != sizeof identity ||
-	    recv(keeper, &error, sizeof error, 0) != sizeof error)
+	size_t size = (size_t)(request.end - request.at);
+	if (send(keeper, request.at, size, MSG_NOSIGNAL) != (ssize_t)size || recv(keeper, &error, sizeof error, 0) != sizeof error)
 		error = ESRCH;
 	errno = error;
 	return !error;
@@ -165,6 +169,7 @@ static void hold(void)
 	if (!cbor_is(t, "cloned"))
 		leave(1);
 	jobs_orphan();
+	limits_again(frame);
 	say_whether("ready", ask_keeper(frame));
 }
 

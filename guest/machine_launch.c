@@ -16,11 +16,11 @@
 
 static const struct permission of_qemu[] = {
 	{"/usr", READ}, {"/bin", READ}, {"/lib", READ}, {"/lib64", READ}, {"/lib32", READ}, {"/nix/store", READ},
-	{"/etc/ld.so.cache", READ}, {"/etc/resolv.conf", READ}, {"/dev/null", CHANGE}, {"/dev/kvm", CHANGE}, {"/.machine", READ},
-	{"/.machine-run", CHANGE}, {"/dev/net/tun", CHANGE}, /* Firecracker's: its sockets, its network card */
+	{"/etc/ld.so.cache", READ}, {"/etc/resolv.conf", READ}, {"/dev/null", OPEN}, {"/dev/kvm", OPEN}, {"/.machine", READ},
+	{"/.machine-run", CHANGE}, {"/dev/net/tun", OPEN}, /* Firecracker's: its sockets, its network card */
 	{"/.machine-system", READ}, /* where an image has taken the place of the host's system */
 	/* Opened for writing and mapped privately: QEMU cannot open it otherwise. The filter sees to it that nothing is written. */
-	{"/.machine/ram", CHANGE}, {NULL, LIST},
+	{"/.machine/ram", OPEN}, {NULL, LIST},
 };
 
 noreturn void machine_launch(char **argv)

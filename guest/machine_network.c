@@ -4,15 +4,29 @@
 #include "machine.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #define CARD "eth0"
 #define LOOPBACK 1
 
+/* Nobody there knows better than we what the routes are. */
+static void no_advertisements(void)
+{
+	int fd = open("/proc/sys/net/ipv6/conf/" CARD "/accept_ra", O_WRONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		if (write(fd, "0", 1) != 1)
+			fail("network", "accept_ra");
+		close(fd);
+	}
+}
+
 void machine_network(void)
 {
 	unsigned card = if_nametoindex(CARD);
+	no_advertisements();
 	link_set(LOOPBACK, IFF_UP);
 	if (!card)
 		errno = ENODEV, fail("network", CARD);

@@ -213,7 +213,7 @@ int main(int argc, char **argv)
 	/* Tenants must not get what the launcher left open. */
 	if (syscall(SYS_close_range, CONTROL + 1, ~0u, 0))
 		return 1;
-	bool machine = !place.container && machine_boot();
+	place.machine = !place.container && machine_boot();
 	fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
 	signal(SIGPIPE, SIG_IGN);
 	place.framed = (argc > 1 && !strcmp(argv[1], "--framed")) ||
@@ -226,7 +226,7 @@ int main(int argc, char **argv)
 	limits_read(setup);
 	if (!place.framed)
 		offer_null();
-	if (machine)
+	if (place.machine)
 		machine_build(setup);
 	else if (place.walls)
 		build_walls(setup);

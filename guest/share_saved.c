@@ -49,19 +49,6 @@ static bool send_all(int to, const void *data, size_t size)
 	return true;
 }
 
-static bool receive_all(int from, void *data, size_t size)
-{
-	for (char *at = data; size;) {
-		ssize_t got = read(from, at, size);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return false;
-		at += got, size -= (size_t)got;
-	}
-	return true;
-}
-
 /* Whether its name still leads to this very file. */
 static bool is_there(struct node *node, struct stat *st)
 {
@@ -264,8 +251,8 @@ bool share_restore(int control)
 	char *data = NULL;
 	struct saved_node *nodes = NULL;
 	struct node **made = NULL;
-	bool good = receive_all(control, &size, sizeof size) && size >= sizeof head && size <= SAVED_MOST && (data = malloc(size)) &&
-		    receive_all(control, data, size);
+	bool good = wire_read(control, &size, sizeof size) && size >= sizeof head && size <= SAVED_MOST && (data = malloc(size)) &&
+		    wire_read(control, data, size);
 	struct reader in = {data, data + size};
 	if (good) {
 		memcpy(&head, take(&in, sizeof head), sizeof head);

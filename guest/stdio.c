@@ -127,7 +127,11 @@ bool stream_input(struct job *job, struct cbor frame)
 		give_credit(job, size);
 		return true;
 	}
-	memcpy(s->pending + s->size, data, size);
+	/* Most commands are given no input. */
+	if (size && !s->pending && !(s->pending = malloc(CREDIT + 1)))
+		leave(1);
+	if (size)
+		memcpy(s->pending + s->size, data, size);
 	s->size += size;
 	if (job->report.fd < 0)
 		watch_set(&s->watch, EPOLLOUT);
@@ -165,9 +169,7 @@ static bool open_stream(struct job *job, unsigned number, int ours)
 	s->number = number;
 	s->credit = CREDIT;
 	s->watch = (struct watch){.fd = ours, .ready = number ? output_ready : input_ready, .job = job};
-	if (!number)
-		s->pending = malloc(CREDIT + 1);
-	return ours >= 0 && (number || s->pending) && !fcntl(ours, F_SETFL, fcntl(ours, F_GETFL) | O_NONBLOCK);
+	return ours >= 0 && !fcntl(ours, F_SETFL, fcntl(ours, F_GETFL) | O_NONBLOCK);
 }
 
 bool streams_open(struct job *job, int theirs[3], int terminal)

@@ -30,7 +30,7 @@ def main() -> None:
 def by_pyfuse3(place: str, provider: Provider) -> None:
     """The provider behind pyfuse3, with the caching that its documentation offers."""
     import pyfuse3  # type: ignore[import-not-found]
-    import trio  # type: ignore[import-not-found]
+    import trio  # type: ignore[import-not-found,unused-ignore]
 
     class Operations(pyfuse3.Operations):  # type: ignore[misc]
         enable_writeback_cache = provider.writeback

@@ -48,12 +48,17 @@ func (vm *VM) Fork(ctx context.Context, n int) ([]string, error) {
 // Restore starts a sandbox that goes on from a checkpoint. It ends with Close, or with this program. A checkpoint holds
 // neither secrets nor values of variables: config gives those again that have no source of their own, and may be nil.
 func Restore(ctx context.Context, checkpoint string, config *Config) (*VM, error) {
-	return begin(ctx, config, "restore", func(params map[string]interface{}) map[string]interface{} {
+	return begin(ctx, config, "restore", from(checkpoint), startProgram)
+}
+
+// from makes the parameters of restore.
+func from(checkpoint string) asking {
+	return func(params map[string]interface{}) map[string]interface{} {
 		asked := map[string]interface{}{"checkpoint": checkpoint, "config": params}
 		if hooks, ok := params["hooks"]; ok {
 			asked["hooks"] = hooks
 			delete(params, "hooks")
 		}
 		return asked
-	})
+	}
 }

@@ -41,6 +41,7 @@ func TestAForkHasTheFilesAndKeepsItsOwn(t *testing.T) {
 }
 
 func TestACheckpointOutlivesItsSandbox(t *testing.T) {
+	needsOwnProgram(t) // whose registry is this test's own
 	t.Setenv("SANDBOX_HOME", t.TempDir())
 	vm := create(t, nil)
 	run(t, vm, "echo kept > ~/note")

@@ -239,6 +239,7 @@ func TestShutdownWaitsForCommands(t *testing.T) {
 }
 
 func TestAnOwnerThatHangsIsKilledWhenTheContextEnds(t *testing.T) {
+	needsOwnProgram(t)
 	leavesNothing(t, func() {
 		vm := create(t, nil)
 		found, err := state.NewStateManager().Get(vm.ID())
@@ -266,10 +267,10 @@ func TestCreateEndsWithItsContextAndLeavesNothing(t *testing.T) {
 	leavesNothing(t, func() {
 		ctx, cancel := context.WithCancel(background)
 		cancel()
-		if vm, err := sandbox.Create(ctx, nil); !errors.Is(err, context.Canceled) {
+		if vm, err := start(ctx, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v: %v", vm, err)
 		}
-		if _, err := sandbox.Create(background, &sandbox.Config{PolicyScript: "def ("}); !errors.Is(err, sandbox.ErrConfig) {
+		if _, err := start(background, &sandbox.Config{PolicyScript: "def ("}); !errors.Is(err, sandbox.ErrConfig) {
 			t.Errorf("%v", err)
 		}
 	})

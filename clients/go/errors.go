@@ -14,6 +14,7 @@ import (
 var (
 	ErrNotStarted = errors.New("the sandbox could not be started")
 	ErrClosed     = errors.New("the sandbox has ended")
+	ErrNotFound   = errors.New("no such sandbox") // on a server
 	ErrCommand    = errors.New("the command could not be run")
 	ErrDenied     = errors.New("a policy refused")
 	ErrConfig     = errors.New("invalid configuration")

@@ -42,12 +42,28 @@ func create(t *testing.T, config *sandbox.Config) *sandbox.VM {
 	if own.Filesystem.Root == "" {
 		own.Filesystem.Root = t.TempDir()
 	}
-	vm, err := sandbox.Create(background, &own)
+	vm, err := start(background, &own)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { vm.Close() })
 	return vm
+}
+
+// start creates a sandbox: by a program of its own, or over HTTP on the server that SANDBOX_TEST_SERVER names.
+func start(ctx context.Context, config *sandbox.Config) (*sandbox.VM, error) {
+	if server := os.Getenv("SANDBOX_TEST_SERVER"); server != "" {
+		return sandbox.Connect(ctx, server, os.Getenv("SANDBOX_TEST_TOKEN"), config)
+	}
+	return sandbox.Create(ctx, config)
+}
+
+// needsOwnProgram skips a test that is about the program which owns a sandbox: a server owns many.
+func needsOwnProgram(t *testing.T) {
+	t.Helper()
+	if os.Getenv("SANDBOX_TEST_SERVER") != "" {
+		t.Skip("about a program of its own")
+	}
 }
 
 // run runs a command that must succeed.

@@ -211,7 +211,7 @@ func TestHooksThatWouldNeverBeCalledAreErrors(t *testing.T) {
 		"a contradiction":           {Network: sandbox.NetworkConfig{BlockPrivateIPs: true, AllowPrivateIPs: true}},
 		"no such setting":           {Settings: map[string]interface{}{"netwrk": map[string]interface{}{}}},
 	} {
-		vm, err := sandbox.Create(background, config)
+		vm, err := start(background, config)
 		if !errors.Is(err, sandbox.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -305,7 +305,7 @@ func TestAKeptCommandIsFoundAgain(t *testing.T) {
 
 func TestATerminalHasASize(t *testing.T) {
 	vm := create(t, nil)
-	process, err := vm.Start(background, "stty size; read line; stty size", sandbox.WithTTY(10, 20))
+	process, err := vm.Start(background, `stty size; read line; until [ "$(stty size)" = "30 40" ]; do :; done; stty size`, sandbox.WithTTY(10, 20))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 func TestSecretsAndHostsAreConfiguredAsValues(t *testing.T) {
 	ctx := context.Background()
-	vm, err := sandbox.Create(ctx, &sandbox.Config{
+	vm, err := start(ctx, &sandbox.Config{
 		Network: sandbox.NetworkConfig{
 			AllowedHosts:    []string{"api.openai.com", "api.anthropic.com", "*.amazonaws.com"},
 			BlockPrivateIPs: true,
@@ -41,7 +41,7 @@ func TestProvidersAreWhatTheirNamesSay(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(base, "file"), []byte("below"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	vm, err := sandbox.Create(ctx, &sandbox.Config{
+	vm, err := start(ctx, &sandbox.Config{
 		VFS: sandbox.VFSConfig{
 			DirectMounts: map[string]sandbox.DirectMount{"/mnt/datasets": {HostPath: base, Readonly: true}},
 			Mounts: map[string]sandbox.Provider{
@@ -77,7 +77,7 @@ func TestProvidersAreWhatTheirNamesSay(t *testing.T) {
 
 func TestAPolicyScriptIsPartOfTheConfiguration(t *testing.T) {
 	ctx := context.Background()
-	vm, err := sandbox.Create(ctx, &sandbox.Config{
+	vm, err := start(ctx, &sandbox.Config{
 		PolicyScript: `
 def is_host_allowed(host):
     return host in ["api.openai.com"] or host.endswith(".amazonaws.com")
@@ -88,7 +88,7 @@ def is_host_allowed(host):
 		t.Fatal(err)
 	}
 	vm.Close()
-	if _, err := sandbox.Create(ctx, &sandbox.Config{PolicyScript: "def ("}); err == nil {
+	if _, err := start(ctx, &sandbox.Config{PolicyScript: "def ("}); err == nil {
 		t.Error("a script that is none was taken")
 	}
 }
@@ -101,7 +101,7 @@ func TestAFileHookIsCalledInThisProcess(t *testing.T) {
 	}
 	ctx := context.Background()
 	wrote := make(chan int, 8)
-	vm, err := sandbox.Create(ctx, &sandbox.Config{VFS: sandbox.VFSConfig{
+	vm, err := start(ctx, &sandbox.Config{VFS: sandbox.VFSConfig{
 		Mounts: map[string]sandbox.Provider{"/workspace": sandbox.NewMemoryProvider()},
 		Hooks: sandbox.VFSHooks{
 			BeforeOpen: func(path string, flags int) error {

@@ -43,11 +43,23 @@ func Home() string {
 
 // Create starts a sandbox. It ends with Close, or with this program. A nil config is the safe default.
 func Create(ctx context.Context, config *Config) (*VM, error) {
-	return begin(ctx, config, "create", func(params map[string]interface{}) map[string]interface{} { return params })
+	return begin(ctx, config, "create", same, startProgram)
 }
 
-// begin starts a program with a sandbox, by a method whose parameters hold the configuration.
-func begin(ctx context.Context, config *Config, method string, asking func(params map[string]interface{}) map[string]interface{}) (*VM, error) {
+// asking makes the parameters of a method from those of the configuration.
+type asking func(params map[string]interface{}) map[string]interface{}
+
+func same(params map[string]interface{}) map[string]interface{} { return params }
+
+// starting makes the connection that a sandbox is created over.
+type starting func(ctx context.Context, config *Config, handlers wire.Handlers) (*wire.Conn, error)
+
+func startProgram(_ context.Context, config *Config, handlers wire.Handlers) (*wire.Conn, error) {
+	return wire.Start(Command(), config.log(), handlers)
+}
+
+// begin creates a sandbox over a new connection, by a method whose parameters hold the configuration.
+func begin(ctx context.Context, config *Config, method string, asking asking, start starting) (*VM, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -59,10 +71,9 @@ func begin(ctx context.Context, config *Config, method string, asking func(param
 	if err != nil {
 		return nil, err
 	}
-	log := own.log()
 	vm := &VM{events: newEventQueue(), owner: true}
-	vm.conn, err = wire.Start(Command(), log, wire.Handlers{
-		Event: vm.events.put, Ended: vm.events.end, Hook: own.hook, Log: log,
+	vm.conn, err = start(ctx, &own, wire.Handlers{
+		Event: vm.events.put, Ended: vm.events.end, Hook: own.hook, Log: own.log(),
 	})
 	if err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ func TestTheClientDoesWhatTheVectorsSay(t *testing.T) {
 
 func play(t *testing.T, one scenario) {
 	ctx := context.Background()
-	vm, err := sandbox.Create(ctx, &sandbox.Config{Settings: one.Config})
+	vm, err := start(ctx, &sandbox.Config{Settings: one.Config})
 	if one.Error != nil {
 		checkError(t, err, one.Error)
 		return

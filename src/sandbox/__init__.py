@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from sandbox.aio import AsyncSandbox
     from sandbox.async_process import AsyncProcess
+    from sandbox.async_session import AsyncCodeSession
     from sandbox.audit.audit_log import SandboxAuditLog
     from sandbox.audit.feed import get_audit_feed_size, query_audit_feed, subscribe_audit_feed
     from sandbox.client import Client
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
         SandboxError,
         WallError,
     )
-    from sandbox.info import Ask, Checkpoint, FileInfo, Port, ProcessInfo, Stats
+    from sandbox.info import Ask, Checkpoint, FileInfo, GrepMatch, PatchedFile, Port, ProcessInfo, Stats
     from sandbox.manager.manager import SandboxManager
     from sandbox.network.intercept.hooks import Blocked, Hooks
     from sandbox.protocols import Process
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from sandbox.result import Chunk, ExecResult
     from sandbox.rpc.errors import RpcError
     from sandbox.sandbox import Sandbox
+    from sandbox.sessions.result import CodeFailure, CodeResult, RichOutput
+    from sandbox.sessions.session import CodeSession
     from sandbox.wiring import Listener
 
 __version__ = "0.1.0"
@@ -80,7 +83,11 @@ _HOMES = {
     "SandboxManager": "sandbox.manager.manager",
     **dict.fromkeys(("Blocked", "Hooks"), "sandbox.network.intercept.hooks"),
     **dict.fromkeys(("Chunk", "ExecResult"), "sandbox.result"),
-    **dict.fromkeys(("Ask", "Checkpoint", "FileInfo", "Port", "ProcessInfo", "Stats"), "sandbox.info"),
+    **dict.fromkeys(("Ask", "Checkpoint", "FileInfo", "GrepMatch"), "sandbox.info"),
+    **dict.fromkeys(("PatchedFile", "Port", "ProcessInfo", "Stats"), "sandbox.info"),
+    **dict.fromkeys(("CodeFailure", "CodeResult", "RichOutput"), "sandbox.sessions.result"),
+    "CodeSession": "sandbox.sessions.session",
+    "AsyncCodeSession": "sandbox.async_session",
     **dict.fromkeys(("query_audit_feed", "subscribe_audit_feed", "get_audit_feed_size"), "sandbox.audit.feed"),
     **dict.fromkeys(("list_sandboxes", "get_sandbox", "kill_sandbox"), "sandbox.registry.api"),
     **dict.fromkeys(("list_vms", "get_vm", "kill_vm"), "sandbox.registry.api"),
@@ -104,12 +111,16 @@ _HOMES = {
 
 __all__ = [
     "Ask",
+    "AsyncCodeSession",
     "AsyncProcess",
     "AsyncSandbox",
     "Blocked",
     "Checkpoint",
     "Chunk",
     "Client",
+    "CodeFailure",
+    "CodeResult",
+    "CodeSession",
     "CommandError",
     "Config",
     "ConfigError",
@@ -117,14 +128,17 @@ __all__ = [
     "EngineUnavailable",
     "ExecResult",
     "FileInfo",
+    "GrepMatch",
     "GuestError",
     "Hooks",
     "InvalidArgument",
     "LimitUnavailable",
     "NotFound",
+    "PatchedFile",
     "Port",
     "Process",
     "ProcessInfo",
+    "RichOutput",
     "RpcError",
     "Sandbox",
     "SandboxAuditLog",

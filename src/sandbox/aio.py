@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from sandbox import arguments
+from sandbox.async_desktop import AsyncDesktop
 from sandbox.async_files import AsyncFiles
 from sandbox.async_process import AsyncProcess
 from sandbox.async_threads import Threads
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from sandbox.arguments import Command, Path
+    from sandbox.async_session import AsyncCodeSession
     from sandbox.config.model import Config
+    from sandbox.desktop.methods import BrowserEndpoints
     from sandbox.events import Handler
     from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
     from sandbox.protocols import Process
@@ -193,6 +196,19 @@ class AsyncSandbox(AsyncFiles):
         """
         return await self._process(lambda: self.sync.connect(name))
 
+    async def python(self, kernel: str = "auto") -> AsyncCodeSession:
+        """Returns a Python inside that keeps its state between calls, as `Sandbox.python`. Raises InvalidArgument."""
+        return await self.session("python", kernel)
+
+    async def session(self, language: str, kernel: str = "auto") -> AsyncCodeSession:
+        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
+
+        Raises InvalidArgument.
+        """
+        from sandbox.async_session import AsyncCodeSession
+
+        return AsyncCodeSession(self.sync.session(language, kernel), self._threads.run)
+
     async def _begin(
         self,
         command: Command,
@@ -237,6 +253,15 @@ class AsyncSandbox(AsyncFiles):
         connected = await self._threads.run(lambda: self.sync.dial(port, address), lambda line: line.close())
         connected.setblocking(False)
         return connected
+
+    @property
+    def desktop(self) -> AsyncDesktop:
+        """A screen, keyboard, mouse and sound of the sandbox's own, as `Sandbox.desktop`: docs/desktop.md."""
+        return AsyncDesktop(self._threads, lambda: self.sync.desktop)
+
+    async def browser(self) -> BrowserEndpoints:
+        """Starts a browser inside, unless it runs, as `Sandbox.browser`; raises what that raises."""
+        return await self._threads.run(self.sync.browser)
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
         """Calls `handler` with every event from now on, in the thread where it happens. Returns what ends that.

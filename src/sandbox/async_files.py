@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sandbox.arguments import Path
     from sandbox.async_threads import Threads
-    from sandbox.info import FileInfo
+    from sandbox.info import FileInfo, GrepMatch, PatchedFile
     from sandbox.sandbox import Sandbox
     from sandbox.vfs.changes import Change
     from sandbox.vfs.workspace import Applied
@@ -93,6 +93,32 @@ class AsyncFiles(ABC):
     async def download(self, source: Path, target: Path) -> list[str]:
         """Copies a file or directory inside to `target` on the host, as `Sandbox.download`. Raises OSError."""
         return await self._threads.run(lambda: self.sync.download(source, target))
+
+    # -- what models call most
+
+    async def edit(self, path: Path, old: str, new: str, replace_all: bool = False) -> int:
+        """Replaces text in a file inside, as `Sandbox.edit`. Raises InvalidArgument, OSError, UnicodeDecodeError."""
+        return await self._threads.run(lambda: self.sync.edit(path, old, new, replace_all))
+
+    async def apply_patch(self, patch: str, path: Path = ".") -> list[PatchedFile]:
+        """Applies a patch to files inside, as `Sandbox.apply_patch`; raises what that raises."""
+        return await self._threads.run(lambda: self.sync.apply_patch(patch, path))
+
+    async def glob(self, pattern: str, path: Path = ".", limit: int = 1000) -> list[str]:
+        """Returns the paths that match, as `Sandbox.glob`. Raises OSError, InvalidArgument."""
+        return await self._threads.run(lambda: self.sync.glob(pattern, path, limit))
+
+    async def tree(self, path: Path = ".", depth: int = 3, limit: int = 500) -> str:
+        """Returns what is below `path` as an indented text, as `Sandbox.tree`. Raises OSError."""
+        return await self._threads.run(lambda: self.sync.tree(path, depth, limit))
+
+    async def grep(
+        self, pattern: str, path: Path = ".", *, glob: str | None = None, ignore_case: bool = False, limit: int = 200
+    ) -> list[GrepMatch]:
+        """Returns the lines that match, as `Sandbox.grep`; raises what that raises."""
+        return await self._threads.run(
+            lambda: self.sync.grep(pattern, path, glob=glob, ignore_case=ignore_case, limit=limit)
+        )
 
     # -- an overlay project's changes
 

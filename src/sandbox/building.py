@@ -13,7 +13,6 @@ from sandbox.config.home import home
 from sandbox.config.model import Config
 from sandbox.engines.choose import default_pids
 from sandbox.errors import Message
-from sandbox.events import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,12 +29,10 @@ if TYPE_CHECKING:
     from sandbox.config.model import Network
     from sandbox.engines.base import Capabilities, Running
     from sandbox.events import Events
-    from sandbox.guards.file_asks import FileAsks
     from sandbox.guards.host_guard import HostGuard
     from sandbox.info import Port
     from sandbox.layout.layout import Layout
     from sandbox.layout.project_state import ProjectState
-    from sandbox.layout.system import System
     from sandbox.network.credentials.credential_files import Furnishing
     from sandbox.network.credentials.logins import Logins
     from sandbox.network.gate_thread import GateThread
@@ -86,8 +83,7 @@ class Building:
 
     def _arrange(self, directory: str | None) -> None:
         """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
-        from sandbox.guards.tripwire import arm, require_tripwires
-        from sandbox.layout.paths import project_root, writable_trees
+        from sandbox.layout.paths import writable_trees
 
         filesystem, can = self.config.filesystem, self._can
         self._freeze_what_is_acted_on()
@@ -95,13 +91,15 @@ class Building:
         self._guard.note_written(writable_trees(filesystem))  # before a program of the host is looked for
         self._logins = self._known_logins()
         if filesystem.branch is not None:
-            self._find_branch(filesystem.branch)
-        reserved: list[str] = []
-        if can.own_root and not (filesystem.read_only or filesystem.overlay or filesystem.show_host):
-            reserved = self._guard.reserve(project_root(filesystem), self._layered())
-        elif filesystem.overlay and self._layered():
-            reserved = self._guard.reserve(project_root(filesystem), self._layered(), only_places=True)
-        self._mounts = self._own_directories() if has_mounts(self.config) else None
+            from sandbox.optional_parts import find_branch
+
+            find_branch(self, filesystem.branch)
+        reserved = self._reserve()
+        self._mounts = None
+        if has_mounts(self.config):
+            from sandbox.optional_parts import own_directories
+
+            self._mounts = own_directories(self)
         if can.own_root:
             self._layout = self._walled(reserved)
         else:
@@ -113,17 +111,45 @@ class Building:
         if self._origin is not None:
             self._origin.furnish(self._plan)
         self._plan.proxy_token = os.urandom(16).hex() if can.gate == "proxy" else None
-        if self._mounts is not None:
-            self._register()  # a layer is kept in the entry
-            layer = self._layer()
-            self._mounts.furnish(self._plan, layer, self._outside_repository(layer))
-            self._register().note("mounts.json", self._mounts.ways)
-        if self._layout.caches and can.overlay:
-            self._keep_caches()
-        if self._layered():
-            self._keep_project_state()
+        self._furnish()
         self._gate_thread = self._gate()
         self._credentials = self._credential_files()
+        self._cover()
+
+    def _reserve(self) -> list[str]:
+        """Makes the names in the project that tenants must not make. Returns them."""
+        from sandbox.layout.paths import project_root
+
+        filesystem = self.config.filesystem
+        if self._can.own_root and not (filesystem.read_only or filesystem.overlay or filesystem.show_host):
+            return self._guard.reserve(project_root(filesystem), self._layered())
+        if filesystem.overlay and self._layered():
+            return self._guard.reserve(project_root(filesystem), self._layered(), only_places=True)
+        return []
+
+    def _furnish(self) -> None:
+        """Adds the directories to the plan that are more than the host's files."""
+        if self._mounts is not None:
+            from sandbox.optional_parts import layer_of_changes, outside_repository
+
+            self._register()  # a layer is kept in the entry
+            layer = layer_of_changes(self)
+            self._mounts.furnish(self._plan, layer, outside_repository(self, layer))
+            self._register().note("mounts.json", self._mounts.ways)
+        if self._layout.caches and self._can.overlay:
+            from sandbox.optional_parts import keep_caches
+
+            keep_caches(self)
+        if self._layered():
+            from sandbox.optional_parts import keep_project_state
+
+            keep_project_state(self)
+
+    def _cover(self) -> None:
+        """What replaces or covers files of the plan, when all of them are known."""
+        from sandbox.guards.tripwire import arm, require_tripwires
+
+        filesystem = self.config.filesystem
         if filesystem.replaced:
             from sandbox.layout.replaced import replace
 
@@ -132,7 +158,7 @@ class Building:
             self._register().note("ports.json", {"ports": [dict(port) for port in self.ports]})
         if filesystem.ask:
             require_tripwires()
-        if can.tripwires:
+        if self._can.tripwires:
             arm(self._plan, self._credentials.paths if self._credentials is not None else ())
 
     def _walled(self, reserved: Sequence[str]) -> Layout:
@@ -151,8 +177,16 @@ class Building:
             held = self._guard.reserve_all(filesystem, project_root(filesystem), trees)
         trees = writable_trees(filesystem, shown, searched=True)
         repositories = self._guard.trust(trees) if trees else None
-        kept = self._kept() if self.config.state.keep else ()
-        system = self._image_system() if self.config.image is not None else None
+        kept: Sequence[tuple[str, str]] = ()
+        if self.config.state.keep:
+            from sandbox.optional_parts import kept_in_home
+
+            kept = kept_in_home(self)
+        system = None
+        if self.config.image is not None:
+            from sandbox.optional_parts import image_system
+
+            system = image_system(self)
         made = layout(self.config, self.id, dict(os.environ), repositories, shown, hiding, system, kept=kept)
         ignore(made.plan, list(dict.fromkeys((*reserved, *self._layered()))))
         if filesystem.show_host:
@@ -214,86 +248,24 @@ class Building:
 
             tops = {plan.directory: ".", plan.environment.get("HOME", ""): "~"}
             touches = file_entries.Touches(self.record, self._events, plan.rules(), tops)
-            self._endings.append(Reports(running, touches, self._file_asks()).close)
+            asks = None
+            if self.config.filesystem.ask and running.pid is not None:
+                from sandbox.optional_parts import file_asks
+
+                asks = file_asks(self, running.pid)
+            self._endings.append(Reports(running, touches, asks).close)
         self._gate_thread.sockets, self._gate_thread.dial = running.take_sockets(), running.dial
         self._gate_thread.pid = running.pid if self._can.namespace else None
         self._gate_thread.start()
         if self._mounts is not None:
             self._mounts.serve(running.take_devices())
         if self.config.vfs.file_events:
-            self._report_changes()
+            from sandbox.optional_parts import report_changes
+
+            report_changes(self)
         if self._can.namespace:
             self._guard.watch(self.notices.append)
             self._endings.append(self._guard.stop_watching)
-
-    def _file_asks(self) -> FileAsks | None:
-        """What asks the owner about a blocked file that is touched."""
-        if not self.config.filesystem.ask or self._running.pid is None:
-            return None
-        from sandbox.audit import file_entries
-        from sandbox.guards.file_asks import FileAsks
-
-        patterns, seconds = self.config.filesystem.blocked_patterns, self.config.network.ask_timeout
-        tell = partial(file_entries.covered, self.record)
-        asks = partial(asks_of, self._asking)
-        found = FileAsks(asks, self._running.pid, patterns, seconds, self._guard.lifted, tell)
-        self._endings.append(found.close)
-        return found
-
-    def _own_directories(self) -> Mounts:
-        """The directories that are more than the host's files: see `vfs/arrange.py`."""
-        from sandbox.vfs.mounts import Mounts
-
-        tell = partial(tell_of_file, self._events)
-        mounts = Mounts(
-            self.config, self._providers, hooks=self._hooks, emit=tell, guard=partial(self._guard.serve, self.config)
-        )
-        self._endings.append(mounts.close)
-        return mounts
-
-    def _image_system(self) -> System | None:
-        """The image at `/`, held until the end so that nobody removes it. In `max` nothing of it can be changed."""
-        from sandbox.config.image_choice import asked_image
-
-        if asked_image(self.config) is None:
-            return None
-        from sandbox.images.obtain import obtain
-        from sandbox.layout.image_system import ImageSystem
-
-        image = obtain(self.config)
-        if image is None:
-            return None
-        self._endings.append(image.release)
-        return ImageSystem(image, sealed=self.config.mode == "max")
-
-    def _kept(self) -> list[tuple[str, str]]:
-        """The directories that the tenants' home keeps, on the host and inside."""
-        from sandbox.layout.paths import project_root
-        from sandbox.state.places import kept
-
-        return kept(self.config.state, project_root(self.config.filesystem))
-
-    def _layer(self) -> str | None:
-        """The directory that keeps an overlay project's changes."""
-        if not self.config.filesystem.overlay:
-            return None
-        if self._kept_layer is not None:
-            return self._kept_layer
-        from sandbox.vfs.workspace import Workspace
-
-        if self._origin is None:
-            return Workspace.begin(home(), self.id, self._plan.directory).directory
-        layer = Workspace.begin(home(), self.id, self._plan.directory, self._origin.workspace).directory
-        self._origin.lay(layer)
-        return layer
-
-    def _keep_caches(self) -> None:
-        """Package caches: docs/caches.md."""
-        from sandbox.layout.caches import KeptCaches
-
-        kept = KeptCaches(home(), self._plan.directory, self._register().path)
-        self._endings.append(kept.close)
-        kept.furnish(self._plan, self._layout.caches)
 
     def _layered(self) -> list[str]:
         """The directories of the project that have a layer of the state's: docs/agents.md."""
@@ -304,41 +276,6 @@ class Building:
 
         is_home = project_root(filesystem) == os.path.realpath(os.path.expanduser("~"))  # its dot entries are hidden
         return [] if is_home else names
-
-    def _keep_project_state(self) -> None:
-        from sandbox.layout.project_state import ProjectState
-        from sandbox.state.places import of_project
-
-        root = self._plan.directory
-        self._project_state = ProjectState(of_project(self.config.state, root), root, self._register().path)
-        self._endings.append(self._project_state.close)
-        self._project_state.furnish(self._plan, self._layered())
-
-    # -- a branch of its own: docs/branches.md
-
-    def _find_branch(self, name: str) -> None:
-        from sandbox.branches.target import Target
-
-        if self._kept_layer is not None:
-            self._branch = Target.load(self._kept_layer)
-            return
-        from sandbox.branches.branch_lock import InUse
-        from sandbox.layout.paths import project_root
-
-        self._branch = Target.find(project_root(self.config.filesystem), name)
-        self._branch_in_use = InUse(home(), self._branch)
-
-    def _outside_repository(self, layer: str | None) -> tuple[str, str] | None:
-        """The repository's directory outside the project, which needs a layer of its own, and where that is kept."""
-        if self._branch is None or layer is None:
-            return None
-        if self._kept_layer is None:
-            self._branch.save(layer)
-        if self._branch.inside_project:
-            return None
-        state = os.path.join(layer, "git")
-        os.makedirs(state, 0o700, exist_ok=True)
-        return self._branch.common, state
 
     def _refuse_servers(self, network: Network) -> None:
         """Raises ConfigError when the host's port of our own server is among those that tenants could reach."""
@@ -397,23 +334,6 @@ class Building:
 
         return Furnishing(self._logins, self._plan, self._layout.views.inside)
 
-    def _report_changes(self) -> None:
-        """Watches what the kernel serves; what goes through FUSE tells by itself."""
-        from sandbox.vfs.file_events import FileEvents
-
-        ways = self._mounts.ways if self._mounts else {}
-        trees: dict[str, int] = {}
-        for path in (self._plan.directory, *ways):
-            if ways.get(path) != "FUSE" and path not in trees:
-                flags = os.O_RDONLY | os.O_DIRECTORY
-                trees[path] = self._running.file("open", os.fsencode(path), flags=flags)[1][0]
-        self._endings.append(FileEvents(trees, partial(tell_of_file, self._events)).close)
-
-
-def tell_of_file(events: Events, operation: str, path: str, size: int) -> None:
-    """A change to a file, in the shape that events have."""
-    events.emit(event("file", op=operation, path=path, size=size))
-
 
 def nobody_there(address: str, port: int) -> socket.socket:
     """How the gate reaches inside before the walls stand: not at all."""
@@ -421,8 +341,14 @@ def nobody_there(address: str, port: int) -> socket.socket:
 
 
 def asks_of(made: Callable[[], Asking]) -> Asks:
-    """The same for the gate."""
+    """A sandbox's questions, without what refers to the sandbox."""
     return made().asks()
+
+
+def settle(made: list[Asking]) -> None:
+    """Whoever has answered hears that it was carried out, before the connection ends."""
+    for one in made:
+        one.settle()
 
 
 def withdraw(made: list[Asking]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sandbox.checkpoints.origin import Origin
     from sandbox.checkpoints.store import Unfinished
     from sandbox.config.model import Config
-    from sandbox.engines.base import Capabilities, Running
+    from sandbox.engines.base import Capabilities, Pausable, Running
     from sandbox.info import Checkpoint
     from sandbox.plan.plan import Plan
     from sandbox.vfs.mounts import Mounts
@@ -53,10 +53,10 @@ class CheckpointMethods(ABC):
         Idempotent. Raises SandboxError where the engine cannot do it, WallError, SandboxClosed.
         """
         self._alive()
-        self._require()
+        running = self._pausable()
         with self._saving:
             if not self._paused:
-                self._running.pause()
+                running.pause()
                 self._paused = True
                 self.record.write("sandbox_lifecycle", "paused")
 
@@ -65,7 +65,7 @@ class CheckpointMethods(ABC):
         self._alive()
         with self._saving:
             if self._paused:
-                self._running.resume()
+                self._pausable().resume()
                 self._paused = False
                 self.record.write("sandbox_lifecycle", "resumed")
 
@@ -189,7 +189,7 @@ class CheckpointMethods(ABC):
         """Writes everything into the new checkpoint's directory; returns what its manifest says."""
         from sandbox.checkpoints.origin import MACHINE, save_files, workspace_of
 
-        self._require()
+        running = self._pausable()
         self._refuse_shared()
         # What lies over a place is the host's: a package cache, which the fork has too.
         covered = {target for _, target in self._plan.cached} | {bind.target for bind in self._plan.binds}
@@ -199,15 +199,15 @@ class CheckpointMethods(ABC):
         assert self._running.pid is not None
         with self._saving:
             if not self._paused:
-                self._running.pause()
+                running.pause()
             try:
                 if self._can.checkpoint == "machine":
                     os.mkdir(os.path.join(made.path, MACHINE), 0o700)
-                    lost = self._running.save(os.path.join(made.path, MACHINE))
+                    lost = running.save(os.path.join(made.path, MACHINE))
                 save_files(made.path, self._running.pid, places, layer)
             finally:
                 if not self._paused:
-                    self._running.resume()
+                    running.resume()
         status = os.stat(self._plan.directory)
         return {
             "sandbox": self.id,
@@ -222,9 +222,12 @@ class CheckpointMethods(ABC):
             **({"workspace": layer} if layer is not None else {}),
         }
 
-    def _require(self) -> None:
-        if not self._can.checkpoint:
+    def _pausable(self) -> Pausable:
+        from sandbox.engines.base import Pausable
+
+        if not self._can.checkpoint or not isinstance(self._running, Pausable):
             raise SandboxError("the engine {engine} can neither pause a sandbox nor save it", engine=self.engine)
+        return self._running
 
     def _refuse_shared(self) -> None:
         """What a fork cannot have a copy of."""

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sandbox import arguments
+from sandbox.client_desktop import ClientDesktop
 from sandbox.client_files import ClientFiles
+from sandbox.desktop.methods import BrowserEndpoints
 from sandbox.errors import InvalidArgument, SandboxClosed
 from sandbox.info import Ask, Checkpoint, Port, ProcessInfo, Stats
 from sandbox.result import OUTPUT_LIMIT, Chunk, ExecResult, Output
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from sandbox.arguments import Command, Path
     from sandbox.events import Handler
     from sandbox.result import Listener
+    from sandbox.sessions.session import CodeSession
 
 MOST_AT_ONCE = 64 * 2**20  # bytes of each output that fit one answer
 
@@ -198,6 +201,23 @@ class Client(ClientFiles):
         asked = {"keep": arguments.kept_name(name), "credit": WINDOW}
         return RemoteProcess(self._connection, self._connection.stream("connect", asked))
 
+    def python(self, kernel: str = "auto") -> CodeSession:
+        """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
+
+        It is a Jupyter kernel where `ipykernel` is inside, else a small one of ours; "jupyter" or "plain" asks for one.
+        It starts with the first `run`. Raises InvalidArgument.
+        """
+        return self.session("python", kernel)
+
+    def session(self, language: str, kernel: str = "auto") -> CodeSession:
+        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
+
+        Raises InvalidArgument.
+        """
+        from sandbox.sessions.languages import open_session
+
+        return open_session(self, language, kernel)
+
     def _streamed(self, asked: dict[str, Any]) -> RemoteProcess:
         stream = self._connection.stream("exec_stream", asked | {"credit": WINDOW})
         return RemoteProcess(self._connection, stream, announced=False)
@@ -235,6 +255,18 @@ class Client(ClientFiles):
         from sandbox.rpc.tunnel import tunnel
 
         return tunnel(self._connection, port, address)
+
+    @property
+    def desktop(self) -> ClientDesktop:
+        """A screen, keyboard, mouse and sound of the sandbox's own, as `Sandbox.desktop`: docs/desktop.md."""
+        return ClientDesktop(self._connection)
+
+    def browser(self) -> BrowserEndpoints:
+        """Starts a browser inside, unless it runs, and returns where Playwright and Selenium find it: docs/desktop.md.
+
+        Those are addresses of the machine that the sandbox is on. Raises what `Sandbox.browser` raises.
+        """
+        return BrowserEndpoints(**self._connection.call("browser", {}))
 
     def on_event(self, handler: Handler) -> Callable[[], None]:
         """Calls `handler` with every event from now on, in a thread of its own. Returns what ends that.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sandbox.processes import Launched, Processes, Started
     from sandbox.protocols import Process
     from sandbox.result import Listener
+    from sandbox.sessions.session import CodeSession
 
 
 class Commands:
@@ -147,6 +148,23 @@ class Commands:
             raise SandboxClosed("the sandbox is closed")
         return self._processes.connect(name)
 
+    def python(self, kernel: str = "auto") -> CodeSession:
+        """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
+
+        It is a Jupyter kernel where `ipykernel` is inside, else a small one of ours; "jupyter" or "plain" asks for one.
+        It starts with the first `run`. Raises InvalidArgument.
+        """
+        return self.session("python", kernel)
+
+    def session(self, language: str, kernel: str = "auto") -> CodeSession:
+        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
+
+        Raises InvalidArgument.
+        """
+        from sandbox.sessions.languages import open_session
+
+        return open_session(self, language, kernel)
+
     # -- starting
 
     def _begin(
@@ -222,13 +240,14 @@ class Commands:
         argv = _argv(command)
         limits = (arguments.seconds(timeout), self.config.limits.timeout)
         limit = min((one for one in limits if one is not None), default=None)
+        variables = {**self._plan.environment, **arguments.variables(env)} if more is None else more.environment
         request: dict[str, object] = {
             "argv": argv,
-            "env": _pairs({**self._plan.environment, **arguments.variables(env)}),
+            "env": _pairs(variables),
             "cwd": os.fsencode(os.path.normpath(os.path.join(self._plan.directory, directory or "."))),
         }
         if more is not None:
-            request |= {"env": _pairs(more.environment), "umask": more.umask, "end_session": True}
+            request |= {"umask": more.umask, "end_session": True}
         if limit is not None:
             request["timeout_ms"] = max(1, int(min(limit, arguments.LONGEST) * 1000))
         if pty is not None:

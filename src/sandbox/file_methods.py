@@ -1,22 +1,26 @@
-"""The file methods that are made of other file methods: the same for a sandbox here and one in another process."""
+"""The file methods that are made of other methods: the same for a sandbox here and one in another process."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from sandbox.errors import InvalidArgument
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from sandbox.arguments import Path
-    from sandbox.info import FileInfo
+    from sandbox.arguments import Command, Path
+    from sandbox.info import FileInfo, GrepMatch, PatchedFile
+    from sandbox.result import ExecResult, Listener
 
 FILE_LIMIT = 2**30
 PIECE = 2**20
+TEXT_MOST = 64 * 2**20  # bytes of a file that is edited
 
 
 class FileMethods(ABC):
-    """Text, existence and whole directories, on top of what a sandbox can do with single files."""
+    """Text, whole directories, edits and searches, on top of what a sandbox can do with single files."""
 
     def read_text(self, path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Returns the content of a file inside as text. Raises OSError, and UnicodeDecodeError."""
@@ -58,7 +62,89 @@ class FileMethods(ABC):
 
         return download(self, source, target)
 
+    # -- what models call most
+
+    def edit(self, path: Path, old: str, new: str, replace_all: bool = False) -> int:
+        """Replaces `old` with `new` in a text file inside, and returns how many times.
+
+        `old` must be there, and only once unless `replace_all` is set: else nothing is changed. Permissions are kept.
+        Raises InvalidArgument, OSError, and UnicodeDecodeError when the file is not UTF-8.
+        """
+        text = self.read_file(path, TEXT_MOST).decode()
+        count = text.count(old) if old else 0
+        if count == 0:
+            raise InvalidArgument("{path} does not contain that text", path=path)
+        if count > 1 and not replace_all:
+            raise InvalidArgument(
+                "{path} contains that text {count} times: give more of what is around it, or replace_all",
+                path=path,
+                count=count,
+            )
+        self.write_file(path, text.replace(old, new).encode(), self.stat(path).mode)
+        return count
+
+    def apply_patch(self, patch: str, path: Path = ".") -> list[PatchedFile]:
+        """Applies a patch to files below `path` inside: a unified diff, or `*** Begin Patch` as Codex writes.
+
+        Every file is read and every change tried before the first one is written: a patch that does not fit changes
+        nothing. Returns what was added, updated, deleted or moved. Raises InvalidArgument, naming the part that does
+        not fit, OSError, and UnicodeDecodeError.
+        """
+        from sandbox.patches.apply import apply_patch
+
+        return apply_patch(self, patch, str(path))
+
+    def glob(self, pattern: str, path: Path = ".", limit: int = 1000) -> list[str]:
+        """Returns the paths below `path` inside that match, in order: `*.py`, `src/**/*.ts`, `**/test_?.py`.
+
+        `*` stays within a name and `**` crosses directories. Links are not followed, and `.git` is left out unless the
+        pattern names it. At most `limit` paths are returned. Raises OSError, InvalidArgument.
+        """
+        from sandbox.file_search import glob
+
+        return glob(self, pattern, str(path), limit)
+
+    def tree(self, path: Path = ".", depth: int = 3, limit: int = 500) -> str:
+        """Returns what is below `path` inside as an indented text, at most `depth` levels and `limit` lines.
+
+        Raises OSError.
+        """
+        from sandbox.file_search import tree
+
+        return tree(self, str(path), depth, limit)
+
+    def grep(
+        self, pattern: str, path: Path = ".", *, glob: str | None = None, ignore_case: bool = False, limit: int = 200
+    ) -> list[GrepMatch]:
+        """Returns the lines below `path` inside that match an extended regular expression, at most `limit`.
+
+        The search runs inside, by `grep -E`: its time and memory are the sandbox's. `glob` limits it to files of such
+        names. Binary files and `.git` are left out, long lines are cut. Raises InvalidArgument for an expression that
+        grep cannot read, CommandError where there is no grep, and SandboxClosed.
+        """
+        from sandbox.file_search import grep
+
+        return grep(self.exec, pattern, str(path), glob, ignore_case, limit)
+
     # -- what those are made of
+
+    @abstractmethod
+    def exec(
+        self,
+        command: Command,
+        working_dir: Path | None = None,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        input: bytes | str | None = None,
+        stdin: bytes | str | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        max_output: int = ...,
+        on_stdout: Listener | None = None,
+        on_stderr: Listener | None = None,
+    ) -> ExecResult:
+        """Runs a command to its end."""
 
     @abstractmethod
     def read_file(self, path: Path, max_bytes: int = FILE_LIMIT) -> bytes:

@@ -148,3 +148,21 @@ class Checkpoint(Fields):
         self.size = size  # bytes on the disk
         self.created = created  # seconds since 1970
         self.lost = lost
+
+
+class GrepMatch(Fields):
+    """A line that matched: the file's `path`, the line's `number`, from 1, and its `text`."""
+
+    __slots__ = fields = ("path", "number", "text")
+
+    def __init__(self, path: str, number: int, text: str) -> None:
+        self.path, self.number, self.text = path, number, text
+
+
+class PatchedFile(Fields):
+    """What a patch did to a file: "added", "updated" or "deleted" it (`change`), and where it moved, if it did."""
+
+    __slots__ = fields = ("path", "change", "moved_to")
+
+    def __init__(self, path: str, change: str, moved_to: str | None) -> None:
+        self.path, self.change, self.moved_to = path, change, moved_to

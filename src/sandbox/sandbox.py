@@ -11,7 +11,7 @@ from _thread import get_ident
 from _weakref import ref  # `weakref` itself takes half a millisecond to import
 
 from sandbox.audit.record import Record
-from sandbox.building import Building, take_providers, withdraw
+from sandbox.building import Building, settle, take_providers, withdraw
 from sandbox.change_methods import ChangeMethods
 from sandbox.checkpoint_methods import CheckpointMethods
 from sandbox.commands import Commands
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from sandbox.client import Client
     from sandbox.config.given import Given
     from sandbox.config.model import Config, Network
+    from sandbox.desktop.browser import Browser
     from sandbox.desktop.desktop import Desktop
+    from sandbox.desktop.methods import BrowserEndpoints
     from sandbox.events import Handler
     from sandbox.info import Ask, Port, Stats
     from sandbox.registry.registration import Registration
@@ -93,6 +95,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         self._closer = 0  # the thread that closes
         self._gone = Lock()  # held until nothing is left
         self._gone.acquire()
+        self._drain: Callable[[], None] = _nothing
         self.end_reason = ""  # why it ended, when nobody closed it
         self._owner = os.getpid()
         # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
@@ -156,6 +159,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         self._endings.append(partial(withdraw, self._questions))
         listener = Wiring.listen(self._register().socket, self)
         self._endings.append(listener.close)
+        self._endings.append(partial(settle, self._questions))
         self._drain = listener.drain
         self._register().check_switch()  # somebody may have pulled it since we were entered there
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
@@ -199,6 +203,20 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         from sandbox.desktop.desktop import Desktop
 
         made: Desktop = self._companion(Desktop)
+        return made
+
+    def browser(self) -> BrowserEndpoints:
+        """Starts a browser inside, unless it runs, and returns where Playwright and Selenium find it: docs/desktop.md.
+
+        Raises SandboxError when it cannot be started, Denied, SandboxClosed.
+        """
+        return self._browser.endpoints()
+
+    @property
+    def _browser(self) -> Browser:
+        from sandbox.desktop.browser import Browser
+
+        made: Browser = self._companion(Browser)
         return made
 
     @property
@@ -339,12 +357,10 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
             # Somebody else closes (`sandbox kill`): a process that ended now would end that half-way.
             if self._closer not in (0, get_ident()):
                 # Another thread than the main one may be a handler's, which the end itself waits for.
-                from threading import current_thread, main_thread
-
-                main = current_thread() is main_thread()
+                main = _in_main_thread()
                 if self._gone.acquire(timeout=-1 if main else PATIENCE):
                     self._gone.release()
-                if main:  # the process may end now: whoever asked for the end is answered first
+                if main:
                     self._drain()
             return
         try:
@@ -358,6 +374,8 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
             self.record.close()
         finally:
             self._gone.release()
+        if _in_main_thread():
+            self._drain()
 
     def _take_down(self) -> None:
         while self._endings:
@@ -391,6 +409,17 @@ def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
         living.end_reason = reason
         living.record.write("sandbox_lifecycle", f"ending: {reason}")
         living.close()
+
+
+def _in_main_thread() -> bool:
+    """Whether the process may end as soon as this thread goes on: whoever waits for a last answer gets it first."""
+    from threading import current_thread, main_thread
+
+    return current_thread() is main_thread()
+
+
+def _nothing() -> None:
+    """Nobody has connected yet."""
 
 
 def asking(made: list[Asking], *parts: Any) -> Asking:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,19 @@ def test_each_project_has_its_own_unless_the_profile_shares_it(desk: Desk, tmp_p
         desk.run(name, "-c", "echo here > ~/.agent/mark")
     assert desk.run("sh", "-c", "cat ~/.agent/mark", cwd=other).returncode != 0
     assert desk.run("dash", "-c", "cat ~/.agent/mark", cwd=other).stdout == "here\n"
+
+
+def test_another_directory_at_the_same_path_begins_anew_and_the_person_is_told(desk: Desk) -> None:
+    profile(desk, "sh", keep=[".agent"], project_state=[".tool"])
+    left = desk.run("sh", "-c", "echo hostile > ~/.agent/settings.json; echo hostile > .tool/hooks.json")
+    assert left.returncode == 0, left.stderr
+    shutil.rmtree(desk.project)
+    desk.project.mkdir()
+    done = desk.run("sh", "-c", "cat ~/.agent/settings.json .tool/hooks.json; echo mine > ~/.agent/settings.json")
+    assert done.stdout == ""
+    assert f"{desk.project} is another directory than before: sh begins anew" in done.stderr
+    again = desk.run("sh", "-c", "cat ~/.agent/settings.json")
+    assert (again.stdout, again.stderr) == ("mine\n", "")
 
 
 def test_the_whole_home_can_be_kept(desk: Desk) -> None:

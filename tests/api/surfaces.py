@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from sandbox import AsyncProcess, AsyncSandbox, Client, Sandbox
+from sandbox import AsyncCodeSession, AsyncProcess, AsyncSandbox, Client, Sandbox
 
 ENGINES = ["bubblewrap", "none"]
 SURFACES: dict[str, Callable[..., Any]] = {}
@@ -92,7 +92,7 @@ class Awaited:
         return value
 
     def _shown(self, value: Any) -> Any:
-        if isinstance(value, AsyncProcess):
+        if isinstance(value, AsyncProcess | AsyncCodeSession):
             return Awaited(self._loop, value)
         if hasattr(value, "setblocking"):
             value.setblocking(True)

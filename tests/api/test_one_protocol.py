@@ -14,12 +14,14 @@ from sandbox.shared_process import SharedProcessView
 
 #: The protocol; what a class has beside it is its own (`ITS_OWN`).
 METHODS = [
-    "answer", "apply", "asks", "changes", "checkpoint", "chmod", "close", "connect", "dial", "discard", "download",
-    "exec", "exec_stream", "exists", "extend", "fork", "list_files", "mkdir", "on_event", "pause", "processes",
-    "read_file", "read_link", "read_text", "remove", "rename", "restore", "resume", "spawn", "stat", "stats",
-    "symlink", "update_network", "upload", "write_file", "write_text",
+    "answer", "apply", "apply_patch", "asks", "browser", "changes", "checkpoint", "chmod", "close", "connect",
+    "dial", "discard", "download", "edit", "exec", "exec_stream", "exists", "extend", "fork",
+    "glob", "grep", "list_files",
+    "mkdir", "on_event", "pause", "processes", "python", "read_file", "read_link", "read_text", "remove", "rename",
+    "restore", "resume", "session", "spawn", "stat", "stats", "symlink", "tree", "update_network", "upload",
+    "write_file", "write_text",
 ]  # fmt: skip
-PROPERTIES = ["directory", "engine", "environment", "id", "ports"]
+PROPERTIES = ["desktop", "directory", "engine", "environment", "id", "ports"]
 ITS_OWN: dict[type, set[str]] = {
     Sandbox: {"attach", "log", "remote"},  # and the attributes config, record and notices
     AsyncSandbox: {"start", "sync"},
@@ -52,7 +54,11 @@ def test_its_parameters_and_result_are_the_same(name: str) -> None:
         plain = Sandbox._join
     assert parameters(plain) == parameters(remote) == parameters(waited)
     same = {"Process": "RemoteProcess"}
-    asynchronous = {"Process": "AsyncProcess", "Iterator[Chunk | ExecResult]": "AsyncIterator[Chunk | ExecResult]"}
+    asynchronous = {
+        "CodeSession": "AsyncCodeSession",
+        "Process": "AsyncProcess",
+        "Iterator[Chunk | ExecResult]": "AsyncIterator[Chunk | ExecResult]",
+    }
     result = inspect.signature(plain).return_annotation
     assert inspect.signature(remote).return_annotation == same.get(result, result)
     assert inspect.signature(waited).return_annotation == asynchronous.get(result, result)

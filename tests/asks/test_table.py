@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.asks.budget import BURST, EVERY, RAREST
 from sandbox.asks.earlier_answers import MOST_DENIALS, ONCE_LASTS
-from sandbox.asks.question import ENDS, FileSubject, Subject
+from sandbox.asks.question import ENDS, FileSubject, Question, Subject
 from sandbox.asks.table import MOST_QUESTIONS, MOST_WAITING
 from sandbox.asks.verdict import Verdict
 from sandbox.errors import InvalidArgument, NotFound, SandboxError
@@ -332,3 +332,25 @@ def test_everything_is_on_the_record(table: Table) -> None:
     assert (answered["result"], answered["policy"], answered["severity"]) == ("allowed", "ask: always", "info")
     assert answered["metadata"]["by"] == "somebody" and answered["metadata"]["ask"] == asked["metadata"]["ask"] == 1
     assert [one["state"] for one in table.events] == ["waiting", "allowed"]
+
+
+def test_who_ends_the_sandbox_waits_until_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tenant whom the answer lets go on may end, and the sandbox with it, before anybody has heard of it."""
+    table = Table()
+    told: list[str] = []
+
+    def end() -> None:
+        table.asks.settle(20)
+        told.append("ended")
+
+    def tell(question: Question) -> None:
+        emit(question)
+        told.append("told")
+
+    ending = threading.Thread(target=end)
+    table.asks.ask(FileSubject("/p/x", "read"), 60, lambda _: ending.start())
+    emit = table.asks._reporter.told
+    monkeypatch.setattr(table.asks._reporter, "told", tell)
+    table.answer("sandbox")
+    ending.join()
+    assert told == ["told", "ended"]

@@ -334,7 +334,7 @@ def test_a_command_runs_also_where_its_directory_is_denied(project: Path) -> Non
     assert srt(project, "pwd", settings=settings).stdout == "/\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can put one there")
+@pytest.mark.root  # only root can put one there
 def test_another_users_closed_directory_in_the_project_stops_nothing(project: Path) -> None:
     other = write(project / "other" / ".git" / "config").parents[1]
     write(other / ".bashrc")
@@ -345,7 +345,7 @@ def test_another_users_closed_directory_in_the_project_stops_nothing(project: Pa
     assert done.stdout == "" and (project / "made").exists(), done.stderr
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount in a directory that another user cannot enter")
+@pytest.mark.root  # only root can mount in a directory that another user cannot enter
 def test_a_second_proc_in_somebody_elses_directory_does_not_stop_a_start() -> None:
     """As while somebody builds an image."""
     with tempfile.TemporaryDirectory(prefix="srt-proc-") as place:  # one that the user can reach

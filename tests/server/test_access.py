@@ -10,43 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from sandbox.server.routes import (
-    asks,
-    audit,
-    changes,
-    events,
-    exec,
-    files,
-    manager,
-    managers,
-    metrics,
-    network,
-    ports,
-    rpc,
-    sandboxes,
-    tickets,
-)
+from sandbox.server.app import GROUPS
 from sandbox.server.scopes import VERBS
 from sandbox.server.tokens import Tokens
 from sandbox.websocket import WebSocketClient
 from tests.server.serving import Served
 
-GROUPS = [
-    manager,
-    managers,
-    sandboxes,
-    exec,
-    files,
-    network,
-    asks,
-    audit,
-    changes,
-    events,
-    ports,
-    rpc,
-    metrics,
-    tickets,
-]
 ROUTES = [route for group in GROUPS for route in group.ROUTES]
 
 

@@ -137,6 +137,19 @@ export function fromResponse({ code, message, data }: ErrorResponse): SandboxErr
   return new kind(message, own, { rpcCode: code, data });
 }
 
+/** @internal The error for a server's answer that is no WebSocket. */
+export function fromRefusal(status: number, body: string): SandboxError {
+  let message = `the server refused: HTTP ${status}`;
+  try {
+    message = String((JSON.parse(body) as { error: { message: unknown } }).error.message);
+  } catch {
+    // not one of its own answers
+  }
+  if (status === 401 || status === 403) return new DeniedError(message, 'DENIED', { data: { rule: 'server', reason: message } });
+  if (status === 404) return new NotFoundError(message);
+  return status === 409 ? new ClosedError(message, 'CLOSED') : new SandboxError(message, 'OTHER');
+}
+
 /** @internal */
 export function closed(why = 'the connection to the sandbox has ended', cause?: unknown): ClosedError {
   return new ClosedError(why, 'CLOSED', { rpcCode: -32003, cause });

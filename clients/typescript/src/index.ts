@@ -22,6 +22,6 @@ export { getSandbox, killSandbox, listSandboxes, prune, type SandboxEntry } from
 export { getSandbox as getVm, killSandbox as killVm, listSandboxes as listVms, type SandboxEntry as Vm } from './registry.js';
 export type { Chunk, ExecResult } from './result.js';
 export { runWithConfig } from './run-with-config.js';
-export { Sandbox, type AskOptions, type Checkpoint, type CreateOptions, type DialOptions } from './sandbox.js';
+export { Sandbox, type AskOptions, type Checkpoint, type ConnectOptions, type CreateOptions, type DialOptions } from './sandbox.js';
 export type { SandboxFiles, WriteOptions } from './sandbox-files.js';
 export type { Transferred } from './transfer.js';

@@ -21,12 +21,22 @@ import { consumed, Process, type ProcessInfo } from './process.js';
 import { command, reach } from './registry.js';
 import { Collector, readResult, type Chunk, type ExecResult } from './result.js';
 import { SandboxFiles } from './sandbox-files.js';
-import { startServer } from './transport.js';
+import { startServer, type Transport } from './transport.js';
+import { connectServer } from './websocket.js';
 
 export interface CreateOptions extends CallOptions {
   hooks?: Hooks | undefined;
   /** The server to start, instead of `sandbox --rpc` (or what SANDBOX_COMMAND names). */
   command?: readonly string[] | undefined;
+}
+
+export interface ConnectOptions extends CallOptions {
+  /** A sandbox that runs there, by id or name; else one is created. */
+  id?: string | undefined;
+  config?: Config | undefined;
+  hooks?: Hooks | undefined;
+  /** Certificates (PEM) to trust in place of the system's. */
+  certificates?: string | undefined;
 }
 
 export interface AskOptions extends CallOptions {
@@ -105,12 +115,31 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
     return Sandbox.begin('restore', config, { checkpoint, config: config as Json }, options);
   }
 
-  private static async begin(method: string, config: Config, params: Json, options: CreateOptions): Promise<Sandbox> {
+  /** Creates a sandbox on a server (`sandbox serve`), or with `id` uses one that runs there. One that was created so ends with
+   * `close()` or with this program. Throws what `create` throws, DeniedError when the token may not do that, NotFoundError, and
+   * SandboxError when the server cannot be reached. */
+  static async connect(url: string, token: string, options: ConnectOptions = {}): Promise<Sandbox> {
+    const { id, config = {}, certificates, ...rest } = options;
+    const place = (path: string): Promise<Transport> => connectServer(url.replace(/\/+$/, '') + path, token, certificates);
+    if (id === undefined) return Sandbox.begin('create', config, config as Json, rest, () => place('/v1/rpc'));
+    onlyKnown(rest, 'signal');
+    rest.signal?.throwIfAborted();
+    const connection = new Connection(await place(`/v1/sandboxes/${encodeURIComponent(id)}/rpc`));
+    return Sandbox.over(connection, false, () => connection.call('info', {}, rest));
+  }
+
+  private static async begin(
+    method: string,
+    config: Config,
+    params: Json,
+    options: CreateOptions,
+    start: () => Promise<Transport> = () => startServer(options.command ?? [...command(), '--rpc']),
+  ): Promise<Sandbox> {
     onlyKnown(options, 'hooks', 'command', 'signal');
     if ('hooks' in config) throw badConfig(`belongs in the options of Sandbox.${method}`, 'hooks');
     const hooks = options.hooks === undefined ? undefined : new HookTable(options.hooks);
     options.signal?.throwIfAborted();
-    const connection = new Connection(await startServer(options.command ?? [...command(), '--rpc']));
+    const connection = new Connection(await start());
     if (hooks) connection.onHook = (asked) => hooks.answer(asked);
     return Sandbox.over(connection, true, () =>
       connection.call(method, { ...params, ...(hooks ? { hooks: hooks.names } : {}) }, options),

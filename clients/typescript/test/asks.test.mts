@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
-import { Sandbox, SandboxError, type Ask, type Hooks } from '../src/index.mjs';
+import { SandboxError, type Ask, type Hooks } from '../src/index.mjs';
+import { create } from './programs.mjs';
 
 describe('a question to the owner', () => {
   let proxy: Server;
@@ -21,7 +22,7 @@ describe('a question to the owner', () => {
 
   async function reach(hooks: Hooks): Promise<{ said: string; allowed: boolean }> {
     tried = 0;
-    await using sandbox = await Sandbox.create({ network: network() }, { hooks });
+    await using sandbox = await create({ network: network() }, { hooks });
     const said = (await sandbox.exec(['curl', '-sS', 'http://api.test/x'])).stdout;
     return { said, allowed: tried > 0 };
   }
@@ -60,7 +61,7 @@ describe('a question to the owner', () => {
 
   it('is answered by a program that watches', async () => {
     tried = 0;
-    await using sandbox = await Sandbox.create({ network: network() });
+    await using sandbox = await create({ network: network() });
     assert.deepEqual(await sandbox.asks({ watch: true }), []);
     const answered: string[] = [];
     sandbox.onEvent(async (event) => {

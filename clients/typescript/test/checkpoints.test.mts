@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { Sandbox, SandboxError } from '../src/index.mjs';
+import { create } from './programs.mjs';
 
 describe('a sandbox with something in it', () => {
   let sandbox: Sandbox;
   before(async () => {
-    sandbox = await Sandbox.create();
+    sandbox = await create();
     await sandbox.exec('echo kept > ~/note', { check: true });
   });
   after(() => sandbox.close());

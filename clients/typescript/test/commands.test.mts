@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { CancelledError, CommandError, Sandbox, type Chunk } from '../src/index.mjs';
+import { create } from './programs.mjs';
 
 describe('a command', () => {
   let sandbox: Sandbox;
-  before(async () => (sandbox = await Sandbox.create()));
+  before(async () => (sandbox = await create()));
   after(() => sandbox.close());
 
   it('gives its output as text and as bytes, on both streams', async () => {

@@ -4,13 +4,13 @@ import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { Sandbox } from '../src/index.mjs';
-import { temporaryDirectory } from './programs.mjs';
+import { create, temporaryDirectory } from './programs.mjs';
 
 describe('files', () => {
   let sandbox: Sandbox;
   let local: string;
   before(async () => {
-    sandbox = await Sandbox.create();
+    sandbox = await create();
     local = temporaryDirectory();
   });
   after(async () => {

@@ -3,6 +3,7 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { ConfigError, Sandbox, type Hooks, type HttpRequest } from '../src/index.mjs';
+import { create } from './programs.mjs';
 
 describe('a hook on requests', () => {
   let origin: Server;
@@ -30,7 +31,7 @@ describe('a hook on requests', () => {
         return changed && { ...changed, url: `http://127.0.0.1:${port}/` };
       },
     };
-    await using sandbox = await Sandbox.create({ network: { allowed_hosts: ['api.test', '127.0.0.1'] } }, { hooks: redirected });
+    await using sandbox = await create({ network: { allowed_hosts: ['api.test', '127.0.0.1'] } }, { hooks: redirected });
     return (await sandbox.exec(['curl', '-sS', '-d', 'secret', 'http://api.test/'])).stdout;
   }
 
@@ -78,7 +79,7 @@ describe('a hook on files', () => {
     const seen = new Map<string, unknown[]>();
     const names = operations.flatMap((name) => ['before', 'after'].map((when) => when + name[0]!.toUpperCase() + name.slice(1)));
     const hooks = Object.fromEntries(names.map((name) => [name, (...args: unknown[]) => void seen.set(name, args)])) as Hooks;
-    await using sandbox = await Sandbox.create(config, { hooks });
+    await using sandbox = await create(config, { hooks });
     const script = `
 import os
 os.chdir("/workspace")
@@ -99,7 +100,7 @@ os.setxattr("a", "user.x", b"1"); os.getxattr("a", "user.x"); os.listxattr("a");
     const guard = (path: string) => {
       if (path.endsWith('.key')) throw new Error('keys stay outside');
     };
-    await using sandbox = await Sandbox.create(config, { hooks: { beforeOpen: guard, beforeCreate: guard } });
+    await using sandbox = await create(config, { hooks: { beforeOpen: guard, beforeCreate: guard } });
     assert.notEqual((await sandbox.exec('echo x > /workspace/a.key')).exit_code, 0);
     assert.equal(await sandbox.exists('/workspace/a.key'), false);
     assert.equal((await sandbox.exec('echo x > /workspace/a.txt')).exit_code, 0);
@@ -108,7 +109,7 @@ os.setxattr("a", "user.x", b"1"); os.getxattr("a", "user.x"); os.listxattr("a");
   it('may use the sandbox itself', async () => {
     let sandbox!: Sandbox;
     const hooks: Hooks = { beforeRemove: async () => void (await sandbox.writeFile('/tmp/noticed', 'yes')) };
-    sandbox = await Sandbox.create(config, { hooks });
+    sandbox = await create(config, { hooks });
     await sandbox.exec('touch /workspace/x; rm /workspace/x', { check: true });
     assert.equal(await sandbox.readText('/tmp/noticed'), 'yes');
     await sandbox.close();
@@ -126,7 +127,7 @@ describe('a hook that does not exist', () => {
   ];
   for (const [what, hooks, message] of cases) {
     it(`is an error: ${what}`, async () => {
-      await assert.rejects(Sandbox.create({}, { hooks: hooks as Hooks }), (problem) => {
+      await assert.rejects(create({}, { hooks: hooks as Hooks }), (problem) => {
         assert.ok(problem instanceof ConfigError);
         assert.match(problem.message, message);
         return true;
@@ -136,9 +137,9 @@ describe('a hook that does not exist', () => {
 
   it('is an error when it is in the wrong place', async () => {
     const hooks = { onRequest: () => null };
-    await assert.rejects(Sandbox.create({ hooks } as object), ConfigError);
-    await assert.rejects(Sandbox.create({}, { hook: hooks } as object), /unknown option "hook"/);
-    await assert.rejects(Sandbox.create({ network: hooks } as object), TypeError);
+    await assert.rejects(create({ hooks } as object), ConfigError);
+    await assert.rejects(create({}, { hook: hooks } as object), /unknown option "hook"/);
+    await assert.rejects(create({ network: hooks } as object), TypeError);
   });
 
   it('does not mean the other members of a class', async () => {
@@ -152,7 +153,7 @@ describe('a hook that does not exist', () => {
       }
     }
     const guard = new Guard();
-    await using sandbox = await Sandbox.create({ vfs: { mounts: { '/workspace': { type: 'memory' } } } }, { hooks: guard });
+    await using sandbox = await create({ vfs: { mounts: { '/workspace': { type: 'memory' } } } }, { hooks: guard });
     await sandbox.exec('touch /workspace/x');
     assert.deepEqual(guard.seen, ['/workspace/x']);
   });

@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { getSandbox, Sandbox } from '../src/index.mjs';
+import { create } from './programs.mjs';
 
 /** Answers each connection with what it was sent, in capitals, when the other side has said all. */
 const SERVER = `
@@ -43,7 +44,7 @@ async function serving(sandbox: Sandbox): Promise<void> {
 
 describe('the network', () => {
   it('is dialled inwards as a stream', async () => {
-    await using sandbox = await Sandbox.create();
+    await using sandbox = await create();
     await serving(sandbox);
     const stream = await sandbox.dial(8000);
     const sent = Buffer.alloc(3 * 2 ** 20, 'hello ');
@@ -55,7 +56,7 @@ describe('the network', () => {
   });
 
   it('carries the end of each direction by itself', async () => {
-    await using sandbox = await Sandbox.create();
+    await using sandbox = await create();
     const server = await sandbox.spawn(['/usr/bin/python3', '-c', ANSWERS_LATE]);
     for await (const { data } of server) if (data.includes('up')) break;
     const stream = await sandbox.dial(5006, { allowHalfOpen: true });
@@ -67,7 +68,7 @@ describe('the network', () => {
   });
 
   it('has published ports, whose numbers are known', async () => {
-    await using sandbox = await Sandbox.create({ network: { publish: ['0:8000'] } });
+    await using sandbox = await create({ network: { publish: ['0:8000'] } });
     await serving(sandbox);
     const [published] = sandbox.ports;
     assert.equal(published?.inside, 8000);
@@ -84,7 +85,7 @@ describe('the network', () => {
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     try {
       const { port } = server.address() as AddressInfo;
-      await using sandbox = await Sandbox.create();
+      await using sandbox = await create();
       const read = ['curl', '-sS', `http://host.sandbox.internal:${port}/`];
       assert.match((await sandbox.exec(read)).stdout, /Blocked/);
       await sandbox.updateNetwork({ localhost_ports: [port] });

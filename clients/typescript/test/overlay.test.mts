@@ -3,7 +3,7 @@ import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ClosedError, Sandbox } from '../src/index.mjs';
-import { temporaryDirectory } from './programs.mjs';
+import { create, temporaryDirectory } from './programs.mjs';
 
 describe('an overlay', () => {
   let project: string;
@@ -11,7 +11,7 @@ describe('an overlay', () => {
   beforeEach(async () => {
     project = temporaryDirectory();
     fs.writeFileSync(join(project, 'old'), 'old');
-    sandbox = await Sandbox.create({ filesystem: { root: project, overlay: true } });
+    sandbox = await create({ filesystem: { root: project, overlay: true } });
     await sandbox.exec('echo new > new; echo changed > old; mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit', {
       check: true,
     });

@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, realpathSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Sandbox, type Config, type Hooks } from '../src/index.mjs';
 
 export const PACKAGE = new URL('../src/index.mjs', import.meta.url).href;
 
@@ -10,6 +11,14 @@ export const PACKAGE = new URL('../src/index.mjs', import.meta.url).href;
 export function run(script: string): { status: number | null; stdout: string; stderr: string } {
   const whole = `import * as sandbox from ${JSON.stringify(PACKAGE)};\nconst { Sandbox } = sandbox;\n${script}`;
   return spawnSync(process.execPath, ['--input-type=module', '-e', whole], { encoding: 'utf8', timeout: 120_000 });
+}
+
+const SERVER = process.env['SANDBOX_TEST_SERVER'];
+
+/** Creates a sandbox: by a program of its own, or over HTTP on the server that SANDBOX_TEST_SERVER names. */
+export function create(config: Config = {}, options: { hooks?: Hooks; signal?: AbortSignal } = {}): Promise<Sandbox> {
+  if (!SERVER) return Sandbox.create(config, options);
+  return Sandbox.connect(SERVER, process.env['SANDBOX_TEST_TOKEN'] ?? '', { config, ...options });
 }
 
 export function temporaryDirectory(): string {

@@ -6,9 +6,10 @@ import { text } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { after, before, describe, it } from 'node:test';
 import { CommandError, ConfigError, Process, Sandbox, SandboxError } from '../src/index.mjs';
+import { create } from './programs.mjs';
 
 let sandbox: Sandbox;
-before(async () => void (sandbox = await Sandbox.create()));
+before(async () => void (sandbox = await create()));
 after(() => sandbox.close());
 
 describe('streams', () => {
@@ -72,7 +73,7 @@ describe('an error', () => {
     assert.ok(problem.template?.includes('{'), problem.template);
     const shown = problem.template!.replace(/\{(\w+)(?:![rs])?\}/g, (_, name: string) => String(problem.values[name]));
     assert.equal(problem.message, shown);
-    await assert.rejects(Sandbox.create({ network: { allowed_hots: [] } } as object), (one) => one instanceof ConfigError && one.template !== undefined);
+    await assert.rejects(create({ network: { allowed_hots: [] } } as object), (one) => one instanceof ConfigError && one.template !== undefined);
     const missing = await sandbox.readFile('/none').catch((caught: unknown) => caught as SandboxError);
     assert.equal((missing as SandboxError).template, undefined);
   });

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Sandbox, SandboxError, type Config, type ExecResult } from '../src/index.mjs';
+import { create } from './programs.mjs';
 
 const VECTORS = fileURLToPath(new URL('../../../vectors/', import.meta.url));
 
@@ -38,10 +39,10 @@ for (const file of readdirSync(VECTORS).filter((name) => name.endsWith('.json'))
 
 async function play(scenario: Scenario): Promise<void> {
   if (scenario.error) {
-    await assert.rejects(Sandbox.create(scenario.config), (problem) => check(problem, scenario.error!));
+    await assert.rejects(create(scenario.config), (problem) => check(problem, scenario.error!));
     return;
   }
-  const sandbox = await Sandbox.create(scenario.config);
+  const sandbox = await create(scenario.config);
   try {
     for (const step of scenario.steps!) {
       if (step.error) {

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sandbox.events import Events
     from sandbox.info import Ask
 
+_PATIENCE = 5.0  # seconds
+
 
 class Asking:
     """Makes the table of questions when it is first needed. Refers to nothing that refers to the sandbox."""
@@ -67,6 +69,11 @@ class Asking:
         if self._asks is None:
             raise NotFound("no question {id} is waiting: it was answered, or its time is over", id=id)
         self._asks.answer(id, answer, by)
+
+    def settle(self) -> None:
+        """Waits a moment until the answers that were given are carried out and told."""
+        if self._asks is not None:
+            self._asks.settle(_PATIENCE)
 
     def watch(self) -> Callable[[], None]:
         """Somebody follows `ask` events and answers, until what is returned is called."""

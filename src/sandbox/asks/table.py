@@ -8,7 +8,7 @@ questions become rarer. What exceeds a bound is refused at once.
 from __future__ import annotations
 
 import time
-from threading import Condition, Thread, current_thread
+from threading import Condition, Thread, current_thread, get_ident
 
 from sandbox.asks.budget import Budget
 from sandbox.asks.earlier_answers import EarlierAnswers
@@ -86,6 +86,7 @@ class Asks:
         self._waiting: dict[Hashable, list[Waiter]] = {}
         self._shown: dict[int, list[Way]] = {}
         self._claimed: set[int] = set()
+        self._answering: set[int] = set()  # threads that carry an answer out
         self._earlier = EarlierAnswers(clock)
         self._budget = Budget(clock)
         self._closed = False
@@ -201,16 +202,30 @@ class Asks:
                     answers=", ".join(question.subject.answers),
                 )
             self._claimed.add(id)  # the first one; writing a file takes a while
+            self._answering.add(get_ident())
+        try:
+            self._carry_out(question, answer, by)
+        finally:
+            with self._changed:
+                self._answering.discard(get_ident())
+                self._changed.notify_all()
+        return question
+
+    def _carry_out(self, question: Question, answer: str, by: str) -> None:
         try:
             if answer == ALWAYS:
                 self._keep(question.subject)
         except BaseException:
             with self._changed:
-                self._claimed.discard(id)
-                self._changed.notify_all()
+                self._claimed.discard(question.id)
             raise
         self._end(question, answer, by)
-        return question
+
+    def settle(self, patience: float) -> None:
+        """Waits until the answers that were given are carried out and told, at most `patience` seconds: the tenant
+        whom one lets go on may end before."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._answering - {get_ident()}, patience)
 
     def abstain(self, question: Question, way: Way) -> None:
         """A way has nobody who answers after all. When it was the last, nobody is there."""

@@ -9,18 +9,20 @@ their owner can also forge both. The chain shows changes by anybody *else*, and 
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hashlib import sha256
 else:
     # hashlib's own fallbacks: without OpenSSL, which takes too long to import at the start of a sandbox.
     try:
-        from _sha2 import sha256
-    except ImportError:
-        try:
+        if sys.version_info >= (3, 12):
+            from _sha2 import sha256
+        else:
             from _sha256 import sha256
-        except ImportError:
-            from hashlib import sha256
+    except ImportError:
+        from hashlib import sha256
 
 FIRST = "0" * 64
 HASH_MARK = ',"hash":"'

@@ -472,6 +472,21 @@ class Desktop(Section):
     )
 
 
+class Browser(Section):
+    """A browser inside the walls (docs/desktop.md), in the sandbox's own image."""
+
+    enabled: bool = field(True, "There may be one; it is started on first use.")
+    headless: bool = field(False, "It draws nowhere, instead of on the sandbox's screen.")
+    cdp_port: int = field(0, "The port of this machine's loopback where it can be driven; 0 is any.", parse=units.port)
+    vnc_port: int = field(
+        0, "Known for the specification's sake: the screen is shown by the server, at its own port.", parse=units.port
+    )
+    auto_start: bool = field(False, "Start it with the managed sandbox.")
+    auto_start_timeout: float = field(
+        30.0, "How long a managed sandbox waits for it.", parse=units.seconds, example="10s"
+    )
+
+
 class Ui(Section):
     """Messages to the user."""
 
@@ -523,5 +538,6 @@ class Config(Section):
     audit: Audit = field(Audit, "The record.")
     vfs: Vfs = field(Vfs, "Further directories.")
     signing: Signing = field(Signing, "Signatures by a key that stays on the host.")
+    browser: Browser = field(Browser, "A browser inside.")
     desktop: Desktop = field(Desktop, "Screen, keyboard, mouse and sound.")
     ui: Ui = field(Ui, "Language.")

@@ -118,3 +118,10 @@ def screen_size(value: object) -> str:
         if 64 <= wide <= LARGEST_SCREEN[0] and 64 <= high <= LARGEST_SCREEN[1]:
             return f"{wide}x{high}"
     raise ValueError(Message("must be a size from 64x64 to 3840x2160, not {value!r}", value=value))
+
+
+def port(value: object) -> int:
+    """A TCP port, or 0 for any. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
+        raise ValueError(Message("must be a port, 0 to 65535, not {value!r}", value=value))
+    return value

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from sandbox.desktop.keyboard import Keyboard
+    from sandbox.desktop.sound import Sound
+    from sandbox.desktop.video import Video
     from sandbox.desktop.x11 import Display
     from sandbox.sandbox import Sandbox
 
@@ -43,6 +45,9 @@ class Desktop(DesktopMethods):
         self._of = ref(sandbox)
         self._screen: AnyScreen | None = None
         self._lock = RLock()
+        self._sound: Sound | None = None
+        self._sound_lock = RLock()
+        self._video: Video | None = None
         self._found: dict[str, str] | None = None
         self._closed = False
 
@@ -65,8 +70,9 @@ class Desktop(DesktopMethods):
         """Ends everything that was started. Idempotent."""
         self._closed = True  # without the lock: a call under way ends because the display does
         screen, self._screen = self._screen, None
-        if screen is not None:
-            screen.close()
+        for part in (self._video, self._sound, screen):
+            if part is not None:
+                part.close()
 
     # -- the screen, started when it is needed
 
@@ -92,13 +98,16 @@ class Desktop(DesktopMethods):
     def _begin(self) -> AnyScreen:
         from sandbox.desktop.screen import Screen
 
+        self._need_walls()
         sandbox = self._sandbox
-        if not sandbox._plan.walls:
-            raise SandboxError("without walls there is no desktop of the sandbox's own: choose another mode")
         screen = Screen(sandbox, sandbox.config.desktop.size, self._programs())
         sandbox._plan.environment.update(screen.environment)
         self._tell("started", "")
         return screen
+
+    def _need_walls(self) -> None:
+        if not self._sandbox._plan.walls:
+            raise SandboxError("without walls there is no desktop of the sandbox's own: choose another mode")
 
     def _programs(self) -> dict[str, str]:
         if self._found is None:
@@ -177,3 +186,85 @@ class Desktop(DesktopMethods):
     def _do_hold(self, keys: str, down: bool) -> Result:
         chord = [one for each in chords(keys) for one in each]
         return self._with(lambda screen: screen.keyboard.hold(chord, down))
+
+    # -- sound: of its own lock, because a recording takes its time
+
+    def _sounding(self) -> Sound:
+        from sandbox.desktop.sound import Sound
+
+        sandbox = self._sandbox
+        if not sandbox.config.desktop.sound:
+            raise Denied("desktop.sound", "the configuration says that this sandbox has no sound")
+        self._need_walls()
+        with self._sound_lock:
+            if self._sound is None:
+                self._sound = Sound(sandbox, self._programs())
+                sandbox._plan.environment.update(self._sound.environment)
+            return self._sound
+
+    def _do_record_audio(self, duration_ms: int) -> Result:
+        data = self._with_sound(lambda sound: sound.record(self._sandbox, duration_ms))
+        return {"format": "wav", "duration_ms": duration_ms, "data": data}
+
+    def _do_play_audio(self, data: bytes, format: str = "wav") -> Result:
+        self._with_sound(lambda sound: sound.play(self._sandbox, data, format))
+        return {}
+
+    def _with_sound(self, work: Callable[[Sound], Any]) -> Any:
+        """Does it; a sound server that has failed is started again for the next call."""
+        sound = self._sounding()
+        try:
+            return work(sound)
+        except InvalidArgument:
+            raise
+        except SandboxError:
+            with self._sound_lock:
+                if self._sound is sound:
+                    self._sound = None
+                    sound.close()
+            raise
+
+    # -- video
+
+    def _do_start_video(self, rate: int = 10) -> Result:
+        from sandbox.desktop.video import Video
+
+        def begin(screen: AnyScreen) -> Result:
+            if self._video is not None:
+                raise SandboxError("a recording is under way already")
+            self._video = Video(self._sandbox, self._programs(), screen.environment, rate)
+            return {}
+
+        return self._on_screen(begin)
+
+    def _do_stop_video(self) -> Result:
+        with self._lock:
+            video, self._video = self._video, None
+        if video is None:
+            raise SandboxError("no recording is under way")
+        return {"format": "webm", "data": video.end(self._sandbox)}
+
+    # -- what works
+
+    def _do_capabilities(self) -> Result:
+        """Tries each: what is installed may still not start."""
+        found = self._tried(self._programs) or {}
+        screen = found.get("Xvnc", found.get("Xvfb")) if self._tried(self._do_start) else None
+        sound = found.get("pulseaudio") if self._tried(self._sounding) else None
+        ffmpeg = found.get("ffmpeg")
+        return {
+            "screenshot": screen,
+            "windowList": screen,
+            "computerUse": screen,
+            "audioRecord": sound,
+            "audioPlay": ffmpeg if sound is not None else None,
+            "video": ffmpeg if screen is not None else None,
+            "vnc": screen if screen is not None and screen.endswith("Xvnc") else None,
+        }
+
+    @staticmethod
+    def _tried(work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except SandboxError:
+            return None

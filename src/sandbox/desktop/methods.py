@@ -19,6 +19,18 @@ class Window(NamedTuple):
     app: str
 
 
+class BrowserEndpoints(NamedTuple):
+    """Where a browser inside can be driven: addresses of the loopback that only the owner can use.
+
+    Playwright: `playwright.chromium.connect_over_cdp(ws_endpoint)`. Selenium: `options.debugger_address =
+    debugger_address`. `cdp_endpoint` is what `/json/version` is below.
+    """
+
+    ws_endpoint: str
+    cdp_endpoint: str
+    debugger_address: str
+
+
 class DesktopMethods(ABC):
     """`sb.desktop`: a screen, a keyboard, a mouse and sound. Started by the first call that needs them.
 

@@ -126,15 +126,24 @@ class Running(ABC):
     def close(self) -> None:
         """Ends every tenant and releases everything; returns when nothing is left. Idempotent, never raises."""
 
-    # Only where the engine declares `checkpoint`:
+    def reports(self) -> Iterator[dict[str, Any]]:
+        """What tripwires report, until the end. For one reader."""
+        return iter(())
 
+    def finish(self) -> None:  # noqa: B027 - nothing to do where nothing reports
+        """Ends every tenant; reports can still be read."""
+
+
+class Pausable(ABC):
+    """What a `Running` is besides, where the engine declares `checkpoint`."""
+
+    @abstractmethod
     def pause(self) -> None:
         """Stops every tenant where it is. Raises WallError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def resume(self) -> None:
         """Has them go on. Raises WallError."""
-        raise NotImplementedError
 
     def save(self, directory: str) -> list[str]:
         """Writes what a paused sandbox has besides files into `directory`, for `Plan.saved`. Raises WallError.
@@ -142,13 +151,6 @@ class Running(ABC):
         Returns the names of open files that nobody who starts from there will have.
         """
         return []
-
-    def reports(self) -> Iterator[dict[str, Any]]:
-        """What tripwires report, until the end. For one reader."""
-        return iter(())
-
-    def finish(self) -> None:  # noqa: B027 - nothing to do where nothing reports
-        """Ends every tenant; reports can still be read."""
 
 
 class GuestRunning(Running):

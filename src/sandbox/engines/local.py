@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.engines.base import GuestRunning, Started
+from sandbox.engines.base import GuestRunning, Pausable, Started
 from sandbox.engines.cgroup import hold
 from sandbox.engines.rlimits import rlimits, without_group
 from sandbox.errors import Message, SandboxClosed, WallError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sandbox.plan.plan import Plan
 
 
-class LocalRunning(GuestRunning):
+class LocalRunning(GuestRunning, Pausable):
     """A guest that is set up, and its control group."""
 
     def __init__(self, launch: Launch, group: Group | None, unheld: str | None = None) -> None:

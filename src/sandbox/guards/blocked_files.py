@@ -14,7 +14,7 @@ owner has changed the rules, and it is free. Anywhere else it stays blocked, unl
 from __future__ import annotations
 
 import os
-from struct import Struct, error
+from _struct import Struct, error  # type: ignore[attr-defined]  # typeshed has `error` in `struct`
 
 from sandbox.errors import SandboxError
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from struct import pack
+from _struct import pack
 
 from sandbox.config.home import home, unwritable
 from sandbox.config.paths import is_beneath

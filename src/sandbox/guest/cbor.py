@@ -7,8 +7,9 @@ has nothing beyond it to attack; and because a general library costs more to imp
 
 from __future__ import annotations
 
-from struct import error as StructError
-from struct import pack, unpack_from
+# `struct` itself is one more file to read.
+from _struct import error as StructError  # type: ignore[attr-defined]  # typeshed has it in `struct`
+from _struct import pack, unpack_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from struct import pack, unpack
+from _struct import pack, unpack
 
 from sandbox import sockets as socket
 from sandbox.errors import GuestError, SandboxClosed

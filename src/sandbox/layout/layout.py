@@ -75,7 +75,8 @@ def layout(
     _project(plan, config.filesystem, home, system)
     visible = [plan.directory, *further_paths(plan, config.filesystem), *_repository(plan, home)]
     # A project in /var/tmp needs a directory there, not a link to our /tmp.
-    plan.links = [link for link in plan.links if not any(is_beneath(one.target, link[0]) for one in plan.binds)]
+    targets = [f"{bind.target}/" for bind in plan.binds]
+    plan.links = [link for link in plan.links if not any(one.startswith(f"{link[0]}/") for one in targets)]
     own = own_directories(config)
     refuse_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
     if home not in visible and any(is_beneath(home, one) for one in visible):

@@ -102,7 +102,17 @@ def furnish(prepared: Prepared) -> None:
     from sandbox.state import places, writing
 
     project = os.path.realpath(config.filesystem.root)
+    is_new = not os.path.exists(places.directory(config.state, project))
     top = places.make(config.state, project)
+    if is_new and places.had_before(config.state, project):
+        prepared.notices.append(
+            Message(
+                "{project} is another directory than before: {name} begins anew here, without what it kept for "
+                "the one that was there",
+                project=project,
+                name=prepared.name,
+            )
+        )
     places.kept(config.state, project)
     seeded = f"{os.path.dirname(top)}/seeded"  # beside the home, where no tenant writes
     try:

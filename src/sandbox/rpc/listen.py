@@ -14,7 +14,6 @@ from _weakref import ref
 
 from sandbox import sockets as socket
 from sandbox.readiness import Watch
-from sandbox.rpc.same_user import same_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,6 +77,8 @@ class Listener:
     def _accept(self) -> None:
         """Lets in everybody who waits, and watches again."""
         from threading import Thread
+
+        from sandbox.rpc.same_user import same_user
 
         while True:
             try:

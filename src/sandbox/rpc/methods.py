@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from sandbox.rpc import desktop_messages
 from sandbox.rpc import messages as m
 
 if TYPE_CHECKING:
@@ -304,6 +305,16 @@ def discard(sandbox: Sandbox, _: m.Nothing) -> Result:
     return {}
 
 
+def desktop(sandbox: Sandbox, asked: desktop_messages.Asked) -> Result:
+    """Sees and drives the sandbox's screen, and its sound."""
+    return sandbox.desktop._call(desktop_messages.method_of(asked), **asked.params())
+
+
+def browser(sandbox: Sandbox, _: m.Nothing) -> Result:
+    """Starts the browser, and says where it can be driven."""
+    return sandbox.browser()._asdict()
+
+
 class Method:
     """How the parameters are read, and the function."""
 
@@ -341,4 +352,6 @@ METHODS = {
     "changes": Method(m.Nothing, changes),
     "apply": Method(m.Apply, apply),
     "discard": Method(m.Nothing, discard),
+    "browser": Method(m.Nothing, browser),
+    "desktop": Method(desktop_messages.Asked, desktop),
 }

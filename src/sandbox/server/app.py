@@ -9,7 +9,6 @@ from typing import Any
 from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp
 
@@ -18,12 +17,14 @@ from sandbox.server.errors import answer
 from sandbox.server.front import LOOPBACK, Front
 from sandbox.server.guard import access_of, guard, reached_by
 from sandbox.server.limits import Buckets
+from sandbox.server.openapi import Complete
 from sandbox.server.routes import (
     asks,
     audit,
     changes,
     checkpoints,
     dashboard,
+    desktop,
     events,
     exec,
     files,
@@ -45,6 +46,7 @@ GROUPS = [
     sandboxes,
     checkpoints,
     exec,
+    desktop,
     files,
     network,
     asks,
@@ -115,7 +117,7 @@ def _openapi() -> OpenAPIConfig:
         description="Run code you do not trust. See docs/server.md.",
         path="/schema",
         openapi_router=Router("/schema", route_handlers=[], opt={"public": True}),
-        render_plugins=[JsonRenderPlugin(path=["/", "/openapi.json"])],
+        render_plugins=[Complete(path=["/", "/openapi.json"])],
         components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
         security=[{"token": []}],
     )

@@ -180,7 +180,7 @@ async def _hang_up(scope: Any, send: Send) -> None:
 
 async def _refuse(scope: Any, receive: Receive | None, send: Send, refused: Refusal) -> None:
     kind = "websocket.http" if scope["type"] == "websocket" else "http"
-    body = msgspec.json.encode({"error": {"code": refused.code, "message": refused.message}})
+    body = msgspec.json.encode({"error": {"code": refused.word, "message": refused.message}})
     headers = [(name.encode(), value.encode()) for name, value in (refused.headers or {}).items()]
     headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *_HEADERS]
     await send({"type": f"{kind}.response.start", "status": refused.status, "headers": headers})  # type: ignore

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, WebSocketException
 
 
-class Refusal(HTTPException):
-    """A request that goes no further. Litestar's own kind, so that a WebSocket is told status and reason, too."""
+class Refusal(HTTPException, WebSocketException):
+    """A request that goes no further. `word` is for programs, `message` for people.
+
+    Litestar's own kinds, so that a WebSocket is told status and reason, too: `code` is the one it is closed with.
+    """
 
     def __init__(
         self, status: int, code: str, message: str, headers: dict[str, str] | None = None, *, field: str | None = None
     ) -> None:
         super().__init__(detail=message, status_code=status, headers=headers or {})
-        self.status, self.code, self.message = status, code, message
+        self.status, self.word, self.message = status, code, message
+        self.code = 4000 + status
         self.field = field

@@ -25,11 +25,19 @@ def directory(state: State, project: str) -> str:
 
 
 def project_word(project: str) -> str:
-    """A readable name for the project's path that no other path has."""
+    """A readable name for the project that no other has, also not one that is made later under the same path: what a
+    tenant left for the one that was there before is not its."""
     from _blake2 import blake2s  # `hashlib` takes a millisecond to import
 
+    from sandbox.guards.birth_time import born
+
+    try:
+        moment = born(project)
+    except OSError:
+        moment = 0
     last = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in os.path.basename(project))
-    return f"{last[:32].strip('-') or 'project'}-{blake2s(os.fsencode(project)).hexdigest()[:16]}"
+    digest = blake2s(os.fsencode(project) + (b"\0%d" % moment if moment else b"")).hexdigest()
+    return f"{last[:32].strip('-') or 'project'}-{digest[:16]}"
 
 
 def kept(state: State, project: str) -> list[tuple[str, str]]:
@@ -53,6 +61,22 @@ def make(state: State, project: str) -> str:
         with open(note, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{project}\n")
     return f"{place}/home"
+
+
+def had_before(state: State, project: str) -> bool:
+    """Whether something is kept for a directory that was at this path before."""
+    here = directory(state, project)
+    above = os.path.dirname(here)
+    for name in os.listdir(above) if state.per_project else ():
+        if f"{above}/{name}" == here:
+            continue
+        try:
+            with open(f"{above}/{name}/project", encoding="utf-8", errors="surrogateescape") as file:
+                if file.read() == f"{project}\n":
+                    return True
+        except OSError:
+            pass
+    return False
 
 
 def of_project(state: State, project: str) -> str:

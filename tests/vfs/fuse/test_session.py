@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import textwrap
 from collections.abc import Callable, Iterator
 from itertools import count
 from threading import Barrier, Event
@@ -121,6 +122,26 @@ def test_a_program_that_waits_for_a_hanging_provider_can_be_killed(mount: Mount,
     assert done.stdout == "137\n"
     assert hanging.reached.is_set()
     hanging.released.set()
+    assert well(point)
+
+
+class Slow(MemoryProvider):
+    def stat(self, path: str) -> FileInfo:
+        if path == "/slow":
+            Event().wait(0.4)
+        return super().stat(path)
+
+
+def test_a_program_that_handles_a_signal_meanwhile_gets_its_answer(mount: Mount) -> None:
+    point = mount(Slow())
+    script = """
+        import ctypes, signal
+        libc = ctypes.CDLL(None, use_errno=True)
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        print(libc.mkdir(b"d", 0o755), libc.chdir(b"slow"), ctypes.get_errno())
+    """
+    assert point.out(f"/usr/bin/python3 -c '{textwrap.dedent(script)}'") == "0 -1 2\n"  # ENOENT: there is none
     assert well(point)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sandbox.config.dialects.table import ALWAYS, Translated, refused, text_list
+from sandbox.config.dialects.table import ALWAYS, Translated, text_list
 from sandbox.config.dialects.table import translate as by_table
-from sandbox.errors import ConfigError, Message
+from sandbox.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +39,12 @@ def _binds(value: object) -> dict[str, Any]:
     return {"vfs.direct_mounts": mounts}
 
 
+def _milliseconds(value: object) -> dict[str, Any]:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise ConfigError("must be a number of milliseconds, not {value!r}", value=value)
+    return {"browser.auto_start_timeout": value / 1000}
+
+
 TABLE: Mapping[str, Any] = {
     "mode": "mode",
     "image": "image",
@@ -58,19 +64,22 @@ TABLE: Mapping[str, Any] = {
     "dns": ALWAYS,
     "containerPrefix": ALWAYS,
     "workdir": ALWAYS,
-    "browser.enabled": refused(Message("this release has no browser")),
+    "browser.enabled": "browser.enabled",
     "browser.image": ALWAYS,
-    "browser.cdpPort": ALWAYS,
-    "browser.vncPort": ALWAYS,
-    "browser.headless": ALWAYS,
-    "browser.autoStart": ALWAYS,
-    "browser.autoStartTimeoutMs": ALWAYS,
+    "browser.cdpPort": "browser.cdp_port",
+    "browser.vncPort": "browser.vnc_port",
+    "browser.headless": "browser.headless",
+    "browser.autoStart": "browser.auto_start",
+    "browser.autoStartTimeoutMs": _milliseconds,
 }
 
 
 def translate(data: Mapping[str, Any]) -> Translated:
     """A manager's config in our spelling. A `workdir` is the workspace at a second path."""
     into = by_table(data, TABLE)
+    browser = data.get("browser") or {}
+    if browser.get("image") and browser.get("enabled", True):
+        raise ConfigError("the browser runs in the sandbox's own image: set `image` instead", path="browser.image")
     workdir = data.get("workdir")
     if workdir is not None:
         if not isinstance(workdir, str) or not workdir.startswith("/"):

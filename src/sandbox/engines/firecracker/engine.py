@@ -12,10 +12,17 @@ import time
 from sandbox.engines.base import Capabilities, Engine, Finding, Started
 from sandbox.engines.bubblewrap import Bubblewrap
 from sandbox.engines.firecracker.machine import RUN, TAP, FirecrackerMachine
-from sandbox.engines.firecracker.template import Snapshot, snapshot
+from sandbox.engines.firecracker.template import snapshot
 from sandbox.engines.qemu.acceleration import DEVICE, why_not
 from sandbox.engines.qemu.command import DIRECTORY
-from sandbox.engines.qemu.engine import MEMORY_MB, MachineRunning, fixed_directories, limit_room, machine_setup
+from sandbox.engines.qemu.engine import (
+    MEMORY_MB,
+    MachineRunning,
+    fixed_directories,
+    identity_of,
+    limit_room,
+    machine_setup,
+)
 from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.saved import set_time
 from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError, message_of
@@ -64,13 +71,6 @@ class FirecrackerRunning(MachineRunning):
         super().__init__(room, guest)
         self._machine = machine
 
-    def pause(self) -> None:
-        self._machine.api.pause()
-
-    def resume(self) -> None:
-        self._machine.api.resume()
-        set_time(self._guest)
-
     def close(self) -> None:
         if self.end():
             self._machine.close()
@@ -96,7 +96,7 @@ class FirecrackerStart(Started):
         room = self._room.build(plan)
         plan.limits, plan.pids = limits, pids
         try:
-            return _start_machine(room, plan, chosen)
+            return _start_machine(room, plan)
         except BaseException:
             room.close()
             raise
@@ -171,16 +171,17 @@ def _bare_room(directory: str) -> LocalRunning:
     return Bubblewrap().start().build(plan)
 
 
-def _start_machine(room: LocalRunning, plan: Plan, chosen: Snapshot) -> FirecrackerRunning:
+def _start_machine(room: LocalRunning, plan: Plan) -> FirecrackerRunning:
     assert room.pid is not None
     machine = FirecrackerMachine(room, room.pid)
     try:
         machine.api.load(f"{DIRECTORY}/state", f"{DIRECTORY}/memory")
-        setup = machine_setup(plan, chosen)
+        setup = machine_setup(plan)
         guest = FramedGuest(machine.connect(fixed_directories(plan)))
         try:
             guest.greet()
-            guest.set_up({**setup, "machine": {**setup["machine"], "time_ns": time.time_ns()}})
+            identity = {**identity_of(plan), "time_ns": time.time_ns()}
+            guest.set_up({**setup, "machine": {**setup["machine"], **identity}})
             set_time(guest)
         except SandboxClosed:
             guest.close()

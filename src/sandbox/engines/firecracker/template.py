@@ -43,10 +43,6 @@ class Snapshot:
         self.memory_mb = memory_mb
         self.cpus = cpus
 
-    def nodes(self) -> bytes:
-        """Of the system's files it has none in memory: it was saved before it had a connection."""
-        return b""
-
 
 def snapshot(program: str, memory_mb: int, cpus: int, room: Callable[[str], LocalRunning]) -> Snapshot:
     """The template of that size, made now if it is not there. `room` builds a bare room that shows a directory.

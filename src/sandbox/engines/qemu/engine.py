@@ -11,7 +11,7 @@ import resource
 import time
 
 from sandbox.config.model import Limits
-from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Running, Started
+from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Pausable, Started
 from sandbox.engines.bubblewrap import Bubblewrap
 from sandbox.engines.qemu.acceleration import DEVICE, KVM, why_not
 from sandbox.engines.qemu.command import DIRECTORY, command, find_qemu
@@ -22,6 +22,7 @@ from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.monitor import Monitor
 from sandbox.engines.qemu.room import Machine
 from sandbox.engines.qemu.saved import LivingMachine, SavedMachine, set_time
+from sandbox.engines.qemu.servers import hear_server, tell_server
 from sandbox.engines.qemu.template import Template, template
 from sandbox.engines.qemu.warm import stale
 from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError, message_of
@@ -35,23 +36,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     from collections.abc import Iterator, Mapping
-    from typing import Any, Protocol
+    from typing import Any
 
     from sandbox.engines.local import LocalRunning, LocalStart
     from sandbox.engines.usage import Usage
 
-    class Known(Protocol):
-        """What is used of a template here."""
-
-        def nodes(self) -> bytes: ...
-
-
 MEMORY_MB = 1024  # of a machine for which nothing was asked
+STALE_MOST = 500  # names that a clone can be told to forget after its set-up
 OWN_MB = 256  # that QEMU needs besides
 
 
 class MachineRunning(GuestRunning):
-    """A machine in its room: its own guest runs the commands, and the room's has all else."""
+    """A machine in its room. Commands and files are the machine's guest's, all else is the room's."""
 
     _guest: FramedGuest
 
@@ -92,7 +88,7 @@ class MachineRunning(GuestRunning):
         return True
 
 
-class QemuRunning(MachineRunning):
+class QemuRunning(MachineRunning, Pausable):
     """A machine that QEMU runs."""
 
     def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Machine, living: LivingMachine) -> None:
@@ -123,8 +119,8 @@ class QemuStart(Started):
 
     def build(self, plan: Plan) -> QemuRunning:
         try:
-            memory_mb = -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
-            chosen = template(memory_mb, max(1, round(plan.limits.cpus or 1)), _bare_room)
+            setup = machine_setup(plan)
+            chosen = _template(plan, setup)
             if plan.saved is not None:
                 chosen = SavedMachine(plan.saved, chosen)
         except BaseException:
@@ -135,7 +131,7 @@ class QemuStart(Started):
         room = self._room.build(plan)
         plan.limits, plan.pids = limits, pids
         try:
-            return _start_machine(room, plan, chosen)
+            return _start_machine(room, plan, chosen, setup)
         except BaseException:
             room.close()
             raise
@@ -190,6 +186,20 @@ EMULATED_COST = Message(
 )
 
 
+def _template(plan: Plan, setup: dict[str, Any]) -> Template:
+    """The template for this plan; `setup` then says what has changed on the host since it was made."""
+    memory_mb = -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
+    cpus = max(1, round(plan.limits.cpus or 1))
+    machine, beforehand = setup["machine"], _beforehand(plan, setup)
+    chosen = template(memory_mb, cpus, _bare_room, beforehand)
+    machine["stale"] = stale(chosen.nodes()) if machine["system"] else []
+    if beforehand is None or len(machine["stale"]) <= STALE_MOST:
+        return chosen
+    chosen = template(memory_mb, cpus, _bare_room)
+    machine["stale"] = stale(chosen.nodes())
+    return chosen
+
+
 def _furnish(plan: Plan, chosen: Template) -> None:
     """What the room shows besides: the template, whose memory QEMU must open for writing (it is held from doing so)."""
     plan.show(chosen.directory, DIRECTORY, False)
@@ -211,12 +221,12 @@ def limit_room(plan: Plan) -> None:
     plan.limits, plan.pids = limits, None
 
 
-def _bare_room(directory: str) -> Running:
+def _bare_room(directory: str) -> LocalRunning:
     """A room that shows the system and one directory, for programs of ours alone."""
     plan = Plan()
     plan.id = "template"
     plan.user, plan.uid, plan.gid = tenant("user")
-    plan.scratch = [("/tmp", 0o1777)]
+    plan.scratch = [("/tmp", 0o1777), ("/run", 0o755)]
     plan.scratch_size = 1 << 26
     HostSystem().show(plan, "/tmp")
     plan.show(directory, DIRECTORY, True)
@@ -225,26 +235,31 @@ def _bare_room(directory: str) -> Running:
     return Bubblewrap().start().build(plan)
 
 
-def _start_machine(room: LocalRunning, plan: Plan, chosen: Template) -> QemuRunning:
+def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict[str, Any]) -> QemuRunning:
     state = chosen.open_state()
     saved = chosen if isinstance(chosen, SavedMachine) else None
     machine = None
     try:
-        of_saved = saved is not None
+        of_saved, set_up = saved is not None, chosen.setup is not None
         words = command(chosen.memory_mb, chosen.cpus, chosen.accelerated, template=False, saved=of_saved)
-        machine = _in_room(room, words, plan, of_saved)
-        setup = {} if of_saved else machine_setup(plan, chosen)
+        machine = _in_room(room, words, plan, of_saved, set_up)
         if saved is not None:
             saved.tell_servers(machine.servers)
+        elif set_up:
+            tell_server(machine.servers[1], chosen.known())
         asked = Monitor(machine.monitor)
         asked.give("state", state)
         asked.ask("migrate-incoming", uri="fd:state")  # and then it runs
         guest = FramedGuest(machine.control)
         try:
+            identity = {**identity_of(plan), "time_ns": time.time_ns()}
             if saved is not None:
-                guest.take_up({**_identity(plan), "time_ns": time.time_ns()})
+                guest.take_up(identity)
+            elif set_up:
+                hear_server(machine.servers[1])
+                guest.take_up({**identity, "rlimits": setup["rlimits"], "machine": _settled(setup)})
             else:
-                guest.set_up({**setup, "machine": {**setup["machine"], "time_ns": time.time_ns()}})
+                guest.set_up({**setup, "machine": {**setup["machine"], **identity}})
             set_time(guest)  # until then the machine was being loaded
         except SandboxClosed:
             guest.close()
@@ -262,10 +277,10 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template) -> QemuRunn
         os.close(state)
 
 
-def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool) -> Machine:
+def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool, set_up: bool) -> Machine:
     """QEMU and the file servers, started. Beside an image, no file of the host's system is known to the machine."""
     if plan.image is None:
-        return Machine(room, words, fixed_directories(plan), saved=saved)
+        return Machine(room, words, fixed_directories(plan), saved=saved, set_up=set_up)
     words, environment = moved(words)
     return Machine(room, words, fixed_directories(plan), saved=saved, nodes=os.devnull, environment=environment)
 
@@ -286,22 +301,20 @@ def _fixed_of_image(plan: Plan, root: str) -> list[str]:
     return [f"/{name}" for name in os.listdir(root) if name not in tops]
 
 
-def _identity(plan: Plan) -> dict[str, object]:
+def identity_of(plan: Plan) -> dict[str, object]:
     """What no two machines have in common, besides the time."""
     return {"entropy": os.urandom(64), "hostname": plan.hostname}
 
 
-def machine_setup(plan: Plan, chosen: Known) -> dict[str, Any]:
-    """The `setup` message for the machine's guest."""
-    scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run")]
+def machine_setup(plan: Plan) -> dict[str, Any]:
+    """What the machine's guest is told, but for who it is."""
+    scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run", "/dev/shm")]
     root = plan.user == "root"
     layered = root or (plan.image is not None and not plan.sealed)  # tenants may change everything, in memory
     system = [] if layered else _system(plan)  # they see everything by way of the layer
     places = [""] if layered else [*(path for path, _ in scratch), *system]
     seen = _seen_again(plan, root)
     seen += [] if layered else [one.path for one in plan.after_seal]
-    nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
-    nested = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
     return {
         "walls": True,
         "uid": plan.uid,
@@ -310,13 +323,12 @@ def machine_setup(plan: Plan, chosen: Known) -> dict[str, Any]:
         "rlimits": rlimits(plan.limits, plan.pids),
         "loopback_ports": plan.loopback_ports,
         "machine": {
-            **_identity(plan),
             "root": root,
             **({"layer": plan.image.size if plan.image is not None else 0} if layered else {}),
             "scratch": [[path.encode(), mode, plan.scratch_size] for path, mode in scratch],
             "system": [path.encode() for path in system],
-            "stale": stale(chosen.nodes()) if system else [],
-            "shown": [os.fsencode(path) for path in nested],
+            "stale": [],
+            "shown": _nested(seen, places),
         },
     }
 
@@ -327,6 +339,25 @@ def _seen_again(plan: Plan, root: bool) -> list[str]:
     shown = [bind.target for bind in plan.binds if (bind.writable or not root) and not bind.device]
     shown = [path for path in shown if path not in machine and not path.startswith(f"{ELSEWHERE}/")]
     return shown + [one.path for one in plan.served if isinstance(one, Fuse)]
+
+
+def _nested(seen: list[str], places: list[str]) -> list[bytes]:
+    """What of it lies within places that are the machine's own."""
+    nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
+    outermost = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
+    return [os.fsencode(path) for path in outermost]
+
+
+def _beforehand(plan: Plan, setup: dict[str, Any]) -> dict[str, Any] | None:
+    """The part of a set-up that the template can have behind it, for most machines; None where it is another's."""
+    machine = setup["machine"]
+    if plan.image is not None or not machine["system"] or not setup["network"] or setup["loopback_ports"]:
+        return None
+    return {**setup, "rlimits": [], "machine": {**machine, "stale": [], "shown": []}}
+
+
+def _settled(setup: dict[str, Any]) -> dict[str, Any]:
+    return {name: setup["machine"][name] for name in ("stale", "shown")}
 
 
 def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:

@@ -33,10 +33,12 @@ class Machine:
         fixed: Sequence[str],
         *,
         saved: bool = False,
+        set_up: bool = False,
         nodes: str = f"{DIRECTORY}/{NODES}",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`saved`: the servers wait to be told what those of another machine knew (saved.py). `nodes`: the table of
+        """`saved`: the servers wait to be told what those of another machine knew (saved.py). `set_up`: the
+        room's server does, and the system's has the template's table. `nodes`: the table of
         the system's files that the machine knows. `environment`: QEMU's."""
         self._environment = environment or {}
         self._helpers: list[tuple[Process, int]] = []
@@ -45,7 +47,7 @@ class Machine:
         (self.control, system, system_bytes, files, files_bytes, self.monitor) = (ours for ours, _ in pairs)
         try:
             self._serve(room, ["--share-system", SAVED if saved else nodes], system, system_bytes)
-            self._serve(room, ["--share", *((SAVED,) if saved else ()), *fixed], files, files_bytes)
+            self._serve(room, ["--share", *((SAVED,) if saved or set_up else ()), *fixed], files, files_bytes)
             self._start_qemu(room, words, [theirs.fileno() for _, theirs in pairs])
         except BaseException:
             self.close()

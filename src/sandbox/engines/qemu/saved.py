@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import struct
 import time
 
+from sandbox.engines.qemu.servers import hear_server, known_files, tell_server
 from sandbox.engines.qemu.template import Template
 from sandbox.errors import GuestError, SandboxError, WallError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
     from sandbox.engines.qemu.monitor import Monitor
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 MEMORY, STATE, FILES, ABOUT = "memory", "state", "files", "machine.json"
 STATE_MOST = 64 << 20
-FILES_MOST = 256 << 20
 PATIENCE = 60.0
 CLOCK_NS = 20_000_000  # how far behind a clock may be
 CLOCK_TRIES = 5
@@ -58,22 +58,9 @@ class SavedMachine(Template):
         """Gives new file servers what the old ones knew. Raises SandboxError when the files are others now."""
         for number, control in enumerate(servers):
             with open(os.path.join(self._saved, f"{FILES}-{number}"), "rb") as file:
-                known = file.read()
-            control.settimeout(PATIENCE)
-            try:
-                control.sendall(struct.pack("=Q", len(known)) + known)
-            except OSError:
-                pass  # it says why, below
+                tell_server(control, file.read())
         for control in servers:
-            try:
-                said = _receive(control, 4096)
-            except OSError:
-                said = b"no answer"
-            if said:
-                raise SandboxError(
-                    "files that the checkpoint needs are others now ({said})",
-                    said=ascii(said.decode(errors="replace")),
-                )
+            hear_server(control)
 
 
 class LivingMachine:
@@ -117,7 +104,7 @@ class LivingMachine:
         lost: list[str] = []
         try:
             for number, server in enumerate(self._servers):
-                known = _known_files(server)
+                known = known_files(server)
                 lost += _lost(known)
                 with open(os.path.join(directory, f"{FILES}-{number}"), "wb") as files:
                     files.write(known)
@@ -167,18 +154,6 @@ def set_time(guest: FramedGuest) -> None:
             return
 
 
-def _known_files(server: socket.socket) -> bytes:
-    try:
-        server.settimeout(PATIENCE)
-        server.sendall(b"S")
-        known = _receive(server, FILES_MOST)
-    except OSError as problem:
-        raise WallError("the machine's file server does not answer: {problem}", problem=problem) from None
-    if not known:
-        raise WallError("the machine's files cannot be saved at this moment: it uses too many, or is too busy")
-    return known
-
-
 END = b"\0end of the machine's state\0"
 
 
@@ -189,24 +164,6 @@ def _read_all(pipe: int, pieces: list[bytes]) -> None:
         pieces.append(piece)
         if b"".join(pieces[-2:]).endswith(END):
             return
-
-
-def _receive(stream: socket.socket, most: int) -> bytes:
-    """A message after its size. Raises OSError."""
-    (size,) = struct.unpack("=Q", _exactly(stream, 8))
-    if size > most:
-        raise OSError("more than was expected")
-    return _exactly(stream, size)
-
-
-def _exactly(stream: socket.socket, size: int) -> bytes:
-    pieces = bytearray()
-    while len(pieces) < size:
-        piece = stream.recv(min(size - len(pieces), 1 << 20))
-        if not piece:
-            raise OSError("it has ended")
-        pieces += piece
-    return bytes(pieces)
 
 
 def _lost(known: bytes) -> list[str]:

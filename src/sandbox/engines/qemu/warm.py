@@ -35,6 +35,7 @@ def stale(table: bytes) -> list[list[object]]:
 
 def _changed(nodes: dict[int, _Node]) -> Iterator[_Node]:
     paths = {ROOT: b""}
+    of_the_system = {name for name in _OF_THE_SYSTEM if not os.path.islink(b"/" + name)}  # links are the room's own
 
     def path(number: int) -> bytes:
         found = paths.get(number)
@@ -44,9 +45,10 @@ def _changed(nodes: dict[int, _Node]) -> Iterator[_Node]:
         return found
 
     for number, node in nodes.items():
-        if node.parent == ROOT and node.name not in _OF_THE_SYSTEM:
+        place = path(number)
+        if place.split(b"/", 2)[1] not in of_the_system:
             continue  # of the room in which the template was made; clones do not use it
-        if not _is_same(node, path(number)):
+        if not _is_same(node, place):
             yield node
 
 

@@ -166,39 +166,39 @@ def _too_large(limit: int) -> Refusal:
 # -- the small operations, as the JSON-RPC methods of the same names
 
 
+async def _call(server: Server, reached: Reached, method: str, data: object) -> Done:
+    await server.run(lambda: reached.call(method, data))
+    return Done()
+
+
 @post("/v1/sandboxes/{id:str}/files/mkdir", opt={"verb": "files"}, status_code=200)
 async def mkdir(server: Server, reached: Reached, data: m.Mkdir) -> Done:
     """Makes a directory; with `parents` those above it too, and one that is there is no error."""
-    await server.run(lambda: reached.call("mkdir", data))
-    return Done()
+    return await _call(server, reached, "mkdir", data)
 
 
 @post("/v1/sandboxes/{id:str}/files/remove", opt={"verb": "files"}, status_code=200)
 async def remove(server: Server, reached: Reached, data: m.Remove) -> Done:
     """Removes a file, a link or an empty directory; with `recursive` all that is in one."""
-    await server.run(lambda: reached.call("remove", data))
-    return Done()
+    return await _call(server, reached, "remove", data)
 
 
 @post("/v1/sandboxes/{id:str}/files/rename", opt={"verb": "files"}, status_code=200)
 async def rename(server: Server, reached: Reached, data: m.Rename) -> Done:
     """Renames, replacing a file that is at `new`."""
-    await server.run(lambda: reached.call("rename", data))
-    return Done()
+    return await _call(server, reached, "rename", data)
 
 
 @post("/v1/sandboxes/{id:str}/files/chmod", opt={"verb": "files"}, status_code=200)
 async def chmod(server: Server, reached: Reached, data: m.Chmod) -> Done:
     """Changes permissions; a link is followed."""
-    await server.run(lambda: reached.call("chmod", data))
-    return Done()
+    return await _call(server, reached, "chmod", data)
 
 
 @post("/v1/sandboxes/{id:str}/files/symlink", opt={"verb": "files"}, status_code=200)
 async def symlink(server: Server, reached: Reached, data: m.Symlink) -> Done:
     """Makes `path` a symbolic link to `target`."""
-    await server.run(lambda: reached.call("symlink", data))
-    return Done()
+    return await _call(server, reached, "symlink", data)
 
 
 ROUTES = [listing, stat, link, download, upload, mkdir, remove, rename, chmod, symlink]

@@ -92,13 +92,6 @@ def _platform() -> Any:
     return platform
 
 
-@get("/api/sandbox/capabilities", opt={"verb": "read"})
-async def capabilities() -> dict[str, Capability]:
-    """What the host offers besides commands. This release has no screen, audio or browser."""
-    absent = ("screenshot", "audioRecord", "audioPlay", "computerUse", "windowList", "browser")
-    return {**{name: Capability(False, None) for name in absent}, "shell": Capability(True, "/bin/sh")}
-
-
 @post("/api/sandbox/start", opt={"verb": "kill"}, status_code=200)
 async def start(server: Server, access: Access) -> Status:
     """Starts the sandbox; answers when it is ready."""
@@ -172,5 +165,5 @@ async def release(server: Server, access: Access) -> dict[str, Any]:
 
 
 ROUTES = [
-    status, events, platform, capabilities, start, stop, recover, exec, start_docker, kill, switch, release,
+    status, events, platform, start, stop, recover, exec, start_docker, kill, switch, release,
 ]  # fmt: skip

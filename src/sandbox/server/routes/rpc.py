@@ -40,7 +40,7 @@ VERBS = {
     **dict.fromkeys(("info", "policy", "ports", "stats", "processes", "asks"), "read"),
     **dict.fromkeys(
         ("exec", "exec_stream", "exec_pipe", "exec_tty", "connect", "dial", "input", "more", "resize", "signal",
-         "cancel"), "exec"),
+         "cancel", "desktop", "browser"), "exec"),
     **dict.fromkeys(
         ("read_file", "write_file", "list_files", "stat", "mkdir", "remove", "rename", "chmod", "symlink",
          "read_link", "changes"), "files"),

@@ -5,8 +5,8 @@ keeps leading, and polls briefly for the next request before it sleeps, because 
 requests. While the provider is slow, it hands the lead to another thread before it handles a request.
 
 The watchdog sleeps until there is work. Then it checks a few times a second for requests that take long: it hands on
-the lead, replies ETIMEDOUT to a request past its deadline, and EINTR to one whose process was interrupted. So a
-provider that hangs costs a thread; the tenant gets an error, and the mount keeps working.
+the lead, replies ETIMEDOUT to a request past its deadline, and EINTR to one whose process was interrupted a while ago.
+So a provider that hangs costs a thread; the tenant gets an error, and the mount keeps working.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ SLOW = 2e-3
 MOST_STUCK = 64
 TICK = 0.05
 DEADLINE = 30.0
+# Any signal interrupts, also one that a program handles and goes on, and few expect EINTR of a file: a provider that is
+# only slow, or a busy machine, gets this many ticks to finish. After them a program that waits can be killed.
+PATIENCE = 20
 
 _INTERRUPT = int(Op.INTERRUPT)  # members of an Enum are slow to look up
 _UNANSWERED = frozenset({Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT})
@@ -55,7 +58,7 @@ class _Worker:
         self.lock = Lock()
         self.unique = 0
         self.since = 0.0
-        self.interrupted = False
+        self.interrupted = 0  # ticks left until the request is given up; 0: nobody interrupted it
         self.stuck = False
         self.leads = False
 
@@ -190,7 +193,7 @@ class Session:
         with worker.lock:
             mine = worker.unique == request.unique
             worker.unique = 0
-            worker.interrupted = False
+            worker.interrupted = 0
         if request.op in _UNANSWERED:
             return
         delivered = mine and self._answer(request.unique, problem, reply)
@@ -269,11 +272,17 @@ class Session:
             age = now - worker.since
             if age > self._deadline:
                 self._give_up(worker, errno.ETIMEDOUT)
-            elif worker.interrupted and age > TICK:
-                self._give_up(worker, errno.EINTR)
             elif age > TICK:
                 self._pass_on(worker)
+            self._tick(worker)
         return bool(busy)
+
+    def _tick(self, worker: _Worker) -> None:
+        with worker.lock:
+            worker.interrupted -= worker.interrupted > 1
+            over = worker.interrupted == 1
+        if over:
+            self._give_up(worker, errno.EINTR)
 
     def _give_up(self, worker: _Worker, problem: int) -> None:
         """Replies in place of a worker. The worker ends when its provider returns, if ever."""
@@ -292,7 +301,7 @@ class Session:
         unique = structs.INTERRUPT_IN.unpack_from(request.body)[0]
         for worker in list(self._workers):
             if worker.unique == unique:
-                worker.interrupted = True
+                worker.interrupted = worker.interrupted or PATIENCE
                 return
         # Not started yet, or just completed: the kernel knows which, and asks again if necessary.
         self._answer(request.unique, errno.EAGAIN)

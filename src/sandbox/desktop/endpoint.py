@@ -1,0 +1,237 @@
+"""Where Playwright and chromedriver connect: HTTP and WebSocket on this machine's loopback, in front of the pipe.
+
+A page in any browser, and any user of this machine, can try this port. So a request needs the secret in its path, or
+comes from a socket of the same user, by the kernel's own table; it never has an Origin, which pages cannot leave
+out of what would matter; and it names this machine, so that no rebound name leads here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import struct
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+import h11
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, CloseConnection, Ping, Request, TextMessage
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from sandbox.errors import SandboxError
+
+if TYPE_CHECKING:
+    from sandbox.desktop.browser import Browser
+
+_NAMES = ("127.0.0.1", "localhost")
+_MOST_HEAD = 2**14
+_MOST_MESSAGE = 128 * 2**20
+_MOST_CLIENTS = 64
+_PATIENCE = 30.0
+
+
+class Endpoint:
+    """Listens until it is closed."""
+
+    def __init__(self, browser: Browser, port: int = 0) -> None:
+        """Raises SandboxError when the port is taken."""
+        self._browser = browser
+        self._secret = secrets.token_urlsafe(24)
+        self._clients: set[socket.socket] = set()
+        self._lock = Lock()
+        try:
+            self._listener = socket.create_server(("127.0.0.1", port))
+        except OSError as problem:
+            raise SandboxError("port {port} cannot be used: {problem}", port=port, problem=problem) from problem
+        self.port: int = self._listener.getsockname()[1]
+        Thread(target=self._accept, name="sandbox-browser", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"127.0.0.1:{self.port}"
+
+    def http(self, path: str) -> str:
+        """An address with the secret in it."""
+        return f"http://{self.address}/{self._secret}{path}"
+
+    def ws(self, path: str) -> str:
+        """The same, of a WebSocket."""
+        return f"ws://{self.address}/{self._secret}{path}"
+
+    def close(self) -> None:
+        """Ends it, with every connection. Idempotent."""
+        with self._lock:
+            lines, self._clients = [self._listener, *self._clients], set()
+        for line in lines:
+            try:
+                line.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                line, peer = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                full = len(self._clients) >= _MOST_CLIENTS
+                if not full:
+                    self._clients.add(line)
+            if full:
+                line.close()
+                continue
+            Thread(target=self._serve, args=(line, peer), name="sandbox-browser", daemon=True).start()
+
+    def _serve(self, line: socket.socket, peer: tuple[str, int]) -> None:
+        try:
+            with line:
+                line.settimeout(_PATIENCE)
+                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                # A client that does not read holds up the browser's other clients for so long.
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_PATIENCE), 0))
+                self._answer(line, peer)
+        except (OSError, h11.ProtocolError, RemoteProtocolError, LocalProtocolError, SandboxError):
+            pass
+        finally:
+            with self._lock:
+                self._clients.discard(line)
+
+    def _answer(self, line: socket.socket, peer: tuple[str, int]) -> None:
+        head = bytearray()
+        while b"\r\n\r\n" not in head:
+            data = line.recv(4096)
+            if not data or len(head) > _MOST_HEAD:
+                return
+            head += data
+        wire = h11.Connection(h11.SERVER)
+        wire.receive_data(bytes(head))
+        asked = wire.next_event()
+        if not isinstance(asked, h11.Request):
+            return
+        headers = {name.lower(): value.decode("latin-1") for name, value in asked.headers}
+        path = self._admitted(asked.target.decode("latin-1"), headers, peer)
+        if path is None:
+            self._send(line, 403, {"error": "not for you"})
+        elif headers.get(b"upgrade", "").lower() == "websocket":
+            self._carry(line, bytes(head), path)
+        else:
+            self._tell(line, asked.method, path)
+
+    def _admitted(self, target: str, headers: dict[bytes, str], peer: tuple[str, int]) -> str | None:
+        """The path below the secret; None for a request that is refused."""
+        if b"origin" in headers or headers.get(b"host", "").removesuffix(f":{self.port}") not in _NAMES:
+            return None
+        first, _, rest = target.removeprefix("/").partition("/")
+        if secrets.compare_digest(first.encode(), self._secret.encode()):
+            return f"/{rest}"
+        return target if peer_user(peer, self.port) == os.geteuid() else None
+
+    # -- HTTP
+
+    def _tell(self, line: socket.socket, method: bytes, target: str) -> None:
+        path, _, query = target.partition("?")
+        path = path.rstrip("/")
+        browser = self._browser
+        try:
+            if path == "/json/version":
+                answer: Any = {
+                    **browser.version(),
+                    "webSocketDebuggerUrl": self._own(f"/devtools/browser/{browser.id}"),
+                }
+            elif path in ("/json", "/json/list"):
+                answer = [self._page(one) for one in browser.pages()]
+            elif path == "/json/new" and method == b"PUT":
+                new = browser.open(query or "about:blank")
+                answer = next((self._page(one) for one in browser.pages() if one["id"] == new), {"id": new})
+            else:
+                self._send(line, 404, {"error": "no such path"})
+                return
+        except SandboxError as problem:
+            self._send(line, 502, {"error": str(problem)})
+            return
+        self._send(line, 200, answer)
+
+    def _page(self, page: dict[str, str]) -> dict[str, str]:
+        return {**page, "webSocketDebuggerUrl": self._own(f"/devtools/page/{page['id']}")}
+
+    def _own(self, path: str) -> str:
+        return self.ws(path)
+
+    @staticmethod
+    def _send(line: socket.socket, status: int, answer: Any) -> None:
+        body = json.dumps(answer).encode()
+        head = f"HTTP/1.1 {status} .\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        line.sendall(head.encode() + b"X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n" + body)
+
+    # -- WebSocket
+
+    def _carry(self, line: socket.socket, head: bytes, path: str) -> None:
+        wire = WSConnection(ConnectionType.SERVER)
+        sending = Lock()
+
+        def send(event: Any) -> None:
+            with sending:
+                line.sendall(wire.send(event))
+
+        def gone() -> None:
+            try:
+                line.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+        def tell(text: str) -> None:
+            try:
+                send(TextMessage(text))
+            except (OSError, LocalProtocolError):
+                gone()
+
+        target = path.removeprefix("/devtools/page/") if path.startswith("/devtools/page/") else None
+        if target is None and path != f"/devtools/browser/{self._browser.id}":
+            self._send(line, 404, {"error": "no such target"})
+            return
+        wire.receive_data(head)
+        if not any(isinstance(one, Request) for one in wire.events()):
+            return
+        client = self._browser.attach(tell, gone, target)
+        try:
+            send(AcceptConnection())
+            line.settimeout(None)
+            parts: list[str] = []
+            while data := line.recv(2**16):
+                with sending:
+                    wire.receive_data(data)
+                    events = list(wire.events())
+                for event in events:
+                    if isinstance(event, TextMessage):
+                        parts.append(event.data)
+                        if sum(map(len, parts)) > _MOST_MESSAGE:
+                            return
+                        if event.message_finished:
+                            client.send("".join(parts))
+                            parts = []
+                    elif isinstance(event, Ping):
+                        send(event.response())
+                    elif isinstance(event, CloseConnection):
+                        send(event.response())
+                        return
+        finally:
+            client.close()
+
+
+def peer_user(peer: tuple[str, int], port: int) -> int | None:
+    """Whose socket is at the other end of a loopback connection to `port`; None when the kernel does not say."""
+    there, here = f"0100007F:{peer[1]:04X}", f"0100007F:{port:04X}"
+    try:
+        with open("/proc/net/tcp", encoding="ascii") as table:
+            for row in table:
+                columns = row.split()
+                if len(columns) > 7 and columns[1] == there and columns[2] == here:
+                    return int(columns[7])
+    except OSError:
+        pass
+    return None

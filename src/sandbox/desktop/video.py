@@ -1,0 +1,57 @@
+"""A recording of the screen on demand, made by ffmpeg inside: of bounded length and size, read when it has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandbox.desktop import programs
+from sandbox.errors import InvalidArgument, SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sandbox.guest.process import Process
+    from sandbox.sandbox import Sandbox
+
+LONGEST = 600  # seconds
+MOST_BYTES = 64 * 2**20
+_FILE = f"{programs.DIRECTORY}/video.webm"
+_WEBM = b"\x1a\x45\xdf\xa3"
+_PATIENCE = 30.0  # seconds in which ffmpeg writes what is left
+
+
+class Video:
+    """A recording under way."""
+
+    def __init__(self, sandbox: Sandbox, found: Mapping[str, str], environment: Mapping[str, str], rate: int) -> None:
+        """Begins. Raises InvalidArgument, SandboxError."""
+        if not 1 <= rate <= 30:
+            raise InvalidArgument("a video has 1 to {most} pictures a second", most=30)
+        if "ffmpeg" not in found:
+            raise SandboxError("there is no ffmpeg inside, which makes videos")
+        argv = [found["ffmpeg"], "-loglevel", "error", "-y", "-f", "x11grab", "-framerate", str(rate)]
+        argv += ["-i", environment["DISPLAY"], "-t", str(LONGEST), "-fs", str(MOST_BYTES - 2**20)]
+        argv += ["-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-b:v", "1M", "-f", "webm", _FILE]
+        self._process: Process = programs.start(sandbox, argv, environment, "video")
+
+    def end(self, sandbox: Sandbox) -> bytes:
+        """The recording. Raises SandboxError."""
+        try:
+            self._process.write(b"q")  # ffmpeg's own key: it writes what is left and ends
+            self._process.wait(_PATIENCE)
+        except (BrokenPipeError, TimeoutError):
+            pass
+        finally:
+            self._process.close()
+        try:
+            data = sandbox.read_file(_FILE, MOST_BYTES)
+            sandbox.remove(_FILE)
+        except OSError as problem:
+            raise SandboxError("nothing was recorded: {problem}", problem=problem) from problem
+        if not data.startswith(_WEBM):
+            raise SandboxError("what was recorded is no video")
+        return data
+
+    def close(self) -> None:
+        """Gives it up. Idempotent."""
+        self._process.close()

@@ -1,0 +1,111 @@
+"""Fits a patch to the files inside: everything is read and tried first, then written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandbox.errors import InvalidArgument
+from sandbox.info import PatchedFile
+from sandbox.patches import codex_format, unified_format
+from sandbox.patches.patch import FilePatch, Hunk
+
+if TYPE_CHECKING:
+    from sandbox.file_methods import FileMethods
+
+TEXT_MOST = 64 * 2**20
+PATCH_MOST = 16 * 2**20
+
+
+def apply_patch(files: FileMethods, patch: str, directory: str) -> list[PatchedFile]:
+    """Applies it below a directory. Raises InvalidArgument, changing nothing, and OSError."""
+    if len(patch) > PATCH_MOST:
+        raise InvalidArgument("the patch is larger than {limit} bytes", limit=PATCH_MOST)
+    form = codex_format if patch.lstrip().startswith(codex_format.BEGIN) else unified_format
+    planned = [_plan(files, directory, one) for one in form.read(patch)]
+    done = []
+    for one, content, mode in planned:
+        path, target = _below(directory, one.path), _below(directory, one.target or one.path)
+        if content is None:
+            files.remove(path)
+            done.append(PatchedFile(one.path, "deleted", None))
+            continue
+        if "/" in target.removeprefix(directory + "/"):
+            files.mkdir(target.rpartition("/")[0])
+        files.write_file(target, content, mode)
+        if one.mode is not None:
+            files.chmod(target, mode)
+        if one.target is not None:
+            files.remove(path)
+        done.append(PatchedFile(one.path, "added" if one.kind == "add" else "updated", one.target))
+    return done
+
+
+def _below(directory: str, path: str) -> str:
+    if not path or path.startswith("/") or ".." in path.split("/") or "\0" in path:
+        raise InvalidArgument("{path!r} is no path below the directory", path=path[:200])
+    return path if directory in (".", "") else f"{directory.rstrip('/')}/{path}"
+
+
+def _plan(files: FileMethods, directory: str, patch: FilePatch) -> tuple[FilePatch, bytes | None, int]:
+    """The patch, the new content of its file (None: it goes) and its permissions."""
+    path = _below(directory, patch.path)
+    if patch.kind == "add":
+        if files.exists(path):
+            raise InvalidArgument("{path} exists already", path=patch.path)
+        lines = [line for hunk in patch.hunks for line in hunk.new]
+        return (
+            patch,
+            "\n".join([*lines, ""] if patch.ends_with_newline and lines else lines).encode(),
+            patch.mode or 0o644,
+        )
+    info = files.stat(path)
+    if patch.target is not None and files.exists(_below(directory, patch.target)):
+        raise InvalidArgument("{path} exists already", path=patch.target)
+    text = files.read_file(path, TEXT_MOST).decode()
+    changed = _changed(text, patch)
+    return patch, None if patch.kind == "delete" else changed.encode(), patch.mode or info.mode
+
+
+def _changed(text: str, patch: FilePatch) -> str:
+    """The text after all hunks, which come in the order of their places."""
+    ends = text.endswith("\n") or not text
+    lines = text.split("\n")[:-1] if text.endswith("\n") else text.split("\n") if text else []
+    crlf = bool(lines) and all(line.endswith("\r") for line in lines)
+    result: list[str] = []
+    at = shift = 0
+    for hunk in patch.hunks:
+        old, new = (
+            tuple(f"{line.rstrip(chr(13))}\r" if crlf else line for line in part) for part in (hunk.old, hunk.new)
+        )
+        place = _place(lines, Hunk(old, new, hunk.line, hunk.anchors), at, shift, patch.path)
+        if hunk.line is not None:
+            shift = place - (hunk.line - 1)
+        result += lines[at:place] + list(new)
+        at = place + len(old)
+    result += lines[at:]
+    ends = ends if patch.ends_with_newline is None else patch.ends_with_newline
+    return "\n".join(result) + ("\n" if ends and result else "")
+
+
+def _place(lines: list[str], hunk: Hunk, start: int, shift: int, path: str) -> int:
+    """Where the hunk's old lines stand: at the line it names, else as near to it as they are found."""
+    for anchor in hunk.anchors:
+        found = next((at for at in range(start, len(lines)) if lines[at].strip() == anchor.strip()), None)
+        if found is None:
+            raise InvalidArgument("{path} has no line {line!r}", path=path, line=anchor[:200])
+        start = found + 1
+    size, last = len(hunk.old), len(lines) - len(hunk.old)
+    if hunk.line is None:
+        if not hunk.old:  # only new lines: after the anchor, or at the end
+            return start if hunk.anchors else len(lines)
+        places: list[int] = list(range(start, last + 1))
+    else:
+        wanted = hunk.line - 1 + shift
+        places = sorted(range(start, last + 1), key=lambda at: abs(at - wanted))
+    for same in (lambda line: line, str.rstrip):  # models lose white space at the ends of lines
+        old = [same(line) for line in hunk.old]
+        for at in places:
+            if [same(line) for line in lines[at : at + size]] == old:
+                return at
+    first = next((line for line in hunk.old if line.strip()), "")
+    raise InvalidArgument("{path} has no such lines: {line!r} and what follows", path=path, line=first[:200])

@@ -1,0 +1,83 @@
+"""Unified diffs, as `diff -u` and `git diff` print them."""
+
+from __future__ import annotations
+
+import re
+
+from sandbox.errors import InvalidArgument
+from sandbox.patches.patch import FilePatch, Hunk
+
+RANGES = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+NOTHING = "/dev/null"
+
+
+def read(text: str) -> list[FilePatch]:
+    """The files that the patch names. Raises InvalidArgument."""
+    lines = text.split("\n")
+    patches: list[FilePatch] = []
+    renamed: dict[str, str] = {}
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith("diff --git "):
+            renamed = {}
+        elif line.startswith(("rename from ", "rename to ", "new file mode ", "new mode ")):
+            key, _, value = line.rpartition(" ")
+            renamed[key] = value
+            if key == "rename to" and not any(one.startswith("--- ") for one in lines[at + 1 : at + 3]):
+                patches.append(FilePatch("update", renamed.get("rename from", ""), (), value))
+        elif line.startswith(("Binary files ", "GIT binary patch")):
+            raise InvalidArgument("the patch changes a binary file, which only git can do")
+        elif line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
+            hunks, end, newline = _hunks(lines, at + 2)
+            patches.append(_file(_name(line), _name(lines[at + 1]), hunks, newline, renamed))
+            at = end
+            continue
+        at += 1
+    if not patches:
+        raise InvalidArgument("this is neither a unified diff nor a patch that begins with `*** Begin Patch`")
+    return patches
+
+
+def _file(old: str, new: str, hunks: list[Hunk], newline: bool | None, renamed: dict[str, str]) -> FilePatch:
+    mode = renamed.get("new file mode") or renamed.get("new mode")
+    bits = int(mode[-3:], 8) if mode is not None and re.fullmatch(r"100[0-7]{3}", mode) else None
+    if old == NOTHING:
+        return FilePatch("add", new, tuple(hunks), None, bits, True if newline is None else newline)
+    if new == NOTHING:
+        return FilePatch("delete", old, tuple(hunks))
+    return FilePatch("update", old, tuple(hunks), new if new != old else None, bits, newline)
+
+
+def _name(line: str) -> str:
+    name = line[4:].split("\t")[0].rstrip("\r")
+    if name.startswith('"'):
+        raise InvalidArgument("a path in quotes is not supported: {name}", name=name[:200])
+    return name if name == NOTHING or name[:2] not in ("a/", "b/") else name[2:]
+
+
+def _hunks(lines: list[str], at: int) -> tuple[list[Hunk], int, bool | None]:
+    """The hunks that begin at a line, the line after them, and whether the new file ends with a newline, if it says."""
+    hunks: list[Hunk] = []
+    newline: bool | None = None
+    while at < len(lines) and (found := RANGES.match(lines[at])):
+        start, counts = int(found[1]), [int(found[2] or 1), int(found[4] or 1)]
+        old: list[str] = []
+        new: list[str] = []
+        at += 1
+        while (len(old), len(new)) != (counts[0], counts[1]):
+            if at >= len(lines) or len(old) > counts[0] or len(new) > counts[1]:
+                raise InvalidArgument("the numbers of this hunk do not fit its lines: {line}", line=found[0])
+            kind, text = lines[at][:1], lines[at][1:]
+            if kind not in ("", " ", "-", "+", "\\"):
+                raise InvalidArgument("not a line of a patch: {line!r}", line=lines[at][:200])
+            if kind in ("", " ", "-"):
+                old.append(text)
+            if kind in ("", " ", "+"):
+                new.append(text)
+            at += 1
+            if at < len(lines) and lines[at].startswith("\\ No newline"):
+                newline = False if kind != "-" else (True if newline is None else newline)
+                at += 1
+        hunks.append(Hunk(tuple(old), tuple(new), start if old else start + 1))
+    return hunks, at, newline

@@ -1,0 +1,1 @@
+"""Code sessions: an interpreter inside the sandbox that keeps its state between calls."""

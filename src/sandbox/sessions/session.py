@@ -1,0 +1,287 @@
+"""A session from outside: start an interpreter in a sandbox, give it code, collect what it says.
+
+What an interpreter answers comes from untrusted code: every message is bounded and checked, and whatever it claims is
+only ever shown to the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from threading import Event, Lock, Thread
+from typing import Any, Protocol, Self
+
+from sandbox.errors import CommandError, GuestError, InvalidArgument, SandboxClosed, SandboxError
+from sandbox.protocols import Process
+from sandbox.result import OUTPUT_LIMIT, Chunk, Collector
+from sandbox.sessions.result import CodeFailure, CodeResult, RichOutput
+
+MESSAGE_MOST = 64 * 2**20  # bytes of one message: a picture, a table
+OUTPUTS_MOST = 1000
+GRACE = 3.0  # seconds that code has to end after it was interrupted; then its interpreter is killed
+
+Listener = Callable[[str], object]
+
+
+class Spawns(Protocol):
+    """What a session needs of a sandbox, in this process or in another one."""
+
+    def spawn(self, command: list[str]) -> Process:
+        """Starts a command."""
+
+
+class CodeSession(ABC):
+    """An interpreter inside that keeps its state between calls to `run`. Safe to use from many threads: one runs.
+
+    Close it, or use it in a `with` statement; it ends with its sandbox at the latest.
+    """
+
+    def __init__(self, sandbox: Spawns) -> None:
+        """Made by `Sandbox.python` and `Sandbox.session`."""
+        self._sandbox = sandbox
+        self._lock = Lock()
+        self._process: Process | None = None
+        self._chunks: Iterator[Chunk] = iter(())
+        self._closed = False
+
+    def run(
+        self,
+        code: str,
+        timeout: float | None = None,
+        *,
+        max_output: int = OUTPUT_LIMIT,
+        on_stdout: Listener | None = None,
+        on_stderr: Listener | None = None,
+        on_output: Callable[[RichOutput], object] | None = None,
+    ) -> CodeResult:
+        """Runs code and returns what it printed, the values to show, and the error that ended it, if one did.
+
+        After `timeout` seconds it is interrupted, as by Ctrl-C; the state stays. Code that does not heed this within
+        three seconds is killed with its interpreter, and the next call begins a new one without state. `on_stdout`,
+        `on_stderr` and `on_output` are called with each piece as it comes; what they raise ends the interpreter.
+
+        Raises CommandError when the interpreter is not there or ended meanwhile, InvalidArgument, SandboxClosed.
+        """
+        if not isinstance(code, str):
+            raise InvalidArgument("code is text, not {kind}", kind=type(code).__name__)
+        with self._lock:
+            if self._closed:
+                raise SandboxClosed("the session is closed")
+            running = Running(max_output, on_stdout, on_stderr, on_output)
+            process = self._started()
+            watch = None if timeout is None else Deadline(process, timeout)
+            try:
+                self._give(process, code)
+                self._collect(running)
+            except BaseException as problem:
+                self._drop()
+                if watch is not None and watch.expired and isinstance(problem, CommandError):
+                    running.result.timed_out = True  # it did not heed the interrupt
+                    return running.finished()
+                raise
+            finally:
+                if watch is not None:
+                    watch.end()
+            running.result.timed_out = watch is not None and watch.expired
+            return running.finished()
+
+    def interrupt(self) -> None:
+        """Interrupts the code that runs now, as Ctrl-C would: its `run` returns with an error. The state stays.
+
+        Nothing happens when none runs. Raises SandboxClosed.
+        """
+        process = self._process
+        if process is not None:
+            process.signal(signal.SIGINT)
+
+    def restart(self) -> None:
+        """Ends the interpreter, killing what runs in it: the next `run` begins with a new one. Raises nothing."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        with self._lock:
+            self._drop()
+
+    def close(self) -> None:
+        """Ends the interpreter. Idempotent."""
+        self._closed = True
+        self.restart()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- the interpreter
+
+    def _started(self) -> Process:
+        if self._process is None:
+            self._process = self._start()
+            self._chunks = self._process.chunks()
+        return self._process
+
+    def _drop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.close()
+
+    @abstractmethod
+    def _start(self) -> Process:
+        """Starts the interpreter."""
+
+    @abstractmethod
+    def _give(self, process: Process, code: str) -> None:
+        """Sends it code."""
+
+    @abstractmethod
+    def _collect(self, running: Running) -> None:
+        """Reads what it says until the code has ended."""
+
+    def _ended(self, running: Running) -> CommandError:
+        """The interpreter ended instead of answering."""
+        last = (running.err.value().decode(errors="replace").strip().splitlines() or [""])[-1][:500]
+        return CommandError("the session's interpreter ended: {last}", last=last, exit_code=1)
+
+
+class DriverSession(CodeSession):
+    """A session whose interpreter runs a driver of ours, which speaks JSON lines (`drivers/plain_python.py`)."""
+
+    kind = ""  # which driver answered, once it has
+
+    def __init__(self, sandbox: Spawns, command: list[str], first_line: str | None = None) -> None:
+        super().__init__(sandbox)
+        self._command, self._first_line = command, first_line
+        self._rest = bytearray()
+
+    def _start(self) -> Process:
+        self._rest.clear()
+        process = self._sandbox.spawn(self._command)
+        if self._first_line is not None:
+            process.write(json.dumps(self._first_line).encode() + b"\n")
+        return process
+
+    def _give(self, process: Process, code: str) -> None:
+        try:
+            process.write(json.dumps({"code": code}).encode() + b"\n")
+        except BrokenPipeError:
+            pass  # it has ended: reading tells why
+
+    def _collect(self, running: Running) -> None:
+        while True:
+            message = self._message(running)
+            if "ready" in message:
+                self.kind = str(message["ready"])[:40]
+            elif running.take(message):
+                return
+
+    def _message(self, running: Running) -> dict[str, Any]:
+        searched = 0
+        while (end := self._rest.find(b"\n", searched)) < 0:
+            searched = len(self._rest)
+            if searched > MESSAGE_MOST:
+                raise GuestError("the session's interpreter sent a message that is too long")
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                raise self._ended(running)
+            if chunk.stream == "stderr":
+                running.stream("stderr", chunk.data)
+            else:
+                self._rest += chunk.data
+        line = bytes(self._rest[:end])
+        del self._rest[: end + 1]
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            raise GuestError("the session's interpreter sent something that is no message")
+        return message
+
+
+class Running:
+    """One `run`, while its output comes in."""
+
+    def __init__(
+        self,
+        most: int,
+        on_stdout: Listener | None,
+        on_stderr: Listener | None,
+        on_output: Callable[[RichOutput], object] | None,
+    ) -> None:
+        self.result = CodeResult()
+        self.out, self.err = Collector(most), Collector(most)
+        self._listeners = {"stdout": on_stdout, "stderr": on_stderr}
+        self._on_output = on_output
+        self._room = MESSAGE_MOST  # bytes of all values together
+
+    def stream(self, name: str, data: bytes) -> None:
+        """Output as it comes."""
+        (self.out if name == "stdout" else self.err).add(data)
+        listener = self._listeners[name]
+        if listener is not None:
+            listener(data.decode(errors="replace"))
+
+    def take(self, message: dict[str, Any]) -> bool:
+        """One message. True when the code has ended."""
+        if message.get("stream") in ("stdout", "stderr") and isinstance(message.get("text"), str):
+            self.stream(message["stream"], message["text"].encode(errors="replace"))
+        elif isinstance(data := message.get("data"), dict):
+            self._show(RichOutput(data, message.get("result") is True))
+        elif isinstance(error := message.get("error"), dict):
+            name, value, trace = (str(error.get(key, "")) for key in ("name", "value", "traceback"))
+            self.result.error = CodeFailure(name, value, trace)
+        return message.get("done") is True
+
+    def _show(self, output: RichOutput) -> None:
+        size = sum(len(str(value)) for value in output.data.values())
+        if size > self._room or len(self.result.outputs) >= OUTPUTS_MOST:
+            self.result.truncated = True
+            return
+        self._room -= size
+        self.result.outputs.append(output)
+        if self._on_output is not None:
+            self._on_output(output)
+
+    def finished(self) -> CodeResult:
+        """The result, with all that was collected."""
+        self.result.stdout = self.out.value().decode(errors="replace")
+        self.result.stderr = self.err.value().decode(errors="replace")
+        self.result.truncated = self.result.truncated or self.out.truncated or self.err.truncated
+        return self.result
+
+
+class Deadline:
+    """Interrupts the code after some seconds, and kills its interpreter when that does not help."""
+
+    def __init__(self, process: Process, seconds: float) -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise InvalidArgument("timeout is a number of seconds above 0, not {seconds!r}", seconds=seconds)
+        self.expired = False
+        self._process = process
+        self._ended = Event()
+        Thread(target=self._watch, args=(min(seconds, 10**8),), daemon=True).start()
+
+    def _watch(self, seconds: float) -> None:
+        if self._ended.wait(seconds):
+            return
+        self.expired = True
+        try:
+            self._process.signal(signal.SIGINT)
+            if not self._ended.wait(GRACE):
+                self._process.kill()
+        except (SandboxError, OSError):
+            pass  # the sandbox has ended, and the code with it
+
+    def end(self) -> None:
+        """The code has ended."""
+        self._ended.set()
+
+
+def driver(name: str) -> str:
+    """The text of a driver."""
+    return (files("sandbox.sessions") / "drivers" / name).read_text(encoding="utf-8")

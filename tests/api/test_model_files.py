@@ -1,0 +1,124 @@
+"""The file operations that models call most, by every surface and on every engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandbox import GrepMatch, InvalidArgument, PatchedFile
+
+
+def test_an_edit_replaces_exactly_one_place_and_keeps_permissions(sb: Any) -> None:
+    sb.write_file("run.sh", "#!/bin/sh\necho a\necho b\n", mode=0o755)
+    assert sb.edit("run.sh", "echo a", "echo c") == 1
+    assert sb.exec(["./run.sh"]).stdout == "c\nb\n"
+    with pytest.raises(InvalidArgument, match="2 times"):
+        sb.edit("run.sh", "echo", "printf")
+    with pytest.raises(InvalidArgument, match="does not contain"):
+        sb.edit("run.sh", "nothing", "x")
+    assert sb.edit("run.sh", "echo", "printf", replace_all=True) == 2
+
+
+UNIFIED = """\
+diff --git a/old.txt b/old.txt
+--- a/old.txt
++++ b/old.txt
+@@ -1,3 +1,3 @@
+ one
+-two
++TWO
+ three
+diff --git a/dir/new.txt b/dir/new.txt
+new file mode 100755
+--- /dev/null
++++ b/dir/new.txt
+@@ -0,0 +1,2 @@
++first
++second
+diff --git a/gone.txt b/gone.txt
+--- a/gone.txt
++++ /dev/null
+@@ -1 +0,0 @@
+-bye
+"""
+CODEX = """\
+*** Begin Patch
+*** Update File: old.txt
+@@
+ one
+-two
++TWO
+*** Add File: dir/new.txt
++first
++second
+*** Delete File: gone.txt
+*** End Patch
+"""
+
+
+@pytest.mark.parametrize("patch", [UNIFIED, CODEX], ids=["unified", "codex"])
+def test_a_patch_updates_adds_and_deletes(sb: Any, patch: str) -> None:
+    sb.write_text("old.txt", "zero\none\ntwo\nthree\n")  # a line further down than the patch says
+    sb.write_text("gone.txt", "bye\n")
+    done = sb.apply_patch(patch)
+    assert done == [
+        PatchedFile("old.txt", "updated", None),
+        PatchedFile("dir/new.txt", "added", None),
+        PatchedFile("gone.txt", "deleted", None),
+    ]
+    assert sb.read_text("old.txt") == "zero\none\nTWO\nthree\n"
+    assert sb.read_text("dir/new.txt") == "first\nsecond\n"
+    assert not sb.exists("gone.txt")
+
+
+def test_a_patch_that_does_not_fit_changes_nothing(sb: Any) -> None:
+    sb.write_text("old.txt", "one\ntwo\nthree\n")
+    with pytest.raises(FileNotFoundError):
+        sb.apply_patch(UNIFIED)
+    sb.write_text("gone.txt", "bye\n")
+    sb.write_text("old.txt", "other\n")
+    with pytest.raises(InvalidArgument, match="old.txt has no such lines"):
+        sb.apply_patch(UNIFIED)
+    assert sb.exists("gone.txt") and not sb.exists("dir/new.txt")
+    for outside in ("../x", "/etc/x"):
+        with pytest.raises(InvalidArgument, match="no path below"):
+            sb.apply_patch(f"*** Begin Patch\n*** Add File: {outside}\n+x\n*** End Patch")
+
+
+def test_a_file_can_move_with_a_patch(sb: Any) -> None:
+    sb.write_text("a.txt", "one\n")
+    sb.apply_patch("*** Begin Patch\n*** Update File: a.txt\n*** Move to: d/b.txt\n@@\n-one\n+two\n*** End Patch")
+    assert sb.read_text("d/b.txt") == "two\n" and not sb.exists("a.txt")
+
+
+def test_names_are_found_by_pattern(sb: Any) -> None:
+    for name in ("a.py", "src/b.py", "src/deep/c.py", "src/d.txt", ".git/e.py"):
+        sb.mkdir(name.rpartition("/")[0] or ".")
+        sb.write_text(name, "x")
+    assert sb.glob("*.py") == ["a.py"]
+    assert sb.glob("**/*.py") == ["a.py", "src/b.py", "src/deep/c.py"]
+    assert sb.glob("**/*.py", limit=2) == ["a.py", "src/b.py"]
+    assert sb.glob("*.txt", "src") == ["src/d.txt"]
+    with pytest.raises(InvalidArgument):
+        sb.glob("../*")
+
+
+def test_a_tree_is_drawn_and_bounded(sb: Any) -> None:
+    sb.mkdir("a/b/c/d")
+    sb.write_text("a/f\n", "x")
+    assert sb.tree(depth=2).splitlines()[1:] == ["  a/", "    b/", "    f\\n"]
+    assert sb.tree(limit=2).endswith("…\n")
+
+
+def test_lines_are_found_by_content(sb: Any) -> None:
+    sb.mkdir("src")
+    sb.write_text("src/a.py", "import os\nprint('TODO: one')\n")
+    sb.write_text("src/b.txt", "todo: two\n")
+    assert sb.grep("TODO|FIXME") == [GrepMatch("src/a.py", 2, "print('TODO: one')")]
+    assert {one.path for one in sb.grep("todo", ignore_case=True)} == {"src/a.py", "src/b.txt"}
+    assert [one.path for one in sb.grep("todo", glob="*.txt", ignore_case=True)] == ["src/b.txt"]
+    assert sb.grep("nothing at all") == []
+    assert len(sb.grep("o", limit=1)) == 1
+    with pytest.raises(InvalidArgument):
+        sb.grep("(")

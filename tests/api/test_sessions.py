@@ -1,0 +1,132 @@
+"""Interpreters that keep their state, by every surface and on every engine."""
+
+from __future__ import annotations
+
+import base64
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from sandbox import CommandError, InvalidArgument, SandboxClosed
+
+FOREVER = {"python": "while True: pass", "node": "while (true) {}", "bash": "sleep 1000"}
+SET = {"python": "x = 41", "node": "x = 41", "bash": "x=41"}
+SHOW = {"python": "print(x)", "node": "console.log(x)", "bash": "echo $x"}
+
+
+@pytest.fixture(params=list(SET))
+def language(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def py(sb: Any) -> Any:
+    with sb.python(kernel="plain") as session:
+        yield session
+
+
+def test_state_is_kept_from_call_to_call(sb: Any, language: str) -> None:
+    with sb.session(language, "plain") as session:
+        assert session.run(SET[language]).ok
+        assert session.run(SHOW[language]).stdout == "41\n"
+
+
+def test_code_that_does_not_end_is_interrupted_and_the_state_stays(sb: Any, language: str) -> None:
+    with sb.session(language, "plain") as session:
+        session.run(SET[language])
+        result = session.run(FOREVER[language], timeout=0.2)
+        assert result.timed_out and not result.ok
+        assert session.run(SHOW[language]).stdout == "41\n"
+
+
+def test_after_a_restart_the_state_is_gone(sb: Any, language: str) -> None:
+    with sb.session(language, "plain") as session:
+        session.run(SET[language])
+        session.restart()
+        assert "41" not in session.run(SHOW[language]).stdout
+
+
+def test_the_last_value_what_was_printed_and_what_children_print_are_in_the_result(py: Any) -> None:
+    result = py.run("import os, sys\nprint('out')\nos.system('echo child')\nprint('err', file=sys.stderr)\n[1, 2]")
+    assert (result.stdout, result.stderr, result.text) == ("out\nchild\n", "err\n", "[1, 2]")
+    assert result["ok"] is True
+
+
+def test_an_error_has_its_name_and_a_traceback_without_our_frames(py: Any) -> None:
+    error = py.run("def f():\n    return 1 / 0\nf()").error
+    assert (error.name, error.value) == ("ZeroDivisionError", "division by zero")
+    assert "return 1 / 0" in error.traceback and "session" not in error.traceback
+    with pytest.raises(CommandError, match="SyntaxError"):
+        py.run("1 +").check()
+    assert py.run("raise SystemExit(3)").error.name == "SystemExit"
+    assert py.run("1").text == "1"
+
+
+def test_values_are_shown_in_every_form_that_they_have(py: Any) -> None:
+    result = py.run(
+        "class Table:\n"
+        "    def _repr_html_(self): return '<b>1</b>'\n"
+        "    def _repr_png_(self): return b'\\x89PNG'\n"
+        "display(Table())\nTable()"
+    )
+    shown, value = result.outputs
+    assert (shown.html, shown.png, shown.is_result) == ("<b>1</b>", b"\x89PNG", False)
+    assert value.data["image/png"] == base64.b64encode(b"\x89PNG").decode() and value.is_result
+
+
+def test_code_may_await(py: Any) -> None:
+    assert py.run("import asyncio\nawait asyncio.sleep(0, 'slept')").text == "'slept'"
+
+
+def test_output_comes_as_it_is_printed(py: Any) -> None:
+    seen: list[str] = []
+    py.run("for i in range(3): print(i)", on_stdout=seen.append)
+    assert "".join(seen) == "0\n1\n2\n"
+
+
+def test_more_output_than_asked_for_is_cut_and_said(py: Any) -> None:
+    result = py.run("print('y' * 100000)", max_output=1000)
+    assert result.truncated and result.stdout.startswith("y" * 1000) and "more bytes" in result.stdout
+
+
+def test_an_interpreter_that_ends_is_an_error_and_the_next_call_has_a_new_one(py: Any) -> None:
+    with pytest.raises(CommandError, match="interpreter ended"):
+        py.run("import os; os._exit(3)")
+    assert py.run("1 + 1").text == "2"
+
+
+def test_code_without_input_reads_the_end_of_it(py: Any) -> None:
+    assert py.run("input()").error.name == "EOFError"
+
+
+def test_many_sessions_share_nothing(sb: Any) -> None:
+    with sb.python(kernel="plain") as one, sb.python(kernel="plain") as other:
+        one.run("x = 1")
+        assert other.run("x").error.name == "NameError"
+
+
+def test_another_thread_can_interrupt(py: Any) -> None:
+    started, ended = Event(), Event()
+    results: list[Any] = []
+
+    def work() -> None:
+        results.append(py.run("print('on', flush=True)\nwhile True: pass", on_stdout=lambda _: started.set()))
+        ended.set()
+
+    Thread(target=work).start()
+    assert started.wait(30)
+    py.interrupt()
+    assert ended.wait(30) and results[0].error.name == "KeyboardInterrupt"
+
+
+def test_a_closed_session_says_so_and_wrong_names_are_refused(sb: Any) -> None:
+    session = sb.python()
+    session.close()
+    session.close()
+    with pytest.raises(SandboxClosed):
+        session.run("1")
+    with pytest.raises(InvalidArgument, match="python, node, bash"):
+        sb.session("cobol")
+    with pytest.raises(InvalidArgument, match="jupyter"):
+        sb.python("other")
