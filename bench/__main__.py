@@ -12,7 +12,10 @@ from pathlib import Path
 from bench import install
 from bench.harness import ROOT, Bench, Row, machine, table
 
-SUBJECTS = ("walls", "gate", "guards", "rpc", "srt_library", "vfs", "caches", "images", "containers", "server")
+SUBJECTS = (
+    *("walls", "gate", "guards", "rpc", "srt_library", "vfs", "caches", "images", "containers", "server"),
+    "signing",
+)
 
 
 def main() -> int:

@@ -35,6 +35,7 @@ from sandbox.server.routes import (
     ports,
     rpc,
     sandboxes,
+    sign,
     tickets,
 )
 from sandbox.server.server import Server
@@ -54,6 +55,7 @@ GROUPS = [
     changes,
     events,
     ports,
+    sign,
     rpc,
     metrics,
     tickets,

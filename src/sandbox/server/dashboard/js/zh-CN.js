@@ -29,4 +29,5 @@ export default {
   "Changes": "更改", "Policy": "策略", "Mode": "模式", "Project": "项目", "Processes": "进程", "Ports": "端口",
   "running": "运行中", "stopped": "已停止", "crashed": "已崩溃", "paused": "已暂停",
   "added": "新增", "modified": "修改", "deleted": "删除", "removed": "删除", "renamed": "改名", "mode": "权限",
+  "Signatures": "签名请求", "(ends in {time})": "（{time} 后失效）", "Hash:": "哈希：", "Approve": "批准", "Sign this?": "要签名吗？", "Really? It cannot be taken back.": "确定吗？此操作无法撤回。", "Signed.": "已签名。", "Reject": "拒绝签名", "Rejected.": "已拒绝。", "A message": "一条消息", "Chain": "链", "At most, with fees": "含手续费至多", "Calls": "调用", "Data": "数据", "Domain": "域", "Message": "消息", "Bytes": "字节",
 };

@@ -29,4 +29,5 @@ export default {
   "Changes": "變更", "Policy": "政策", "Mode": "模式", "Project": "專案", "Processes": "程序", "Ports": "連接埠",
   "running": "執行中", "stopped": "已停止", "crashed": "已當機", "paused": "已暫停",
   "added": "新增", "modified": "修改", "deleted": "刪除", "removed": "刪除", "renamed": "改名", "mode": "權限",
+  "Signatures": "簽章請求", "(ends in {time})": "（{time} 後失效）", "Hash:": "雜湊：", "Approve": "核准", "Sign this?": "要簽章嗎？", "Really? It cannot be taken back.": "確定嗎？此操作無法收回。", "Signed.": "已簽章。", "Reject": "拒絕簽章", "Rejected.": "已拒絕。", "A message": "一則訊息", "Chain": "鏈", "At most, with fees": "含手續費至多", "Calls": "呼叫", "Data": "資料", "Domain": "網域", "Message": "訊息", "Bytes": "位元組",
 };
