@@ -2,7 +2,7 @@
 """A stand-in for Firecracker, which no machine of ours can run: the same API on a Unix socket, with QEMU behind it.
 
 It is strict as Firecracker is: unknown and missing fields, and calls at the wrong time, are refused. The machine boots
-the very kernel and initramfs it is given; vsock is a real one (firecracker_vsock.py), and the network is the room's card.
+the very kernel and initramfs it is given; vsock is a real one (firecracker_vsock.py), the network the room's card.
 """
 
 from __future__ import annotations
