@@ -123,6 +123,18 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         limits = self.config.limits
         if limits.lifetime is not None or limits.idle_timeout is not None:
             self._lifetime.set(limits.lifetime, limits.idle_timeout)
+        if self.config.desktop.start or self.config.browser.auto_start:
+            self._start_desktop()
+
+    def _start_desktop(self) -> None:
+        try:
+            if self.config.desktop.start:
+                self.desktop.start()
+            if self.config.browser.auto_start and self.config.browser.enabled:
+                self._browser.start()
+        except BaseException:
+            self.close()
+            raise
 
     # -- building: the parts are in `building.py`
 
@@ -415,9 +427,8 @@ def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
 
 def _in_main_thread() -> bool:
     """Whether the process may end as soon as this thread goes on: whoever waits for a last answer gets it first."""
-    from threading import current_thread, main_thread
-
-    return current_thread() is main_thread()
+    threading = sys.modules.get("threading")  # where it was not loaded, there is no other thread
+    return threading is None or threading.current_thread() is threading.main_thread()
 
 
 def _nothing() -> None:

@@ -35,6 +35,7 @@ from sandbox.server.routes import (
     ports,
     rpc,
     sandboxes,
+    screens,
     sign,
     tickets,
 )
@@ -48,6 +49,7 @@ GROUPS = [
     checkpoints,
     exec,
     desktop,
+    screens,
     files,
     network,
     asks,
