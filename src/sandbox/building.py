@@ -334,6 +334,7 @@ class Building:
 
         return Furnishing(self._logins, self._plan, self._layout.views.inside)
 
+
 def nobody_there(address: str, port: int) -> socket.socket:
     """How the gate reaches inside before the walls stand: not at all."""
     raise ConnectionRefusedError(f"{address}:{port}: the sandbox is not ready")
