@@ -8,7 +8,7 @@ import { policy } from "./policy.js";
 import { may, on, refresh, sandbox, state } from "./state.js";
 import { t } from "./text.js";
 
-const TABS = { activity: "Record", changes: "Changes", policy: "Policy", terminal: "Terminal" };
+const TABS = { activity: "Record", changes: "Changes", policy: "Policy", terminal: "Terminal", screen: "Screen" };
 
 export function one(node, signal, id, tab = "activity") {
   const head = el("div", { class: "head" });
@@ -22,7 +22,8 @@ export function one(node, signal, id, tab = "activity") {
   if (tab === "activity") feed(body, signal, id);
   if (tab === "changes") changes(body, signal, id);
   if (tab === "policy") policy(body, signal, id).catch(failed);
-  if (tab === "terminal") terminal(body, signal, id);
+  if (tab === "terminal") framed(body, signal, id, "terminal.html", "Terminal", "A terminal needs a running sandbox.");
+  if (tab === "screen") framed(body, signal, id, "screen.html", "Screen", "A screen needs a running sandbox.");
 }
 
 function about(id) {
@@ -35,16 +36,21 @@ function about(id) {
     ["Memory", bytes(stats?.memory_bytes)], ["CPU", stats?.cpu_ms != null ? span(stats.cpu_ms) : "–"], ["Processes", stats?.processes ?? "–"],
     ["Ports", known.ports.map((port) => `${port.host}:${port.port} → ${port.inside}`).join(", ") || "–"],
   ];
-  const end = known.status === "running" && may("kill") ? button(t("End"), async () => {
+  const step = { running: ["pause", t("Pause sandbox")], paused: ["resume", t("Resume sandbox")] }[known.status];
+  const end = step && may("kill") ? button(t("End"), async () => {
     await call(`/v1/sandboxes/${id}`, { method: "DELETE" });
     await refresh();
   }, { class: "danger" }) : null;
-  return [el("h1", {}, known.name || id, " ", el("span", { class: `state ${known.status}` }, t(known.status)), " ", end),
+  const pause = step && may("kill") && known.owner === "server" && known.engine !== "none" ? button(step[1], async () => {
+    await call(`/v1/sandboxes/${id}/${step[0]}`, { method: "POST" });
+    await refresh();
+  }) : null;
+  return [el("h1", {}, known.name || id, " ", el("span", { class: `state ${known.status}` }, t(known.status)), " ", pause, " ", end),
     el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, t(name)), el("dd", {}, String(value).slice(0, 500)))))];
 }
 
 function tabs(id, chosen) {
-  const names = Object.keys(TABS).filter((name) => name !== "terminal" || may("exec"));
+  const names = Object.keys(TABS).filter((name) => !["terminal", "screen"].includes(name) || may("exec"));
   const move = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -58,14 +64,13 @@ function tabs(id, chosen) {
   }, t(TABS[name]))));
 }
 
-/** A page of its own inside this one: the terminal's program may set styles, which this page's policy forbids. */
-function terminal(node, signal, id) {
+/** A page of its own inside this one: what draws there may set styles, which this page's policy forbids. */
+function framed(node, signal, id, page, title, hint) {
   let shown = false;
   const draw = () => {
     if (shown) return;
     shown = sandbox(id)?.status === "running";
-    fill(node, shown ? el("iframe", { class: "terminal", src: `terminal.html#${id}`, title: t("Terminal") })
-      : el("p", { class: "hint" }, t("A terminal needs a running sandbox.")));
+    fill(node, shown ? el("iframe", { class: "terminal", src: `${page}#${id}`, title: t(title) }) : el("p", { class: "hint" }, t(hint)));
   };
   on("sandboxes", draw, signal);
   draw();

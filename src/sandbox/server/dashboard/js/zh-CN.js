@@ -1,8 +1,17 @@
 // 简体中文
 export default {
+  "Actions": "操作", "Pause sandbox": "暂停沙箱", "Resume sandbox": "继续沙箱",
   "Skip to content": "跳到正文", "Language": "语言", "Questions": "待答的问题",
   "A program": "某个程序", "in": "（位于", "wants to reach": "）想访问",
   "Allow once": "允许一次", "Deny": "拒绝",
+  "A screen needs a running sandbox.": "只有运行中的沙箱才有屏幕。",
+  "Screen": "屏幕",
+  "This build has no viewer: npm was not there when it was made.": "此版本不含查看器（构建时没有 npm）。",
+  "Connecting …": "正在连接……",
+  "You have taken over.": "您已接管。",
+  "You are looking on.": "您正在观看。",
+  "Give back": "交还",
+  "Take over": "接管",
   "A terminal needs a running sandbox.": "只有运行中的沙箱才能打开终端。",
   "Age": "已运行", "Allow for this sandbox": "对此沙箱允许", "Allow once: the next attempt waits for your answer.": "允许一次：下一次尝试会等你回答。",
   "Always allow": "始终允许", "Any sandbox": "所有沙箱", "Any severity": "所有级别", "Any type": "所有类型",
@@ -29,4 +38,5 @@ export default {
   "Changes": "更改", "Policy": "策略", "Mode": "模式", "Project": "项目", "Processes": "进程", "Ports": "端口",
   "running": "运行中", "stopped": "已停止", "crashed": "已崩溃", "paused": "已暂停",
   "added": "新增", "modified": "修改", "deleted": "删除", "removed": "删除", "renamed": "改名", "mode": "权限",
+  "Signatures": "签名请求", "(ends in {time})": "（{time} 后失效）", "Hash:": "哈希：", "Approve": "批准", "Sign this?": "要签名吗？", "Really? It cannot be taken back.": "确定吗？此操作无法撤回。", "Signed.": "已签名。", "Reject": "拒绝签名", "Rejected.": "已拒绝。", "A message": "一条消息", "Chain": "链", "At most, with fees": "含手续费至多", "Calls": "调用", "Data": "数据", "Domain": "域", "Message": "消息", "Bytes": "字节",
 };

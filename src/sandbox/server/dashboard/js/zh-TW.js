@@ -1,8 +1,17 @@
 // 繁體中文
 export default {
+  "Actions": "操作", "Pause sandbox": "暫停沙箱", "Resume sandbox": "繼續沙箱",
   "Skip to content": "跳到內容", "Language": "語言", "Questions": "待答的問題",
   "A program": "某個程式", "in": "（位於", "wants to reach": "）想連線到",
   "Allow once": "允許一次", "Deny": "拒絕",
+  "A screen needs a running sandbox.": "只有執行中的沙箱才有螢幕。",
+  "Screen": "螢幕",
+  "This build has no viewer: npm was not there when it was made.": "此版本不含檢視器（建置時沒有 npm）。",
+  "Connecting …": "正在連線……",
+  "You have taken over.": "您已接管。",
+  "You are looking on.": "您正在觀看。",
+  "Give back": "交還",
+  "Take over": "接管",
   "A terminal needs a running sandbox.": "只有執行中的沙箱才能開啟終端機。",
   "Age": "已執行", "Allow for this sandbox": "對此沙箱允許", "Allow once: the next attempt waits for your answer.": "允許一次：下一次嘗試會等你回答。",
   "Always allow": "一律允許", "Any sandbox": "所有沙箱", "Any severity": "所有等級", "Any type": "所有類型",
@@ -29,4 +38,5 @@ export default {
   "Changes": "變更", "Policy": "政策", "Mode": "模式", "Project": "專案", "Processes": "程序", "Ports": "連接埠",
   "running": "執行中", "stopped": "已停止", "crashed": "已當機", "paused": "已暫停",
   "added": "新增", "modified": "修改", "deleted": "刪除", "removed": "刪除", "renamed": "改名", "mode": "權限",
+  "Signatures": "簽章請求", "(ends in {time})": "（{time} 後失效）", "Hash:": "雜湊：", "Approve": "核准", "Sign this?": "要簽章嗎？", "Really? It cannot be taken back.": "確定嗎？此操作無法收回。", "Signed.": "已簽章。", "Reject": "拒絕簽章", "Rejected.": "已拒絕。", "A message": "一則訊息", "Chain": "鏈", "At most, with fees": "含手續費至多", "Calls": "呼叫", "Data": "資料", "Domain": "網域", "Message": "訊息", "Bytes": "位元組",
 };
