@@ -9,8 +9,8 @@ GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-demo: setup-run $(GUEST) ## a hostile script against the walls
-	@.venv/bin/python demo/run.py
+demo: setup-run $(GUEST) ## a hostile script against the walls; ENGINE=qemu: against a virtual machine
+	@.venv/bin/python demo/run.py $(if $(ENGINE),--engine $(ENGINE))
 
 test: setup-dev $(GUEST) ## lint, types, layers, and the tests as root and as an ordinary user
 	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null
