@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tests.docs.internet import Internet
 from tests.docs.transcript import pattern, run, steps_of
 
 RUN = [block for block in BLOCKS if not block.note("skip") and not block.note("needs")]
-RAN_HERE = {"console", "python", "yaml", "json", "starlark"}
+RAN_HERE = {"console", "python", "yaml", "json", "toml", "starlark"}
 RAN_ELSEWHERE = {"go", "typescript", "ts", "js"}  # tests/clients
 
 
@@ -128,6 +129,11 @@ def test_a_json_block_is_what_the_page_says(block: Block) -> None:
         Config.read(srt.translate(data).data)
     elif block.note("as") == "create parameters":
         Config.read(create.translate(data).data)
+
+
+@of("toml")
+def test_a_toml_block_can_be_read(block: Block) -> None:
+    assert tomllib.loads(block.code)
 
 
 def test_the_pages_name_no_place_of_the_makers_machine() -> None:
