@@ -18,7 +18,8 @@ NEEDY = [block for block in BLOCKS if block.note("needs") not in ("", "pytest")]
 
 @pytest.mark.integrations
 @pytest.mark.parametrize("block", NEEDY, ids=[block.id for block in NEEDY])
-def test_a_python_block_runs(block: Block, home: Path) -> None:
+def test_a_python_block_runs(block: Block, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
     code = f"{block.note('before')}\n{block.code}\n{block.note('after')}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

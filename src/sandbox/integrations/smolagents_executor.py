@@ -1,0 +1,151 @@
+"""smolagents: a `PythonExecutor` whose code runs in a sandbox. See docs/integrations/smolagents.md.
+
+How tools and variables are sent is smolagents' own, as for its remote executors: as code and as JSON. Nothing that
+comes back is unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any, Self
+
+from smolagents.default_tools import FinalAnswerTool
+from smolagents.local_python_executor import CodeOutput
+from smolagents.monitoring import AgentLogger, LogLevel
+from smolagents.remote_executors import RemotePythonExecutor
+from smolagents.utils import AgentError
+
+from sandbox.errors import CommandError
+from sandbox.sandbox import Sandbox
+from sandbox.sessions.result import CodeResult
+
+SECONDS = 120.0
+OUTPUT_MOST = 100_000
+PACKAGES = "/tmp/.packages"  # inside, in memory
+# smolagents' own needs Pillow and NumPy inside, whatever the answer is. This writes what `SafeSerializer` reads.
+FINAL_ANSWER = """
+def final_answer(answer=None):
+    import base64, json
+    def plain(value):
+        if value is None or isinstance(value, (str, int, float, bool)):
+            return value
+        if isinstance(value, dict):
+            if all(isinstance(key, str) for key in value):
+                return {key: plain(one) for key, one in value.items()}
+            return {"__type__": "dict_with_complex_keys", "data": [[plain(k), plain(v)] for k, v in value.items()]}
+        if isinstance(value, list):
+            return [plain(one) for one in value]
+        if isinstance(value, (tuple, set, frozenset)):
+            return {"__type__": type(value).__name__, "data": [plain(one) for one in value]}
+        if isinstance(value, bytes):
+            return {"__type__": "bytes", "data": base64.b64encode(value).decode()}
+        return str(value)
+    class FinalAnswerException(BaseException):
+        pass
+    raise FinalAnswerException("safe:" + json.dumps(plain(answer)))
+"""
+
+
+class SandboxExecutor(RemotePythonExecutor):  # type: ignore[misc]
+    """`CodeAgent(tools, model, executor=SandboxExecutor())`. The agent's `cleanup` closes it, or a `with` statement.
+
+    Any module that is inside may be imported: what code can do is decided by the sandbox's policy, not by names.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox | Mapping[str, Any] | None = None,
+        *,
+        packages: Sequence[str] = (),
+        timeout: float | None = SECONDS,
+        logger: AgentLogger | None = None,
+    ) -> None:
+        """Takes a sandbox, which stays the caller's to close, or the configuration of one of its own.
+
+        `packages` are installed inside unless they are there, which the network's policy must allow. Raises what
+        `Sandbox()` raises, and AgentError when a package cannot be installed.
+        """
+        super().__init__(list(packages), logger or AgentLogger(level=LogLevel.ERROR), allow_pickle=False)
+        self._owns = not isinstance(sandbox, Sandbox)
+        self.sandbox = sandbox if isinstance(sandbox, Sandbox) else Sandbox(sandbox)
+        self._session = self.sandbox.python()
+        self._timeout = timeout
+        try:
+            self._install(list(packages))
+            self.installed_packages = list(packages)
+        except BaseException:
+            self.cleanup()
+            raise
+
+    def run_code_raise_errors(self, code: str) -> CodeOutput:
+        """Runs code; the state stays. Raises AgentError, with what was printed, when it failed or took too long."""
+        try:
+            done = self._session.run(code, self._timeout, max_output=OUTPUT_MOST)
+        except CommandError as problem:
+            raise AgentError(f"{problem}; variables and imports are gone", self.logger) from problem
+        logs = done.stdout + done.stderr
+        error = done.error
+        if done.timed_out:
+            raise AgentError(f"{logs}\nThe code ran longer than {self._timeout} seconds.", self.logger)
+        if error is not None and error.name == self.FINAL_ANSWER_EXCEPTION:
+            return CodeOutput(self._answer(error.value), logs, is_final_answer=True)
+        if error is not None:
+            raise AgentError(f"{logs}\nExecuting code yielded an error:\n{error.traceback}", self.logger)
+        return CodeOutput(_value(done), logs, is_final_answer=False)
+
+    def _answer(self, said: str) -> Any:
+        try:
+            return self._deserialize_final_answer(said, allow_pickle=False)
+        except Exception as problem:  # whatever smolagents makes of what untrusted code wrote
+            raise AgentError(f"the final answer cannot be read: {problem}", self.logger) from problem
+
+    def send_tools(self, tools: dict[str, Any]) -> None:
+        """Makes tools known inside, where they run. Raises AgentError when a package they need cannot be installed."""
+        others = dict(tools)
+        if type(tools.get("final_answer")) is FinalAnswerTool:
+            del others["final_answer"]
+            self.run_code_raise_errors(FINAL_ANSWER)
+        super().send_tools(others)
+
+    def install_packages(self, additional_imports: list[str]) -> list[str]:
+        """Installs what tools need. Raises AgentError."""
+        self._install(additional_imports)
+        return additional_imports
+
+    def _install(self, packages: list[str]) -> None:
+        missing = [name for name in packages if not self._importable(name)]
+        if missing:
+            command = ["python3", "-m", "pip", "install", "--quiet", "--target", PACKAGES, "--", *missing]
+            done = self.sandbox.exec(command, timeout=600)
+            if not done.ok:
+                reason = done.stderr.strip()[-2000:]
+                hint = 'allow it with {"network": {"preset": "registries"}}'
+                raise AgentError(f"{', '.join(missing)} cannot be installed ({hint}): {reason}", self.logger)
+            self.run_code_raise_errors(f"import sys; {PACKAGES!r} in sys.path or sys.path.append({PACKAGES!r})")
+
+    def _importable(self, name: str) -> bool:
+        found = self.run_code_raise_errors(f"__import__('importlib.util').util.find_spec({name!r}) is not None")
+        return bool(found.output == "True")
+
+    def cleanup(self) -> None:
+        """Ends the interpreter, and the sandbox unless it was given. Idempotent."""
+        self._session.close()
+        if self._owns:
+            self.sandbox.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cleanup()
+
+
+def _value(done: CodeResult) -> Any:
+    """The last line's value: a picture, or its text."""
+    shown = next((one for one in reversed(done.outputs) if one.is_result), None)
+    if shown is not None and (picture := shown.png):
+        import PIL.Image
+
+        return PIL.Image.open(BytesIO(picture), formats=["PNG"])
+    return done.text
