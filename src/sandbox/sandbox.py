@@ -85,6 +85,28 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         self._hooks = hooks
         self._command = command
         self._resolve = resolve
+        self._initial_state()
+        self._registration: Registration | None = None
+        self.notices: list[str] = []  # what a person should know of this sandbox, a line each
+        self.record = open_record(self.config, self.id)
+        self._questions: list[Asking] = []  # one, once it is needed
+        self._asking = partial(asking, self._questions, self.id, self.record, self._events, hooks)
+        self._guard = HostGuard(self.record)
+        try:
+            self._build()
+        except BaseException as problem:
+            self._closed = True
+            self._take_down()
+            self.record.write("sandbox_lifecycle", f"failed: {type(problem).__name__}", severity="error")
+            self.record.close()
+            raise
+        atexit.register(self._at_exit)
+        limits = self.config.limits
+        if limits.lifetime is not None or limits.idle_timeout is not None:
+            self._lifetime.set(limits.lifetime, limits.idle_timeout)
+
+    def _initial_state(self) -> None:
+        """What a sandbox has from its first moment to its last."""
         self._branch: Target | None = None
         self._branch_in_use: InUse | None = None  # until the commits are there, which is after `close`
         self._events = Events()
@@ -104,24 +126,6 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         self._companions: dict[object, Any] = {}
         # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
         self._at_exit = partial(close_forgotten, ref(self))
-        self._registration: Registration | None = None
-        self.notices: list[str] = []  # what a person should know of this sandbox, a line each
-        self.record = open_record(self.config, self.id)
-        self._questions: list[Asking] = []  # one, once it is needed
-        self._asking = partial(asking, self._questions, self.id, self.record, self._events, hooks)
-        self._guard = HostGuard(self.record)
-        try:
-            self._build()
-        except BaseException as problem:
-            self._closed = True
-            self._take_down()
-            self.record.write("sandbox_lifecycle", f"failed: {type(problem).__name__}", severity="error")
-            self.record.close()
-            raise
-        atexit.register(self._at_exit)
-        limits = self.config.limits
-        if limits.lifetime is not None or limits.idle_timeout is not None:
-            self._lifetime.set(limits.lifetime, limits.idle_timeout)
 
     # -- building: the parts are in `building.py`
 
