@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test desktop vm containers setup-containers lint docs bench soak compat agents kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo serve test desktop signing vm containers setup-containers lint docs bench soak compat agents kernels bare setup-run setup-dev setup-bench setup-kernels clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -30,6 +30,10 @@ soak: setup-dev $(GUEST) ## the long fuzz and soak runs
 
 vm: setup-dev $(GUEST) ## the slow half of the tests with virtual machines; the security and network suites over QEMU
 	@scripts/vm
+
+signing: setup-dev $(GUEST) ## a real chain with ethers, viem and web3.py inside sandboxes that ask for signatures
+	@scripts/signing
+	@.venv/bin/python -m pytest -m signing tests/signing
 
 desktop: setup-dev $(GUEST) ## everything about screens and browsers, the long part too, as root and as an ordinary user
 	@scripts/as-user .venv/bin/python -m pytest -p no:cacheprovider -m "desktop or not desktop" tests/desktop
@@ -64,5 +68,5 @@ $(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
 	@touch $@
 
 clean: ## everything that was made here
-	rm -rf .venv site .agents .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv site .agents .signing .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

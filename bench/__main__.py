@@ -12,7 +12,9 @@ from pathlib import Path
 from bench import install
 from bench.harness import ROOT, Bench, Row, machine, table
 
-SUBJECTS = ("walls", "gate", "guards", "rpc", "srt_library", "vfs", "caches", "containers", "server")
+SUBJECTS = (
+    "walls", "gate", "guards", "rpc", "srt_library", "vfs", "caches", "containers", "server", "signing", "desktop",
+)  # fmt: skip
 
 
 def main() -> int:

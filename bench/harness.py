@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -61,15 +62,16 @@ class Bench:
     log: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
 
     def medians(self, cases: Mapping[str, Case]) -> dict[str, float | Failed]:
-        """The median of each case. They take turns, so that a busy moment falls on all of them alike."""
+        """The median of each case. They take turns, so that a busy moment falls on all of them alike; and every turn in
+        another order, because the kernel is busy for a while with what a case leaves behind (its namespaces)."""
         times: dict[str, list[float]] = {name: [] for name in cases}
         failed: dict[str, Failed] = {}
         for turn in range(self.repetitions + 1):
-            for name, case in cases.items():
+            for name in random.Random(turn).sample(list(cases), len(cases)):
                 if name in failed:
                     continue
                 try:
-                    elapsed = case()
+                    elapsed = cases[name]()
                 except Failed as error:
                     failed[name] = error
                     self.log(f"  {name}: {error}")

@@ -39,6 +39,7 @@ struct node {
 	bool fixed;            /* nothing on the host changes it: the machine's kernel may remember it for long */
 	bool missing;          /* the kernel was told that something is not in this directory */
 	bool file;             /* not a directory */
+	bool wired;            /* a tripwire of the room's stands there */
 	bool linked;           /* has several names: a change by another one is not seen */
 	uint32_t own;          /* changes of ours to this directory of which we shall be told */
 };
@@ -120,6 +121,7 @@ void reserve(const struct fuse_fallocate_in *in);
 void sync_file(const struct fuse_fsync_in *in);
 
 /* share_changes.c */
+bool sets_id(uint32_t mode);
 void set_attributes_of(struct node *node, const struct fuse_setattr_in *in);
 void make_directory(struct node *parent, const struct fuse_mkdir_in *in, const char *name);
 void make_node(struct node *parent, const struct fuse_mknod_in *in, const char *name);

@@ -35,13 +35,21 @@ static bool set_size(struct node *node, const struct fuse_setattr_in *in)
 	return good;
 }
 
+/* True with errno. The machine's setuid and setgid bits mean nothing outside, and nobody may leave them there. */
+bool sets_id(uint32_t mode)
+{
+	errno = EPERM;
+	return mode & (S_ISUID | S_ISGID);
+}
+
 static bool set_mode(struct node *node, uint32_t mode)
 {
 	const char *name;
+	if (sets_id(mode) && node->file)
+		return false;
 	int directory = node_place(node, &name);
 	if (directory < 0)
 		return node->open >= 0 && !fchmod(node->open, mode & 0777);
-	/* The machine's setuid and setgid bits mean nothing outside, and nobody may leave them there. */
 	return !fchmodat(directory, name, mode & 01777, 0);
 }
 
@@ -83,6 +91,10 @@ void make_directory(struct node *parent, const struct fuse_mkdir_in *in, const c
 void make_node(struct node *parent, const struct fuse_mknod_in *in, const char *name)
 {
 	int directory = node_directory(parent);
+	if (sets_id(in->mode)) {
+		failed();
+		return;
+	}
 	errno = EPERM;
 	if (directory < 0 || !(S_ISREG(in->mode) || S_ISFIFO(in->mode) || S_ISSOCK(in->mode)) ||
 	    mknodat(directory, name, (in->mode & (S_IFMT | 0777)) & ~in->umask, 0))

@@ -12,6 +12,7 @@
 
 #define PROC_MAGIC 0x9fa0
 #define SYSFS_MAGIC 0x62656572
+#define FUSE_MAGIC 0x65735546
 #define SOON_NS 100000000u   /* what the host may change unseen */
 #define LONG 3600            /* seconds; what is fixed, or watched */
 #define MISSING 10           /* …and that there is nothing: should watching fail, nobody could tell the kernel which names those were */
@@ -78,6 +79,24 @@ static void set_validity(struct fuse_entry_out *out, const struct node *parent, 
 	bool known = is_known(node), name_known = node->fixed || (is_watched(parent) && !node->linked);
 	out->entry_valid = name_known ? LONG : 0, out->entry_valid_nsec = name_known || node->linked ? 0 : SOON_NS;
 	out->attr_valid = known ? LONG : 0, out->attr_valid_nsec = known ? 0 : SOON_NS;
+	if (node->wired) /* it may be lifted at any moment, and no watch tells */
+		out->entry_valid = out->attr_valid = out->entry_valid_nsec = out->attr_valid_nsec = 0;
+}
+
+/* What the room's guest has put over a blocked file answers each attempt with a refusal, and tells the owner (tripwire.c). It must hear
+ * of it: by its mode (000) the machine's kernel would refuse by itself. */
+static void show_tripwire(int directory, const char *name, struct node *node, struct stat *st)
+{
+	struct statfs fs;
+	node->wired = false;
+	if (st->st_mode & 0777 || !(S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)))
+		return;
+	int fd = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	node->wired = fd >= 0 && !fstatfs(fd, &fs) && fs.f_type == FUSE_MAGIC;
+	if (fd >= 0)
+		close(fd);
+	if (node->wired)
+		st->st_mode |= S_ISDIR(st->st_mode) ? 0777 : 0666;
 }
 
 /* Whether `path` is, or lies beneath, what nothing changes. */
@@ -152,6 +171,8 @@ bool enter(struct node *parent, const char *name, struct fuse_entry_out *out)
 	}
 	if (!node->fixed && !S_ISLNK(st.st_mode))
 		node->fixed = is_fixed(parent, name);
+	if (!node->fixed && !node->closed)
+		show_tripwire(directory, name, node, &st);
 	node_told(node, &st);
 	*out = (struct fuse_entry_out){.nodeid = node_id(node), .generation = 1, .attr = attributes(&st)};
 	set_validity(out, parent, node);
@@ -205,8 +226,10 @@ void answer_attributes(struct node *node)
 		failed();
 		return;
 	}
+	if (node->wired)
+		st.st_mode |= S_ISDIR(st.st_mode) ? 0777 : 0666;
 	node_told(node, &st);
-	bool known = is_known(node);
+	bool known = is_known(node) && !node->wired;
 	struct fuse_attr_out out = {.attr_valid = known ? LONG : 0, .attr_valid_nsec = known ? 0 : SOON_NS,
 				    .attr = attributes(&st)};
 	answer(0, &out, sizeof out);

@@ -106,6 +106,10 @@ void create(struct node *parent, const struct fuse_create_in *in, const char *na
 		struct fuse_entry_out entry;
 		struct fuse_open_out open;
 	} out;
+	if (sets_id(in->mode)) {
+		failed();
+		return;
+	}
 	int directory = node_directory(parent);
 	int flags = (int)(in->flags & (O_ACCMODE | O_TRUNC)) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 	int fd = directory < 0 ? -1 : openat(directory, name, flags | O_CREAT | O_EXCL, in->mode & 0777 & ~in->umask);

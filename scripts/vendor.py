@@ -1,4 +1,6 @@
-"""Fetches the terminal that the dashboard shows (xterm.js) from npm. Run by scripts/setup and when a wheel is built.
+"""Fetches the terminal (xterm.js) and the viewer of screens (noVNC) that the dashboard shows from npm.
+
+Run by scripts/setup and when a wheel is built.
 
 Each package is of one version and checked against its hash, whatever registry npm is configured for. Does nothing when
 everything is there.
@@ -30,6 +32,12 @@ PACKAGES = [
         "jYcgT6xtVYhnhgxh3QgYDnnNMYTcf8ElbxxFzX0IZo+vabQqSPAjC3c1wJrKB5E19VwQei89QCiZZP86DCPF7g==",
         {"lib/addon-fit.mjs": "addon-fit.mjs"},
     ),
+    (
+        "@novnc/novnc",
+        "1.7.0",
+        "ucEJOx4T2avIRCleodk7YobZj5O2Ga2AeLfQ69A/yjG9HHba2+PDgwSkN3FttrmG+70ZGx21sElNFouK13RzyA==",
+        {"core/": "novnc/core/", "vendor/": "novnc/vendor/", "LICENSE.txt": "novnc/LICENSE"},
+    ),
 ]
 
 
@@ -46,6 +54,20 @@ def fetch(package: str, version: str, sha512: str) -> bytes:
     return content
 
 
+def keep(archive: tarfile.TarFile, inside: str, name: str) -> None:
+    """One file of a package, or with a slash at the end all that is in a directory of it."""
+    for member in archive.getmembers():
+        path = member.name.removeprefix("package/")
+        whole = inside.endswith("/") and path.startswith(inside)
+        if not member.isfile() or ".." in path or not (whole or path == inside):
+            continue
+        target = TARGET / (name + path[len(inside) :])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        content = archive.extractfile(member)
+        assert content is not None
+        target.write_bytes(content.read())
+
+
 def main() -> int:
     stamp = "\n".join(f"{name} {version} {sha512}" for name, version, sha512, _ in PACKAGES)
     stamped = TARGET / "versions"
@@ -55,9 +77,7 @@ def main() -> int:
     for package, version, sha512, wanted in PACKAGES:
         with tarfile.open(fileobj=io.BytesIO(fetch(package, version, sha512))) as archive:
             for inside, name in wanted.items():
-                member = archive.extractfile(f"package/{inside}")
-                assert member is not None
-                (TARGET / name).write_bytes(member.read())
+                keep(archive, inside, name)
     stamped.write_text(stamp)
     return 0
 
@@ -66,4 +86,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except (OSError, subprocess.CalledProcessError, RuntimeError) as problem:
-        sys.exit(f"the dashboard's terminal could not be fetched: {problem}")
+        sys.exit(f"what the dashboard shows could not be fetched: {problem}")

@@ -314,7 +314,10 @@ class Building:
             proxy_token=self._plan.proxy_token,
             logins=self._logins,
             asks=partial(asks_of, self._asking),
+            signing=self.config.signing if self.config.signing.enabled else None,
         )
+        if self.config.signing.enabled:
+            self._plan.environment.setdefault("ETH_RPC_URL", "http://signer.sandbox.internal")
         self._endings.append(watch.close)
         watch.furnish(self._plan)
         return watch

@@ -240,13 +240,14 @@ class Commands:
         argv = _argv(command)
         limits = (arguments.seconds(timeout), self.config.limits.timeout)
         limit = min((one for one in limits if one is not None), default=None)
+        variables = {**self._plan.environment, **arguments.variables(env)} if more is None else more.environment
         request: dict[str, object] = {
             "argv": argv,
-            "env": _pairs({**self._plan.environment, **arguments.variables(env)}),
+            "env": _pairs(variables),
             "cwd": os.fsencode(os.path.normpath(os.path.join(self._plan.directory, directory or "."))),
         }
         if more is not None:
-            request |= {"env": _pairs(more.environment), "umask": more.umask, "end_session": True}
+            request |= {"umask": more.umask, "end_session": True}
         if limit is not None:
             request["timeout_ms"] = max(1, int(min(limit, arguments.LONGEST) * 1000))
         if pty is not None:

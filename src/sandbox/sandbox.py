@@ -55,6 +55,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
     log. `notices` are lines that a person should know about it.
     """
 
+    _door = True  # other processes of this user can attach to it
     _kept_layer: str | None = None  # an ended sandbox's overlay, to look into it once more: see `bring_branch.py`
 
     def __init__(
@@ -104,6 +105,8 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         limits = self.config.limits
         if limits.lifetime is not None or limits.idle_timeout is not None:
             self._lifetime.set(limits.lifetime, limits.idle_timeout)
+        if self.config.desktop.start or self.config.browser.auto_start:
+            self._start_desktop()
 
     def _initial_state(self) -> None:
         """What a sandbox has from its first moment to its last."""
@@ -126,6 +129,16 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         self._companions: dict[object, Any] = {}
         # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
         self._at_exit = partial(close_forgotten, ref(self))
+
+    def _start_desktop(self) -> None:
+        try:
+            if self.config.desktop.start:
+                self.desktop.start()
+            if self.config.browser.auto_start and self.config.browser.enabled:
+                self._browser.start()
+        except BaseException:
+            self.close()
+            raise
 
     # -- building: the parts are in `building.py`
 
@@ -161,10 +174,11 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
             self._check_out(self._branch)
         # The door last: whoever comes through it finds everything there.
         self._endings.append(partial(withdraw, self._questions))
-        listener = Wiring.listen(self._register().socket, self)
-        self._endings.append(listener.close)
-        self._endings.append(partial(settle, self._questions))
-        self._drain = listener.drain
+        if self._door:
+            listener = Wiring.listen(self._register().socket, self)
+            self._endings.append(listener.close)
+            self._endings.append(partial(settle, self._questions))
+            self._drain = listener.drain
         self._register().check_switch()  # somebody may have pulled it since we were entered there
         self._lifecycle("ready", mode=self.config.mode, engine=engine.name, masked=self._layout.masked)
 

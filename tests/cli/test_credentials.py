@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from sandbox.state.places import project_word
 from tests.sandboxes import Command
 
 pytestmark = pytest.mark.walls
@@ -34,6 +36,22 @@ def test_a_setting_is_enough_and_the_file_inside_has_placeholders(cli: Command) 
     assert REAL not in "".join(seen)
     shown = cli("config", "show").stdout
     assert REAL not in shown and "sk-ant" not in shown
+
+
+def test_a_login_made_inside_one_project_is_shared_by_its_owner_alone(cli: Command, person: Path, home: Path) -> None:
+    (person / ".claude" / ".credentials.json").unlink()
+    missing = cli("profile", "share-login", "claude")
+    assert missing.returncode == 125 and "no login of claude was made inside this project" in missing.stderr
+    (home / "credentials").mkdir(mode=0o700, parents=True, exist_ok=True)
+    oauth = {"claudeAiOauth": {"accessToken": REAL, "refreshToken": REAL.replace("oat", "ort"), "expiresAt": 1}}
+    (home / "credentials" / f"claude@{project_word(os.getcwd())}.json").write_text(json.dumps(oauth))
+    (other := person / "other").mkdir()
+    look = ("run", "--profile", "claude", "--root", str(other), "--", "sh", "-c", "cat ~/.claude/.credentials.json")
+    before = cli(*look)
+    assert before.stdout == "" and "`sandbox profile share-login claude`" in before.stderr
+    assert cli("profile", "share-login", "claude").returncode == 0
+    after = cli(*look)
+    assert "sk-ant-oat01-" in after.stdout and REAL not in after.stdout
 
 
 def test_a_mistake_is_told_before_it_is_written(cli: Command) -> None:

@@ -30,12 +30,12 @@ def until(true: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def editor(sandbox: Sandbox, file: str) -> None:
+def editor(sandbox: Sandbox, file: str, seconds: float = 30.0) -> None:
     """A window that writes to `file` what is typed into it, until Ctrl-D."""
     argv = ["xterm", "-T", file, "-geometry", "120x40+0+0", "-e", f"cat > {file}"]
     sandbox.desktop.start()
     sandbox.spawn(argv, keep=f"editor-{Path(file).name}")
-    until(lambda: sandbox.exists(file) and any(one.title == file for one in sandbox.desktop.windows()))
+    until(lambda: sandbox.exists(file) and any(one.title == file for one in sandbox.desktop.windows()), seconds)
     sandbox.desktop.click(400, 300)
 
 

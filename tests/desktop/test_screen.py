@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from sandbox import Sandbox
@@ -131,3 +134,19 @@ def test_a_configuration_without_a_desktop_has_none(sandbox: Sandbox) -> None:
     sandbox.config.desktop.enabled = False
     with pytest.raises(Denied, match="desktop.enabled"):
         sandbox.desktop.screenshot()
+
+
+def test_a_desktop_that_is_started_with_the_sandbox_is_there_for_its_first_command(tmp_path: Path) -> None:
+    with Sandbox({"filesystem": {"root": str(tmp_path)}, "desktop": {"start": True}}) as sandbox:
+        assert "DISPLAY=" in sandbox.exec("env").stdout
+
+
+@pytest.mark.desktop
+def test_the_picture_of_the_documentation_is_made(sandbox: Sandbox) -> None:
+    """`SANDBOX_SCREENSHOTS=docs/images make desktop` keeps it."""
+    editor(sandbox, "note.txt")
+    before = sandbox.desktop.screenshot((0, 22, 400, 14))
+    sandbox.desktop.type("An agent typed this, and all of it is inside: Hello, Wörld\n")
+    until(lambda: sandbox.read_text("note.txt") and sandbox.desktop.screenshot((0, 22, 400, 14)) != before)
+    if place := os.environ.get("SANDBOX_SCREENSHOTS"):
+        Path(place, "desktop.png").write_bytes(sandbox.desktop.screenshot())

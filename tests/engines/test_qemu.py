@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,33 @@ def test_a_tenant_has_a_kernel_of_its_own(sandbox: Sandbox) -> None:
 def test_a_blocked_file_is_blocked_in_the_machine_too(sandbox: Sandbox) -> None:
     result = sandbox.exec(["cat", ".env"])
     assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_an_attempt_to_read_a_blocked_file_reaches_the_rooms_tripwire(sandbox: Sandbox) -> None:
+    if not sandbox._running.tripwires:
+        pytest.skip("no FUSE for this user")
+    touched: list[str] = []
+    arrived = threading.Event()
+
+    def hear(event: Any) -> None:
+        if event["type"] == "file":
+            touched.append(str(event["file"]))
+            arrived.set()
+
+    sandbox.on_event(hear)
+    assert sandbox.exec(["cat", ".env"]).stderr == "cat: .env: Permission denied\n"
+    assert arrived.wait(20)
+    assert ".env" in touched[0]
+
+
+def test_no_file_becomes_setuid(sandbox: Sandbox, tmp_path: Path) -> None:
+    ways = (
+        "touch a; chmod 4755 a",
+        "touch b; chmod 2755 b",
+        "/usr/bin/python3 -c 'import os; os.open(\"c\", 65, 0o4755)'",
+    )
+    assert [sandbox.exec(way).exit_code for way in ways] == [1, 1, 1]
+    assert not [one.name for one in tmp_path.iterdir() if one.stat().st_mode & 0o6000]
 
 
 def test_every_connection_ends_at_the_gate(sandbox: Sandbox) -> None:

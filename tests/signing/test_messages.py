@@ -163,3 +163,13 @@ def test_messages_count_towards_the_limits(tmp_path: Path) -> None:
     bench = Bench(tmp_path, TEXT)
     signed = [bool(bench.ask(kind="text", request={"message": f"0x{at:02x}6869"}).signature) for at in range(33, 44)]
     assert signed == [True] * 10 + [False]
+
+
+@pytest.mark.parametrize(
+    "name", ["uint", "int", "byte", "bytes33", "uint7", "string2", "fixed128x18", "function", "tuple"]
+)
+def test_a_type_named_like_a_basic_one_is_refused_even_when_it_is_used(tmp_path: Path, name: str) -> None:
+    """Shown as a structure, some encoders would hash it as a number."""
+    given = changed("types/Order/0/type", name)
+    given["types"][name] = given["types"].pop("Person")
+    assert Bench(tmp_path, TYPED).ask(kind="typed", request=given).decision.rule == "form"

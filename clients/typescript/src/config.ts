@@ -31,6 +31,16 @@ export interface Config {
   agents?: { runner?: string[]; hosts?: string[]; allow_no_sandbox?: boolean };
   audit?: { directory?: string | null; rotate_size?: Size };
   vfs?: VfsConfig;
+  /** A screen, keyboard, mouse and sound of the sandbox's own. */
+  desktop?: { enabled?: boolean; start?: boolean; size?: string; sound?: boolean; display?: 'sandbox' | 'host' };
+  browser?: {
+    enabled?: boolean;
+    headless?: boolean;
+    cdp_port?: number;
+    vnc_port?: number;
+    auto_start?: boolean;
+    auto_start_timeout?: Duration;
+  };
   ui?: { language?: 'en' | 'zh-TW' | 'zh-CN' | null };
   /** A shorter way to say `limits`. */
   resources?: { cpus?: number; memory_mb?: number; timeout_seconds?: number };

@@ -6,6 +6,7 @@ export {
   CommandError,
   ConfigError,
   DeniedError,
+  Desktop,
   FileError,
   getSandbox,
   getVm,

@@ -1,5 +1,6 @@
 export type { Applied, Change, FileState, Stats } from './changes.js';
 export type * from './config.js';
+export { Desktop, type BrowserEndpoints, type DesktopWindow, type MouseButton, type Point, type Region } from './desktop.js';
 export {
   CancelledError,
   ClosedError,

@@ -3,6 +3,7 @@ import { WINDOW, type Answers } from './answers.js';
 import type { Applied, Change, Stats } from './changes.js';
 import type { Config, NetworkChanges } from './config.js';
 import { Connection, type Json } from './connection.js';
+import { Desktop, type BrowserEndpoints } from './desktop.js';
 import { DialStream } from './dial.js';
 import { badConfig, failed } from './errors.js';
 import type { Ask, AskAnswer, Event, EventHandler } from './events.js';
@@ -311,6 +312,16 @@ export class Sandbox extends SandboxFiles implements AsyncDisposable {
     const answers = this.stream('dial', { port, address }, signal);
     await answers.next();
     return new DialStream(this.connection, answers, allowHalfOpen);
+  }
+
+  /** A screen, keyboard, mouse and sound of the sandbox's own (docs/desktop.md). */
+  get desktop(): Desktop {
+    return new Desktop(this.connection);
+  }
+
+  /** Starts a browser inside, unless it runs, and returns where it can be driven. */
+  async browser(options: CallOptions = {}): Promise<BrowserEndpoints> {
+    return this.connection.call<BrowserEndpoints>('browser', {}, options);
   }
 
   // -- the sandbox itself

@@ -53,6 +53,8 @@ COMMANDS = {
     "doctor": ("doctor", "check what this machine supports and how to get what is missing"),
     "completion": ("completion", "print shell completion for bash, zsh or fish"),
     "serve": ("serve", "serve the HTTP API and the dashboard; `serve token` makes and revokes tokens"),
+    "sign": ("sign", "run the signer, and decide what waits for a person"),
+    "mcp": ("mcp", "serve MCP tools that act in a sandbox; `mcp wrap` puts another MCP server in one"),
     "--rpc": ("rpc", "serve JSON-RPC on stdin and stdout"),
     "--config-fd": ("config_fd", "read the configuration from a file descriptor"),
 }

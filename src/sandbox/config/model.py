@@ -481,10 +481,8 @@ class Browser(Section):
     vnc_port: int = field(
         0, "Known for the specification's sake: the screen is shown by the server, at its own port.", parse=units.port
     )
-    auto_start: bool = field(False, "Start it with the managed sandbox.")
-    auto_start_timeout: float = field(
-        30.0, "How long a managed sandbox waits for it.", parse=units.seconds, example="10s"
-    )
+    auto_start: bool = field(False, "Start it with the sandbox.")
+    auto_start_timeout: float = field(30.0, "How long its start may take.", parse=units.seconds, example="10s")
 
 
 class Ui(Section):

@@ -69,6 +69,10 @@ class Browser:
         whole = listening.ws(f"/devtools/browser/{self.id}")
         return BrowserEndpoints(whole, listening.http(""), listening.address)
 
+    def start(self) -> None:
+        """Starts it, unless it runs. Raises SandboxError."""
+        self._running()
+
     def close(self) -> None:
         """Ends it. Idempotent."""
         self._closed = True
@@ -145,7 +149,7 @@ class Browser:
         if program is None:
             raise SandboxError("there is no Chromium inside (Debian: chromium)")
         environment = {} if sandbox.config.browser.headless else sandbox.desktop.start()
-        sandbox.mkdir(programs.DIRECTORY, 0o700)
+        programs.make_directory(sandbox)
         self._trust(sandbox, found.get("certutil"))
         # Where tenants can make no user namespace, Chromium's own sandbox cannot either; our walls are around it.
         self.own_sandbox = sandbox.exec(["unshare", "-U", "true"], timeout=10).exit_code == 0
@@ -159,7 +163,7 @@ class Browser:
         process = sandbox._service(["/bin/sh", "-c", script, "sh", program, *flags, "about:blank"], env=environment)
         cdp = Cdp(process, lambda: self._crashed(process))
         try:
-            cdp.call("Browser.getVersion")
+            cdp.call("Browser.getVersion", patience=sandbox.config.browser.auto_start_timeout)
         except SandboxError:
             cdp.close()
             problem = programs.complaints(sandbox, "browser")

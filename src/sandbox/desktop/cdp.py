@@ -61,8 +61,8 @@ class Cdp:
         self.over = False
         Thread(target=self._read, name="sandbox-cdp", daemon=True).start()
 
-    def call(self, method: str, **params: Any) -> Message:
-        """One request of our own, and its result. Raises SandboxError."""
+    def call(self, method: str, *, patience: float = _PATIENCE, **params: Any) -> Message:
+        """One request of our own, and its result within so many seconds. Raises SandboxError."""
         with self._lock:
             self._number += 1
             number = self._number
@@ -70,7 +70,7 @@ class Cdp:
             self._waiting[number] = waiting
         try:
             self.write({"id": number, "method": method, "params": params})
-            if not waiting[0].wait(_PATIENCE) or not waiting[1]:
+            if not waiting[0].wait(patience) or not waiting[1]:
                 raise SandboxError("the browser inside does not answer")
         finally:
             with self._lock:

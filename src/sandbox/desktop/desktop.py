@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -14,6 +15,7 @@ from sandbox.errors import Denied, InvalidArgument, SandboxClosed, SandboxError
 from sandbox.events import event
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
     from typing import Protocol
 
@@ -98,8 +100,12 @@ class Desktop(DesktopMethods):
     def _begin(self) -> AnyScreen:
         from sandbox.desktop.screen import Screen
 
-        self._need_walls()
         sandbox = self._sandbox
+        if sandbox.config.desktop.display == "host":
+            from sandbox.desktop.host_screen import HostScreen
+
+            return HostScreen(sandbox, os.environ)
+        self._need_walls()
         screen = Screen(sandbox, sandbox.config.desktop.size, self._programs())
         sandbox._plan.environment.update(screen.environment)
         self._tell("started", "")
@@ -244,6 +250,18 @@ class Desktop(DesktopMethods):
             raise SandboxError("no recording is under way")
         return {"format": "webm", "data": video.end(self._sandbox)}
 
+    # -- for those who look on
+
+    def _look(self) -> socket.socket:
+        """A connection to the screen's VNC server inside. Raises SandboxError, OSError."""
+        from sandbox.desktop.screen import VNC
+
+        shared: list[bool] = []
+        self._with(lambda screen: shared.append(screen.shared))
+        if not shared[0]:
+            raise SandboxError("this screen cannot be looked at from elsewhere: that needs Xvnc inside")
+        return self._sandbox._dial_path(VNC)
+
     # -- what works
 
     def _do_capabilities(self) -> Result:
@@ -252,6 +270,8 @@ class Desktop(DesktopMethods):
         screen = found.get("Xvnc", found.get("Xvfb")) if self._tried(self._do_start) else None
         sound = found.get("pulseaudio") if self._tried(self._sounding) else None
         ffmpeg = found.get("ffmpeg")
+        names = ("chromium", "chromium-browser", "google-chrome") if self._sandbox.config.browser.enabled else ()
+        browser = next((found[name] for name in names if name in found), None)
         return {
             "screenshot": screen,
             "windowList": screen,
@@ -259,6 +279,7 @@ class Desktop(DesktopMethods):
             "audioRecord": sound,
             "audioPlay": ffmpeg if sound is not None else None,
             "video": ffmpeg if screen is not None else None,
+            "browser": browser,
             "vnc": screen if screen is not None and screen.endswith("Xvnc") else None,
         }
 

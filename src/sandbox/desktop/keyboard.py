@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from sandbox.desktop.keys import SHIFT, keysym
+from sandbox.desktop.x11 import DisplayLost
 from sandbox.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Keyboard:
                     self._known[meaning] = code, bool(level)
             if len(meanings) > 1 and not meanings[1] and 0x61 <= meanings[0] <= 0x7A:
                 self._known[meanings[0] - 0x20] = code, True  # a letter alone: Shift makes it a capital
+        if SHIFT not in self._known:
+            raise DisplayLost("the display described its keyboard wrongly")
         self._free = [code for code, meanings in enumerate(keys, first) if not any(meanings)]
         self._borrowed: list[int] = []  # keysyms, in the order of the free keys
 
@@ -61,7 +64,8 @@ class Keyboard:
 
     def hold(self, chord: list[int], down: bool) -> None:
         """Presses keys and leaves them down, or lets them go. Raises InvalidArgument, DisplayLost."""
-        self._prepare(chord)
+        if self._prepare(chord) < len(chord):
+            raise InvalidArgument("this keyboard has too few keys to press these together")
         for code, _ in (self._known[one] for one in chord):
             self._display.fake(_DOWN if down else _UP, code)
         self._display.settle()

@@ -34,6 +34,22 @@ def find(sandbox: Sandbox) -> dict[str, str]:
     return {name: path for path in paths if (name := path.rpartition("/")[2]) in WANTED}
 
 
+def make_directory(sandbox: Sandbox) -> None:
+    """Makes the place where sockets and logs are. Raises SandboxError: a tenant may have put something else there."""
+    try:
+        sandbox.mkdir(DIRECTORY, 0o700)
+    except OSError as problem:
+        raise SandboxError("{path} cannot be used: {problem}", path=DIRECTORY, problem=problem.strerror) from problem
+
+
+def write(sandbox: Sandbox, path: str, content: bytes) -> None:
+    """Writes a file there. Raises SandboxError."""
+    try:
+        sandbox.write_file(path, content, 0o600)
+    except OSError as problem:
+        raise SandboxError("{path} cannot be used: {problem}", path=path, problem=problem.strerror) from problem
+
+
 def start(sandbox: Sandbox, argv: Sequence[str], env: Mapping[str, str], log: str) -> Process:
     """Starts a program that stays, with its complaints in a file. Raises SandboxError."""
     script = f'exec "$@" 2>{DIRECTORY}/{log}.log'

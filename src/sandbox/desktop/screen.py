@@ -53,8 +53,8 @@ class Screen:
             raise
 
     def _start(self, sandbox: Sandbox, server: str, size: str, cookie: bytes) -> int:
-        sandbox.mkdir(programs.DIRECTORY, 0o700)
-        sandbox.write_file(_COOKIE, _authority(cookie), 0o600)
+        programs.make_directory(sandbox)
+        programs.write(sandbox, _COOKIE, _authority(cookie))
         argv = [server, "-displayfd", "1", "-auth", _COOKIE, "-nolisten", "tcp", "-nolisten", "local", "-noreset"]
         if self.shared:
             argv += ["-geometry", size, "-depth", "24", "-rfbport", "-1", "-rfbunixpath", VNC]

@@ -43,7 +43,7 @@ class Sound:
         if "pulseaudio" not in found or "parec" not in found:
             raise SandboxError("there is no sound inside: install PulseAudio (Debian: pulseaudio, pulseaudio-utils)")
         self._found = found
-        sandbox.mkdir(programs.DIRECTORY, 0o700)
+        programs.make_directory(sandbox)
         run = {"XDG_RUNTIME_DIR": programs.DIRECTORY, "PULSE_RUNTIME_PATH": programs.DIRECTORY}
         self._process: Process = programs.start(sandbox, [found["pulseaudio"], *_SERVER], run, "sound")
         try:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from sandbox.config.model import Network
+    from sandbox.network.http.message import Request, Response
     from sandbox.policy.decision import Decision
     from sandbox.policy.network import NetworkPolicy
 
@@ -118,6 +119,9 @@ class Interception(Protocol):
 
     def close(self) -> None:
         """Releases what it holds."""
+
+    async def fetch(self, request: Request, context: GateContext) -> Response:
+        """The answer to a request that the gate makes for a tenant. Always one: a refusal is an answer, too."""
 
     async def tls(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """Terminates TLS and speaks HTTP/1.1, HTTP/2 or WebSocket to both sides."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from sandbox.asks.table import Asks
-    from sandbox.config.model import Network
+    from sandbox.config.model import Network, Signing
     from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
@@ -83,6 +83,7 @@ class GateThread:
         logins: Logins | None = None,
         asks: Callable[[], Asks] = nobody_asked,
         given_authority: Authority | None = None,
+        signing: Signing | None = None,
     ) -> None:
         self.sockets: Mapping[str, _socket.socket] = sockets
         self.listening: dict[str, StandardSocket] = {}  # the same, once the gate runs
@@ -96,6 +97,7 @@ class GateThread:
         self.proxy_token = proxy_token
         self.logins = logins
         self.asks = asks
+        self.signing = signing  # None: programs inside get no signatures
         self.pid: int | None = None  # of a process that all tenants descend from, where that is on this machine
         self.network = network
         self._policy: NetworkPolicy | None = None

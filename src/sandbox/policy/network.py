@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandbox.policy.addresses import Address, Range
 
 HOST_NAME = "host.sandbox.internal"
+SIGNER_NAME = "signer.sandbox.internal"  # the gate itself answers for it, or nobody
 
 
 class NetworkPolicy:
@@ -60,6 +61,8 @@ class NetworkPolicy:
         shown = _joined(host, port)
         if host == HOST_NAME:
             return self._local(shown, port)
+        if host == SIGNER_NAME:
+            return Decision(False, "signing.enabled", "signing is not enabled for this sandbox")
         denied = self._denied.denies(host, port)
         if denied is not None:
             return self._denied_by(denied.text, shown)

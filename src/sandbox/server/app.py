@@ -35,6 +35,8 @@ from sandbox.server.routes import (
     ports,
     rpc,
     sandboxes,
+    screens,
+    sign,
     tickets,
 )
 from sandbox.server.server import Server
@@ -47,6 +49,7 @@ GROUPS = [
     checkpoints,
     exec,
     desktop,
+    screens,
     files,
     network,
     asks,
@@ -54,6 +57,7 @@ GROUPS = [
     changes,
     events,
     ports,
+    sign,
     rpc,
     metrics,
     tickets,

@@ -21,7 +21,7 @@ from sandbox.i18n import _
 from sandbox.registry.servers import announce, withdraw
 from sandbox.server.app import application
 from sandbox.server.connections import bounded
-from sandbox.server.scopes import VERBS
+from sandbox.server.scopes import OWNER
 from sandbox.server.server import Server
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def _run(sandboxes: Sandboxes, settings: Settings, listening: socket.socke
     server = Server(sandboxes, settings)
     text = None
     if new_token:
-        text, _made = server.tokens.new(frozenset(VERBS), name=f"serve-{os.getpid()}", passing=True)
+        text, _made = server.tokens.new(OWNER, name=f"serve-{os.getpid()}", passing=True)
     config = uvicorn.Config(
         application(server),
         http=bounded(),

@@ -20,11 +20,14 @@ VERBS = {
     "answer": "answer what sandboxes ask, once or for that sandbox",
     "kill": "start, stop, pause and end sandboxes",
     "audit": "read the record",
+    "sign": "ask for signatures",
+    "approve": "approve and reject signatures that others asked for; never in one token with `sign`",
     "panic": "pull the kill switch",
     "host": "what the command line may: widen policy, name paths of the host, run without walls",
 }
+OWNER = frozenset(VERBS) - {"sign"}  # a person's: they approve what programs ask for
 ALL = "*"
-NOT_PER_SANDBOX = ("create", "host", "panic")  # these reach beyond any one sandbox
+NOT_PER_SANDBOX = ("create", "host", "panic", "sign", "approve")  # these reach beyond any one sandbox
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -36,6 +39,8 @@ class Access(msgspec.Struct, frozen=True):
     token: str = ""
 
     def may(self, verb: str) -> bool:
+        if verb == "sign" and "approve" in self.scopes:
+            return False  # who asks is never who approves
         return verb in self.scopes and not (self.sandboxes and verb in NOT_PER_SANDBOX)
 
     def reaches(self, *names: str) -> bool:
@@ -48,13 +53,15 @@ def read(words: list[str]) -> frozenset[str]:
     found: set[str] = set()
     for word in (part.strip() for text in words for part in text.split(",")):
         if word == ALL:
-            found.update(VERBS)
+            found.update(OWNER)
         elif word in VERBS:
             found.add(word)
         else:
             raise InvalidArgument(
                 "unknown scope {word!r}; there are {known} and {all!r}", word=word, known=", ".join(VERBS), all=ALL
             )
+    if {"sign", "approve"} <= found:
+        raise InvalidArgument("a token that may approve signatures may not ask for them: make two")
     if not found:
         raise InvalidArgument("a token needs a scope; there are {known}", known=", ".join(VERBS))
     return frozenset(found)

@@ -30,8 +30,12 @@ def missing() -> SandboxError:
 
 def rules_of(signing: Signing) -> Rules:
     """The section compiled, with the ABI files that it names. Raises ConfigError."""
-    abis = {key: _abi(key, one.abi) for key, one in signing.contracts.items() if one.abi is not None}
-    return Rules(signing, keccak, abis)
+    return Rules(signing, keccak, abis_of(signing))
+
+
+def abis_of(signing: Signing) -> dict[str, list[Any]]:
+    """The ABI files that it names, read. Raises ConfigError."""
+    return {key: _abi(key, one.abi) for key, one in signing.contracts.items() if one.abi is not None}
 
 
 def _abi(key: str, file: str) -> list[Any]:

@@ -73,7 +73,6 @@ class Ledger:
             os.chmod(path, 0o600)
             self._base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
             self._base.execute("PRAGMA journal_mode=WAL")
-            self._base.execute("PRAGMA synchronous=FULL")  # a claim is on disk before anything is signed
             self._base.executescript(_TABLES)
         except (OSError, sqlite3.Error) as problem:
             raise SandboxError(
@@ -81,10 +80,14 @@ class Ledger:
             ) from problem
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """Nobody else writes meanwhile, in any process. What is raised inside undoes it all."""
+    def transaction(self, *, durable: bool = True) -> Iterator[Transaction]:
+        """Nobody else writes meanwhile, in any process. What is raised inside undoes it all.
+
+        A claim must be on disk before anything is signed. What only adds to one need not be: a crash leaves the claim.
+        """
         with self._lock:
             try:
+                self._base.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 self._base.execute("BEGIN IMMEDIATE")
                 try:
                     yield Transaction(self._base, self._now())
@@ -93,6 +96,8 @@ class Ledger:
                     raise
                 self._base.execute("COMMIT")
             except sqlite3.Error as problem:
+                if self._base.in_transaction:
+                    self._base.execute("ROLLBACK")
                 raise SandboxError(
                     "cannot use the signing ledger {path}: {problem}", path=self.path, problem=problem
                 ) from problem

@@ -143,7 +143,7 @@ class SigningService:
         ends = time.monotonic() + seconds
         while True:
             with self._changed:
-                with self._ledger.transaction() as ledger:
+                with self._ledger.transaction(durable=False) as ledger:
                     self._expire(ledger)
                     row = ledger.find(id)
                 if row is None or row.asker != asker or (row.decided_by is None and row.expires_at is None):
@@ -226,7 +226,7 @@ class SigningService:
             failed = str(problem)
         finally:
             kept = signature if verdict.confirm else None  # the asker of what waited comes back for it
-            with self._ledger.transaction() as ledger:
+            with self._ledger.transaction(durable=verdict.confirm) as ledger:
                 ledger.change(id, CLAIMED, state=SIGNED if signature else FAILED, signature=kept)
             self._notify()
         if signature is None:

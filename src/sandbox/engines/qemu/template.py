@@ -1,8 +1,7 @@
 """Templates: a machine that has booted and waits for its first word, saved once and cloned from then on.
 
 A template is a directory under the cache, named by a hash of everything that went into it. It is private to its
-owner, made complete in another directory and renamed, and checked before each use: who owns it, that nobody else can
-write it, and that its memory file is the very one that was made (a clone maps it; nothing ever writes it again).
+owner, made complete in another directory and renamed, and checked before each use (keeping.py).
 """
 
 from __future__ import annotations
@@ -18,14 +17,17 @@ from sandbox.config.home import cache_directory
 from sandbox.engines.qemu.acceleration import KVM, acceleration
 from sandbox.engines.qemu.command import command, find_qemu
 from sandbox.engines.qemu.initramfs import WARM, initramfs
+from sandbox.engines.qemu.keeping import HALF_MADE, is_good, locked, write_manifest
 from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.monitor import Monitor
 from sandbox.engines.qemu.room import NODES, Machine
 from sandbox.engines.qemu.servers import known_files
+from sandbox.engines.qemu.steps import Steps
 from sandbox.errors import SandboxClosed, WallError
 from sandbox.guest import frames
 from sandbox.guest.binary import guest_binary
 from sandbox.guest.framed import FramedGuest
+from sandbox.i18n import _
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,6 +79,11 @@ class Template:
         return os.open(os.path.join(self.directory, "state"), os.O_RDONLY | os.O_CLOEXEC)
 
 
+def templates() -> str:
+    """Where they are kept."""
+    return os.path.join(cache_directory(), "templates")
+
+
 def template(
     memory_mb: int, cpus: int, room: Callable[[str], Running], setup: dict[str, Any] | None = None
 ) -> Template:
@@ -87,14 +94,14 @@ def template(
     Raises EngineUnavailable when QEMU or a kernel is missing, WallError when the machine does not boot.
     """
     kernel, guest, accelerated = find_kernel(), guest_binary(), acceleration()
-    place = os.path.join(cache_directory(), "templates")
+    place = templates()
     name = _name(kernel, guest, memory_mb, cpus, accelerated, setup)
     made = Template(os.path.join(place, name), memory_mb, cpus, accelerated, setup)
-    if _is_good(made):
+    if is_good(made.directory, FILES):
         return made
     os.makedirs(place, mode=0o700, exist_ok=True)
-    with _locked(place):
-        if not _is_good(made):  # another maker may have been quicker
+    with locked(place):
+        if not is_good(made.directory, FILES):  # another maker may have been quicker
             shutil.rmtree(made.directory, ignore_errors=True)
             _make(made, kernel, guest, place, room)
     return made
@@ -116,76 +123,43 @@ def _processor() -> list[str]:
         return [line for line in file if line.startswith(("model name", "flags", "microcode"))][:3]
 
 
-class _locked:
-    """One maker at a time; the lock goes with the process."""
-
-    def __init__(self, place: str) -> None:
-        self._file = os.path.join(place, "lock")
-
-    def __enter__(self) -> None:
-        import fcntl
-
-        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-
-def _is_good(made: Template) -> bool:
-    try:
-        with open(os.path.join(made.directory, "manifest.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
-        directory = os.stat(made.directory)
-        return (
-            directory.st_uid == os.geteuid()
-            and not directory.st_mode & 0o077
-            and manifest == {name: _identity(made.directory, name) for name in FILES}
-        )
-    except (OSError, ValueError):
-        return False
-
-
-def _identity(directory: str, name: str) -> list[int]:
-    """Of a file that nobody has touched: the time of change is the kernel's, and nobody can set it back."""
-    status = os.stat(os.path.join(directory, name))
-    return [status.st_ino, status.st_size, status.st_ctime_ns]
-
-
 def _make(made: Template, kernel: Kernel, guest: str, place: str, room: Callable[[str], Running]) -> None:
-    work = tempfile.mkdtemp(prefix=".new-", dir=place)
+    work = tempfile.mkdtemp(prefix=HALF_MADE, dir=place)
     try:
+        told = Steps(_("making a virtual machine to clone, once"), 4)
         shutil.copyfile(kernel.image, os.path.join(work, "kernel"))
         shutil.copy(guest, os.path.join(work, "guest"))
         with open(os.path.join(work, "initramfs"), "wb") as file:
             file.write(initramfs(kernel, guest))
-        _boot_and_save(work, made, room)
+        _boot_and_save(work, made, room, told)
         for name in ("console", "ready"):
             if os.path.exists(os.path.join(work, name)):
                 os.unlink(os.path.join(work, name))
-        manifest = {name: _identity(work, name) for name in FILES}
-        with open(os.path.join(work, "manifest.json"), "w", encoding="utf-8") as manifest_file:
-            json.dump(manifest, manifest_file)
+        write_manifest(work, FILES)
         os.rename(work, made.directory)
+        told.done()
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
 
 
-def _boot_and_save(work: str, made: Template, room: Callable[[str], Running]) -> None:
+def _boot_and_save(work: str, made: Template, room: Callable[[str], Running], told: Steps) -> None:
     running = room(work)
     state = os.open(os.path.join(work, "state"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         words = _boot_command(work, made)
         machine = Machine(running, ["--template", *words], ())
         try:
+            told.next()
             guest = _booted(machine, work)
+            told.next()
             with open(os.path.join(work, KNOWN), "wb") as file:
                 if made.setup is not None:
                     guest.set_up({**made.setup, "machine": {**made.setup["machine"], **_nobody()}})
                     _rehearse(guest)
                     guest.hold()
                     file.write(known_files(machine.servers[1]))
+            told.next()
             _save(Monitor(machine.monitor), state)
             machine.end()
             guest.close()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Network
     from sandbox.network.gate.acceptor import Serve
     from sandbox.network.gate.setup import Setup
+    from sandbox.network.signing.host import SignerHost
     from sandbox.policy.network import NetworkPolicy
 
 
@@ -51,6 +52,7 @@ class Gate:
         self._loop = asyncio.get_running_loop()
         self._names = SyntheticAddresses()
         self._dialer = Dialer(setup.resolve)
+        self._signer: SignerHost | None = None
         self._acceptor = Acceptor(self._overflow, self.reporter.broke)
 
     @property
@@ -145,6 +147,16 @@ class Gate:
             await TenantConnection(self, client, destination, style).serve()
         finally:
             self._names.release(destination.host)
+
+    def signer(self) -> SignerHost:
+        """What answers for `signer.sandbox.internal`. Its calls of a node are judged as a tenant's own would be."""
+        if self._signer is None:
+            from sandbox.network.signing.host import SignerHost
+
+            assert self.setup.signing is not None
+            fetch = partial(self.setup.interception().fetch, context=self)
+            self._signer = SignerHost(self.setup.signing, self.setup.sandbox_id, fetch)
+        return self._signer
 
     async def admit(self, destination: Destination, method: str, path: str) -> None:
         """See GateContext.admit. The destination was judged already."""

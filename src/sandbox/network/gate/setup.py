@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sandbox.asks.table import Asks
-    from sandbox.config.model import Network
+    from sandbox.config.model import Network, Signing
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published
     from sandbox.network.tls.ca import Authority
@@ -31,6 +31,8 @@ class Setup(Protocol):
     proxy_token: str | None
     published: list[tuple[Published, socket.socket]]
     record: Callable[..., None]
+    sandbox_id: str
+    signing: Signing | None
     resolve: Callable[[str, int], Sequence[str]] | None
 
     @property

@@ -18,13 +18,14 @@ from sandbox.network.gate.ssh import both_speak_ssh
 from sandbox.network.tls.client_hello import HANDSHAKE
 from sandbox.policy.decision import Decision
 from sandbox.policy.hosts import SSH
-from sandbox.policy.network import HOST_NAME
+from sandbox.policy.network import HOST_NAME, SIGNER_NAME
 
 if TYPE_CHECKING:
     from sandbox.network.destination import Destination, GateContext
     from sandbox.network.gate.judge import Judge
     from sandbox.network.gate.reporting import Reporter
     from sandbox.network.gate.setup import Setup
+    from sandbox.network.signing.host import SignerHost
 
     class Gate(GateContext, Protocol):
         """What a connection needs of the gate."""
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
         ) -> None: ...
 
         def carries(self, relay: Relay) -> None: ...
+
+        def signer(self) -> SignerHost: ...
 
 
 _FIRST_BYTES = 30.0  # seconds that a slow sender has for a ClientHello or a request line
@@ -58,6 +61,8 @@ class TenantConnection:
     async def serve(self) -> None:
         """Serves it until it ends."""
         gate, style = self._gate, self._style
+        if self._destination.host == SIGNER_NAME and gate.setup.signing is not None:
+            return await self._signer()
         decision = gate.judge(self._destination)
         intercepted = gate.rules.intercepts(self._destination)
         if gate.rules.asks_about(self._destination, decision):
@@ -75,6 +80,23 @@ class TenantConnection:
         else:
             await style.welcome(self._client, None)
             await self._intercept()
+
+    async def _signer(self) -> None:
+        """Answers in the signer's name: the host that only the gate knows."""
+        from sandbox.network.signing.connection import serve
+
+        await self._style.welcome(self._client, None)
+        try:
+            async with asyncio.timeout(_FIRST_BYTES):
+                _, found = await first_bytes(self._client)
+        except TimeoutError:
+            return
+        decision = Decision(True, "signing.enabled", "allowed")
+        if found.kind not in ("tls", "http"):
+            decision = Decision(False, "signing.enabled", "the signer speaks HTTP")
+            return await self._deny(decision)
+        self._gate.report(self._destination, method="CONNECT", url=self._url, decision=decision, status=200)
+        await serve(self._client, found.kind, self._destination, self._gate.setup.authority, self._gate.signer())
 
     async def _ask(self, refusal: Decision) -> Decision:
         """Waits for the owner's answer."""

@@ -10,6 +10,8 @@ import ssl
 from typing import TYPE_CHECKING
 
 from sandbox.errors import Denied, Message
+from sandbox.network.destination import Destination
+from sandbox.network.http.denied_response import denied
 from sandbox.network.http.http1_tenant import Http1Tenant
 from sandbox.network.http.http2_tenant import Http2Tenant
 from sandbox.network.intercept.exchange import Exchange
@@ -21,7 +23,8 @@ from sandbox.network.tls.tls_stream import TlsStream
 if TYPE_CHECKING:
     import socket
 
-    from sandbox.network.destination import Destination, GateContext
+    from sandbox.network.destination import GateContext
+    from sandbox.network.http.message import Request, Response
     from sandbox.network.intercept.exchange import Parts
     from sandbox.network.stream import ByteStream
 
@@ -71,6 +74,25 @@ class Inspection:
         finally:
             upstreams.close()
             stream.close()
+
+    async def fetch(self, request: Request, context: GateContext) -> Response:
+        """Sends a request of our own for a tenant, by the rules, hooks and secrets that its own would pass."""
+        destination = Destination(request.host, request.port, "connect")
+        decision = context.judge(destination)
+        if not decision:
+            context.report(destination, method=request.method, url=request.url, decision=decision, status=403)
+            return denied(f"{request.method} {request.scheme}://{request.authority}", decision)
+        upstreams = Upstreams(context, self._trust, self._parts.hooks)
+        try:
+            if request.scheme == "https":
+                await upstreams.agree(destination, (HTTP1,))
+            else:
+                upstreams.plain(HTTP1)
+            answer = await Exchange(destination, context, self._parts, upstreams)(request)
+            await answer.read()
+            return answer
+        finally:
+            upstreams.close()
 
     async def _serve(
         self,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Network
     from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Destination, GateContext
+    from sandbox.network.http.message import Request, Response
     from sandbox.network.intercept.inspection import Inspection
     from sandbox.network.intercept.script import Script
     from sandbox.network.tls.ca import Authority
@@ -98,6 +99,10 @@ class Interception:
     async def http(self, client: socket.socket, peeked: bytes, destination: Destination, context: GateContext) -> None:
         """See `destination.Interception`."""
         await self._look().http(client, peeked, destination, context)
+
+    async def fetch(self, request: Request, context: GateContext) -> Response:
+        """See `destination.Interception`."""
+        return await self._look().fetch(request, context)
 
     def _look(self) -> Inspection:
         if self._inspection is None:

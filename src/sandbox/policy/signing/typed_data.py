@@ -24,6 +24,8 @@ DOMAIN_FIELDS = {
 }  # fmt: skip
 MOST_TYPES, MOST_FIELDS, MOST_VALUES, DEEPEST, LONGEST = 32, 64, 2048, 8, 8192
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+# Names that some encoder takes for a basic type (`uint` for `uint256`): it would hash something else than is shown.
+_RESERVED = re.compile(r"(u?int|u?fixed|bytes?|bool|address|string|function|tuple|enum|mapping)[0-9x]*", re.ASCII)
 _ARRAY = re.compile(r"(.+)\[([1-9][0-9]{0,3})?\]", re.ASCII)
 _NUMBER = re.compile(r"(u?)int(8|16|24|32|40|48|56|64|72|80|88|96|104|112|120|128|136|144|152|160|168|176|184|192|200"
                      r"|208|216|224|232|240|248|256)", re.ASCII)  # fmt: skip
@@ -97,7 +99,7 @@ def _types(given: object) -> dict[str, list[dict[str, str]]]:
         raise Malformed("types", f"must be an object with the domain's type and 1 to {MOST_TYPES - 1} others")
     types = {}
     for name, fields in given.items():
-        if not _NAME.fullmatch(name) or _atomic(name):
+        if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
             raise Malformed("types", "a type's name must be an identifier, and not a basic type's")
         if not isinstance(fields, list) or len(fields) > MOST_FIELDS:
             raise Malformed(f"types.{name}", f"must be a list of at most {MOST_FIELDS} fields")

@@ -12,16 +12,21 @@ DIRECTORY = Path(__file__).resolve().parent.parent / "dashboard"
 TYPES = {".mjs": "text/javascript", ".js": "text/javascript", ".svg": "image/svg+xml"}
 # Nothing from elsewhere, nothing inline, no frame around the page: text from a sandbox that got past all escaping could
 # still load nothing and run nothing.
+FRAMED = ("terminal.html", "screen.html")
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self'{images}; connect-src 'self'; "
     "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}"
 )
 
 
 def _policy(name: str) -> str:
-    """The terminal's page is framed by ours, and xterm.js writes style elements."""
-    terminal = name == "terminal.html"
-    return _POLICY.format(styles=" 'unsafe-inline'" if terminal else "", ancestors="'self'" if terminal else "'none'")
+    """Pages that ours frames; what draws there, xterm.js and noVNC, writes style elements and cursors."""
+    terminal = name in FRAMED
+    return _POLICY.format(
+        styles=" 'unsafe-inline'" if terminal else "",
+        images=" data:" if name == "screen.html" else "",  # parts of the screen, as JPEG
+        ancestors="'self'" if terminal else "'none'",
+    )
 
 
 def _files() -> dict[str, Path]:
@@ -40,7 +45,7 @@ async def page(request: Request[Any, Any, Any]) -> Response[bytes]:
     path = FILES[request.scope["path"]]
     kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     headers = {"content-security-policy": _policy(path.name)}
-    if path.name == "terminal.html":
+    if path.name in FRAMED:
         headers["x-frame-options"] = "SAMEORIGIN"
     return Response(path.read_bytes(), media_type=kind, headers=headers)
 

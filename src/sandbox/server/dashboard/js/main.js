@@ -6,6 +6,7 @@ import { button, el, fill, toast } from "./dom.js";
 import { feed } from "./feed.js";
 import { overview } from "./overview.js";
 import { one } from "./sandbox.js";
+import { showSigning } from "./signing.js";
 import { may, on, start, state, verify } from "./state.js";
 import { choose, language, LANGUAGES, load, t } from "./text.js";
 
@@ -100,6 +101,7 @@ async function begin() {
   on("connection", connection, life.signal);
   on("verified", verified, life.signal);
   showAsks(document.getElementById("asks"), life.signal);
+  showSigning(document.getElementById("signing"), life.signal);
   route();
 }
 

@@ -8,7 +8,7 @@ import { policy } from "./policy.js";
 import { may, on, refresh, sandbox, state } from "./state.js";
 import { t } from "./text.js";
 
-const TABS = { activity: "Record", changes: "Changes", policy: "Policy", terminal: "Terminal" };
+const TABS = { activity: "Record", changes: "Changes", policy: "Policy", terminal: "Terminal", screen: "Screen" };
 
 export function one(node, signal, id, tab = "activity") {
   const head = el("div", { class: "head" });
@@ -22,7 +22,8 @@ export function one(node, signal, id, tab = "activity") {
   if (tab === "activity") feed(body, signal, id);
   if (tab === "changes") changes(body, signal, id);
   if (tab === "policy") policy(body, signal, id).catch(failed);
-  if (tab === "terminal") terminal(body, signal, id);
+  if (tab === "terminal") framed(body, signal, id, "terminal.html", "Terminal", "A terminal needs a running sandbox.");
+  if (tab === "screen") framed(body, signal, id, "screen.html", "Screen", "A screen needs a running sandbox.");
 }
 
 function about(id) {
@@ -44,7 +45,7 @@ function about(id) {
 }
 
 function tabs(id, chosen) {
-  const names = Object.keys(TABS).filter((name) => name !== "terminal" || may("exec"));
+  const names = Object.keys(TABS).filter((name) => !["terminal", "screen"].includes(name) || may("exec"));
   const move = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -58,14 +59,13 @@ function tabs(id, chosen) {
   }, t(TABS[name]))));
 }
 
-/** A page of its own inside this one: the terminal's program may set styles, which this page's policy forbids. */
-function terminal(node, signal, id) {
+/** A page of its own inside this one: what draws there may set styles, which this page's policy forbids. */
+function framed(node, signal, id, page, title, hint) {
   let shown = false;
   const draw = () => {
     if (shown) return;
     shown = sandbox(id)?.status === "running";
-    fill(node, shown ? el("iframe", { class: "terminal", src: `terminal.html#${id}`, title: t("Terminal") })
-      : el("p", { class: "hint" }, t("A terminal needs a running sandbox.")));
+    fill(node, shown ? el("iframe", { class: "terminal", src: `${page}#${id}`, title: t(title) }) : el("p", { class: "hint" }, t(hint)));
   };
   on("sandboxes", draw, signal);
   draw();

@@ -1,0 +1,113 @@
+"""Templates on disk: what says that one is whole, who may make one, and which ones nobody needs any more.
+
+The manifest has, for each file, its identity (inode, size, time of change, which is the kernel's and cannot be set
+back) and a hash of its content. A file with that identity is the one that was hashed. One with another identity, as
+after the cache was copied, is hashed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+
+MANIFEST = "manifest.json"
+HALF_MADE = ".new-"
+UNUSED_SECONDS = 14 * 86400
+BLOCK = 1 << 20
+
+
+class locked:
+    """One maker at a time; the lock goes with the process."""
+
+    def __init__(self, place: str) -> None:
+        self._file = os.path.join(place, "lock")
+
+    def __enter__(self) -> None:
+        import fcntl
+
+        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def write_manifest(directory: str, names: tuple[str, ...]) -> None:
+    """For a directory that is complete."""
+    manifest = {name: {"identity": _identity(directory, name), "sha256": _hash(directory, name)} for name in names}
+    _replace(directory, manifest)
+
+
+def is_good(directory: str, names: tuple[str, ...]) -> bool:
+    """Whether it is its owner's alone and every file is what it was when it was made."""
+    try:
+        with open(os.path.join(directory, MANIFEST), encoding="utf-8") as file:
+            manifest = json.load(file)
+        status = os.stat(directory)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077 or set(manifest) != set(names):
+            return False
+        moved = [name for name in names if manifest[name]["identity"] != _identity(directory, name)]
+        if any(manifest[name]["sha256"] != _hash(directory, name) for name in moved):
+            return False
+        if moved:
+            write_manifest(directory, names)
+        if time.time() - status.st_mtime > 3600:
+            os.utime(directory)  # it is in use: see `prune`
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
+def prune(place: str) -> list[str]:
+    """Removes templates that nobody has used for two weeks, and what killed makers left. Returns their names.
+
+    A machine that runs has its template's files open and goes on; a checkpoint's template is made again.
+    """
+    if not os.path.isdir(place):
+        return []
+    removed = []
+    with locked(place):  # so nobody makes one at this moment
+        for entry in os.scandir(place):
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            unused = time.time() - entry.stat(follow_symlinks=False).st_mtime > UNUSED_SECONDS
+            if unused or entry.name.startswith(HALF_MADE):
+                shutil.rmtree(entry.path, ignore_errors=True)
+                removed.append(entry.name)
+    return removed
+
+
+def _identity(directory: str, name: str) -> list[int]:
+    status = os.lstat(os.path.join(directory, name))
+    return [status.st_ino, status.st_size, status.st_ctime_ns]
+
+
+def _hash(directory: str, name: str) -> str:
+    """Of the size, and of every block that is not empty: memory files are mostly holes."""
+    total = hashlib.sha256()
+    fd = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        size, at = os.fstat(fd).st_size, 0
+        total.update(b"%d" % size)
+        while at < size:
+            try:
+                at = os.lseek(fd, at, os.SEEK_DATA) // BLOCK * BLOCK
+            except OSError:
+                break  # the rest is a hole
+            piece = os.pread(fd, BLOCK, at)
+            if piece.strip(b"\0"):
+                total.update(b"|%d|" % at + piece)
+            at += BLOCK
+    finally:
+        os.close(fd)
+    return total.hexdigest()
+
+
+def _replace(directory: str, manifest: object) -> None:
+    path = os.path.join(directory, MANIFEST)
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(manifest, file)
+    os.replace(f"{path}.new", path)

@@ -1,0 +1,52 @@
+"""MCP over streamable HTTP, on the loopback: every request carries a token, and comes from no web page."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+
+PATH = "/mcp"
+IDLE = 3600.0  # seconds after which a session that nobody uses ends
+SESSIONS_MOST = 64
+
+
+def serve(server: MCPServer[Any], port: int, tell: Callable[[str, str], object]) -> int:
+    """Serves until it is interrupted. `tell` is called with the address and the token."""
+    listener = socket.create_server(("127.0.0.1", port))
+    host = f"127.0.0.1:{listener.getsockname()[1]}"
+    token = secrets.token_urlsafe(32)
+    allowed = [host, host.replace("127.0.0.1", "localhost")]
+    app = server.streamable_http_app(
+        streamable_http_path=PATH,
+        session_idle_timeout=IDLE,
+        max_sessions=SESSIONS_MOST,
+        transport_security=TransportSecuritySettings(
+            enable_dns_rebinding_protection=True, allowed_hosts=allowed, allowed_origins=[]
+        ),
+    )
+    tell(f"http://{host}{PATH}", token)
+    uvicorn.Server(uvicorn.Config(with_token(app, token), log_level="warning")).run(sockets=[listener])
+    return 0
+
+
+def with_token(app: Any, token: str) -> Any:
+    """The application, for those who have the token."""
+    wanted = f"Bearer {token}".encode()
+
+    async def checked(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        given = dict(scope.get("headers", ())).get(b"authorization", b"")
+        if scope["type"] == "http" and not hmac.compare_digest(given, wanted):
+            headers = [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await app(scope, receive, send)
+
+    return checked

@@ -1,0 +1,176 @@
+"""Looking at a sandbox's screen (VNC) and driving its browser, behind this server's tokens.
+
+The screen's bytes go from a Unix socket inside to the caller's WebSocket, which noVNC draws. What the caller says is
+read here message by message: a looker-on has no mouse or keyboard, and nobody's clipboard goes in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from litestar import Request, WebSocket, get, websocket
+from litestar.exceptions import WebSocketDisconnect
+from msgspec import Struct
+
+from sandbox.client import Client
+from sandbox.desktop.rfb import Filter
+from sandbox.errors import SandboxClosed, SandboxError
+from sandbox.server.guard import manager_of
+from sandbox.server.reach import Reached
+from sandbox.server.refusal import Refusal
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket as sockets
+
+    from sandbox.sandbox import Sandbox
+
+EXEC = {"verb": "exec"}
+PIECE = 2**16
+WAITING = 64  # messages of the browser's that a slow client may leave unread
+PATIENCE = 60.0
+
+
+class Endpoints(Struct):
+    """Where the managed sandbox's browser can be driven, and its screen seen; all with this server's token."""
+
+    cdpEndpoint: str
+    wsEndpoint: str
+    noVncEndpoint: str
+
+
+def _managed(server: Server, access: Access) -> Sandbox:
+    sandbox = manager_of(server, access).sandbox
+    if sandbox is None:
+        raise SandboxClosed("the managed sandbox is not running: start it first")
+    return sandbox
+
+
+# -- the browser
+
+
+@get("/api/sandbox/browser", opt=EXEC)
+async def browser(request: Request[Any, Any, Any], server: Server, access: Access) -> Endpoints:
+    """Starts the browser, unless it runs."""
+    sandbox = _managed(server, access)
+    await server.run(lambda: sandbox._browser.start())
+    base = str(request.base_url).rstrip("/")
+    whole = f"{base.replace('http', 'ws', 1)}/api/sandbox/browser/devtools/browser/{sandbox._browser.id}"
+    return Endpoints(f"{base}/api/sandbox/browser", whole, f"{base}/screen.html#{sandbox.id}")
+
+
+@get("/api/sandbox/browser/json/version", opt=EXEC)
+async def version(request: Request[Any, Any, Any], server: Server, access: Access) -> dict[str, Any]:
+    """What the browser says of itself, and its WebSocket, as Chromium's own port would."""
+    sandbox = _managed(server, access)
+    told = await server.run(lambda: sandbox._browser.version())
+    base = str(request.base_url).rstrip("/").replace("http", "ws", 1)
+    return {**told, "webSocketDebuggerUrl": f"{base}/api/sandbox/browser/devtools/browser/{sandbox._browser.id}"}
+
+
+@websocket("/api/sandbox/browser/devtools/browser/{target:str}", opt=EXEC)
+async def devtools(socket: WebSocket[Any, Any, Any], server: Server, access: Access, target: str) -> None:
+    """Chromium's debugging protocol."""
+    try:
+        chosen = _managed(server, access)._browser
+    except SandboxError as problem:
+        raise Refusal(409, "wrong_state", str(problem)) from None
+    if target != chosen.id:
+        raise Refusal(404, "not_found", "there is no such browser")
+    loop = asyncio.get_running_loop()
+    coming: asyncio.Queue[str | None] = asyncio.Queue(WAITING)
+
+    def tell(text: str | None) -> None:  # in the browser's thread, which waits for a client that is slow
+        try:
+            asyncio.run_coroutine_threadsafe(coming.put(text), loop).result(PATIENCE)
+        except (TimeoutError, RuntimeError):
+            pass
+
+    client = await server.run(lambda: chosen.attach(tell, lambda: tell(None)), lambda one: one.close())
+    await socket.accept()
+
+    async def out() -> None:
+        while (text := await coming.get()) is not None:
+            await socket.send_data(text, mode="text")
+
+    async def into() -> None:
+        while True:
+            message: Any = await socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            text = message.get("text") or ""
+            await server.run(lambda: client.send(text))  # noqa: B023 - awaited at once
+
+    try:
+        await _first(out(), into())
+    finally:
+        client.close()
+        await _close(socket)
+
+
+# -- the screen
+
+
+@websocket("/v1/sandboxes/{id:str}/vnc", opt=EXEC)
+async def vnc(socket: WebSocket[Any, Any, Any], server: Server, reached: Reached, control: bool = False) -> None:
+    """The screen, as VNC in binary frames; with `control=true` the mouse and the keyboard are the caller's, too."""
+    if isinstance(reached.sandbox, Client):
+        raise Refusal(409, "elsewhere", "another process owns this sandbox: only its own server can show its screen")
+    sandbox = reached.sandbox
+    try:
+        line = await server.run(lambda: sandbox.desktop._look(), lambda one: one.close())
+    except (SandboxError, OSError) as problem:
+        raise Refusal(409, "no_screen", str(problem)) from None
+    sandbox.record.write("privileged_capability_invocation", "screen " + ("taken over" if control else "watched"))
+    offered = socket.scope.get("subprotocols") or []
+    await socket.accept(subprotocols=offered[0] if offered else None)
+    await _show(socket, line, Filter(control))
+
+
+async def _show(socket: WebSocket[Any, Any, Any], line: sockets.socket, judged: Filter) -> None:
+    line.setblocking(False)
+    loop = asyncio.get_running_loop()
+
+    async def out() -> None:
+        while data := await loop.sock_recv(line, PIECE):
+            await socket.send_data(data, mode="binary")
+
+    async def into() -> None:
+        while True:
+            message: Any = await socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            passed = judged.feed(message.get("bytes") or b"")
+            if passed is None:
+                return
+            await loop.sock_sendall(line, passed)
+
+    try:
+        await _first(out(), into())
+    finally:
+        line.close()
+        await _close(socket)
+
+
+async def _first(*work: Any) -> None:
+    """Until one of them has ended, however."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _close(socket: WebSocket[Any, Any, Any]) -> None:
+    try:
+        await socket.close()
+    except (WebSocketDisconnect, RuntimeError):
+        pass
+
+
+ROUTES = [browser, version, devtools, vnc]

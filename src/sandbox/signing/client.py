@@ -1,0 +1,55 @@
+"""How others speak with the signer: the gate, the HTTP server, the command line. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from sandbox.errors import Denied, NotFound, SandboxError
+from sandbox.signing import places, strict_json
+
+PATIENCE = 330.0  # seconds: longer than the longest wait for a person
+
+
+def ask(message: dict[str, Any]) -> dict[str, Any]:
+    """The answer of the door for asking. Blocks. Raises Denied, NotFound, SandboxError."""
+    return _asked(places.ask_door(), message)
+
+
+def decide(message: dict[str, Any]) -> dict[str, Any]:
+    """The answer of the door for deciding. Raises Denied, NotFound, SandboxError."""
+    return _asked(places.approve_door(), message)
+
+
+def owner() -> dict[str, str]:
+    """The credential of the person at this machine. Raises SandboxError when no signer has run."""
+    try:
+        with open(places.approver_secret(), encoding="ascii") as file:
+            return {"secret": file.read(256).strip()}
+    except OSError:
+        raise not_running() from None
+
+
+def not_running() -> SandboxError:
+    return SandboxError("no signer runs; its owner starts it with `sandbox sign serve`")
+
+
+def _asked(path: str, message: dict[str, Any]) -> dict[str, Any]:
+    try:
+        with places.connect(path, PATIENCE) as line:
+            return _exchange(line, message)
+    except (OSError, strict_json.NotJson):
+        raise not_running() from None
+
+
+def _exchange(line: socket.socket, message: dict[str, Any]) -> dict[str, Any]:
+    with line.makefile("rwb") as stream:
+        stream.write(strict_json.dumps(message) + b"\n")
+        stream.flush()
+        told = strict_json.loads(stream.readline(16 * 2**20), 16 * 2**20)
+    if "error" in told and "message" in told and "policyDecision" not in told:
+        kind, text = told["error"], str(told["message"])
+        if kind == "denied":
+            raise Denied(str(told["rule"]), text)
+        raise NotFound(text) if kind == "not_found" else SandboxError(text)
+    return dict(told)
