@@ -431,8 +431,8 @@ def end_in_time(sandbox: ref[Sandbox], reason: str) -> None:
 
 def _in_main_thread() -> bool:
     """Whether the process may end as soon as this thread goes on: whoever waits for a last answer gets it first."""
-    threading = sys.modules.get("threading")  # who has not loaded it has no thread that could wait
-    return threading is not None and threading.current_thread() is threading.main_thread()
+    threading = sys.modules.get("threading")  # where it was not loaded, there is no other thread
+    return threading is None or threading.current_thread() is threading.main_thread()
 
 
 def _nothing() -> None:

@@ -338,6 +338,22 @@ def test_nothing_heavy_is_imported_to_run_a_command(tmp_path: Path) -> None:
     assert "sandbox.engines.bubblewrap" in imported
 
 
+def test_threads_are_not_loaded_until_there_is_one_to_start(tmp_path: Path) -> None:
+    # What `run` and `srt` do around the command, which may take long enough for a thread; and in a home without
+    # secrets, over which a thread would watch.
+    held = "from sandbox import readiness; readiness.hold(); from sandbox import Sandbox; Sandbox().close()"
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    home.mkdir()
+    for _ in range(2):  # as above
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-c", held], env={**os.environ, "HOME": str(home)},
+            cwd=project, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True,
+        )  # fmt: skip
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert imported & {"threading", "re", "enum", "argparse", "gettext"} == set()
+
+
 def test_a_program_that_is_not_shown_says_why_and_what_shows_it(cli: Command, tmp_path: Path) -> None:
     tool = tmp_path / "elsewhere" / "bin" / "mytool"
     tool.parent.mkdir(parents=True)

@@ -231,11 +231,13 @@ def test_the_platform_is_described_for_the_specifications_clients(
     told = platform.platform()
     assert list(told) == [
         *("platform", "arch", "dockerInstalled", "dockerRunning", "dockerAvailable"),
-        *("appleContainerAvailable", "wsl2", "recommended"),
+        *("appleContainerAvailable", "wsl2", "recommended", "reason", "candidates"),
     ]
     # This Docker answers, but runs nothing.
     assert (told["dockerInstalled"], told["dockerRunning"], told["dockerAvailable"]) == (True, True, False)
     assert (told["recommended"], told["wsl2"]) == ("bubblewrap", False)
+    assert "bubblewrap comes first" in told["reason"]
+    assert [one["engine"] for one in told["candidates"]] == ["bubblewrap", "docker", "podman"]
     assert platform.is_wsl2("5.15.90.1-microsoft-standard-WSL2")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,3 +142,38 @@ def test_the_record_is_verified_and_a_changed_line_found(served: Served) -> None
     said = served.http.get("/v1/audit/verify").json()
     assert said["intact"] is False and said["line"] > 0
     file.write_text(text)
+
+
+def test_the_record_is_exported_as_json_lines_and_as_opentelemetry_logs(served: Served) -> None:
+    write(served, 450, "vm-eeeeeeee", target="exported.example")
+    query = {"text": "EXPORTED.example", "sandbox": "vm-eeeeeeee"}
+    answer = served.http.get("/v1/audit/export", params=query)
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert [one["summary"] for one in lines] == [f"entry {number}" for number in range(450)]
+    logs = [
+        json.loads(line)
+        for line in served.http.get("/v1/audit/export", params={**query, "format": "otlp"}).iter_lines()
+    ]
+    records = [one for log in logs for one in log["resourceLogs"][0]["scopeLogs"][0]["logRecords"]]
+    assert [one["body"]["stringValue"] for one in records] == [f"entry {number}" for number in range(450)]
+    assert served.http.get("/v1/audit/export?format=xml").status_code == 400
+    with served.limited("audit", sandboxes=["vm-ffffffff"]) as other:
+        assert other.get("/v1/audit/export").text == ""
+
+
+def test_a_stream_resumes_over_a_restart_of_the_server_without_loss_or_repetition(tmp_path: Path) -> None:
+    first = Served(tmp_path / "home", cwd=tmp_path)
+    with following(first) as entries:
+        write(first, 5)
+        seen = [next(entries)["seq"] for _ in range(3)]
+    first.end(signal.SIGKILL)
+    write(first, 4)  # while no server is there
+    second = Served(tmp_path / "home", cwd=tmp_path)
+    try:
+        with following(second, seen[-1]) as entries:
+            write(second, 2)
+            seen += [next(entries)["seq"] for _ in range(8)]
+    finally:
+        second.end()
+    assert seen == list(range(seen[0], seen[0] + 11))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -310,3 +311,61 @@ def test_pages_are_framed_by_nobody_and_load_nothing_from_elsewhere(served: Serv
     assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
     terminal = served.client(None).get("/terminal.html").headers["content-security-policy"]
     assert "frame-ancestors 'self'" in terminal and "script-src 'self';" in terminal
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """axe-core, the accessibility checker, from npm."""
+    place = tmp_path_factory.mktemp("axe")
+    words = ["npm", "install", "--prefix", str(place), "--no-fund", "--no-audit", "--ignore-scripts", "axe-core@4"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return (place / "node_modules/axe-core/axe.min.js").read_text()
+
+
+RULES = "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice']})"
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node and npm (scripts/setup dev)")
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_an_accessibility_checker_finds_nothing_on_any_page(
+    served: Served, browser: Browser, project: Path, axe: str, colours: str
+) -> None:
+    box = overlay(served, project, f"checked-{colours}", "echo two > kept.txt; curl -s http://refused.example/; true")
+    with dashboard(browser, served, token="sbx_wrong", color_scheme=colours) as page:
+        page.get_by_role("alert").filter(has_text="not valid").wait_for()
+        page.evaluate(axe)
+        assert found(page.evaluate(RULES)) == []
+    with dashboard(browser, served, color_scheme=colours) as page:
+        page.get_by_role("row").filter(has_text=f"checked-{colours}").wait_for()
+        page.evaluate(axe)
+        assert found(page.evaluate(RULES)) == []
+        for tab, shown in (("activity", "refused.example"), ("changes", "kept.txt"), ("policy", "allowed_hosts")):
+            page.evaluate("place => { location.hash = place }", f"#/s/{box}/{tab}")
+            page.get_by_text(shown).first.wait_for()
+            assert found(page.evaluate(RULES)) == [], tab
+
+
+def found(report: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    return [(one["id"], [node["html"] for node in one["nodes"]]) for one in report["violations"]]
+
+
+def test_a_sandbox_is_paused_and_resumed_by_a_button(served: Served, browser: Browser) -> None:
+    box = served.create("pausing")
+    with dashboard(browser, served) as page:
+        page.get_by_role("heading", name="Sandboxes").wait_for()
+        page.goto(f"{served.address}/#/s/{box}")
+        page.get_by_role("button", name="Pause sandbox").click()
+        page.get_by_role("button", name="Resume sandbox").click()
+        page.get_by_role("button", name="Pause sandbox").wait_for()
+        assert served.http.post(f"/v1/sandboxes/{box}/exec", json={"command": "true"}).status_code == 200
+
+
+def test_the_name_of_a_sandbox_that_has_ended_is_still_shown(served: Served) -> None:
+    box = served.create("short-lived")
+    served.http.delete(f"/v1/sandboxes/{box}")
+    shown = {one["id"]: one["name"] for one in served.http.get("/v1/sandboxes").json()["sandboxes"]}
+    assert shown[box] == "short-lived"
+    with served.limited("read", sandboxes=["short-lived"]) as other:
+        assert other.get("/v1/sandboxes").json()["sandboxes"] == []  # the name is free: it is nobody's right any more
+    assert served.create("short-lived") != box

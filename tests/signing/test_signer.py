@@ -320,3 +320,56 @@ def test_the_memory_of_the_key_is_closed_to_a_neighbour() -> None:
         done = walled.exec(["sh", "-c", look])
         assert done.stdout == ""
         assert done.stderr.count("denied") == 3
+
+
+RAW = """
+import json, socket, sys
+with socket.create_connection(("signer.sandbox.internal", 80), 20) as line:
+    line.sendall(sys.stdin.buffer.read())
+    print(line.recv(65536).decode())
+"""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Host: signer.sandbox.internal\r\nContent-Length: 3\r\nTransfer-Encoding: chunked",
+        "Host: signer.sandbox.internal\r\nContent-Length: 1\r\nContent-Length: 2",
+        "Host: evil.example\r\nContent-Length: 62",
+        "Host: signer.sandbox.internal\r\nHost: evil.example\r\nContent-Length: 62",
+    ],
+)
+def test_a_request_that_could_be_read_in_two_ways_is_refused(box: Sandbox, head: str) -> None:
+    body = '{"jsonrpc":"2.0","id":1,"method":"eth_accounts","params":[]}  '
+    asked = f"POST / HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n{body}"
+    done = box.exec([sys.executable, "-I", "-c", RAW], input=asked, check=True)
+    assert done.stdout.startswith("HTTP/1.1 4")
+    assert ADDRESS not in done.stdout
+
+
+FLOOD = """
+import http.client, json, sys, threading
+asked, told = json.loads(sys.argv[1]), []
+def ask(at):
+    line = http.client.HTTPConnection("signer.sandbox.internal", timeout=60)
+    line.request("POST", "/sign", json.dumps({"requestId": f"flood-{at}", **asked, "nonce": at}))
+    told.append(json.loads(line.getresponse().read())["success"])
+threads = [threading.Thread(target=ask, args=(at,)) for at in range(100)]
+for one in threads: one.start()
+for one in threads: one.join()
+print(len(told), sum(told))
+"""
+
+
+def test_a_hundred_at_once_from_inside_do_not_pass_a_limit_of_ten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = RunningSigner(tmp_path / "h")
+    monkeypatch.setenv("SANDBOX_HOME", str(running.home))
+    config = {"signing": running.policy, "filesystem": {"programs": [sys.executable]}}
+    try:
+        with Sandbox(config) as other:
+            done = other.exec([sys.executable, "-I", "-c", FLOOD, json.dumps(transaction())])
+    finally:
+        running.end()
+    assert (done.stdout, done.stderr) == ("100 10\n", "")

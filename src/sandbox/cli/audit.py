@@ -38,7 +38,13 @@ def add(parser: ArgumentParser) -> None:
     option("--sandbox", metavar="ID", help=_("show only this sandbox"))
     option("--agent", metavar="NAME", help=_("show only this agent"))
     option("--lines", "-n", metavar="N", type=int, help=_("show only the last N entries"))
+    option("--text", metavar="WORDS", help=_("show only entries with this text in any field"))
     option("--json", action="store_true", help=_("print one JSON object per line"))
+    option(
+        "--format",
+        choices=["table", "json", "otlp"],
+        help=_("a table, JSON lines, or OpenTelemetry logs (OTLP/JSON lines)"),
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -50,13 +56,14 @@ def run(arguments: Namespace) -> int:
     entries = [one for one in everything if fits(one, arguments, since)]
     if arguments.lines is not None:
         entries = entries[max(0, len(entries) - arguments.lines) :]
-    _print(entries, arguments.json)
+    style = "json" if arguments.json else arguments.format or "table"
+    _print(entries, style)
     if arguments.follow:
         sys.stdout.flush()
         try:
             for one in follow(directory, everything[-1].get("seq", 0) if everything else 0):
                 if fits(one, arguments, since):
-                    _print([one], arguments.json)
+                    _print([one], style)
                     sys.stdout.flush()
         except KeyboardInterrupt:
             return 0
@@ -96,9 +103,15 @@ def fits(entry: dict[str, Any], arguments: Namespace, since: str | None) -> bool
             or (severity in SEVERITIES and SEVERITIES.index(severity) >= SEVERITIES.index(arguments.severity))
         )
         and (arguments.sandbox is None or str(entry.get("sandbox", "")).startswith(arguments.sandbox))
+        and (arguments.text is None or has_text(entry, arguments.text.lower()))
         and (arguments.agent is None or entry.get("agent") == arguments.agent)
         and (since is None or str(entry.get("timestamp", "")) >= since)
     )
+
+
+def has_text(entry: dict[str, Any], words: str) -> bool:
+    """Whether any field has the text, which is in small letters."""
+    return any(words in str(value).lower() for value in entry.values())
 
 
 def _since(text: str | None) -> str | None:
@@ -150,8 +163,14 @@ def _appended(name: str, after: int) -> Iterator[dict[str, Any]]:
                 time.sleep(_POLL)
 
 
-def _print(entries: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
+def _print(entries: list[dict[str, Any]], style: str) -> None:
+    if style == "otlp":
+        from sandbox.audit import otlp
+
+        for line in otlp.lines(entries):
+            print(line)
+        return
+    if style == "json":
         import json
 
         for entry in entries:

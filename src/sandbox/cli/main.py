@@ -55,6 +55,8 @@ COMMANDS = {
     "serve": ("serve", "serve the HTTP API and the dashboard; `serve token` makes and revokes tokens"),
     "sign": ("sign", "run the signer, and decide what waits for a person"),
     "mcp": ("mcp", "serve MCP tools that act in a sandbox; `mcp wrap` puts another MCP server in one"),
+    "ssh-config": ("ssh_config", "print settings with which ssh, scp and editors reach a running sandbox"),
+    "ssh-proxy": ("ssh_proxy", "connect ssh to a sandbox: its ProxyCommand"),
     "--rpc": ("rpc", "serve JSON-RPC on stdin and stdout"),
     "--config-fd": ("config_fd", "read the configuration from a file descriptor"),
 }

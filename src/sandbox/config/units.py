@@ -60,7 +60,7 @@ def wei(value: "Any") -> int:
     places = _WEI.get(words[1].lower() if words[1:] else "")
     whole, dot, part = words[0].partition(".") if len(words) in (1, 2) else ("", "", "")
     fits = places is not None and len(part) <= places and bool(part) == bool(dot)
-    if not fits or not (whole + part).isdecimal() or not (whole + part).isascii() or not whole or len(whole) > 30:
+    if not fits or not (whole + part).isdecimal() or not (whole + part).isascii() or not whole or len(whole) > 78:
         raise ValueError(problem)
     return int(whole + part.ljust(places or 0, "0"))
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from sandbox.engines.auto import preferred, tried
+from sandbox.engines.auto import Candidate, names, tried
 from sandbox.engines.container.cli import SYSTEM_PATH, Cli, find
 from sandbox.engines.container.info import ask
 from sandbox.errors import EngineUnavailable, SandboxError
@@ -34,18 +34,29 @@ STARTERS = {
 
 def platform() -> dict[str, Any]:
     """What `GET /api/sandbox/platform` answers. Engines are tried, so it takes a second or more; raises nothing."""
-    best = preferred()
+    candidates = [tried(name) for name in names()]
+    best = next((one for one in candidates if one.works), None)
     machine = os.uname().machine
     return {
         "platform": sys.platform,
         "arch": ARCHITECTURES.get(machine, machine),
         "dockerInstalled": find("docker") is not None,
         "dockerRunning": docker_runs(),
-        "dockerAvailable": tried("docker").works,
-        "appleContainerAvailable": sys.platform == "darwin" and tried("apple-container").works,
+        "dockerAvailable": any(one.name == "docker" and one.works for one in candidates),
+        "appleContainerAvailable": any(one.name == "apple-container" and one.works for one in candidates),
         "wsl2": is_wsl2(os.uname().release),
         "recommended": best.name if best is not None else None,
+        "reason": why(best, candidates),
+        "candidates": [{"engine": one.name, "works": one.works, "why": str(one.why)} for one in candidates],
     }
+
+
+def why(best: Candidate | None, candidates: Sequence[Candidate]) -> str:
+    """Why `auto` takes that engine: the first in order that builds a sandbox."""
+    before = [f"{one.name}: {one.why}" for one in candidates[: candidates.index(best) if best else None]]
+    if best is None:
+        return "; ".join(before)
+    return "; ".join([*before, f"{best.name} comes first of those that work here ({best.why})"])
 
 
 def docker_runs() -> bool:

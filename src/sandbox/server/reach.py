@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sandbox.server.scopes import Access
 
 KEPT_EVENTS = 500
+NAME_FILE = "server-name"
 
 Listener = Callable[[int, dict[str, Any]], object]
 
@@ -49,6 +51,11 @@ class Reached:
     def ended(self) -> bool:
         sandbox = self.sandbox
         return sandbox._connection.ended if isinstance(sandbox, Client) else sandbox._closed
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is known to be paused; of another process's sandbox nobody tells."""
+        return not isinstance(self.sandbox, Client) and self.sandbox._paused
 
     def _heard(self, event: dict[str, Any]) -> None:
         with self._lock:
@@ -87,6 +94,27 @@ class Reached:
             self.sandbox.close()
 
 
+def remember_name(id: str, name: str) -> None:
+    """Keeps it beside what the registry knows, so that it is shown when the sandbox has ended, and after a restart."""
+    from sandbox.config.home import home
+
+    try:
+        path = os.path.join(home(), "vms", id, NAME_FILE)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+            file.write(name)
+    except OSError:
+        pass  # it is for people to read, and nothing else depends on it
+
+
+def remembered_name(path: str) -> str:
+    """The name that the sandbox with that directory in the registry had. Never for deciding who may do what."""
+    try:
+        with open(os.path.join(path, NAME_FILE), encoding="utf-8") as file:
+            return file.read(64)
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 class Reach:
     """Finds sandboxes by id or name. Safe to use from many threads."""
 
@@ -100,6 +128,8 @@ class Reach:
     def add(self, sandbox: Sandbox, name: str = "") -> Reached:
         """A sandbox that was just created. `name` is free again when its sandbox has ended."""
         reached = Reached(sandbox, name)
+        if name:
+            remember_name(sandbox.id, name)
         with self._lock:
             self._known[sandbox.id] = reached
             if name:

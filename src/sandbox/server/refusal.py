@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from litestar.exceptions import HTTPException, WebSocketException
 
 
@@ -12,9 +14,10 @@ class Refusal(HTTPException, WebSocketException):
     """
 
     def __init__(
-        self, status: int, code: str, message: str, headers: dict[str, str] | None = None, *, field: str | None = None
-    ) -> None:
+        self, status: int, code: str, message: str, headers: dict[str, str] | None = None, *, field: str | None = None,
+        data: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(detail=message, status_code=status, headers=headers or {})
         self.status, self.word, self.message = status, code, message
         self.code = 4000 + status
-        self.field = field
+        self.field, self.data = field, data or {}

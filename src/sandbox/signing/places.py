@@ -55,7 +55,7 @@ def listen(path: str) -> socket.socket:
         with _short(path) as short:
             line.bind(short.path)
         os.chmod(path, 0o600)
-        line.listen(64)
+        line.listen(1024)  # a gate that is flooded from inside must not find it full
     except BaseException:
         line.close()
         raise

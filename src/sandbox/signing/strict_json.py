@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 LONGEST = 256 * 1024
 _DEEPEST = 32
+_NESTING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
 
 class NotJson(ValueError):
@@ -19,12 +21,12 @@ def loads(data: bytes | str, longest: int = LONGEST) -> Any:
         raise NotJson(f"is longer than {longest} bytes")
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
+        shallow(text)
         found = json.loads(text, object_pairs_hook=_once, parse_float=_refuse, parse_constant=_refuse, parse_int=_whole)
     except NotJson:
         raise
     except (ValueError, RecursionError):
         raise NotJson("is not JSON") from None
-    _shallow(found, 0)
     return found
 
 
@@ -50,8 +52,14 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _shallow(value: Any, depth: int) -> None:
-    if depth > _DEEPEST:
-        raise NotJson("is nested too deeply")
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _shallow(item, depth + 1)
+def shallow(text: str) -> None:
+    """Raises NotJson for what is nested too deeply.
+
+    Before it is parsed: eth-abi raises the interpreter's recursion limit so far that the parser would overflow the
+    stack and end the process, where it should complain.
+    """
+    depth = 0
+    for found in _NESTING.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
+        if depth > _DEEPEST:
+            raise NotJson("is nested too deeply")

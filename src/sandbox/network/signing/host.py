@@ -46,6 +46,8 @@ class SignerHost:
     async def __call__(self, request: Request) -> Response:
         """Always answers. Raises Denied when the body is too long."""
         try:
+            if request.problem is not None:  # ambiguous HTTP, as for any other host
+                return _json(request.problem.status, {"error": str(request.problem)})
             body = await _whole(request)
             return await self._answer(request, body)
         except strict_json.NotJson as problem:
@@ -64,7 +66,7 @@ class SignerHost:
     async def _answer(self, request: Request, body: bytes) -> Response:
         match (request.method, request.target):
             case ("GET", "/address"):
-                return _json(200, {"address": await self.address(), "chainId": self._signing.chains[:1]})
+                return _json(200, {"address": await self.address(), "chains": self._signing.chains})
             case ("POST", "/sign"):
                 return await self._sign(body)
             case ("GET", path) if path.startswith("/sign/"):
@@ -153,7 +155,9 @@ async def node_result(answer: Response) -> Any:
 
     data = await answer.read()
     try:
-        told = json.loads(data)
+        text = data.decode("utf-8")
+        strict_json.shallow(text)
+        told = json.loads(text)
         if "error" in told:
             error = told["error"]
             raise ProviderError(int(error.get("code", -32603)), str(error.get("message", "")), error.get("data"))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, Literal
 
+import msgspec
 from litestar import Request, get
 from litestar.params import Parameter
 from litestar.response import Stream
 
-from sandbox.audit import reading
+from sandbox.audit import otlp, reading
 from sandbox.audit.entry import SEVERITIES, TYPES, timestamp
 from sandbox.server import sse
 from sandbox.server.refusal import Refusal
@@ -196,6 +198,31 @@ async def verify(server: Server) -> Verdict:
     return Verdict(bool(found), found.count, str(found.problem), found.file, found.line)
 
 
+@get("/v1/audit/export", opt={"verb": "audit"}, media_type="application/x-ndjson")
+async def export(
+    server: Server, access: Access, format: Literal["jsonl", "otlp"] = "jsonl", type: Type = None,
+    severity: Severity = None, sandbox: Only = None, text: Words = None, since: Since = None, result: Result = None,
+    after: After = 0,
+) -> Stream:  # fmt: skip
+    """All matching entries, the oldest first: a line each, or as lines of OpenTelemetry logs (OTLP/JSON)."""
+    chosen = {"type": type, "severity": severity, "sandbox": sandbox, "text": text, "since": since, "result": result}
+    fits = filtered(server, access, **chosen)  # type: ignore[arg-type]
+    found = (one for one in server.tail.history(after, 2**63) if fits(one))
+    lines = otlp.lines(found) if format == "otlp" else (msgspec.json.encode(one).decode() for one in found)
+    first = await server.run(lambda: _some(lines))  # what is wrong is said with a status, before the answer begins
+    return Stream(_exported(server, first, lines), media_type="application/x-ndjson")
+
+
+def _some(lines: Iterator[str]) -> bytes:
+    return b"".join(f"{one}\n".encode() for one in islice(lines, 200))
+
+
+async def _exported(server: Server, some: bytes, lines: Iterator[str]) -> AsyncIterator[bytes]:
+    while some:
+        yield some
+        some = await server.run(lambda: _some(lines))
+
+
 # -- the specification's feed
 
 
@@ -215,4 +242,4 @@ async def feed(
     return {"entries": found, "totalBuffered": len(server.tail.feed), "replayed": replayed}
 
 
-ROUTES = [query, stream, verify, feed]
+ROUTES = [query, stream, export, verify, feed]

@@ -10,6 +10,7 @@ from litestar.params import Parameter
 from sandbox.config.home import home
 from sandbox.errors import NotFound, SandboxError
 from sandbox.rpc.methods import _change
+from sandbox.server.refusal import Refusal
 from sandbox.server.routes.sandboxes import entry_of
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
@@ -47,10 +48,13 @@ async def diff(server: Server, access: Access, id: str, path: Changed) -> dict[s
 
 @post("/v1/sandboxes/{id:str}/apply", opt={"verb": "apply"}, status_code=200)
 async def apply(server: Server, access: Access, id: str, data: Paths) -> dict[str, Any]:
-    """Carries changes over to the host's files. What is refused is said, with the reason."""
+    """Carries changes over to the host's files. When some are refused it is 409; `data` has these and those applied."""
     done = await server.run(lambda: _workspace(server, access, id).apply(data.paths, overwrite=data.overwrite))
     refused = [{"path": path, "reason": str(reason)} for path, reason in done.refused]
-    return {"applied": done.applied, "refused": refused}
+    if refused:
+        told = {"applied": done.applied, "refused": refused}
+        raise Refusal(409, "not_applied", f"{len(refused)} changes were not applied", data=told)
+    return {"applied": done.applied, "refused": []}
 
 
 @post("/v1/sandboxes/{id:str}/discard", opt={"verb": "apply"}, status_code=200)

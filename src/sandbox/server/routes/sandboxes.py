@@ -13,7 +13,7 @@ from sandbox.errors import ConfigError, NotFound
 from sandbox.registry.registry import entries, find
 from sandbox.rpc import messages as m
 from sandbox.server import lifetimes
-from sandbox.server.reach import Reached
+from sandbox.server.reach import Reached, remembered_name
 from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
@@ -140,8 +140,8 @@ def described(server: Server, entry: Entry) -> Described:
     known = server.reach.known(entry.id)
     return Described(
         id=entry.id,
-        name=server.reach.name_of(entry.id),
-        status=entry.status,  # type: ignore[arg-type]
+        name=server.reach.name_of(entry.id) or remembered_name(entry.path),
+        status="paused" if known is not None and known.paused else entry.status,  # type: ignore[arg-type]
         engine=known.sandbox.engine if known is not None else str(config.get("engine", "")),
         image=entry.image,
         command=entry.command,

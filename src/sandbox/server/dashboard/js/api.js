@@ -17,17 +17,18 @@ export const setToken = (text) => sessionStorage.setItem(KEY, text);
 export const forgetToken = () => sessionStorage.removeItem(KEY);
 
 export class Refused extends Error {
-  constructor(status, code, message) {
+  constructor(status, code, message, data = {}) {
     super(message);
     this.status = status;
     this.code = code;
+    this.data = data;
   }
 }
 
 async function refusal(response) {
   try {
     const { error } = await response.json();
-    return new Refused(response.status, error.code, error.message);
+    return new Refused(response.status, error.code, error.message, error.data);
   } catch {
     return new Refused(response.status, "", `${response.status} ${response.statusText}`);
   }

@@ -27,7 +27,10 @@ export function changes(node, signal, id) {
   }
 
   async function apply(paths) {
-    const done = await post(`${about}/apply`, paths ? { paths } : {});
+    const done = await post(`${about}/apply`, paths ? { paths } : {}).catch((problem) => {
+      if (problem.code !== "not_applied") throw problem;
+      return problem.data;
+    });
     fill(refused, done.refused.map((one) => el("li", {}, el("code", {}, one.path), ": ", one.reason)));
     toast(t("{count} applied", { count: done.applied.length }), done.refused.length > 0);
     await draw();

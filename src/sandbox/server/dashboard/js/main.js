@@ -34,12 +34,17 @@ function header() {
   const languages = document.getElementById("language");
   fill(languages, Object.entries(LANGUAGES).map(([code, name]) => el("option", { value: code, selected: code === language }, name)));
   languages.onchange = async () => { await choose(languages.value); words(); route(); };
-  for (const node of document.querySelectorAll("[data-text]")) fill(node, t(node.dataset.text));
-  for (const node of document.querySelectorAll("[data-label]")) if (node.id) node.setAttribute("aria-label", t(node.dataset.label));
+  labels();
   const panic = document.getElementById("panic");
   panic.hidden = !may("panic");
   fill(panic, t("Stop everything"));
   panic.onclick = stopEverything;
+}
+
+/** What index.html leaves empty, also before anybody has signed in. */
+function labels() {
+  for (const node of document.querySelectorAll("[data-text]")) fill(node, t(node.dataset.text));
+  for (const node of document.querySelectorAll("[data-label]")) if (node.id) node.setAttribute("aria-label", t(node.dataset.label));
 }
 
 async function stopEverything() {
@@ -106,6 +111,7 @@ async function begin() {
 }
 
 await load();
+labels();
 takeToken();
 addEventListener("hashchange", () => { if (location.hash.startsWith("#token=")) { takeToken(); begin(); } else if (started) { route(); main.focus({ preventScroll: true }); scrollTo(0, 0); } });
 begin();

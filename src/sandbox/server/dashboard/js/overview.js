@@ -29,8 +29,8 @@ export function overview(node, signal) {
 }
 
 function table(body) {
-  const heads = ["Name", "State", "Engine", "Command", "Age", "CPU", "Memory", "Network", ""];
-  return el("table", {}, el("thead", {}, el("tr", {}, heads.map((one) => el("th", { scope: "col" }, one ? t(one) : "")))), body);
+  const heads = ["Name", "State", "Engine", "Command", "Age", "CPU", "Memory", "Network", "Actions"];
+  return el("table", {}, el("thead", {}, el("tr", {}, heads.map((one) => el("th", { scope: "col" }, t(one))))), body);
 }
 
 /** Rows are kept while their sandbox is there, so that a button does not vanish under the pointer. */

@@ -36,11 +36,16 @@ function about(id) {
     ["Memory", bytes(stats?.memory_bytes)], ["CPU", stats?.cpu_ms != null ? span(stats.cpu_ms) : "–"], ["Processes", stats?.processes ?? "–"],
     ["Ports", known.ports.map((port) => `${port.host}:${port.port} → ${port.inside}`).join(", ") || "–"],
   ];
-  const end = known.status === "running" && may("kill") ? button(t("End"), async () => {
+  const step = { running: ["pause", t("Pause sandbox")], paused: ["resume", t("Resume sandbox")] }[known.status];
+  const end = step && may("kill") ? button(t("End"), async () => {
     await call(`/v1/sandboxes/${id}`, { method: "DELETE" });
     await refresh();
   }, { class: "danger" }) : null;
-  return [el("h1", {}, known.name || id, " ", el("span", { class: `state ${known.status}` }, t(known.status)), " ", end),
+  const pause = step && may("kill") && known.owner === "server" && known.engine !== "none" ? button(step[1], async () => {
+    await call(`/v1/sandboxes/${id}/${step[0]}`, { method: "POST" });
+    await refresh();
+  }) : null;
+  return [el("h1", {}, known.name || id, " ", el("span", { class: `state ${known.status}` }, t(known.status)), " ", pause, " ", end),
     el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, t(name)), el("dd", {}, String(value).slice(0, 500)))))];
 }
 

@@ -1,5 +1,6 @@
 // 简体中文
 export default {
+  "Actions": "操作", "Pause sandbox": "暂停沙箱", "Resume sandbox": "继续沙箱",
   "Skip to content": "跳到正文", "Language": "语言", "Questions": "待答的问题",
   "A program": "某个程序", "in": "（位于", "wants to reach": "）想访问",
   "Allow once": "允许一次", "Deny": "拒绝",

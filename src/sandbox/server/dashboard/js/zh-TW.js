@@ -1,5 +1,6 @@
 // 繁體中文
 export default {
+  "Actions": "操作", "Pause sandbox": "暫停沙箱", "Resume sandbox": "繼續沙箱",
   "Skip to content": "跳到內容", "Language": "語言", "Questions": "待答的問題",
   "A program": "某個程式", "in": "（位於", "wants to reach": "）想連線到",
   "Allow once": "允許一次", "Deny": "拒絕",

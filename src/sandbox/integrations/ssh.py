@@ -1,0 +1,113 @@
+"""`ssh`, `scp`, `rsync` and editors reach a sandbox without a port: OpenSSH's server runs inside, for one connection.
+
+The client's ProxyCommand starts it in the sandbox and moves the bytes. What keeps others out is that only the owner can
+attach; the key merely satisfies the protocol. The server is a tenant: a hostile one can say anything to the client, so
+the client's settings forward neither the agent nor a display to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from typing import TYPE_CHECKING
+
+from sandbox.config.home import home
+from sandbox.errors import SandboxError
+
+if TYPE_CHECKING:
+    from sandbox.client import Client
+
+SERVER = "/usr/sbin/sshd"
+SETTINGS = """\
+HostKey {place}/host_key
+AuthorizedKeysFile {place}/authorized_keys
+AllowUsers {user}
+UsePAM no
+StrictModes no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+X11Forwarding no
+PidFile none
+LogLevel ERROR
+PrintMotd no
+Subsystem sftp internal-sftp
+"""
+CLIENT = """\
+Host {name}
+    HostName {id}
+    User {user}
+    ProxyCommand {proxy}
+    IdentityFile {key}
+    IdentitiesOnly yes
+    StrictHostKeyChecking no
+    UserKnownHostsFile /dev/null
+    UpdateHostKeys no
+    GlobalKnownHostsFile /dev/null
+    LogLevel ERROR
+    ForwardAgent no
+    ForwardX11 no
+    PermitLocalCommand no
+"""
+
+
+def client_settings(client: Client, program: list[str]) -> str:
+    """What belongs into `~/.ssh/config` for a sandbox; `program` is the words that start this `sandbox`.
+
+    Makes the owner's key the first time. Raises SandboxError.
+    """
+    words = [*program, "ssh-proxy", client.id]
+    # ssh hands the line to a shell, after it has replaced what begins with a %.
+    proxy = " ".join(shlex.quote(word).replace("%", "%%") for word in words)
+    return CLIENT.format(
+        name=f"sandbox-{client.id}", id=client.id, user=_user(client), proxy=proxy, key=_quoted(_key())
+    )
+
+
+def start_server(client: Client) -> tuple[list[str], str]:
+    """Puts what the server needs inside. Gives its command and a directory to remove later. Raises SandboxError."""
+    if not client.exists(SERVER):
+        raise SandboxError("there is no {server} in this sandbox: install openssh-server there", server=SERVER)
+    place = f"/tmp/.sandbox-ssh-{os.urandom(8).hex()}"
+    client.mkdir(place, 0o700)
+    client.exec(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{place}/host_key"], check=True)
+    with open(f"{_key()}.pub", encoding="utf-8") as file:
+        client.write_text(f"{place}/authorized_keys", file.read(), mode=0o600)
+    settings = SETTINGS.format(place=place, user=_user(client)) + _variables(client)
+    client.write_text(f"{place}/settings", settings, mode=0o600)
+    return [SERVER, "-i", "-e", "-f", f"{place}/settings"], place
+
+
+def _variables(client: Client) -> str:
+    """The sandbox's environment: sshd begins with an empty one, and tools would trust no certificate of the gate's."""
+    found = client.exec(["env", "-0"], check=True).stdout_bytes.decode(errors="replace").split("\0")
+    pairs = [one for one in found if "=" in one and not set(one) & set('"\\\n\r')]
+    return "SetEnv " + " ".join(f'"{pair}"' for pair in pairs) + "\n" if pairs else ""
+
+
+def _user(client: Client) -> str:
+    name = client.exec(["id", "-un"], check=True).stdout.strip()
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise SandboxError("the user inside has no name that ssh could use")
+    return name
+
+
+def _key() -> str:
+    """The owner's key for all sandboxes: its private half never leaves the host."""
+    path = os.path.join(home(), "ssh", "key")
+    if not os.path.exists(f"{path}.pub"):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        try:
+            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "sandbox", "-f", path]
+            subprocess.run(words, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        except FileNotFoundError as problem:
+            raise SandboxError("ssh-keygen is not installed: install openssh-client") from problem
+        except subprocess.CalledProcessError as problem:
+            raise SandboxError(
+                "ssh-keygen failed: {said}", said=problem.stderr.decode(errors="replace").strip()
+            ) from problem
+    return path
+
+
+def _quoted(path: str) -> str:
+    return f'"{path}"'.replace("%", "%%")

@@ -1,0 +1,74 @@
+"""Never 200 for a failure: what did not happen has a status that says so, and a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.serving import Served
+
+
+def test_changes_that_could_not_be_applied_are_no_success(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old\n")
+    box = served.create(filesystem={"root": str(tmp_path), "overlay": True})
+    served.http.post(f"/v1/sandboxes/{box}/exec", json={"command": "echo inside > a; echo new > b"})
+    (tmp_path / "a").write_text("the host's own\n")
+    answer = served.http.post(f"/v1/sandboxes/{box}/apply", json={})
+    assert answer.status_code == 409
+    problem = answer.json()["error"]
+    assert problem["code"] == "not_applied"
+    assert [one["path"] for one in problem["data"]["refused"]] == ["a"]
+    assert problem["data"]["applied"] == ["b"]
+    assert (tmp_path / "a").read_text() == "the host's own\n"
+    assert served.http.post(f"/v1/sandboxes/{box}/apply", json={"overwrite": True}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/exec", {"command": ["/nowhere/program"]}, 400),
+        ("POST", "/exec", {"command": "true", "cwd": "/nowhere"}, 400),
+        ("POST", "/exec", {"command": "true", "timeout": -1}, 400),
+        ("GET", "/files/content?path=/nowhere", None, 404),
+        ("GET", "/files?path=/etc/hostname", None, 409),
+        ("POST", "/files/rename", {"from": "/nowhere", "to": "/tmp/x"}, 400),
+        ("POST", "/files/remove", {"path": "/tmp/nowhere"}, 404),
+        ("POST", "/files/mkdir", {"path": "/usr/x"}, 403),
+        ("PUT", "/files/content?path=/usr/x", None, 403),
+        ("PATCH", "/network", {"allowed_hosts": 5}, 400),
+        ("POST", "/allow", {"host": "not a host"}, 400),
+        ("GET", "/port/1/", None, 502),
+        ("GET", "/diff?path=nowhere", None, 404),
+        ("POST", "/discard", {}, 409),
+        ("POST", "/extend", {"lifetime": -1}, 400),
+    ],
+)
+def test_what_failed_says_so(served: Served, box: str, method: str, path: str, body: Any, status: int) -> None:
+    answer = served.http.request(method, f"/v1/sandboxes/{box}{path}", json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]["message"]
+
+
+def test_a_streamed_command_that_cannot_start_is_refused_and_no_empty_stream(served: Served, box: str) -> None:
+    headers = {"Accept": "text/event-stream"}
+    answer = served.http.post(f"/v1/sandboxes/{box}/exec", json={"command": ["/nowhere/program"]}, headers=headers)
+    assert answer.status_code == 400, answer.text
+
+
+def test_a_sandbox_that_has_ended_is_409_and_one_that_never_was_404(served: Served) -> None:
+    box = served.create()
+    served.http.delete(f"/v1/sandboxes/{box}")
+    for method, path in (
+        ("POST", "/exec"),
+        ("GET", "/stats"),
+        ("GET", "/network"),
+        ("POST", "/pause"),
+        ("GET", "/files"),
+    ):
+        body = {"command": "true"} if path == "/exec" else None
+        assert served.http.request(method, f"/v1/sandboxes/{box}{path}", json=body).status_code == 409
+        assert served.http.request(method, f"/v1/sandboxes/vm-00000000{path}", json=body).status_code == 404
+    assert served.http.delete("/v1/sandboxes/vm-00000000").status_code == 404
+    assert served.http.delete(f"/v1/sandboxes/{box}").status_code == 409

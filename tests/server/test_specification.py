@@ -1,0 +1,150 @@
+"""Every path of the specification, by its name, against a real server: the managed sandbox called `default`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.serving import Served
+
+CAPABILITIES = {"screenshot", "audioRecord", "audioPlay", "computerUse", "windowList", "browser", "shell"}
+
+
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    server = Served(tmp_path_factory.mktemp("h"))
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def ready(managed: Served) -> Iterator[Served]:
+    if managed.http.get("/api/sandbox/status").json()["state"] != "ready":
+        assert managed.http.post("/api/sandbox/start").json()["state"] == "ready"
+    yield managed
+
+
+def test_get_api_sandbox_status(ready: Served) -> None:
+    told = ready.http.get("/api/sandbox/status").json()
+    assert set(told) == {"state", "mode", "containerId", "browserContainerId", "engine", "health"}
+    assert (told["state"], told["mode"], told["browserContainerId"]) == ("ready", "standard", None)
+    assert told["containerId"].startswith("vm-")
+
+
+def test_get_api_sandbox_events(ready: Served) -> None:
+    events = ready.http.get("/api/sandbox/events").json()["events"]
+    assert 0 < len(events) <= 100
+    assert all({"timestamp", "type", "detail"} <= set(one) for one in events)
+
+
+def test_get_api_sandbox_platform(ready: Served) -> None:
+    told = ready.http.get("/api/sandbox/platform").json()
+    wanted = {
+        "platform",
+        "arch",
+        "dockerInstalled",
+        "dockerRunning",
+        "dockerAvailable",
+        "appleContainerAvailable",
+        "wsl2",
+    }
+    assert wanted <= set(told)
+    assert told["recommended"] == "bubblewrap" and told["reason"]
+    assert {one["engine"]: one["works"] for one in told["candidates"]}["bubblewrap"] is True
+
+
+def test_get_api_sandbox_capabilities(ready: Served) -> None:
+    told = ready.http.get("/api/sandbox/capabilities").json()
+    assert set(told) >= CAPABILITIES
+    assert all(set(one) == {"available", "tool"} for one in told.values())
+    assert told["shell"]["available"] is True
+
+
+def test_post_api_sandbox_exec(ready: Served) -> None:
+    told = ready.http.post("/api/sandbox/exec", json={"command": "echo out; echo err >&2; exit 3"})
+    assert told.status_code == 200
+    body = told.json()
+    assert set(body) == {"exitCode", "stdout", "stderr", "durationMs", "executedInSandbox"}
+    assert (body["exitCode"], body["stdout"], body["stderr"]) == (3, "out\n", "err\n")
+    assert body["executedInSandbox"] is True
+    there = ready.http.post("/api/sandbox/exec", json={"command": "pwd", "workdir": "/tmp"}).json()
+    assert there["stdout"] == "/tmp\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "command"), ({"command": ""}, "command"), ({"command": 1}, "command"),
+        ({"command": "true", "timeoutMs": 0}, "timeoutMs"), ({"command": "true", "workdir": ""}, "workdir"),
+        ({"command": "true", "other": 1}, None),
+    ],
+)  # fmt: skip
+def test_wrong_input_of_exec_is_400_and_names_the_field(ready: Served, body: dict[str, Any], field: str | None) -> None:
+    answer = ready.http.post("/api/sandbox/exec", json=body)
+    assert answer.status_code == 400
+    assert field is None or field in str(answer.json()["error"])
+
+
+def test_a_command_over_its_time_is_a_result_that_says_so(ready: Served) -> None:
+    told = ready.http.post("/api/sandbox/exec", json={"command": "sleep 60", "timeoutMs": 200}).json()
+    assert told["exitCode"] != 0 and told["durationMs"] < 30_000
+
+
+def test_post_api_sandbox_stop_start_and_recover(ready: Served) -> None:
+    assert ready.http.post("/api/sandbox/start").status_code == 409
+    assert ready.http.post("/api/sandbox/stop").json()["state"] == "stopped"
+    assert ready.http.post("/api/sandbox/stop").json()["state"] == "stopped"  # there is nothing more to do
+    refused = ready.http.post("/api/sandbox/exec", json={"command": "true"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "wrong_state")
+    assert ready.http.post("/api/sandbox/recover").json()["state"] == "ready"
+    assert ready.http.post("/api/sandbox/exec", json={"command": "true"}).json()["exitCode"] == 0
+
+
+def test_post_api_sandbox_docker_start_needs_the_owner(ready: Served) -> None:
+    with ready.limited("read", "create", "exec", "kill") as other:
+        assert other.post("/api/sandbox/docker/start").status_code == 403
+
+
+def test_several_managed_sandboxes_have_names_and_modes_of_their_own(managed: Served) -> None:
+    made = managed.http.put("/v1/managers/second", json={"mode": "off"})
+    assert made.status_code in (200, 201), made.text
+    assert managed.http.post("/v1/managers/second/start").json()["mode"] == "off"
+    told = managed.http.post("/v1/managers/second/exec", json={"command": "true"}).json()
+    assert told["executedInSandbox"] is False
+    managed.http.post("/v1/managers/second/stop")
+
+
+def test_the_kill_switch_ends_everything_revokes_secrets_and_holds_over_a_restart(tmp_path: Path) -> None:
+    place = tmp_path / "home"
+    server = Served(place, cwd=tmp_path)
+    assert server.http.post("/api/sandbox/start").json()["state"] == "ready"
+    secret = {"KEY": {"value": "hunter2-hunter2", "hosts": ["api.example"]}}
+    keyed: dict[str, Any] = {
+        "network": {"allowed_hosts": ["api.example"], "secrets": secret}, "environment": {"set": {"KEY": "${KEY}"}},
+    }  # fmt: skip
+    box = server.create(**keyed)
+    placeholder = server.http.post(f"/v1/sandboxes/{box}/exec", json={"command": "echo $KEY"}).json()["stdout"].strip()
+    assert placeholder and "hunter2" not in placeholder
+    ended = server.http.post("/api/sandbox/kill", json={"reason": "drill"})
+    assert ended.json()["pulled"] is True and box in ended.json()["ended"] + [box]
+    assert not [one for one in server.http.get("/v1/sandboxes").json()["sandboxes"] if one["status"] == "running"]
+    server.end()
+    again = Served(place, cwd=tmp_path)
+    try:
+        assert again.http.get("/api/sandbox/kill").json()["pulled"] is True
+        refused = again.http.post("/v1/sandboxes", json={})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "kill_switch")
+        assert again.http.post("/api/sandbox/start").status_code == 409
+        with again.limited("read", "create", "panic", "kill") as other:
+            assert other.post("/api/sandbox/kill/release").status_code == 403
+        assert again.http.post("/api/sandbox/kill/release").status_code == 200
+        other_box = again.create(**keyed)
+        new = again.http.post(f"/v1/sandboxes/{other_box}/exec", json={"command": "echo $KEY"}).json()["stdout"].strip()
+        assert new and new != placeholder
+        feed = again.http.get("/api/audit/feed", params={"type": "security_kill_switch"}).json()["entries"]
+        assert len(feed) >= 3 and all(one["severity"] == "critical" for one in feed)
+    finally:
+        again.end()
