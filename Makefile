@@ -9,8 +9,8 @@ GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-demo: setup-run $(GUEST) ## a hostile script against the walls
-	@.venv/bin/python demo/run.py
+demo: setup-run $(GUEST) ## a hostile script against the walls; ENGINE=qemu: against a virtual machine
+	@.venv/bin/python demo/run.py $(if $(ENGINE),--engine $(ENGINE))
 
 test: setup-dev $(GUEST) ## lint, types, layers, and the tests as root and as an ordinary user
 	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null
@@ -36,8 +36,8 @@ signing: setup-dev $(GUEST) ## a real chain with ethers, viem and web3.py inside
 	@.venv/bin/python -m pytest -m signing tests/signing
 
 desktop: setup-dev $(GUEST) ## everything about screens and browsers, the long part too, as root and as an ordinary user
-	@scripts/as-user .venv/bin/python -m pytest -p no:cacheprovider -m "desktop or not desktop" tests/desktop
-	@[ "$$(id -u)" != 0 ] || .venv/bin/python -m pytest -m "desktop or not desktop" tests/desktop
+	@scripts/as-user .venv/bin/python -m pytest -p no:cacheprovider -m "not vm and not containers and not root" tests/desktop
+	@[ "$$(id -u)" != 0 ] || .venv/bin/python -m pytest -m "not vm and not containers" tests/desktop
 
 containers: setup-containers $(GUEST) ## the engines' conformance suite over Docker and Podman, as root and as an ordinary user
 	@scripts/containers

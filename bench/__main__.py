@@ -13,7 +13,8 @@ from bench import install
 from bench.harness import ROOT, Bench, Row, machine, table
 
 SUBJECTS = (
-    "walls", "gate", "guards", "rpc", "srt_library", "vfs", "caches", "containers", "server", "signing", "desktop",
+    "walls", "gate", "guards", "rpc", "srt_library", "vfs", "caches", "containers", "vm",
+    "server", "signing", "desktop",
 )  # fmt: skip
 
 

@@ -36,11 +36,18 @@ def rows(bench: Bench) -> Iterator[Row]:
         yield from _agents(bench)
         yield from inside_python(bench, project)
         yield hot_path_imports(bench)
+        yield from _images(bench)
         os.chdir("/")
 
 
 def _agents(bench: Bench) -> Iterator[Row]:
     from bench.agents import rows  # which uses this module's rows
+
+    yield from rows(bench)
+
+
+def _images(bench: Bench) -> Iterator[Row]:
+    from bench.images import rows  # which uses this module's rows
 
     yield from rows(bench)
 

@@ -21,6 +21,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from sandbox.config.home import cache_directory
+
 HERE = Path(__file__).parent
 SANDBOX = [sys.executable, "-m", "sandbox"]
 
@@ -77,6 +79,8 @@ class Bait:
             "AWS_SECRET_ACCESS_KEY": "bait",
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "LANG": "C.UTF-8",
+            # A virtual machine is cloned from one that was made once, for all demonstrations.
+            "SANDBOX_CACHE_DIR": cache_directory(),
         }
 
     def _be_docker(self) -> None:
@@ -132,14 +136,16 @@ def _end_processes(mark: str) -> bool:
 
 def main() -> int:
     picture = sys.argv[2] if sys.argv[1:2] == ["--svg"] else None
+    engine = sys.argv[1:3] if sys.argv[1:2] == ["--engine"] else []
     console = Console(width=118 if picture or not sys.stdout.isatty() else None, highlight=False, record=bool(picture))
     with tempfile.TemporaryDirectory() as directory:
         bait = Bait(Path(directory))
         try:
             console.print("\n[bold]$ python3 agent.py[/]                [dim]# a hostile script, as it is[/]")
             outside = bait.run(skip=NOT_OUTSIDE)
-            console.print("[bold]$ sandbox run python3 agent.py[/]    [dim]# the same, behind the walls[/]\n")
-            inside = bait.run(*SANDBOX, "run")
+            run = " ".join(["sandbox run", *engine])
+            console.print(f"[bold]$ {run} python3 agent.py[/]    [dim]# the same, behind the walls[/]\n")
+            inside = bait.run(*SANDBOX, "run", *engine)
             record = [*SANDBOX, "audit", "--blocked-only", "--json"]
             blocked = subprocess.run(record, env=bait.environment, capture_output=True, text=True, check=True).stdout
         finally:

@@ -51,7 +51,7 @@ bool image_make_room(char *path, bool directory);       /* the same, and `path` 
 bool mount_mask(struct cbor op, int target, const char *path, bool directory); /* mask.c */
 void drop_covers(void);
 bool mount_overlay(struct cbor op, int target);      /* overlay.c */
-void protect_devices(void);                    /* protect.c */
+void protect_devices(struct cbor setup);                   /* protect.c */
 void protect_proc(void);
 bool mount_fuse(struct cbor op, int target, const char *at);         /* fuse.c */
 int fuse_new(int device, const char *rootmode, bool permissions, unsigned attributes); /* a mount out of sight, or -1 */
@@ -65,6 +65,15 @@ void tripwires_drop(void);
 void network(struct cbor setup);               /* network.c */
 struct nlmsghdr;
 int netlink_ask(struct nlmsghdr *head, size_t size);
+#define ROOM4 "10.0.2.2" /* as a machine sees it; those that QEMU's user-mode network has */
+#define ROOM6 "fec0::2"
+#define MACHINE4 "10.0.2.15"
+#define MACHINE6 "fec0::15"
+void link_set(unsigned index, unsigned flags); /* link.c */
+void link_address(unsigned index, int family, const char *text, unsigned char prefix);
+void link_gateway(unsigned index, int family, const char *text);
+void link_neighbour(unsigned index, int family, const char *text);
+bool make_tap(struct cbor setup);              /* tap.c; whether one was asked for */
 int nft_tproxy(uint16_t port4, const uint8_t address4[4], uint16_t port6, const uint8_t address6[16]); /* nft.c */
 void limits_read(struct cbor setup);           /* limits.c */
 void limits_again(struct cbor request);

@@ -141,6 +141,15 @@ static void warm_up(void)
 		fclose(list);
 }
 
+static void open_control(void)
+{
+	int port = machine_port(PORT);
+	if (port < 0 || dup2(port, CONTROL) < 0)
+		machine_give_up(PORT);
+	if (port != CONTROL)
+		close(port);
+}
+
 /* The kernel looks it up again. */
 static void forget_name(uint64_t parent, const char *name)
 {
@@ -208,11 +217,8 @@ bool machine_boot(void)
 	/* What the kernel derives from the machine's memory may be less than what was asked for. */
 	if (setrlimit(RLIMIT_NPROC, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}))
 		machine_give_up("processes");
-	int port = machine_port(PORT);
-	if (port < 0 || dup2(port, CONTROL) < 0)
-		machine_give_up(PORT);
-	if (port != CONTROL)
-		close(port);
+	if (machine_has_vsock())
+		machine_listen();
 	mkdir(SYSTEM, 0755), mkdir(DEVICES, 0755);
 	/* All that is the same for every clone: done once here, it costs none of them anything. */
 	machine_network();
@@ -222,10 +228,13 @@ bool machine_boot(void)
 	if (chdir(DEVICES))
 		machine_give_up(DEVICES);
 	make_devices(false);
+	open_control(); /* with vsock it waits here for its owner, and is saved here */
 	room_files = machine_files("files", ROOM);
 	system_files = machine_files("system", SYSTEM);
-	warm_up();
-	forget_the_rest();
+	if (!machine_has_vsock()) { /* a saved machine has no connection, and so none of the host's files */
+		warm_up();
+		forget_the_rest();
+	}
 	return true;
 }
 

@@ -20,6 +20,9 @@ void machine_keeper(void);
 bool machine_request(struct cbor request);
 void machine_network(void);                    /* machine_network.c */
 void machine_network_off(void);
+bool machine_has_vsock(void);                  /* machine_vsock.c */
+void machine_listen(void);
+int machine_accept(const char *name);
 int machine_port(const char *name);            /* machine_files.c */
 int machine_files(const char *name, const char *target); /* the FUSE device */
 bool machine_files_hold(void);                 /* no request is under way until machine_files_go() */

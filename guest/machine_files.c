@@ -92,6 +92,8 @@ static int wait_for(const char *directory, const char *attribute, const char *wa
 
 int machine_port(const char *name)
 {
+	if (machine_has_vsock())
+		return machine_accept(name);
 	return wait_for(PORTS, "name", name, O_RDWR);
 }
 
@@ -120,7 +122,7 @@ static bool read_from_disk(const struct carrier *c, const struct fuse_in_header 
 {
 	const struct fuse_read_in *in = (const void *)(head + 1);
 	uint64_t key = in->fh ? in->fh : head->nodeid, size = (in->size + SECTOR - 1) / SECTOR * SECTOR;
-	if (in->size < LARGE || in->offset % SECTOR || in->offset >> OFFSET_BITS || key >= KEY_MOST || size > MESSAGE_MOST - PAGE)
+	if (c->disk < 0 || in->size < LARGE || in->offset % SECTOR || in->offset >> OFFSET_BITS || key >= KEY_MOST || size > MESSAGE_MOST - PAGE)
 		return false;
 	if (pread(c->disk, c->content + PAGE, size, (off_t)(key << OFFSET_BITS | in->offset)) != (ssize_t)size)
 		return false;
@@ -133,7 +135,7 @@ static bool read_from_disk(const struct carrier *c, const struct fuse_in_header 
 static bool write_to_disk(const struct carrier *c, size_t size)
 {
 	size_t sectors = (size + SECTOR - 1) / SECTOR * SECTOR;
-	return size >= LARGE && pwrite(c->disk, c->message, sectors, 0) == (ssize_t)sectors;
+	return c->disk >= 0 && size >= LARGE && pwrite(c->disk, c->message, sectors, 0) == (ssize_t)sectors;
 }
 
 /* What the server would say no to, without asking: attributes of the system's are asked for at every turn. */
@@ -318,12 +320,13 @@ int machine_files(const char *name, const char *target)
 	snprintf(port, sizeof port, "sandbox.%s", name);
 	snprintf(disk, sizeof disk, "%s", name);
 	struct carrier carrier = {.device = open("/dev/fuse", O_RDWR | O_CLOEXEC), .port = machine_port(port),
-				  .disk = wait_for(DISKS, "serial", disk, O_RDWR | O_DIRECT)};
+				  .disk = machine_has_vsock() ? -1 : wait_for(DISKS, "serial", disk, O_RDWR | O_DIRECT)};
 	carrier.traffic = mmap(NULL, sizeof *carrier.traffic, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (carrier.traffic == MAP_FAILED || servers == SERVERS)
 		fail("files", name);
 	traffic[servers++] = carrier.traffic;
-	if (at < 0 || carrier.device < 0 || carrier.port < 0 || carrier.disk < 0 || pipe2(pipe_ends, O_CLOEXEC))
+	if (at < 0 || carrier.device < 0 || carrier.port < 0 || (carrier.disk < 0 && !machine_has_vsock()) ||
+	    pipe2(pipe_ends, O_CLOEXEC))
 		fail("files", port);
 	/* Not nodev or nosuid for the sake of safety: nothing in the room has such files; but root of the machine may want
 	 * neither, so the mount says it. */

@@ -17,6 +17,7 @@
 static const struct permission of_qemu[] = {
 	{"/usr", READ}, {"/bin", READ}, {"/lib", READ}, {"/lib64", READ}, {"/lib32", READ}, {"/nix/store", READ},
 	{"/etc/ld.so.cache", READ}, {"/etc/resolv.conf", READ}, {"/dev/null", OPEN}, {"/dev/kvm", OPEN}, {"/.machine", READ},
+	{"/.machine-run", CHANGE}, {"/dev/net/tun", OPEN}, /* Firecracker's: its sockets, its network card */
 	{"/.machine-system", READ}, /* where an image has taken the place of the host's system */
 	/* Opened for writing and mapped privately: QEMU cannot open it otherwise. The filter sees to it that nothing is written. */
 	{"/.machine/ram", OPEN}, {NULL, LIST},
@@ -31,11 +32,13 @@ noreturn void machine_launch(char **argv)
 	} control;
 	struct iovec part = {&byte, 1};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-	if (recvmsg(0, &message, 0) != 1 || !CMSG_FIRSTHDR(&message) || CMSG_FIRSTHDR(&message)->cmsg_type != SCM_RIGHTS)
+	if (recvmsg(0, &message, 0) != 1)
 		_exit(126);
-	size_t count = (CMSG_FIRSTHDR(&message)->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message); /* none: Firecracker needs none */
+	size_t count = head && head->cmsg_type == SCM_RIGHTS ? (head->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
 	int fds[MOST];
-	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), count * sizeof(int));
+	if (count)
+		memcpy(fds, CMSG_DATA(head), count * sizeof(int));
 	for (size_t i = 0; i < count; i++)
 		if (dup2(fds[i], FIRST + (int)i) < 0)
 			_exit(126);

@@ -132,7 +132,7 @@ static void build_walls(struct cbor setup)
 		errno = EPERM, fail("namespaces", NULL);
 	if (place.container)
 		container_enter(setup);
-	protect_devices();
+	protect_devices(setup);
 	name_place(setup);
 	build_filesystem(setup);
 	network(setup);

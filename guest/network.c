@@ -29,6 +29,7 @@
 /* Where tproxy leads everything. Documentation addresses: a tenant that dials them on purpose is seen like any other,
  * and 127.0.0.1 stays wholly the tenant's own. */
 static const uint8_t loopback4[4] = {127, 0, 0, 1}, loopback6[16] = {[15] = 1};
+static const uint8_t room4[4] = {10, 0, 2, 2}, room6[16] = {0xfe, 0xc0, [15] = 2}; /* ROOM4, ROOM6 */
 static const uint8_t gate4[4] = {192, 0, 2, 1};
 static const uint8_t gate6[16] = {0x20, 0x01, 0x0d, 0xb8, [14] = 0xff, [15] = 0x01};
 
@@ -162,6 +163,7 @@ static void listen_on_ports(struct cbor setup, const char *key, const void *v4, 
 
 void network(struct cbor setup)
 {
+	bool tap = make_tap(setup);
 	loopback_up(); /* bubblewrap may have done so; whoever did, the routes below need it and tell */
 	place.have_low_ports = sysctl("net/ipv4/ip_unprivileged_port_start", "0");
 	sysctl("net/ipv6/conf/all/disable_ipv6", "0");
@@ -183,7 +185,7 @@ void network(struct cbor setup)
 		if (six)
 			keep(open_socket(AF_INET6, SOCK_STREAM, gate6, GATE_PORT), "tcp6", 0);
 		/* tproxy leaves the loopback to tenants; of it, these ports are the host's. */
-		listen_on_ports(setup, "loopback_ports", loopback4, loopback6, six);
+		listen_on_ports(setup, "loopback_ports", tap ? room4 : loopback4, tap ? room6 : loopback6, six);
 	} else {
 		/* A port that has no listener is refused by the kernel itself: less is seen, nothing gets out. */
 		listen_on_ports(setup, "ports", NULL, NULL, six);

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -13,8 +15,31 @@
  * changes is changed for everybody. On a read-only mount he cannot, and devices still work. The directory is read-only too:
  * otherwise it would be temporary space without a limit. Terminals belong to this sandbox, and so does what the plan mounts
  * here later. */
-void protect_devices(void)
+/* Where a device is to be shown that the launcher did not make. */
+static void make_device_places(struct cbor setup)
 {
+	struct cbor op;
+	uint64_t n = 0;
+	if (!cbor_get(setup, "mounts", &op) || !cbor_array(op, &n, &op))
+		return;
+	for (; n--; cbor_next(&op)) {
+		bool device = false;
+		char *path = cbor_get_bool(op, "dev", false, &device) && device ? cbor_get_cstring(op, "path") : NULL;
+		if (path && !strncmp(path, "/dev/", 5) && access(path, F_OK)) {
+			for (char *slash = path + 5; (slash = strchr(slash, '/')); slash++) {
+				*slash = 0;
+				mkdir(path, 0755);
+				*slash = '/';
+			}
+			mknod(path, S_IFREG | 0644, 0); /* the mount tells when it could not be made */
+		}
+		free(path);
+	}
+}
+
+void protect_devices(struct cbor setup)
+{
+	make_device_places(setup);
 	int dev = open("/dev", O_PATH | O_CLOEXEC), pts = open("/dev/pts", O_PATH | O_CLOEXEC);
 	if (dev < 0 || set_attributes(dev, RECURSIVE, MOUNT_ATTR_RDONLY, 0) ||
 	    (pts >= 0 && set_attributes(pts, 0, 0, MOUNT_ATTR_RDONLY)))

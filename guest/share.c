@@ -283,10 +283,15 @@ static bool on_control(int stream, bool *quiet)
 	return write(CONTROL, &nothing, sizeof nothing) == sizeof nothing;
 }
 
-static int control_end(void)
+static bool is_socket(int fd)
 {
 	struct stat st;
-	return !fstat(CONTROL, &st) && S_ISSOCK(st.st_mode) ? CONTROL : -1;
+	return !fstat(fd, &st) && S_ISSOCK(st.st_mode);
+}
+
+static int control_end(void)
+{
+	return is_socket(CONTROL) ? CONTROL : -1;
 }
 
 static void serve_files(int stream, int bytes, bool again)
@@ -302,7 +307,9 @@ static void serve_files(int stream, int bytes, bool again)
 	    (again && !share_restore(CONTROL)))
 		exit(1);
 	wire_begin(stream);
-	if (!bytes_begin(bytes))
+	if (!is_socket(bytes))
+		bytes = -1; /* this machine has no disk for them */
+	else if (!bytes_begin(bytes))
 		return;
 	if (again)
 		share_tell();

@@ -128,7 +128,7 @@ bool is_for_sharing(const struct statfs *fs)
 
 bool is_of_qemu(const char *name)
 {
-	return !strcmp(name, ".machine") || !strcmp(name, ".machine-system");
+	return !strcmp(name, ".machine") || !strcmp(name, ".machine-system") || !strcmp(name, ".machine-run");
 }
 
 static bool is_shared(int directory, const char *name, const struct stat *st, const struct node *parent)

@@ -71,7 +71,7 @@ def test_the_seeds_spelling_and_comments_survive(project: Path) -> None:
         (["filesystem.allow_read", "[/nowhere/at/all]"], "filesystem.allow_read: '/nowhere/at/all' does not exist"),
         (["filesystem.root", "nowhere"], "filesystem.root: 'nowhere' is not a directory"),
         (["tools.allowed", "['Bash(']"], "Bash("),
-        (["engine", "firecracker"], "this release has no firecracker engine"),
+        (["engine", "apple-container"], "this release has no apple-container engine"),
         (["limits.memory", "1k"], "the minimum is 8m"),
         (["vfs.mounts", "{x: {type: memory}}"], "must be an absolute path"),
     ],

@@ -202,3 +202,34 @@ def test_more_changes_on_the_host_than_can_be_told_are_seen_and_no_mount_is_lost
         assert (
             sandbox.exec("cat /tmp/note; ls /dev/null /proc/self/comm").stdout == "mine\n/dev/null\n/proc/self/comm\n"
         )
+
+
+def open_files() -> list[str]:
+    """What this process has open, but for spare descriptors of nothing."""
+    links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    return [os.readlink(one) for one in links if one.is_symlink() and os.readlink(one) != os.devnull]
+
+
+@pytest.mark.vm
+def test_ten_machines_at_once_work_and_end_without_a_trace(tmp_path: Path) -> None:
+    from sandbox.host_process import descendants
+
+    for number in range(10):
+        (tmp_path / str(number)).mkdir()
+    with Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path / "0")}}) as first:  # what stays is open now
+        assert first.exec("true").ok
+    before = len(open_files())
+    machines = [Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path / str(n))}}) for n in range(10)]
+    try:
+        for number, one in enumerate(machines):
+            one.exec(f"echo {number} > mine", check=True)
+        assert len({one.exec("cat /proc/sys/kernel/random/uuid").stdout for one in machines}) == 10
+        rooms = [one._running.pid for one in machines]
+        processes = [pid for room in rooms if room for pid in (room, *descendants(room))]
+        assert len(processes) >= 40  # a guest, two file servers and QEMU each
+    finally:
+        for one in machines:
+            one.close()
+    assert [(tmp_path / str(number) / "mine").read_text() for number in range(10)] == [f"{n}\n" for n in range(10)]
+    assert not [pid for pid in processes if os.path.exists(f"/proc/{pid}")]
+    assert len(open_files()) <= before

@@ -18,8 +18,10 @@ from sandbox import Sandbox
 from sandbox.config.model import Config
 from sandbox.errors import ImageError
 from sandbox.images import keeping, store
+from sandbox.images.bounds import Bounds
 from sandbox.images.names import Reference, reference
-from sandbox.images.pull import pull
+from sandbox.images.progress import Shown
+from sandbox.images.pull import Registry, pull
 from tests.images import making
 from tests.images.making import ARCH, Blobs, digest, directory, file, tar
 from tests.images.servers import Request, Server, serving
@@ -136,6 +138,190 @@ def test_no_registry_sends_the_login_to_a_private_address(offered: Offered, real
         offered.server.answers[path] = lambda request: request.say(401, Www_Authenticate=f'Bearer realm="{realm}"')
     with pytest.raises(ImageError):
         pull(ask(f"{offered.name}:1"), Config())
+
+
+@pytest.fixture
+def login(offered: Offered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The person's login for the registry, as it goes out."""
+    said = base64.b64encode(b"me:secret").decode()
+    hosts = [offered.name.partition("/")[0], "docker.io", "registry.example.com", "example.com"]
+    (tmp_path / "auth.json").write_text(json.dumps({"auths": {host: {"auth": said} for host in hosts}}))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "auth.json"))
+    return f"Basic {said}"
+
+
+@pytest.mark.parametrize(
+    "realm",
+    ["https://collector.example.net/token", "https://127.0.0.1.example.net/token", "https://[::ffff:1.2.3.4]/x", "//x"],
+)
+def test_a_login_is_not_sent_to_another_host_that_the_registry_names(
+    offered: Offered, login: str, realm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(*_: object, **__: object) -> None:
+        raise AssertionError("somebody was looked up")
+
+    for path in list(offered.server.answers):
+        offered.server.answers[path] = lambda request: request.say(401, Www_Authenticate=f'Bearer realm="{realm}"')
+    real = socket.getaddrinfo
+
+    def looked_up(host: str, *more: Any, **options: Any) -> Any:
+        return real(host, *more, **options) if host == "127.0.0.1" else nobody()
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    with pytest.raises(ImageError, match="login sent to another host"):
+        pull(ask(f"{offered.name}:1"), Config())
+    assert {one[2] for one in offered.server.seen} == {None}
+
+
+@pytest.mark.parametrize(
+    ("image", "realm", "good"),
+    [
+        ("docker.io/library/alpine:3", "https://auth.docker.io/token", True),
+        ("registry.example.com/a/b:1", "https://example.com/jwt", True),
+        ("registry.example.com/a/b:1", "https://other.example.com/jwt", False),
+        ("example.com/a/b:1", "https://com/jwt", False),
+        ("example.com/a/b:1", "https://notexample.com/jwt", False),
+        ("docker.io/library/alpine:3", "https://auth.docker.io.example.net/token", False),
+        ("docker.io/library/alpine:3", "https://auth.docker.io@example.net/token", False),
+    ],
+)
+def test_tokens_are_given_within_the_registrys_own_domain(image: str, realm: str, good: bool) -> None:
+    registry = Registry(ask(image), [], Shown())
+    assert registry._is_of_the_registry(realm) is good
+
+
+def test_neither_login_nor_token_follows_a_redirect(offered: Offered, login: str) -> None:
+    server = offered.server
+    layer = json.loads(offered.blobs.data[offered.image["digest"]])["layers"][0]["digest"]
+    content = offered.blobs.data[layer]
+    for path, real in list(server.answers.items()):
+
+        def guarded(request: Request, real: Any = real) -> None:
+            if request.headers.get("Authorization") != "Bearer good":
+                return request.say(401, Www_Authenticate=f'Bearer realm="{server.url}/token"')
+            real(request)
+
+        server.answers[path] = guarded
+    server.answers["/token"] = lambda request: request.say(307, Location="/elsewhere/token")
+    server.file("/elsewhere/token", json.dumps({"token": "good"}).encode())
+    server.answers[f"/v2/some/tool/blobs/{layer}"] = lambda request: request.say(307, Location="/elsewhere/blob")
+    server.file("/elsewhere/blob", content)
+    pull(ask(f"{offered.name}:1"), Config())
+    assert seen(f"{offered.name}:1") == SEEN
+    elsewhere = {sent for path, _, sent in server.seen if path.startswith("/elsewhere")}
+    assert elsewhere == {None} and login in {sent for _, _, sent in server.seen}
+
+
+def nothing_is_left(empty_store: Path) -> bool:
+    keeping.prune()
+    return keeping.entries() == [] and not [one for one in empty_store.rglob("*") if one.is_file()]
+
+
+def test_a_manifest_that_changes_between_requests_is_one_image_or_none(offered: Offered, empty_store: Path) -> None:
+    """The one that was asked for with the token is the one that is used; a pinned one must be it."""
+    other = offered.blobs.image([tar([file("another")])])
+    offered.manifest(offered.blobs.data[other["digest"]], "other")
+    turns = [offered.blobs.data[one["digest"]] for one in (other, offered.image)] * 5
+    path = "/v2/some/tool/manifests/"
+    for name in ("1", str(offered.image["digest"])):
+        offered.server.answers[path + name] = lambda request: request.say(200, turns.pop(0))
+    assert pull(ask(f"{offered.name}:1"), Config()) == other["digest"]
+    assert set(seen(f"{offered.name}:1")) == {"another"}
+    turns.insert(0, offered.blobs.data[other["digest"]])
+    with pytest.raises(ImageError, match="another digest"):
+        pull(ask(f"{offered.name}@{offered.image['digest']}"), Config())
+
+
+def index_of(offered: Offered, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    data = offered.blobs.index(entries)
+    offered.manifest(data, "bomb")
+    offered.blobs.data[digest(data)] = data
+    return {"mediaType": INDEX, "digest": digest(data), "size": len(data)}
+
+
+def test_indexes_in_indexes_end(offered: Offered, empty_store: Path) -> None:
+    entry = offered.image
+    for _ in range(50):
+        entry = index_of(offered, [entry])
+        offered.server.file(f"/v2/some/tool/manifests/{entry['digest']}", offered.blobs.data[entry["digest"]])
+    with pytest.raises(ImageError, match="nothing but indexes"):
+        pull(ask(f"{offered.name}:bomb"), Config())
+    assert sum("/manifests/" in path for path, *_ in offered.server.seen) < 10
+    assert nothing_is_left(empty_store)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b'{"manifests": [' + (b'{"digest": "sha256:' + b"0" * 64 + b'"},') * 200_000 + b"{}]}", "longer|too long"),
+        (b'{"config": ' * 50_000 + b"{}" + b"}" * 50_000, "not a JSON object|no configuration"),
+        (b'{"config": {"digest": "sha256:../../../x"}, "layers": []}', "not a sha256 digest"),
+        (b'{"config": {"digest": "sha256:%064d"}, "layers": [' % 0 + b"{}," * 5000 + b"{}]}", "no layers"),
+    ],
+)
+def test_a_manifest_that_is_a_bomb_or_a_path_is_refused(
+    offered: Offered, empty_store: Path, answer: bytes, why: str
+) -> None:
+    offered.server.file("/v2/some/tool/manifests/bomb", answer)
+    with pytest.raises(ImageError, match=why):
+        pull(ask(f"{offered.name}:bomb"), Config())
+    assert nothing_is_left(empty_store)
+
+
+def test_a_manifest_without_end_is_not_read_to_it(offered: Offered, empty_store: Path) -> None:
+    def endless(request: Request) -> None:
+        request.send_response(200)
+        request.send_header("Connection", "close")
+        request.end_headers()
+        request.close_connection = True
+        while True:
+            request.wfile.write(b" " * 65536)
+
+    offered.server.answers["/v2/some/tool/manifests/1"] = endless
+    with pytest.raises(ImageError, match="too long|longer"):
+        pull(ask(f"{offered.name}:1"), Config())
+    assert nothing_is_left(empty_store)
+
+
+def test_layers_that_announce_more_than_an_image_may_have_are_not_downloaded(
+    offered: Offered, empty_store: Path
+) -> None:
+    said = json.loads(offered.blobs.data[offered.image["digest"]])
+    for layer in said["layers"]:
+        layer["size"] = 20 << 30
+    offered.server.file("/v2/some/tool/manifests/bomb", json.dumps(said).encode())
+    with pytest.raises(ImageError, match="larger than this machine accepts"):
+        pull(ask(f"{offered.name}:bomb"), Config())
+    layers = {f"/v2/some/tool/blobs/{layer['digest']}" for layer in said["layers"]}
+    assert not layers & {path for path, *_ in offered.server.seen}
+    assert nothing_is_left(empty_store)
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        (tar([file("../../escaped", b"x")]), ""),
+        (tar([making.link("out", "/"), file("out/escaped", b"x")]), ""),
+        (tar([file("zeros", bytes(64 << 20))]), "unreasonable"),
+    ],
+)
+def test_a_layer_of_a_registry_is_unpacked_as_carefully_as_any(
+    offered: Offered, empty_store: Path, layer: bytes, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.images.importing.Bounds", lambda: Bounds(free=1 << 20, ratio=20))
+    image = offered.blobs.image([layer])
+    offered.manifest(offered.blobs.data[image["digest"]], "bad")
+    if why:
+        with pytest.raises(ImageError, match=why):
+            pull(ask(f"{offered.name}:bad"), Config())
+        assert nothing_is_left(empty_store)
+    else:
+        try:
+            pull(ask(f"{offered.name}:bad"), Config())
+        except ImageError:
+            assert nothing_is_left(empty_store)
+    assert not [one for one in empty_store.parent.rglob("escaped") if "root" not in one.parts]
+    assert not os.path.exists("/escaped")
 
 
 @pytest.mark.parametrize("which", ["config", "layer"])

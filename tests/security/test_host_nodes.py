@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sandbox import Sandbox
 
 # Each change is one that does no harm where it succeeds.
@@ -45,6 +47,7 @@ def test_device_nodes_keep_their_modes_and_times(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.process_walls("a machine's devices are its own")
 def test_a_command_without_input_cannot_change_the_hosts_null_device(tmp_path: Path) -> None:
     with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
         assert changed(sandbox, "attempt(0)") == ""
@@ -71,6 +74,7 @@ def test_nor_can_a_command_that_was_given_it_on_the_command_line(tmp_path: Path)
     assert done.stdout.count("Read-only") == 2
 
 
+@pytest.mark.process_walls("a machine's /dev is its own, and not the tenant's")
 def test_the_directory_of_devices_is_no_scratch_place_without_a_bound(tmp_path: Path) -> None:
     with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
         assert "Read-only" in sandbox.exec("echo x > /dev/file").stderr

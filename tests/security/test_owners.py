@@ -7,6 +7,8 @@ import os
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from sandbox import Sandbox
 
 
@@ -58,6 +60,7 @@ def test_a_tenant_is_an_ordinary_user_with_a_name(sandbox: Sandbox) -> None:
     assert sandbox.exec("whoami; echo $USER").stdout.split() == [sandbox.exec("id -un").stdout.strip()] * 2
 
 
+@pytest.mark.process_walls("in a machine it is root of the machine")
 def test_a_tenant_can_be_root_by_name_and_has_no_more_power(project: Path) -> None:
     with Sandbox({"user": "root", "filesystem": {"root": str(project)}}) as sandbox:
         assert sandbox.exec("id -u; whoami").stdout.split() == ["0", "root"]

@@ -135,6 +135,7 @@ def test_a_socket_that_could_go_around_the_gate_is_refused(probe: Probe, family:
     assert "Error" in result.stderr
 
 
+@pytest.mark.process_walls("another kernel, with its own keyrings")
 def test_the_session_keyring_of_the_owner_is_not_the_tenants(sandbox: Sandbox) -> None:
     assert sandbox.exec(["cat", "/proc/keys"]).exit_code != 0
 
@@ -154,6 +155,7 @@ def test_the_kernels_knobs_cannot_be_turned(sandbox: Sandbox, path: str) -> None
     assert sandbox.exec(f"echo h > {path}").exit_code != 0
 
 
+@pytest.mark.process_walls("they are the machine's own kernel's")
 @pytest.mark.parametrize(
     "path",
     [
@@ -182,5 +184,6 @@ def test_a_tenant_cannot_trace_or_kill_the_guest(sandbox: Sandbox) -> None:
     assert sandbox.exec("echo alive").stdout == "alive\n"
 
 
+@pytest.mark.process_walls("in a machine there are no mounts to stand behind")
 def test_landlock_stands_behind_the_mounts(sandbox: Sandbox) -> None:
     assert sandbox._running.have["landlock"] >= 1  # type: ignore[attr-defined]

@@ -84,6 +84,7 @@ def test_other_projects_and_parents_are_not_there(sandbox: Sandbox, project: Pat
     assert sandbox.exec(["ls", ".."]).stdout == "project\n"
 
 
+@pytest.mark.process_walls("a link into the machine's /tmp is refused there")
 def test_links_in_the_project_lead_nowhere_outside(sandbox: Sandbox, project: Path) -> None:
     outside = project.parent / "outside"
     outside.write_text("secret")
@@ -123,6 +124,7 @@ def test_a_link_swapped_while_files_are_written_never_leads_outside(sandbox: San
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.process_walls("a machine shows its kernel's threads")
 def test_processes_of_the_host_are_not_there(sandbox: Sandbox) -> None:
     seen = sandbox.exec("for p in /proc/[0-9]*; do cat $p/comm; done").stdout.split()
     assert set(seen) <= {"guest", "sh", "cat"}

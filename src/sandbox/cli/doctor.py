@@ -45,9 +45,10 @@ def _machines() -> list[Finding]:
 
     if sys.platform != "linux":
         return []
+    from sandbox.engines.firecracker.engine import finding
     from sandbox.engines.qemu.engine import findings
 
-    return findings()
+    return [*findings(), finding()]
 
 
 def _line(one: Finding) -> str:

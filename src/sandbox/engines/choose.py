@@ -19,7 +19,7 @@ def engine_name(config: Config) -> str:
     if without_walls(config):
         return "none"
     if config.engine == "microvm":
-        return "qemu"  # the best that there is; it says itself what it lacks
+        return _machine_engine()
     if config.engine == "auto":
         return "seatbelt" if sys.platform == "darwin" else _on_linux(config.mode)
     return config.engine
@@ -35,6 +35,23 @@ def _on_linux(mode: str) -> str:
     from sandbox.engines.auto import fallback
 
     return fallback() or "bubblewrap"
+
+
+def _machine_engine() -> str:
+    """QEMU, which can do more (checkpoints, machines without KVM); Firecracker where that is what this host has."""
+    from sandbox.engines.qemu.command import find_qemu
+
+    try:
+        find_qemu()
+    except EngineUnavailable:
+        from sandbox.engines.firecracker.engine import check_host
+
+        try:
+            check_host()
+        except EngineUnavailable:
+            return "qemu"  # it says itself what it lacks
+        return "firecracker"
+    return "qemu"
 
 
 def _runs_machines() -> bool:

@@ -27,6 +27,10 @@ def named(name: str, runtime: str | None = None) -> Engine:
         from sandbox.engines.qemu.engine import Qemu
 
         return Qemu()
+    if name == "firecracker":
+        from sandbox.engines.firecracker.engine import Firecracker
+
+        return Firecracker()
     if name in ("docker", "podman"):
         from sandbox.engines.container.engine import ContainerEngine
 

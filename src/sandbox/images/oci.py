@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import ImageError
 from sandbox.images import digests
+from sandbox.images.bounds import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,6 +127,7 @@ def _manifest(blobs: Blobs, data: bytes, said: Mapping[str, Any], architecture: 
         raise ImageError("there is no image for {architecture} there", architecture=f"linux/{architecture}")
     plain = plain_digests(configuration, len(listed))
     layers = [_layer(one, expected) for one, expected in zip(listed, plain, strict=True)]
+    Bounds().take(sum(one.size for one in layers))  # what is announced would be downloaded before it is unpacked
     return Found(digests.of(data), configuration, layers)
 
 

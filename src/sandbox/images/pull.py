@@ -1,7 +1,7 @@
 """Images from a registry, by the OCI distribution API: manifests by tag or digest, blobs by digest, token login.
 
-Credentials are those of `docker login` or `podman login`, where they are kept in plain files, and go to the registry's
-own host or to where it says that tokens are given.
+Credentials are those of `docker login` or `podman login`, where they are kept in plain files. They go to the registry's
+own host, and to nobody else it names: where tokens are given by another host, that must be of the registry's domain.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import re
 from typing import TYPE_CHECKING, BinaryIO, cast
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from sandbox.errors import ImageError
 from sandbox.images import digests, keeping
@@ -20,7 +20,7 @@ from sandbox.images.importing import unpack
 from sandbox.images.oci import DOCUMENT, INDEXES, MANIFESTS, choose, document, this_architecture
 from sandbox.images.progress import Shown
 from sandbox.images.web import Refused, Web
-from sandbox.policy.addresses import is_loopback_host
+from sandbox.policy.addresses import is_loopback_host, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,12 +100,32 @@ class Registry:
     def _token(self, said: dict[str, str], login: str | None) -> str:
         asked = {"service": said.get("service", ""), "scope": f"repository:{self._reference.path}:pull"}
         url = f"{said.get('realm', '')}?{urlencode(asked)}"
+        if login is not None and not self._is_of_the_registry(url):
+            raise ImageError(
+                "the registry {host} would have its login sent to another host ({url})",
+                host=self._reference.host,
+                url=ascii(url)[1:-1][:200],
+            )
         headers = {"Authorization": f"Basic {login}"} if login is not None else {}
         answer = document(fetch_document(self._web, url, DOCUMENT, None, headers))
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise ImageError("the registry's login gave no token")
         return token
+
+    def _is_of_the_registry(self, url: str) -> bool:
+        """Whether the host of `url` is the registry's, within its domain, or the domain that it is directly within, as
+        registry.example.com is within example.com."""
+        try:
+            host = (urlsplit(url).hostname or "").lower()
+        except ValueError:
+            return False
+        own = self._reference.host.partition(":")[0]
+        if host in (own, self._reference.server.partition(":")[0]):
+            return True
+        if parse_address(own) is not None or "." not in host:
+            return False
+        return host.endswith(f".{own}") or own.partition(".")[2] == host
 
 
 def pull(reference: Reference, config: Config, *, architecture: str | None = None) -> str:

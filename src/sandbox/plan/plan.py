@@ -109,6 +109,7 @@ class Plan:
         self.image: ImageRoot | None = None  # what is at `/` under everything else; None: nothing
         self.sealed = True  # what is left of the root cannot be changed
         self.own_files = "/etc"  # the directory for files of our own, not the system's
+        self.tap: str | None = None  # a network card of the room's, for a machine in it
         self.count_memory = False  # memory that is no file and not mapped cannot be made
 
     def show(self, source: str, target: str, writable: bool, device: bool = False) -> None:
@@ -178,5 +179,6 @@ class Plan:
             "writable": [path.encode() for path in self.writable],
             "count_memory": self.count_memory,
             "unix_sockets": self.unix_sockets,
+            **({"tap": self.tap.encode()} if self.tap is not None else {}),
             **({"hostname": self.hostname.encode()} if self.hostname != HOSTNAME else {}),
         }

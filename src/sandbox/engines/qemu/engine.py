@@ -46,14 +46,14 @@ STALE_MOST = 500  # names that a clone can be told to forget after its set-up
 OWN_MB = 256  # that QEMU needs besides
 
 
-class QemuRunning(GuestRunning, Pausable):
+class MachineRunning(GuestRunning):
     """A machine in its room. Commands and files are the machine's guest's, all else is the room's."""
 
-    def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Machine, living: LivingMachine) -> None:
+    _guest: FramedGuest
+
+    def __init__(self, room: LocalRunning, guest: FramedGuest) -> None:
         super().__init__(guest)
         self._room = room
-        self._machine = machine
-        self._living = living
         self._closed = False
         self.unheld = room.unheld
         self.pid = room.pid
@@ -75,6 +75,27 @@ class QemuRunning(GuestRunning, Pausable):
     def reports(self) -> Iterator[dict[str, Any]]:
         return self._room.reports()
 
+    def finish(self) -> None:
+        self._room.finish()
+
+    def end(self) -> bool:
+        """Ends the room and everything in it; False when that was done before."""
+        if self._closed:
+            return False
+        self._closed = True
+        self._room.close()
+        self._guest.close()
+        return True
+
+
+class QemuRunning(MachineRunning, Pausable):
+    """A machine that QEMU runs."""
+
+    def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Machine, living: LivingMachine) -> None:
+        super().__init__(room, guest)
+        self._machine = machine
+        self._living = living
+
     def pause(self) -> None:
         self._living.pause()
 
@@ -84,17 +105,10 @@ class QemuRunning(GuestRunning, Pausable):
     def save(self, directory: str) -> list[str]:
         return self._living.save(directory)
 
-    def finish(self) -> None:
-        self._room.finish()
-
     def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._room.close()
-        self._guest.close()
-        self._machine.close()
-        self._living.close()
+        if self.end():
+            self._machine.close()
+            self._living.close()
 
 
 class QemuStart(Started):
@@ -105,7 +119,7 @@ class QemuStart(Started):
 
     def build(self, plan: Plan) -> QemuRunning:
         try:
-            setup = _setup(plan)
+            setup = machine_setup(plan)
             chosen = _template(plan, setup)
             if plan.saved is not None:
                 chosen = SavedMachine(plan.saved, chosen)
@@ -196,6 +210,11 @@ def _furnish(plan: Plan, chosen: Template) -> None:
     if chosen.accelerated == KVM:
         plan.show(DEVICE, DEVICE, True, device=True)  # the file server cannot open it, and there are no other tenants
         plan.writable.append(DEVICE)
+    limit_room(plan)
+
+
+def limit_room(plan: Plan) -> None:
+    """The room's limits around a machine's: its own kernel holds the others."""
     limits = Limits()
     limits.cpus = plan.limits.cpus
     limits.memory = None if plan.limits.memory is None else plan.limits.memory + (OWN_MB << 20)
@@ -233,7 +252,7 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
         asked.ask("migrate-incoming", uri="fd:state")  # and then it runs
         guest = FramedGuest(machine.control)
         try:
-            identity = {**_identity(plan), "time_ns": time.time_ns()}
+            identity = {**identity_of(plan), "time_ns": time.time_ns()}
             if saved is not None:
                 guest.take_up(identity)
             elif set_up:
@@ -261,12 +280,12 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
 def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool, set_up: bool) -> Machine:
     """QEMU and the file servers, started. Beside an image, no file of the host's system is known to the machine."""
     if plan.image is None:
-        return Machine(room, words, _fixed(plan), saved=saved, set_up=set_up)
+        return Machine(room, words, fixed_directories(plan), saved=saved, set_up=set_up)
     words, environment = moved(words)
-    return Machine(room, words, _fixed(plan), saved=saved, nodes=os.devnull, environment=environment)
+    return Machine(room, words, fixed_directories(plan), saved=saved, nodes=os.devnull, environment=environment)
 
 
-def _fixed(plan: Plan) -> list[str]:
+def fixed_directories(plan: Plan) -> list[str]:
     """Directories that nothing on the host changes while the machine lives, so that its kernel may remember them."""
     if plan.image is not None:
         return _fixed_of_image(plan, plan.image.source)
@@ -282,12 +301,12 @@ def _fixed_of_image(plan: Plan, root: str) -> list[str]:
     return [f"/{name}" for name in os.listdir(root) if name not in tops]
 
 
-def _identity(plan: Plan) -> dict[str, object]:
+def identity_of(plan: Plan) -> dict[str, object]:
     """What no two machines have in common, besides the time."""
     return {"entropy": os.urandom(64), "hostname": plan.hostname}
 
 
-def _setup(plan: Plan) -> dict[str, Any]:
+def machine_setup(plan: Plan) -> dict[str, Any]:
     """What the machine's guest is told, but for who it is."""
     scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run", "/dev/shm")]
     root = plan.user == "root"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from sandbox.engines.qemu.kernel import Kernel, read_module
+from sandbox.engines.qemu.kernel import MODULES, Kernel, read_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _DIRECTORY, _FILE = 0o040755, 0o100644
 _PROGRAM = 0o100755
@@ -28,13 +32,13 @@ WARM = (
 )
 
 
-def initramfs(kernel: Kernel, guest: str) -> bytes:
+def initramfs(kernel: Kernel, guest: str, modules: Sequence[str] = MODULES) -> bytes:
     """An archive in the format that the kernel unpacks (cpio, "newc"); the same input gives the same bytes."""
     with open(guest, "rb") as file:
         program = file.read()
     archive = _entry(1, "dev", _DIRECTORY) + _entry(2, "modules", _DIRECTORY) + _entry(3, "init", _PROGRAM, program)
     archive += _entry(4, "warm", _FILE, "\n".join(WARM).encode())
-    for number, path in enumerate(kernel.files()):
+    for number, path in enumerate(kernel.files(modules)):
         archive += _entry(number + 5, f"modules/{number:03}.ko", _FILE, read_module(path))
     return archive + _entry(0, "TRAILER!!!", 0)
 

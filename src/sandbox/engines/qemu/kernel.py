@@ -10,6 +10,10 @@ from sandbox.errors import EngineUnavailable, Message
 # What a machine needs, by the names of the modules. One that a kernel has built in has no file.
 MODULES = ("virtio_mmio", "virtio_console", "virtio_blk", "virtio_net", "fuse", "overlay")
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _SUFFIX = re.compile(r"\.ko(\.xz|\.gz|\.zst)?$")
 
 
@@ -22,11 +26,11 @@ class Kernel:
         self.list = os.path.join(modules, "modules.dep")  # written anew when any of them changes
         self._modules = modules
 
-    def files(self) -> list[str]:
-        """The modules that a machine needs, each after those that it depends on."""
+    def files(self, modules: Sequence[str] = MODULES) -> list[str]:
+        """The files of these modules that the kernel does not have built in, each after those that it depends on."""
         depends = self._dependencies()
         ordered: list[str] = []
-        for name in MODULES:
+        for name in modules:
             file = depends.by_name.get(name)
             if file is not None:
                 _add(file, depends.needs, ordered)

@@ -142,6 +142,7 @@ class LivingMachine:
 
     def close(self) -> None:
         """The machine has ended."""
+        self._monitor.close()
         os.close(self._base)
 
 

@@ -98,7 +98,11 @@ class Gate:
     def _server(self, name: str) -> Serve:
         if name.startswith("proxy"):
             return partial(proxy.serve, gate=self, token=self.setup.proxy_token)
-        return self._tenant
+        return self._lent if name.startswith("lo") else self._tenant
+
+    async def _lent(self, client: socket.socket) -> None:
+        """A port of the host's, by the sandbox's own loopback; for a virtual machine that is its room's address."""
+        await self.connect(client, Destination(HOST_NAME, client.getsockname()[1], "dns"))
 
     async def _tenant(self, client: socket.socket) -> None:
         address, port = client.getsockname()[:2]

@@ -1,0 +1,82 @@
+"""Firecracker in its room, with two file servers beside it; the streams between them go through the owner's hands once.
+
+The owner opens every connection before a tenant's code runs, and none later: then the room's sockets could be others.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from sandbox.engines.firecracker import vsock
+from sandbox.engines.firecracker.api import Api
+from sandbox.engines.qemu.command import DIRECTORY
+from sandbox.engines.qemu.room import Machine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandbox.engines.base import Running
+
+RUN = "/.machine-run"  # for its sockets; also guest/machine_launch.c and guest/share_names.c
+PROGRAM = f"{DIRECTORY}/firecracker"
+API, VSOCK = "api.sock", "v.sock"
+TAP = "tap0"
+CONFINED = True  # to less than a tenant may do; our tests' stand-in, which runs QEMU, cannot be
+PATIENCE = 20.0  # seconds until Firecracker listens
+
+
+class FirecrackerMachine(Machine):
+    """A Firecracker that was started and knows nothing yet, in the room whose guest is `pid`."""
+
+    def __init__(self, room: Running, pid: int, *, template: bool = False) -> None:
+        """`template`: it may write. Raises WallError."""
+        self._helpers = []
+        self.servers = []
+        self._environment = {}
+        self._room = room
+        self._run = os.open(f"/proc/{pid}/root{RUN}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._streams: list[socket.socket] = []
+        try:
+            words = [PROGRAM, "--api-sock", f"{RUN}/{API}", "--id", "sandbox"]
+            self._start_qemu(room, words if CONFINED and not template else ["--template", *words], ())
+            self.api = Api(vsock.reach(self._run, API, PATIENCE))
+        except BaseException:
+            self.close()
+            raise
+
+    def wait_for_guest(self, patience: float) -> None:
+        """Until our guest in the machine has booted. Raises WallError."""
+        vsock.wait_for(self._run, VSOCK, vsock.PORTS["control"], patience)
+
+    def connect(self, fixed: Sequence[str]) -> socket.socket:
+        """Starts the file servers and joins them to the machine. Returns the control stream. Raises WallError."""
+        streams = {name: vsock.connect(self._run, VSOCK, port) for name, port in vsock.PORTS.items()}
+        self._streams = list(streams.values())
+        self._serve_alone(["--share-system", os.devnull], streams["system"])
+        self._serve_alone(["--share", *fixed], streams["files"])
+        for stream in self._streams:
+            stream.sendall(vsock.OPEN)
+        for name in ("system", "files"):
+            streams[name].close()
+        self._streams = [streams["control"]]
+        return streams["control"]
+
+    def _serve_alone(self, words: Sequence[str], stream: socket.socket) -> None:
+        """A file server without a disk beside its stream."""
+        self._start(self._room, words, stream)
+
+    def close(self) -> None:
+        for process, errors in self._helpers:
+            process.close()
+            os.close(errors)
+        self._helpers = []
+        if "api" in self.__dict__:
+            self.api.close()
+        for stream in self._streams:
+            stream.close()
+        self._streams = []
+        if self._run >= 0:
+            os.close(self._run)
+            self._run = -1
