@@ -9,7 +9,8 @@ A page can put a comment before a block, which readers do not see. Each line is 
 
 `setup` is a shell command, run in the project before the block. `config` is YAML, added to the user's configuration.
 `before` and `after` are lines of Python around the block. `as` says what a JSON block is. `status: any` is for commands
-that may fail. `skip` gives the reason why a block is not run.
+that may fail. `skip` gives the reason why a block is not run. `needs` names the framework without which it cannot:
+tests/integrations runs it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FENCE = re.compile(
     r"^(?:<!-- test\n(?P<notes>.*?)^-->\n\n?)?^(?P<indent> *)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-_KEYS = {"setup", "config", "before", "after", "as", "status", "skip"}
+_KEYS = {"setup", "config", "before", "after", "as", "status", "skip", "needs"}
 
 
 @dataclass

@@ -1,0 +1,22 @@
+"""Suites of frameworks are collected where the framework is: in the environment of `make integrations`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+NEEDS = {
+    "test_inspect.py": ["inspect_ai"],
+    "test_deepagents.py": ["deepagents", "langchain_tests"],
+    "test_pydantic_ai.py": ["pydantic_ai"],
+    "test_smolagents.py": ["smolagents"],
+    "test_jupyter.py": ["jupyter_client", "nbclient"],
+    "test_mcp_server.py": ["mcp"],
+}
+collect_ignore = [name for name, needs in NEEDS.items() if not all(find_spec(one) for one in needs)]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"

@@ -1,0 +1,29 @@
+"""The code of docs/integrations/ that needs a framework runs as it is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import BLOCKS, Block
+from tests.sandboxes import home
+
+__all__ = ["home"]
+NEEDY = [block for block in BLOCKS if block.note("needs") not in ("", "pytest")]
+
+
+@pytest.mark.integrations
+@pytest.mark.parametrize("block", NEEDY, ids=[block.id for block in NEEDY])
+def test_a_python_block_runs(block: Block, home: Path) -> None:
+    code = f"{block.note('before')}\n{block.code}\n{block.note('after')}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.integrations
+def test_every_framework_that_a_page_names_is_here() -> None:
+    assert [block.id for block in NEEDY if find_spec(block.note("needs")) is None] == []

@@ -1,0 +1,75 @@
+"""The pytest plugin, as another project's suite uses it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import BLOCKS
+
+pytestmark = pytest.mark.walls
+
+SUITE = """
+import pytest
+
+PATHS = []
+
+@pytest.fixture
+def sandbox_config():
+    return {"environment": {"set": {"COLOUR": "blue", "SIZE": "small"}}}
+
+def test_it_runs_commands_behind_walls(sandbox, tmp_path):
+    assert sandbox.exec("echo $COLOUR > made").ok
+    assert open(f"{sandbox.directory}/made").read() == "blue\\n"
+    assert not sandbox.exec(f"cat {SECRET!r}").ok
+    PATHS.append(sandbox.directory)
+
+def test_another_test_has_another_one(sandbox):
+    assert PATHS and sandbox.directory not in PATHS and not sandbox.exists("made")
+
+@pytest.mark.sandbox({"environment": {"set": {"COLOUR": "red"}}})
+class TestMarks:
+    def test_of_a_class(self, sandbox):
+        assert sandbox.exec("echo $COLOUR $SIZE").stdout == "red small\\n"
+
+    @pytest.mark.sandbox({"environment": {"set": {"COLOUR": "green"}}})
+    def test_the_nearest_wins(self, sandbox):
+        assert sandbox.exec("echo $COLOUR").stdout == "green\\n"
+
+def test_several(sandbox, sandbox_factory):
+    other = sandbox_factory({"filesystem": {"read_only": True}})
+    assert other.id != sandbox.id and not other.exec("touch x").ok
+    global KEPT
+    KEPT = other
+
+def test_they_end_with_their_test():
+    with pytest.raises(Exception, match="closed"):
+        KEPT.exec("true")
+"""
+
+
+def run(project: Path, suite: str, base: Path) -> str:
+    """What pytest prints about a suite, which must pass."""
+    project.mkdir()
+    (project / "test_it.py").write_text(suite)
+    (project / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", str(base)]
+    done = subprocess.run(command, cwd=project, env=dict(os.environ), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_suite_has_a_fresh_sandbox_for_each_test(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    printed = run(tmp_path / "project", SUITE.replace("{SECRET!r}", str(secret)), tmp_path / "base")
+    assert "6 passed" in printed
+
+
+def test_the_page_s_own_suite_passes(tmp_path: Path) -> None:
+    (block,) = [block for block in BLOCKS if block.note("needs") == "pytest"]
+    assert "3 passed" in run(tmp_path / "project", block.code, tmp_path / "base")
