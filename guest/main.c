@@ -192,11 +192,9 @@ static void take_name(int argc, char **argv)
 	prctl(PR_SET_NAME, "guest", 0, 0, 0);
 }
 
-int main(int argc, char **argv)
+/* Further lives of this program, as tenants of a room with a virtual machine in it. */
+static void live_otherwise(int argc, char **argv)
 {
-	int domain = 0;
-	socklen_t size = sizeof domain;
-	/* Further lives of this program, as tenants of a room with a virtual machine in it. */
 	if (argc > 1 && !strcmp(argv[1], "--share"))
 		share(0, 1, argv + 2);
 	if (argc > 2 && !strcmp(argv[1], "--share-system"))
@@ -207,6 +205,20 @@ int main(int argc, char **argv)
 		machine_kvm();
 	if (argc > 2 && !strcmp(argv[1], "--launch"))
 		machine_launch(argv + 2);
+}
+
+/* Without passing descriptors: over anything but a Unix socket. */
+static bool is_framed(int argc, char **argv)
+{
+	int domain = 0;
+	socklen_t size = sizeof domain;
+	return (argc > 1 && !strcmp(argv[1], "--framed")) ||
+	       getsockopt(CONTROL, SOL_SOCKET, SO_DOMAIN, &domain, &size) || domain != AF_UNIX;
+}
+
+int main(int argc, char **argv)
+{
+	live_otherwise(argc, argv);
 	place.container = argc > 1 && !strcmp(argv[1], "--container");
 	if (place.container && !container_connect())
 		return 1;
@@ -216,8 +228,7 @@ int main(int argc, char **argv)
 	place.machine = !place.container && machine_boot();
 	fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
 	signal(SIGPIPE, SIG_IGN);
-	place.framed = (argc > 1 && !strcmp(argv[1], "--framed")) ||
-		       getsockopt(CONTROL, SOL_SOCKET, SO_DOMAIN, &domain, &size) || domain != AF_UNIX;
+	place.framed = is_framed(argc, argv);
 	if (argc > 0)
 		take_name(argc, argv);
 	channel_open(&host, CONTROL, !place.framed);

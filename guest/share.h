@@ -57,14 +57,17 @@ void node_each(void (*visit)(struct node *));
 void node_forget(struct node *node, uint64_t lookups);
 void node_moved(struct node *parent, const char *name, struct node *new_parent, const char *new_name);
 void node_removed(struct node *parent, const char *name);
-/* A directory's descriptor, good until the next call but two. -1 with errno. */
-int node_directory(struct node *node);
-/* The directory and name by which `node` is reached; -1 with errno. */
-int node_place(struct node *node, const char **name);
 void node_opened(struct node *node, int fd);
 void node_closed(struct node *node, int fd);
 void node_told(struct node *node, const struct stat *st);
 void node_changing(struct node *directory); /* we are the ones */
+
+/* share_directories.c */
+/* A directory's descriptor, good until the next call but two. -1 with errno. */
+int node_directory(struct node *node);
+/* The directory and name by which `node` is reached; -1 with errno. */
+int node_place(struct node *node, const char **name);
+void directory_close(struct node *node);
 
 /* share_wire.c: answers to the request at hand */
 void wire_begin(int stream);

@@ -11,16 +11,12 @@
 #define NODES_MOST (1u << 20) /* 120 MB of the room's memory at the most */
 #define CHUNK 1024
 #define CHAINS (1u << 16)
-#define DEPTH_MOST 2048      /* directories above one another, of those not open */
-#define DIRECTORIES_MOST 4096 /* descriptors of directories kept open */
 
 static struct node *chunks[NODES_MOST / CHUNK];
 static size_t made;
 static struct node *unused;
 static struct node *chains[CHAINS], *name_chains[CHAINS];
 static struct node *root;
-static unsigned directories;
-static uint64_t clock_;
 
 static struct node **chain(dev_t device, ino_t inode)
 {
@@ -110,15 +106,6 @@ bool nodes_begin(void)
 	return root->directory >= 0;
 }
 
-static void close_directory(struct node *node)
-{
-	if (node->directory < 0 || node == root)
-		return;
-	close(node->directory);
-	node->directory = -1;
-	directories--;
-}
-
 static void release(struct node *node)
 {
 	while (node && node != root && !node->lookups && !node->children && !node->handles) {
@@ -127,7 +114,7 @@ static void release(struct node *node)
 			;
 		if (*at)
 			*at = node->next;
-		close_directory(node);
+		directory_close(node);
 		watch_end(node);
 		unname(node);
 		if (node->open >= 0)
@@ -287,70 +274,6 @@ void node_told(struct node *node, const struct stat *st)
 void node_changing(struct node *directory)
 {
 	directory->own += is_watched(directory);
-}
-
-static void make_room(void)
-{
-	/* All but the half used last. Rare, and cheaper than a list kept in order at each use. */
-	uint64_t before = clock_ - DIRECTORIES_MOST / 2;
-	for (size_t i = 0; i < made; i++) {
-		struct node *node = &chunks[i / CHUNK][i % CHUNK];
-		if (node->directory >= 0 && node->used < before)
-			close_directory(node);
-	}
-}
-
-static int open_beneath(int parent, struct node *node)
-{
-	struct stat st;
-	if (node->closed) {
-		errno = EACCES;
-		return -1;
-	}
-	int fd = openat(parent, node->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -1;
-	if (fstat(fd, &st) || st.st_dev != node->device || st.st_ino != node->inode) {
-		close(fd);
-		errno = ESTALE; /* another one by that name: the kernel looks again */
-		return -1;
-	}
-	directories++;
-	return node->directory = fd;
-}
-
-/* From the nearest directory above that is open downwards. */
-int node_directory(struct node *node)
-{
-	struct node *way[DEPTH_MOST];
-	size_t depth = 0;
-	if (directories >= DIRECTORIES_MOST)
-		make_room();
-	for (struct node *one = node; one && one->directory < 0; one = one->parent) {
-		if (depth == DEPTH_MOST || !one->name) {
-			errno = ESTALE;
-			return -1;
-		}
-		way[depth++] = one;
-	}
-	while (depth--) {
-		struct node *one = way[depth];
-		if (!one->parent || open_beneath(one->parent->directory, one) < 0)
-			return -1;
-		one->used = ++clock_;
-	}
-	node->used = ++clock_;
-	return node->directory;
-}
-
-int node_place(struct node *node, const char **name)
-{
-	if (node == root || !node->parent) {
-		errno = ESTALE;
-		return -1;
-	}
-	*name = node->name;
-	return node_directory(node->parent);
 }
 
 void node_opened(struct node *node, int fd)

@@ -137,9 +137,11 @@ class Building:
             self._mounts.furnish(self._plan, layer, outside_repository(self, layer))
             self._register().note("mounts.json", self._mounts.ways)
         if self._layout.caches and self._can.overlay:
-            from sandbox.optional_parts import keep_caches
+            from sandbox.layout.caches import KeptCaches
 
-            keep_caches(self)
+            kept = KeptCaches(home(), self._plan.directory, self._register().path)
+            self._endings.append(kept.close)
+            kept.furnish(self._plan, self._layout.caches)
         if self._layered():
             from sandbox.optional_parts import keep_project_state
 

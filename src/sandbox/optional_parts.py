@@ -70,15 +70,6 @@ def layer_of_changes(building: Building) -> str | None:
     return layer
 
 
-def keep_caches(building: Building) -> None:
-    """Package caches: docs/caches.md."""
-    from sandbox.layout.caches import KeptCaches
-
-    kept = KeptCaches(home(), building._plan.directory, building._register().path)
-    building._endings.append(kept.close)
-    kept.furnish(building._plan, building._layout.caches)
-
-
 def keep_project_state(building: Building) -> None:
     """What an agent keeps in the project, in a layer of its own: docs/agents.md."""
     from sandbox.layout.project_state import ProjectState

@@ -86,25 +86,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         self._hooks = hooks
         self._command = command
         self._resolve = resolve
-        self._branch: Target | None = None
-        self._branch_in_use: InUse | None = None  # until the commits are there, which is after `close`
-        self._events = Events()
-        self._lock = Lock()
-        self._saving, self._changing_network = Lock(), Lock()
-        self._forks = []
-        self._closed = False
-        self._closer = 0  # the thread that closes
-        self._gone = Lock()  # held until nothing is left
-        self._gone.acquire()
-        self._drain: Callable[[], None] = _nothing
-        self.end_reason = ""  # why it ended, when nobody closed it
-        self._owner = os.getpid()
-        # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
-        # must be collected at once, not when the collector next looks for cycles.
-        self._endings: list[Callable[[], object]] = []
-        self._companions: dict[object, Any] = {}
-        # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
-        self._at_exit = partial(close_forgotten, ref(self))
+        self._initial_state()
         self._registration: Registration | None = None
         self.notices: list[str] = []  # what a person should know of this sandbox, a line each
         self.record = open_record(self.config, self.id)
@@ -125,6 +107,28 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
             self._lifetime.set(limits.lifetime, limits.idle_timeout)
         if self.config.desktop.start or self.config.browser.auto_start:
             self._start_desktop()
+
+    def _initial_state(self) -> None:
+        """What a sandbox has from its first moment to its last."""
+        self._branch: Target | None = None
+        self._branch_in_use: InUse | None = None  # until the commits are there, which is after `close`
+        self._events = Events()
+        self._lock = Lock()
+        self._saving, self._changing_network = Lock(), Lock()
+        self._forks = []
+        self._closed = False
+        self._closer = 0  # the thread that closes
+        self._gone = Lock()  # held until nothing is left
+        self._gone.acquire()
+        self._drain: Callable[[], None] = _nothing
+        self.end_reason = ""  # why it ended, when nobody closed it
+        self._owner = os.getpid()
+        # What gives each part back; the last made goes first. None of it refers to us: a sandbox that is forgotten
+        # must be collected at once, not when the collector next looks for cycles.
+        self._endings: list[Callable[[], object]] = []
+        self._companions: dict[object, Any] = {}
+        # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
+        self._at_exit = partial(close_forgotten, ref(self))
 
     def _start_desktop(self) -> None:
         try:

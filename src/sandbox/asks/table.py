@@ -8,12 +8,13 @@ questions become rarer. What exceeds a bound is refused at once.
 from __future__ import annotations
 
 import time
-from threading import Condition, Thread, current_thread, get_ident
+from threading import Condition, get_ident
 
 from sandbox.asks.budget import Budget
 from sandbox.asks.earlier_answers import EarlierAnswers
 from sandbox.asks.question import ALLOWED, ALWAYS, ENDS, ONCE, Question
 from sandbox.asks.record import Reporter
+from sandbox.asks.timer import Timer
 from sandbox.asks.verdict import ENDED, LATER, NOBODY, TOO_FAST, TOO_MANY, UNRECORDED, Verdict, reason
 from sandbox.errors import InvalidArgument, NotFound
 
@@ -73,14 +74,13 @@ class Asks:
         timer: bool = True,
     ) -> None:
         """Without a `timer`, nothing expires until `expire` is called."""
+        self._changed = Condition()
         self._sandbox = sandbox
         self._reporter = Reporter(emit, record)
         self._number = number
         self._keep = keep
         self._clock = clock
-        self._timer = timer
-        self._thread: Thread | None = None
-        self._changed = Condition()
+        self._timer = Timer(self._changed, self.expire, lambda: bool(self._questions), clock) if timer else None
         self._ways: list[Way] = []
         self._questions: dict[Hashable, Question] = {}  # by key
         self._waiting: dict[Hashable, list[Waiter]] = {}
@@ -168,7 +168,9 @@ class Asks:
         self._questions[subject.key] = question
         self._waiting[subject.key] = waiters
         self._shown[question.id] = there
-        self._start_timer()
+        if self._timer is not None:
+            self._timer.start()
+        self._changed.notify_all()
         return None, question
 
     def _show(self, question: Question) -> None:
@@ -318,24 +320,7 @@ class Asks:
         settled += [(one, verdict) for one in meant]
         return [one for one in waiters if one not in meant]
 
-    # -- time, and the end
-
-    def _start_timer(self) -> None:
-        if self._timer and self._thread is None:
-            self._thread = Thread(target=self._watch_time, name="sandbox-asks", daemon=True)
-            self._thread.start()
-        self._changed.notify_all()
-
-    def _watch_time(self) -> None:
-        while True:
-            until = self.expire()
-            with self._changed:
-                if self._closed:
-                    return
-                if until is None and not self._questions:
-                    self._changed.wait()
-                else:
-                    self._changed.wait(max(0.0, until - self._clock()) if until is not None else 0.1)
+    # -- the end
 
     def close(self) -> None:
         """The sandbox ends: nothing waits any more. Idempotent."""
@@ -345,5 +330,5 @@ class Asks:
             self._changed.notify_all()
         for question in left:
             self._end(question, "close", "", ENDED)
-        if self._thread is not None and self._thread is not current_thread():
-            self._thread.join(1.0)
+        if self._timer is not None:
+            self._timer.close()

@@ -62,12 +62,8 @@ def layout(
     if config.filesystem.show_host:
         return _whole_host(config, identity, environment, repositories, system)
     system = system or HostSystem()
-    plan = Plan()
-    made = Layout(plan)
-    plan.id = identity
-    plan.user, plan.uid, plan.gid = system.tenant(config.user) or tenant(config.user)
-    plan.limits = config.limits
-    plan.directory = project_root(config.filesystem)
+    made = _begun(config, identity, system.tenant(config.user))
+    plan = made.plan
     plan.environment = system.environment(EnvFilter(config.environment), environment)
     home = os.path.realpath(os.path.expanduser("~"))
     _own(plan, home, config.filesystem)
@@ -83,11 +79,8 @@ def layout(
         hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
         made.hidden = [home]
     made.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
-    if found := located(config.caches, environment, home):
-        from sandbox.layout.caches import shown_caches
-
-        taken = [*visible, *own, *(inside for _, inside, _ in shown), *(target for _, target in kept), *hiding]
-        made.caches = list(shown_caches(found, config.filesystem, home, taken))
+    taken = [*visible, *own, *(inside for _, inside, _ in shown), *(target for _, target in kept), *hiding]
+    _caches(made, config, environment, home, taken)
     hide_dot_entries(made, config.filesystem, home, visible, system)
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
@@ -103,6 +96,23 @@ def layout(
     return made
 
 
+def _begun(config: Config, identity: str, user: tuple[str, int, int] | None = None) -> Layout:
+    plan = Plan()
+    plan.id = identity
+    plan.user, plan.uid, plan.gid = user or tenant(config.user)
+    plan.limits = config.limits
+    plan.directory = project_root(config.filesystem)
+    return Layout(plan)
+
+
+def _caches(made: Layout, config: Config, environment: Mapping[str, str], home: str, taken: Sequence[str]) -> None:
+    """Package caches, where nothing else is."""
+    if found := located(config.caches, environment, home):
+        from sandbox.layout.caches import shown_caches
+
+        made.caches = list(shown_caches(found, config.filesystem, home, taken))
+
+
 def _whole_host(
     config: Config,
     identity: str,
@@ -114,21 +124,9 @@ def _whole_host(
     from sandbox.layout import whole_host
 
     filesystem = config.filesystem
-    others = {
-        "filesystem.overlay": filesystem.overlay or filesystem.branch is not None,
-        "image": system is not None,
-        "vfs": bool(config.vfs.mounts or config.vfs.direct_mounts),
-        "credentials": bool(config.credentials),
-    }
-    for key, asked in others.items():
-        if asked:
-            raise ConfigError("cannot be combined with filesystem.show_host", path=key)
-    plan = Plan()
-    made = Layout(plan)
-    plan.id = identity
-    plan.user, plan.uid, plan.gid = tenant(config.user)
-    plan.limits = config.limits
-    plan.directory = project_root(filesystem)
+    _refuse_others(config, system)
+    made = _begun(config, identity)
+    plan = made.plan
     plan.scratch_size = filesystem.scratch_size
     plan.environment = EnvFilter(config.environment).filter(environment)
     home = os.path.realpath(os.path.expanduser("~"))
@@ -148,6 +146,20 @@ def _whole_host(
     plan.directory = whole_host.first_in_sight(plan, (plan.directory, home))
     _ports(plan, config.network)
     return made
+
+
+def _refuse_others(config: Config, system: System | None) -> None:
+    """What cannot be had where the host's own paths are seen. Raises ConfigError."""
+    filesystem = config.filesystem
+    others = {
+        "filesystem.overlay": filesystem.overlay or filesystem.branch is not None,
+        "image": system is not None,
+        "vfs": bool(config.vfs.mounts or config.vfs.direct_mounts),
+        "credentials": bool(config.credentials),
+    }
+    for key, asked in others.items():
+        if asked:
+            raise ConfigError("cannot be combined with filesystem.show_host", path=key)
 
 
 def on_host(config: Config, identity: str, environment: Mapping[str, str], directory: str | None = None) -> Layout:

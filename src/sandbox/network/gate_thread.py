@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         def show(self, source: str, target: str, writable: bool) -> None: ...
 
 
-_MOST_CERTIFICATES = 4 * 2**20
 _OURS = ("tcp", "udp", "lo", "proxy")  # a guest hands over other things, too
 
 HOOKS = ("on_request", "on_response", "on_tls_verify")
@@ -169,18 +168,21 @@ class GateThread:
         """Where nothing can be mounted: the files go to the tenants' own directory, and variables name them."""
         authority = self.ca_certificate()
         if authority is not None:
+            from sandbox.network.tls.further_certificates import further_certificates
             from sandbox.network.tls.trust import trusted
 
-            trust = trusted(authority + self._further_certificates(), directory=plan.environment["TMPDIR"])
+            further = further_certificates(self.network.ca_certificates)
+            trust = trusted(authority + further, directory=plan.environment["TMPDIR"])
             plan.files += trust.files
             plan.environment.update(trust.environment)
 
     def _furnish_own(self, plan: Furnished) -> None:
         """Makes the files for this sandbox alone: it trusts certificates of its own, or none can be stored because the
         home is not writable. This costs such a start a few tenths of a second."""
+        from sandbox.network.tls.further_certificates import further_certificates
         from sandbox.network.tls.trust import trusted
 
-        certificates = self.authority().pem + self._further_certificates()
+        certificates = self.authority().pem + further_certificates(self.network.ca_certificates)
         if plan.image is None:
             trust = trusted(certificates, directory=plan.own_files)
         else:
@@ -200,24 +202,6 @@ class GateThread:
         for name, value in environment.items():
             if name != "JAVA_TOOL_OPTIONS":
                 plan.environment.setdefault(name, value)
-
-    def _further_certificates(self) -> bytes:
-        """What tenants trust besides. Raises ConfigError."""
-        from sandbox.network.tls.trust import certificates_in
-
-        found = b""
-        for file in self.network.ca_certificates:
-            try:
-                with open(file, "rb") as opened:
-                    found += certificates_in(opened.read(_MOST_CERTIFICATES))
-            except OSError as problem:
-                raise ConfigError(
-                    "cannot read certificates from {name!r}: {problem}",
-                    name=file,
-                    problem=problem.strerror,
-                    path="network.ca_certificates",
-                ) from None
-        return found
 
     def authority(self) -> Authority:
         """The authority that tenants trust. Its key is read on first use. Call it under the lock or in the gate's

@@ -162,11 +162,7 @@ class Session:
             return
         method = METHODS.get(message.method)
         if method is None:
-            known = ", ".join(METHODS)
-            refusal = Fault(
-                errors.NO_SUCH_METHOD, "no method {name!r}; there are {known}", name=message.method, known=known
-            )
-            self._answer(message, refusal)
+            self._answer(message, _no_such_method(message.method))
             return
         try:
             asked = method.read(message.params) if params is None else params
@@ -274,6 +270,11 @@ class Session:
             # `close` has a grace of its own.
             while self._running and not self.writer.hung_up() and (self._closing or time.monotonic() < until):
                 self._idle.wait(timeout=0.1)  # nothing wakes us when the other side hangs up
+
+
+def _no_such_method(name: str) -> Fault:
+    known = ", ".join(METHODS)
+    return Fault(errors.NO_SUCH_METHOD, "no method {name!r}; there are {known}", name=name, known=known)
 
 
 class _Loose(msgspec.Struct):

@@ -20,9 +20,10 @@ from sandbox.guards.git_apply import is_object, risky
 from sandbox.vfs.apply_choice import Choice, at_or_below
 from sandbox.vfs.change_groups import group_changes
 from sandbox.vfs.changes import Change, Closed, Layer, walk
-from sandbox.vfs.file_state import UNSEEN, State, below, open_regular, state_of
+from sandbox.vfs.file_state import UNSEEN, State, below, state_of
 from sandbox.vfs.journal import Journal, clear
 from sandbox.vfs.provider import split
+from sandbox.vfs.workspace_layers import open_layers, open_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +91,7 @@ class Workspace:
 
     def changes(self) -> list[Change]:
         """What differs from the host's files as they are now."""
-        with self._lock(), self._layers() as (upper, project):
+        with self._lock(), open_layers(self.root, self.directory) as (upper, project):
             self._recover(project)
             if upper is None:
                 return []
@@ -108,7 +109,7 @@ class Workspace:
         project.
         """
         named = None if paths is None else [self._relative(path) for path in paths]
-        with self._lock(), self._layers() as (upper, project):
+        with self._lock(), open_layers(self.root, self.directory) as (upper, project):
             self._recover(project)
             layer = self._look(upper, project) if upper is not None else Layer()
             done = Applied()
@@ -153,7 +154,7 @@ class Workspace:
 
     def _discard_some(self, named: Sequence[str]) -> None:
         """The layer itself stays as it is: taking one end of a rename out of it would lose the other."""
-        with self._lock(), self._layers() as (upper, project):
+        with self._lock(), open_layers(self.root, self.directory) as (upper, project):
             self._recover(project)
             changes = self._look(upper, project).changes if upper is not None else []
             for name in named:
@@ -204,42 +205,11 @@ class Workspace:
     @contextmanager
     def open(self, change: Change) -> Iterator[tuple[int | None, int | None]]:
         """The host's and the sandbox's content of a file that changed, open for reading; None where there is none."""
-        with self._layers() as (upper, project):
-            sides = [(project, change.before), (upper, change.after)]
-            fds: list[int | None] = []
-            try:
-                for root, side in sides:
-                    is_file = root is not None and side is not None and side.kind == "file"
-                    fds.append(open_regular(root, "/" + change.path) if is_file and root is not None else None)
-                yield fds[0], fds[1]
-            finally:
-                for fd in fds:
-                    if fd is not None:
-                        os.close(fd)
-
-    @contextmanager
-    def _layers(self) -> Iterator[tuple[int | None, int]]:
-        try:
-            project = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as problem:
-            raise SandboxError(
-                "cannot open the project {root}: {reason}", root=self.root, reason=problem.strerror
-            ) from problem
-        try:
-            upper = None
-            try:
-                upper = os.open(
-                    os.path.join(self.directory, "upper"), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                )
-            except FileNotFoundError:
-                pass  # the sandbox did not get that far
-            try:
-                yield upper, project
-            finally:
-                if upper is not None:
-                    os.close(upper)
-        finally:
-            os.close(project)
+        with (
+            open_layers(self.root, self.directory) as (upper, project),
+            open_sides(upper, project, change) as sides,
+        ):
+            yield sides
 
     @contextmanager
     def _lock(self) -> Iterator[None]:

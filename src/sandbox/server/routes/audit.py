@@ -121,48 +121,59 @@ async def stream(
     return sse.response(_live(server, fits, int(last) if last else server.tail.last))
 
 
+class _Waiting:
+    """Entries that have come and were not sent yet. When there are too many, none is kept: the record has them all."""
+
+    def __init__(self) -> None:
+        self._batches: deque[list[dict[str, Any]]] = deque()
+        self._count = 0
+        self.changed = asyncio.Event()
+
+    def put(self, batch: list[dict[str, Any]]) -> None:
+        self._count += len(batch)
+        if self.too_many:
+            self._batches.clear()
+        else:
+            self._batches.append(batch)
+        self.changed.set()
+
+    @property
+    def too_many(self) -> bool:
+        return self._count > _QUEUE
+
+    def take(self, after: int) -> list[dict[str, Any]]:
+        """Those after that number; then nothing waits."""
+        taken = [one for batch in self._batches for one in batch if one["seq"] > after]
+        self._batches.clear()
+        self._count = 0
+        return taken
+
+
 async def _live(server: Server, fits: Fits, after: int) -> AsyncIterator[bytes]:
     """First what the record has after that number, then what comes. The subscription begins before the look back."""
-    waiting: deque[list[dict[str, Any]]] = deque()
-    changed = asyncio.Event()
-    behind = 0
-
-    def heard(batch: list[dict[str, Any]]) -> None:
-        nonlocal behind
-        behind += len(batch)
-        if behind > _QUEUE:
-            waiting.clear()  # too slow: the record has it all, and is read again
-        else:
-            waiting.append(batch)
-        changed.set()
-
-    unsubscribe = server.tail.subscribe(heard)
+    waiting = _Waiting()
+    unsubscribe = server.tail.subscribe(waiting.put)
     try:
         yield b": the record, from %d on\n\n" % after
         look_back = True
         while True:
-            if look_back:
-                until, behind, look_back = server.tail.last, 0, False
-                waiting.clear()
+            waiting.changed.clear()  # before anything is taken: what comes while it is sent is not forgotten
+            if look_back or waiting.too_many:
+                until, look_back = server.tail.last, False
+                waiting.take(until)
                 entries = await server.run(partial(_history, server, after, until))
                 for at in range(0, len(entries), 500):
                     if text := _text(entries[at : at + 500], fits):
                         yield text
                 after = max(after, until)
-            batch = [one for some in waiting for one in some if one["seq"] > after]
-            waiting.clear()
-            if behind > _QUEUE:
-                look_back = True
                 continue
-            behind = 0
-            if batch:
+            if batch := waiting.take(after):
                 after = batch[-1]["seq"]
                 if text := _text(batch, fits):
                     yield text
-            changed.clear()
-            if not await server.pause(changed, sse.PAUSE):
+            if not await server.pause(waiting.changed, sse.PAUSE):
                 return
-            if not changed.is_set():
+            if not waiting.changed.is_set():
                 yield sse.KEEP_ALIVE
     finally:
         unsubscribe()
