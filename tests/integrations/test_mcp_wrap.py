@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.integrations.mcp_wrap import KnownWords, Wrapped
 from tests.sandboxes import home
 
 __all__ = ["home"]
@@ -84,30 +85,73 @@ def test_a_tool_that_describes_itself_differently_later_is_withheld_until_it_is_
     )
     by_id = {answer["id"]: answer for answer in answers}
     assert names(by_id[0]) == ["other"] and "result" in by_id[2]
-    assert "add describes itself differently" in said
+    assert "withheld: tool add" in said
     again, _ = wrap(project, [("tools/list", {})])
     assert names(again[0]) == ["other"]
     accepted, _ = wrap(project, [("tools/list", {})], "--accept")
     assert names(accepted[0]) == ["add", "other"]
 
 
-def test_the_call_of_a_withheld_tool_is_refused_and_calls_are_on_the_record(project: Path, home: Path) -> None:
-    from sandbox.integrations.mcp_wrap import KnownTools, Wrapped
+def wrapped(written: list[dict[str, Any]] | None = None, told: list[str] | None = None) -> Wrapped:
+    entries, lines = [] if written is None else written, [] if told is None else told
+    return Wrapped(KnownWords("x"), lambda *words, **entry: entries.append(entry), lines.append)
 
+
+def listed(*tools: dict[str, Any], id: object = 1) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": id, "result": {"tools": tools}}).encode()
+
+
+def passed(line: bytes | None) -> list[str]:
+    return [tool["name"] for tool in json.loads(line or b"")["result"]["tools"]]
+
+
+TOOL = {"name": "t", "description": "one"}
+EVIL = {"name": "t", "description": "two"}
+
+
+def test_the_call_of_a_withheld_tool_is_refused_and_calls_are_on_the_record(home: Path) -> None:
+    wrapped().from_server(listed(TOOL))
     written: list[dict[str, Any]] = []
     told: list[str] = []
-    tool = {"name": "t", "description": "one"}
-    KnownTools("x").changed([tool])
-    wrapped = Wrapped(KnownTools("x"), lambda *words, **entry: written.append(entry), told.append)
-    asked = json.dumps({"id": 1, "method": "tools/list"}).encode()
-    assert wrapped.from_client(asked) == (asked, None)
-    listed = wrapped.from_server(json.dumps({"id": 1, "result": {"tools": [{**tool, "description": "two"}]}}).encode())
-    assert json.loads(listed or b"")["result"]["tools"] == [] and told == ["t"]
-    passed, answered = wrapped.from_client(
-        json.dumps({"id": 2, "method": "tools/call", "params": {"name": "t"}}).encode()
-    )
-    assert passed is None and "withholds t" in json.loads(answered or b"")["error"]["message"]
+    later = wrapped(written, told)
+    assert passed(later.from_server(listed(EVIL))) == [] and told == ["tool t"]
+    call = json.dumps({"id": 2, "method": "tools/call", "params": {"name": "t"}}).encode()
+    sent, answered = later.from_client(call)
+    assert sent is None and "withholds the tool t" in json.loads(answered or b"")["error"]["message"]
     assert [entry["result"] for entry in written] == ["blocked", "blocked"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        listed(EVIL, id=1.0),  # the same number for a client in JavaScript
+        listed(EVIL, id="never asked"),
+        listed(EVIL, TOOL),  # twice: which one would a client take?
+        listed(TOOL, EVIL),
+        b'{"id": 1, "result": {"tools": [{"name": "t", "description": "two", "description": "two"}]}}',
+        listed({"name": "t", "description": "one", "inputSchema": {"description": "two"}}),
+        listed({"name": "new", "description": "two"}),
+    ],
+)
+def test_no_spelling_gets_another_description_through(home: Path, line: bytes) -> None:
+    wrapped().from_server(listed(TOOL))
+    assert passed(wrapped().from_server(line)) == []
+
+
+def test_instructions_and_prompts_count_too(home: Path) -> None:
+    def answer(text: str) -> bytes:
+        return json.dumps(
+            {"id": 1, "result": {"instructions": text, "prompts": [{"name": "p", "title": text}]}}
+        ).encode()
+
+    first = wrapped()
+    assert json.loads(first.from_server(answer("one")) or b"")["result"]["instructions"] == "one"
+    assert json.loads(wrapped().from_server(answer("two")) or b"")["result"] == {"prompts": []}
+
+
+def test_what_is_no_single_message_goes_neither_way(home: Path) -> None:
+    call = json.dumps([{"id": 2, "method": "tools/call", "params": {"name": "t"}}]).encode()
+    assert wrapped().from_client(call)[0] is None and wrapped().from_server(call) is None
 
 
 def test_a_name_that_leads_elsewhere_is_refused(project: Path) -> None:

@@ -81,12 +81,12 @@ def _tell_address(address: str, token: str) -> None:
 
 
 def _wrap(arguments: Namespace, command: list[str]) -> int:
-    from sandbox.integrations.mcp_wrap import KnownTools, Wrapped
+    from sandbox.integrations.mcp_wrap import KnownWords, Wrapped
     from sandbox.service import create
 
-    known = KnownTools(arguments.name or os.path.basename(command[-1]).lstrip("@-") or "server")
+    known = KnownWords(arguments.name or os.path.basename(command[-1]).lstrip("@-") or "server")
     if arguments.accept:
-        known.accept()
+        known.forget()
     with create(run_command.configuration(arguments), command=command, tell=run_command.tell_ignored) as sandbox:
         wrapped = Wrapped(known, sandbox.record.write, _tell)
         with sandbox.spawn(command) as process:
@@ -96,7 +96,9 @@ def _wrap(arguments: Namespace, command: list[str]) -> int:
 def _tell(name: str) -> None:
     from sandbox.cli.output import shown
 
-    line = _("sandbox: the tool {name} describes itself differently than before; --accept lets it pass")
+    line = _(
+        "sandbox: the MCP server describes this otherwise than before, so it is withheld: {name}; --accept lets it pass"
+    )
     print(line.format(name=shown(name)), file=sys.stderr)
 
 

@@ -1,8 +1,8 @@
 """`sandbox mcp wrap -- server`: somebody else's MCP server behind walls, with its tool calls on the record.
 
-What the server says about its tools is what a model acts on. The first time it is remembered, by a hash of each tool's
-whole description. A tool that says something else later is withheld, and the person is told: that is how a server that
-was reviewed once turns on its user.
+What the server says about its tools and prompts, and its instructions, is what a model acts on. In the first session it
+is remembered, by a hash of each. What is new or says something else later is withheld, and the person is told: that is
+how a server that was reviewed once turns on its user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from sandbox.config.home import home
 from sandbox.errors import InvalidArgument
 
 LINE_MOST = 32 * 2**20  # bytes of one message
-TOOLS_MOST = 10_000
+NAMES_MOST = 10_000
+LISTS = {"tool": "tools", "prompt": "prompts"}  # what a model reads of a server, and the lists it stands in
+CALLS = {"tools/call": "tool", "prompts/get": "prompt"}
+POLICY = "mcp-description-changed"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 REFUSED = -32001
 
@@ -28,8 +31,11 @@ Tell = Callable[[str], object]
 Write = Callable[..., object]
 
 
-class KnownTools:
-    """What each tool of a server said about itself when it was first seen. Kept in a directory that no tenant sees."""
+class KnownWords:
+    """What a server said about its tools and prompts, and to the model, when it was first used.
+
+    Kept in a directory that no tenant sees. Whatever it says in its first session is taken; later only the same.
+    """
 
     def __init__(self, server: str) -> None:
         """Raises InvalidArgument for a name that is none."""
@@ -41,19 +47,20 @@ class KnownTools:
                 self._known: dict[str, str] = json.load(file)
         except FileNotFoundError:
             self._known = {}
+        self._first_session = not self._known
 
-    def changed(self, tools: list[dict[str, Any]]) -> set[str]:
-        """The names of those that say something else than before. New ones are remembered."""
-        said = {str(tool.get("name")): _hash(tool) for tool in tools[:TOOLS_MOST]}
-        new = {name: found for name, found in said.items() if name not in self._known}
-        if new:
-            self._known |= new
-            self._save()
-        return {name for name, found in said.items() if self._known[name] != found}
+    def unknown(self, said: dict[str, str]) -> set[str]:
+        """Which of these names, each with a hash of what is said, were not said so before."""
+        if self._first_session:
+            new = {name: found for name, found in list(said.items())[:NAMES_MOST] if name not in self._known}
+            if new:
+                self._known |= new
+                self._save()
+        return {name for name, found in said.items() if self._known.get(name) != found}
 
-    def accept(self) -> None:
-        """Forgets all: what the server says next is what counts."""
-        self._known = {}
+    def forget(self) -> None:
+        """What the server says next is what counts."""
+        self._known, self._first_session = {}, True
         self._save()
 
     def _save(self) -> None:
@@ -61,76 +68,83 @@ class KnownTools:
         write_whole(self._path, json.dumps(self._known, indent=1))
 
 
-def _hash(tool: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(tool, sort_keys=True).encode()).hexdigest()
-
-
 class Wrapped:
     """What passes between a client and a server, line by line, and what is done about it."""
 
-    def __init__(self, known: KnownTools, record: Write, tell: Tell) -> None:
+    def __init__(self, known: KnownWords, record: Write, tell: Tell) -> None:
         self._known, self._record, self._tell = known, record, tell
         self._lock = Lock()
-        self._lists: set[str] = set()  # ids of requests for the list of tools
         self._withheld: set[str] = set()
 
     def from_client(self, line: bytes) -> tuple[bytes | None, bytes | None]:
-        """What goes on to the server, and what is answered instead."""
+        """What goes on to the server, and what is answered instead. What is no single message does not go on."""
         message = _read(line)
         if message is None:
+            return None, _refusal(None, "not a JSON-RPC message")
+        kind = CALLS.get(str(message.get("method")))
+        if kind is None:
             return line, None
+        params = message.get("params")
+        name = f"{kind} {params.get('name') if isinstance(params, dict) else ''}"
         with self._lock:
-            if message.get("method") == "tools/list" and "id" in message:
-                self._lists.add(_key(message["id"]))
-            if message.get("method") != "tools/call":
-                return line, None
-            params = message.get("params")
-            name = str(params.get("name", ""))[:200] if isinstance(params, dict) else ""
             allowed = name not in self._withheld
-            self._record(
-                "policy_decision",
-                "called an MCP tool",
-                operation="mcp",
-                target=name,
-                result="allowed" if allowed else "blocked",
-                policy="mcp-tool-changed" if not allowed else "mcp",
-            )
-            if allowed:
-                return line, None
-        problem = {
-            "code": REFUSED,
-            "message": f"the sandbox withholds {name}: it describes itself differently than before",
-        }
-        return None, json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "error": problem}).encode() + b"\n"
+        self._record(
+            "policy_decision",
+            "asked an MCP server",
+            operation="mcp",
+            target=name[:200],
+            result="allowed" if allowed else "blocked",
+            policy="mcp" if allowed else POLICY,
+        )
+        if allowed:
+            return line, None
+        return None, _refusal(message.get("id"), f"the sandbox withholds the {name}: it was described otherwise before")
 
     def from_server(self, line: bytes) -> bytes | None:
-        """What goes on to the client. What is no message does not: a client would take it for one that is broken."""
+        """What goes on to the client, written anew: what was judged is what the client reads.
+
+        What is no message does not: a client would take it for one that is broken. Answers are told by their form, not
+        by the request's id, which a server can spell in several ways.
+        """
         message = _read(line)
         if message is None:
             return None
         result = message.get("result")
-        with self._lock:
-            if not isinstance(result, dict) or _key(message.get("id")) not in self._lists:
-                return line
-            self._lists.discard(_key(message["id"]))
-            tools = result.get("tools")
-            if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
-                return line
-            changed = self._known.changed(tools)
-            for name in changed - self._withheld:
-                self._tell(name)
-                self._record(
-                    "policy_decision",
-                    "an MCP tool describes itself differently than before",
-                    severity="warn",
-                    operation="mcp",
-                    target=name[:200],
-                    result="blocked",
-                    policy="mcp-tool-changed",
-                )
-            self._withheld = (self._withheld - {str(one.get("name")) for one in tools}) | changed
-            result["tools"] = [one for one in tools if str(one.get("name")) not in changed]
+        if isinstance(result, dict):
+            with self._lock:
+                for kind, key in LISTS.items():
+                    if isinstance(result.get(key), list):
+                        result[key] = self._judged(kind, result[key])
+                if "instructions" in result and self._unknown({"instructions": [result["instructions"]]}):
+                    del result["instructions"]
         return json.dumps(message).encode() + b"\n"
+
+    def _judged(self, kind: str, listed: list[Any]) -> list[Any]:
+        """Those that say what they said before. Two of one name count together: a client may take either."""
+        named: dict[str, list[Any]] = {}
+        for one in listed:
+            named.setdefault(f"{kind} {one.get('name') if isinstance(one, dict) else ''}", []).append(one)
+        unknown = self._unknown(named)
+        self._withheld = (self._withheld - set(named)) | unknown
+        return [one for name, ones in named.items() if name not in unknown for one in ones]
+
+    def _unknown(self, named: dict[str, list[Any]]) -> set[str]:
+        unknown = self._known.unknown({name: _hash(said) for name, said in named.items()})
+        for name in unknown - self._withheld:
+            self._tell(name)
+            summary = "an MCP server describes something otherwise than before"
+            more = {"operation": "mcp", "target": name[:200], "result": "blocked", "policy": POLICY}
+            self._record("policy_decision", summary, severity="warn", **more)
+        return unknown
+
+
+def _hash(said: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _refusal(id: object, message: str) -> bytes:
+    problem = {"code": REFUSED, "message": message}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "error": problem}).encode() + b"\n"
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
@@ -139,10 +153,6 @@ def _read(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None
-
-
-def _key(id: object) -> str:
-    return json.dumps(id)
 
 
 class Lines:
