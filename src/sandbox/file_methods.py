@@ -118,7 +118,7 @@ class FileMethods(ABC):
     ) -> list[GrepMatch]:
         """Returns the lines below `path` inside that match an extended regular expression, at most `limit`.
 
-        The search runs inside, by `grep -E`: its time and memory are the sandbox's. `glob` limits it to files of such
+        The search runs inside, by `grep -E`, within 1 GiB and a minute. `glob` limits it to files of such
         names. Binary files and `.git` are left out, long lines are cut. Raises InvalidArgument for an expression that
         grep cannot read, CommandError where there is no grep, and SandboxClosed.
         """

@@ -23,6 +23,8 @@ DEPTH_MOST = 64
 LINE_MOST = 500  # characters of a line that matched
 GREP_BYTES = 4 * 2**20
 GREP_SECONDS = 60.0
+# An expression of a few letters can need all memory there is, and not every sandbox has a limit.
+GREP_BOUNDED = ["/bin/sh", "-c", 'ulimit -v 1048576; exec "$@"', "sh", "grep"]
 
 
 def glob(files: FileMethods, pattern: str, path: str, limit: int) -> list[str]:
@@ -97,7 +99,7 @@ def grep(
     run: Callable[..., ExecResult], pattern: str, path: str, glob: str | None, ignore_case: bool, limit: int
 ) -> list[GrepMatch]:
     """The lines below `path` that match."""
-    words = ["grep", "-rnIEZs", "--exclude-dir=.git", f"-m{max(1, limit)}"]
+    words = [*GREP_BOUNDED, "-rnIEZs", "--exclude-dir=.git", f"-m{max(1, limit)}"]
     words += ["-i"] if ignore_case else []
     words += [f"--include={glob}"] if glob is not None else []
     result = run(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandbox import GrepMatch, InvalidArgument, PatchedFile
+from sandbox import CommandError, GrepMatch, InvalidArgument, PatchedFile
 
 
 def test_an_edit_replaces_exactly_one_place_and_keeps_permissions(sb: Any) -> None:
@@ -122,3 +122,9 @@ def test_lines_are_found_by_content(sb: Any) -> None:
     assert len(sb.grep("o", limit=1)) == 1
     with pytest.raises(InvalidArgument):
         sb.grep("(")
+
+
+def test_an_expression_that_needs_all_memory_is_refused(sb: Any) -> None:
+    sb.write_text("a", "a\n")
+    with pytest.raises((InvalidArgument, CommandError)):
+        sb.grep("a{32000}{32000}")
