@@ -13,6 +13,7 @@ from inspect_ai.scorer import includes
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import bash
 from inspect_ai.util import SandboxEnvironment, SandboxEnvironmentSpec
+from inspect_ai.util._sandbox.events import SandboxEnvironmentProxy
 from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
@@ -38,6 +39,11 @@ async def sandbox_env(request: pytest.FixtureRequest) -> AsyncIterator[SandboxEn
 async def test_the_connection_names_our_command(sandbox_env: SandboxEnvironment) -> None:
     connection = await sandbox_env.connection()
     assert connection.command.startswith("sandbox attach vm-")
+
+
+async def test_a_remote_command_runs_by_inspects_own_program_inside(sandbox_env: SandboxEnvironment) -> None:
+    done = await SandboxEnvironmentProxy(sandbox_env).exec_remote(["echo", "hello"], stream=False)
+    assert (done.returncode, done.stdout) == (0, "hello\n")
 
 
 async def test_files_of_the_host_are_out_of_reach(sandbox_env: SandboxEnvironment, tmp_path: Path) -> None:

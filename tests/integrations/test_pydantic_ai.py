@@ -81,6 +81,12 @@ async def test_the_project_is_not_removed_by_another_name(backend: SandboxWorksp
         await backend.remove(f"{here}/root{here}")
 
 
+async def test_a_loop_of_links_has_no_real_path(backend: SandboxWorkspace) -> None:
+    await backend.run(["ln", "-s", "loop", "loop"])
+    with pytest.raises(OSError, match="symbolic links"):
+        await backend.remove(f"{await backend.working_dir()}/loop/file")
+
+
 async def test_an_agent_runs_code_that_keeps_its_state(backend: SandboxWorkspace) -> None:
     told: list[Any] = []
 

@@ -147,8 +147,7 @@ class SandboxWorkspace:
 
         def remove() -> None:
             above, name = posixpath.split(posixpath.normpath(path))
-            real = sandbox.exec(["realpath", "-m", "--", above]).stdout.removesuffix("\n")
-            target = posixpath.join(real, name)
+            target = posixpath.join(_real(sandbox, above), name)
             if f"{sandbox.directory}/".startswith(f"{target.rstrip('/')}/"):
                 raise ValueError(f"{path} is the working directory, or above it")
             sandbox.remove(target, recursive=True)
@@ -159,6 +158,11 @@ class SandboxWorkspace:
         """Whether there is something. Raises OSError."""
         sandbox = await self._started()
         return await self._in_thread(lambda: sandbox.exists(path))
+
+    async def realpath(self, path: str) -> str:
+        """The path with its links followed, inside; what is missing stays as it is written. Raises OSError."""
+        sandbox = await self._started()
+        return await self._in_thread(lambda: _real(sandbox, path))
 
     # -- code
 
@@ -217,6 +221,13 @@ class SandboxWorkspace:
             return await anyio.to_thread.run_sync(what, abandon_on_cancel=abandon, limiter=self._room)
         except SandboxClosed as problem:
             raise WorkspaceUnavailableError(str(problem)) from problem
+
+
+def _real(sandbox: Sandbox | Client, path: str) -> str:
+    done = sandbox.exec(["realpath", "-mz", "--", path])
+    if not done.ok:  # a loop
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return os.fsdecode(done.stdout_bytes.removesuffix(b"\0"))
 
 
 def _finished(done: ExecResult, timeout: float | None) -> CommandResult:
