@@ -13,7 +13,7 @@ import select
 import time
 from _thread import allocate_lock as Lock
 
-from sandbox.errors import InvalidArgument
+from sandbox.errors import InvalidArgument, SandboxClosed
 from sandbox.guest.command_channel import CommandChannel
 from sandbox.guest.unread_output import UnreadOutput
 from sandbox.process_view import PIECE
@@ -185,6 +185,8 @@ class Process(CommandChannel):
     def _poll(self, poll: select.poll, deadline: float | None) -> list[tuple[int, int]]:
         left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         ready = poll.poll(left)
+        if self._channel.fileno() < 0:
+            raise SandboxClosed("the command was closed")
         if not ready or (left == 0 and self._channel.fileno() not in dict(ready)):
             raise TimeoutError(f"{self.name} still runs")
         return ready
@@ -223,6 +225,11 @@ class Process(CommandChannel):
 
     def close(self) -> None:
         """Gives back every descriptor; the guest kills what still runs when the line closes."""
+        try:
+            # Another thread may wait for news: its poll would keep the line open, and the command alive.
+            self._channel.shutdown(_BOTH_WAYS)
+        except OSError:
+            pass  # it is closed already, or the guest has gone
         self._channel.close()
         if self._gone is not None:
             self._gone()
@@ -232,6 +239,9 @@ class Process(CommandChannel):
                 if fd is not None:
                     setattr(self, name, None)
                     os.close(fd)
+
+
+_BOTH_WAYS = 2  # SHUT_RDWR: `socket` itself is not loaded here
 
 
 def _ready(fd: int) -> bool:
