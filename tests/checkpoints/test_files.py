@@ -222,3 +222,16 @@ def test_a_fork_of_a_published_port_has_another(project: Path) -> None:
     with Sandbox(config) as sandbox, sandbox.fork()[0] as fork:
         assert {**fork.ports[0], "port": 0} == {**sandbox.ports[0], "port": 0}
         assert fork.ports[0].port != sandbox.ports[0].port
+
+
+def test_a_link_that_a_tenant_put_above_a_place_leads_a_checkpoint_nowhere(project: Path, tmp_path: Path) -> None:
+    """A mount cannot be moved, but what is above it can: by its path the link in its place led to the host's files."""
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "key").write_text("private")
+    mounts = {f"{project}/build/m": {"type": "memory"}}
+    with Sandbox({"filesystem": {"root": str(project)}, "vfs": {"mounts": mounts}}) as sandbox:
+        sandbox.exec(f"mkdir x; ln -s {private} x/m; mv build build2; ln -s {project}/x build", check=True)
+        with pytest.raises(SandboxError, match="cannot be copied"):
+            sandbox.checkpoint("stolen")
+    assert not any("private" in one.read_text() for one in (tmp_path / "home").rglob("key"))

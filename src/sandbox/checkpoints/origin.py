@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sandbox.checkpoints.trees import Trees
+from sandbox.checkpoints.trees import Trees, directory_inside, own_directory
 from sandbox.config.home import home
 from sandbox.errors import ConfigError, SandboxError
 
@@ -40,11 +40,13 @@ def save_files(directory: str, pid: int, places: Sequence[str], layer: Mapping[s
         upper = os.path.join(layer["directory"], "upper") if layer is not None else ""
         if os.path.isdir(upper):
             os.makedirs(os.path.join(directory, LAYER))
-            trees.copy(upper, os.path.join(directory, LAYER))
+            with own_directory(upper) as source, own_directory(os.path.join(directory, LAYER)) as target:
+                trees.copy(source, target)
         for number, place in enumerate(places):
             copy = os.path.join(directory, PLACES, str(number))
             os.makedirs(copy)
-            trees.copy(f"/proc/{pid}/root{place}", copy)
+            with directory_inside(pid, place) as source, own_directory(copy) as target:
+                trees.copy(source, target)
     except OSError as problem:
         raise SandboxError("the sandbox's files cannot be copied: {problem}", problem=problem) from problem
 
@@ -87,12 +89,18 @@ class Origin:
         upper = os.path.join(layer, "upper")
         os.makedirs(upper, 0o755, exist_ok=True)
         if os.path.isdir(saved):
-            Trees(MOST).copy(saved, upper)
+            with own_directory(saved) as source, own_directory(upper) as target:
+                Trees(MOST).copy(source, target)
 
     def _fill(self, pid: int) -> None:
         trees = Trees(MOST)
-        for number, place in enumerate(self._places):
-            trees.copy(os.path.join(self._directory, PLACES, str(number)), f"/proc/{pid}/root{place}")
+        try:
+            for number, place in enumerate(self._places):
+                saved = os.path.join(self._directory, PLACES, str(number))
+                with own_directory(saved) as source, directory_inside(pid, place) as target:
+                    trees.copy(source, target)
+        except OSError as problem:
+            raise SandboxError("the checkpoint's files cannot be put back: {problem}", problem=problem) from problem
 
 
 def for_fork(config: Config) -> Config:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import contextmanager
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 FICLONE = 0x40049409  # _IOW(0x94, 9, int)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,17 +28,12 @@ class Trees:
         self.size = 0
         self._most = most
 
-    def copy(self, source: str, target: str) -> None:
-        """Copies what is in the directory `source` into the directory `target`, which exists. Raises OSError."""
+    def copy(self, source: int, target: int) -> None:
+        """Copies what is in the directory `source` into the directory `target`, both open. Raises OSError."""
         _need_no_umask = os.umask(0)
         try:
-            top, to = os.open(source, DIRECTORY & ~os.O_NOFOLLOW), os.open(target, DIRECTORY & ~os.O_NOFOLLOW)
-            try:
-                self._directory(top, to, os.fstat(top).st_dev, {}, 0)
-                _finish(to, os.fstat(top), top)
-            finally:
-                os.close(top)
-                os.close(to)
+            self._directory(source, target, os.fstat(source).st_dev, {}, 0)
+            _finish(target, os.fstat(source), source)
         finally:
             os.umask(_need_no_umask)
 
@@ -100,6 +96,37 @@ class Trees:
         finally:
             os.close(old)
             os.close(new)
+
+
+@contextmanager
+def own_directory(path: str) -> Iterator[int]:
+    """A directory of ours, whose path no tenant can change. Raises OSError."""
+    opened = os.open(path, DIRECTORY & ~os.O_NOFOLLOW)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def directory_inside(pid: int, path: str) -> Iterator[int]:
+    """A directory inside, seen from the root of the process `pid` there. Raises OSError.
+
+    Tenants can rename what is above it and put links in its place, which by an ordinary path would lead to the host's
+    files: no link is followed, and nothing leads out of that root.
+    """
+    from sandbox.config.openat2 import IN_ROOT, NO_MAGICLINKS, NO_SYMLINKS, openat2
+
+    root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        name, resolve = os.fsencode(path.lstrip("/") or "."), IN_ROOT | NO_SYMLINKS | NO_MAGICLINKS
+        opened = openat2(root, name, os.O_RDONLY | os.O_DIRECTORY, 0, resolve)
+    finally:
+        os.close(root)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def _opened(name: str, parent: int, status: os.stat_result, flags: int) -> int:
