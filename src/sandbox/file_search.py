@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from fnmatch import translate
 from typing import TYPE_CHECKING
 
-from sandbox.errors import CommandError, InvalidArgument
+from sandbox.errors import CommandError, InvalidArgument, SandboxClosed, SandboxError
 from sandbox.info import FileInfo, GrepMatch
 from sandbox.result import ExecResult
 
@@ -78,8 +78,8 @@ def _walk(files: FileMethods, path: str, show_git: bool, depth: int = DEPTH_MOST
     def look(directory: str) -> None:
         try:
             inside = files.list_files(f"{path}/{directory}" if directory else path)
-        except (PermissionError, FileNotFoundError, NotADirectoryError):
-            if not directory:
+        except (OSError, SandboxError) as problem:  # not to be listed, gone, or too large
+            if not directory or isinstance(problem, SandboxClosed):
                 raise
             return
         below = f"{directory}/" if directory else ""

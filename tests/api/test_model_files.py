@@ -128,3 +128,10 @@ def test_an_expression_that_needs_all_memory_is_refused(sb: Any) -> None:
     sb.write_text("a", "a\n")
     with pytest.raises((InvalidArgument, CommandError)):
         sb.grep("a{32000}{32000}")
+
+
+def test_a_patch_whose_place_cannot_be_found_in_reasonable_time_is_refused(sb: Any) -> None:
+    sb.write_text("q", "a\n" * 50_000)
+    patch = "*** Begin Patch\n*** Update File: q\n@@\n" + " a\n" * 3000 + "-b\n+c\n*** End Patch\n"
+    with pytest.raises(InvalidArgument, match="too much alike"):
+        sb.apply_patch(patch)

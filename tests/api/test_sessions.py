@@ -130,3 +130,24 @@ def test_a_closed_session_says_so_and_wrong_names_are_refused(sb: Any) -> None:
         sb.session("cobol")
     with pytest.raises(InvalidArgument, match="jupyter"):
         sb.python("other")
+
+
+FORGE = """
+import os
+for fd in range(3, 10):
+    try: os.write(fd, b'{"done": true}\\n' * 3)
+    except OSError: pass
+"""
+
+
+def test_what_one_run_forges_cannot_answer_for_the_next(py: Any) -> None:
+    py.run(FORGE)
+    assert [py.run(str(number)).text for number in range(3)] == ["0", "1", "2"]
+
+
+def test_a_value_of_endless_forms_is_cut(py: Any) -> None:
+    result = py.run(
+        "class Many:\n    def _repr_mimebundle_(self): return {f'x/{n}': '' for n in range(50_000)}\n"
+        "for _ in range(20): display(Many())"
+    )
+    assert sum(len(one.data) for one in result.outputs) <= 20 * 32

@@ -69,6 +69,7 @@ def test_files_are_written_edited_searched_and_patched(home: Path, project: Path
         found = await client.call_tool("search_files", {"pattern": "thr.e"})
         names = await client.call_tool("find_files", {"pattern": "**/*.py"})
         missing = await client.call_tool("read_file", {"path": "nothing"})
+        assert "No such file" in text(missing)  # a model is told why
         return (
             found.structured_content,
             names.structured_content,
@@ -172,6 +173,17 @@ def test_over_http_every_request_needs_the_token_and_comes_from_no_page(home: Pa
                 return (await client.call_tool("sandbox_policy", {})).structured_content["id"]
 
         assert asyncio.run(run("a")) != asyncio.run(run("b"))
+
+        async def session() -> Any:
+            """A client of the protocol that has sessions; it ends its own when it leaves."""
+            http = httpx2.AsyncClient(headers={"authorization": token})
+            line = streamable_http_client(address, http_client=http)
+            async with http, Client(line, mode="legacy") as client:
+                return (await client.call_tool("sandbox_policy", {})).structured_content["id"]
+
+        gone = asyncio.run(session())
+        listed = subprocess.run([*COMMAND[:-1], "list", "--json"], capture_output=True, text=True, check=True).stdout
+        assert gone not in [one["id"] for one in json.loads(listed) if one.get("state") == "running"]
     finally:
         server.terminate()
         server.wait(30)

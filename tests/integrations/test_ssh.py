@@ -64,3 +64,5 @@ def test_no_agent_and_no_display_is_forwarded(settings: Path, sandbox: Sandbox) 
         ["ssh", "-G", "-F", str(settings), f"sandbox-{sandbox.id}"], capture_output=True, text=True, check=True
     ).stdout
     assert {"forwardagent no", "forwardx11 no", "permitlocalcommand no"} <= set(shown.splitlines())
+    # Whoever poses as the server cannot ask the person for a password.
+    assert {"passwordauthentication no", "kbdinteractiveauthentication no"} <= set(shown.splitlines())

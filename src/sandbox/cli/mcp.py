@@ -64,13 +64,13 @@ def _serve(arguments: Namespace) -> int:
 
         return AsyncSandbox(resolved.config, command=["sandbox", "mcp"])
 
-    server = make_server(make)
+    server, sandboxes = make_server(make)
     if arguments.http is None:
         server.run()
         return 0
     from sandbox.integrations.mcp_http import serve
 
-    return serve(server, arguments.http, _tell_address)
+    return serve(server, sandboxes, arguments.http, _tell_address)
 
 
 def _tell_address(address: str, token: str) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hmac
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
+from sandbox.integrations.mcp_server import Sandboxes
+
 PATH = "/mcp"
 IDLE = 3600.0  # seconds after which a session that nobody uses ends
 SESSIONS_MOST = 64
 
 
-def serve(server: MCPServer[Any], port: int, tell: Callable[[str, str], object]) -> int:
+def serve(server: MCPServer[Any], sandboxes: Sandboxes, port: int, tell: Callable[[str, str], object]) -> int:
     """Serves until it is interrupted. `tell` is called with the address and the token."""
     listener = socket.create_server(("127.0.0.1", port))
     host = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -32,21 +34,28 @@ def serve(server: MCPServer[Any], port: int, tell: Callable[[str, str], object])
         ),
     )
     tell(f"http://{host}{PATH}", token)
-    uvicorn.Server(uvicorn.Config(with_token(app, token), log_level="warning")).run(sockets=[listener])
+    uvicorn.Server(uvicorn.Config(with_token(app, token, sandboxes.end), log_level="warning")).run(sockets=[listener])
     return 0
 
 
-def with_token(app: Any, token: str) -> Any:
-    """The application, for those who have the token."""
+def with_token(app: Any, token: str, ended: Callable[[str], Awaitable[None]]) -> Any:
+    """The application, for those who have the token; `ended` is called with a session that its client has ended."""
     wanted = f"Bearer {token}".encode()
 
     async def checked(scope: dict[str, Any], receive: Any, send: Any) -> None:
         given = dict(scope.get("headers", ())).get(b"authorization", b"")
-        if scope["type"] == "http" and not hmac.compare_digest(given, wanted):
+        if scope["type"] == "lifespan":
+            await app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # no WebSocket is served here
+        if not hmac.compare_digest(given, wanted):
             headers = [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")]
             await send({"type": "http.response.start", "status": 401, "headers": headers})
             await send({"type": "http.response.body", "body": b""})
             return
         await app(scope, receive, send)
+        if scope["method"] == "DELETE":
+            await ended(dict(scope["headers"]).get(b"mcp-session-id", b"").decode("latin-1"))
 
     return checked

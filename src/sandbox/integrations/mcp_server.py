@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import wraps
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
@@ -28,6 +29,8 @@ from sandbox.sandbox import Sandbox
 OUTPUT_MOST = 100_000  # bytes of each output that a model is shown
 FILE_MOST = 2 * 2**20
 SESSIONS_MOST = 64
+PARTS_MOST = 50
+LISTED_MOST = 2000  # characters of changes in one question
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
@@ -104,6 +107,12 @@ class Sandboxes:
                 self._python[session] = await sandbox.python()
             return self._python[session]
 
+    async def end(self, session: str) -> None:
+        """Ends the sandbox of a session that its client has ended."""
+        if session and (found := self._of.pop(session, None)) is not None:
+            self._python.pop(session, None)
+            await found.close()
+
     async def close(self) -> None:
         """Ends them all."""
         await asyncio.gather(*(one.close() for one in self._of.values()))
@@ -115,8 +124,8 @@ def _session(context: Context[Any, Any]) -> str:
     return str(headers.get("mcp-session-id") or headers.get("x-sandbox-session") or "")[:200]
 
 
-def make_server(make: Callable[[], AsyncSandbox]) -> MCPServer[Sandboxes]:
-    """The server; `make` gives a sandbox that has not been started yet."""
+def make_server(make: Callable[[], AsyncSandbox]) -> tuple[MCPServer[Sandboxes], Sandboxes]:
+    """The server and its sandboxes; `make` gives one that has not been started yet."""
     sandboxes = Sandboxes(make)
 
     @asynccontextmanager
@@ -131,11 +140,27 @@ def make_server(make: Callable[[], AsyncSandbox]) -> MCPServer[Sandboxes]:
     )
     for add in (_add_commands, _add_files, _add_policy, _add_resources):
         add(server, sandboxes)
-    return server
+    return server, sandboxes
+
+
+def _tool(server: MCPServer[Sandboxes], annotations: ToolAnnotations, **more: Any) -> Callable[[Any], Any]:
+    """Adds a tool. The SDK hides what a tool raises, but a refusal names the rule: the model is told why."""
+
+    def add(function: Any) -> Any:
+        @wraps(function)
+        async def called(*words: Any, **named: Any) -> Any:
+            try:
+                return await function(*words, **named)
+            except (SandboxError, OSError, UnicodeError) as problem:
+                raise ToolError(str(problem)) from problem
+
+        return server.tool(annotations=annotations, **more)(called)
+
+    return add
 
 
 def _add_commands(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
-    @server.tool(annotations=RUNS)
+    @_tool(server, RUNS)
     async def run_command(
         command: Annotated[str, Field(description="a shell command")],
         context: Context[Any, Any],
@@ -155,7 +180,7 @@ def _add_commands(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
                 result = piece
         return _ran(result, shown["stdout"], shown["stderr"])
 
-    @server.tool(annotations=RUNS, structured_output=False)
+    @_tool(server, RUNS, structured_output=False)
     async def run_python(
         code: Annotated[str, Field(description="Python code; the value of the last line is returned")],
         context: Context[Any, Any],
@@ -170,17 +195,17 @@ def _add_commands(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
             parts.append(Image(data=picture, format="png") if picture else output.text[:OUTPUT_MOST])
         if result.error is not None:
             raise ToolError("\n".join([*(part for part in parts if isinstance(part, str)), result.error.traceback]))
-        return [*parts, "timed out; the state is kept"] if result.timed_out else parts or ["(no output)"]
+        return bounded([*parts, "timed out; the state is kept"] if result.timed_out else parts or ["(no output)"])
 
 
 def _add_files(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
-    @server.tool(annotations=READS)
+    @_tool(server, READS)
     async def read_file(path: str, context: Context[Any, Any], offset: int = 0, limit: int = 2000) -> str:
         """Returns lines of a text file, from line `offset` (0 is the first), at most `limit` of them."""
         text = (await (await sandboxes.of(context)).read_file(path, FILE_MOST)).decode(errors="replace")
         return "".join(text.splitlines(keepends=True)[offset : offset + limit])[: 10 * OUTPUT_MOST]
 
-    @server.tool(annotations=WRITES)
+    @_tool(server, WRITES)
     async def write_file(path: str, content: str, context: Context[Any, Any]) -> str:
         """Makes a text file, with the directories above it, or replaces its content."""
         sandbox = await sandboxes.of(context)
@@ -189,29 +214,29 @@ def _add_files(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
         await sandbox.write_text(path, content)
         return f"wrote {len(content.encode())} bytes to {path}"
 
-    @server.tool(annotations=WRITES)
+    @_tool(server, WRITES)
     async def edit_file(path: str, old: str, new: str, context: Context[Any, Any], replace_all: bool = False) -> str:
         """Replaces text in a file. `old` must be in it exactly once, unless `replace_all` is set."""
         count = await (await sandboxes.of(context)).edit(path, old, new, replace_all)
         return f"replaced {count} time(s) in {path}"
 
-    @server.tool(annotations=WRITES)
+    @_tool(server, WRITES)
     async def apply_patch(patch: str, context: Context[Any, Any]) -> str:
         """Applies a unified diff, or a `*** Begin Patch` patch. One that does not fit changes nothing."""
         done = await (await sandboxes.of(context)).apply_patch(patch)
         return "\n".join(f"{one.change} {one.moved_to or one.path}" for one in done)
 
-    @server.tool(annotations=READS)
+    @_tool(server, READS)
     async def list_files(context: Context[Any, Any], path: str = ".", depth: int = 2) -> str:
         """Draws the tree of files below a directory."""
         return await (await sandboxes.of(context)).tree(path, depth)
 
-    @server.tool(annotations=READS)
+    @_tool(server, READS)
     async def find_files(pattern: str, context: Context[Any, Any], path: str = ".") -> list[str]:
         """Returns the paths that match a pattern such as `src/**/*.py`."""
         return await (await sandboxes.of(context)).glob(pattern, path)
 
-    @server.tool(annotations=READS)
+    @_tool(server, READS)
     async def search_files(
         pattern: Annotated[str, Field(description="an extended regular expression")],
         context: Context[Any, Any],
@@ -225,7 +250,7 @@ def _add_files(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
 
 
 def _add_policy(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
-    @server.tool(annotations=READS)
+    @_tool(server, READS)
     async def sandbox_policy(context: Context[Any, Any]) -> dict[str, Any]:
         """Says what this sandbox may do: its directory, allowed hosts, questions that wait for the person."""
         sandbox = await sandboxes.of(context)
@@ -239,25 +264,28 @@ def _add_policy(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
             "waiting_questions": [str(one) for one in await sandbox.asks()],
         }
 
-    @server.tool(annotations=READS)
+    @_tool(server, READS)
     async def list_changes(context: Context[Any, Any]) -> list[Changed]:
         """With an overlay: lists what differs from the person's files, which only they can change."""
         return [Changed(path=one.path, kind=one.kind) for one in await (await sandboxes.of(context)).changes()]
 
-    @server.tool(annotations=WRITES)
+    @_tool(server, WRITES)
     async def apply_changes(context: Context[Any, Any], paths: list[str] | None = None) -> str:
         """With an overlay: asks the person whether changes may be written to their own files, and writes them if so."""
         sandbox = await sandboxes.of(context)
-        names = [one.path for one in await sandbox.changes() if paths is None or one.path in paths]
-        listed = ascii(", ".join(names)[:2000])  # names come from inside: nothing in them may look like our words
-        try:
-            answer = await context.elicit(f"Write {len(names)} change(s) to your files? {listed}", Consent)
-        except Exception as problem:
-            raise ToolError(
-                f"this client cannot ask the person: `sandbox diff {sandbox.id}` shows the changes"
-            ) from problem
+        wanted = [one for one in await sandbox.changes() if paths is None or one.path in paths]
+        listed = ascii(", ".join(f"{one.kind} {one.path}" for one in wanted))  # names from inside: no text of ours
+        if len(listed) > LISTED_MOST:
+            raise ToolError("too many changes for one question: name some of the paths")
+        capabilities = context.client_capabilities
+        if capabilities is None or capabilities.elicitation is None:
+            raise ToolError(f"this client cannot ask the person: `sandbox diff {sandbox.id}` shows the changes")
+        answer = await context.elicit(f"Write {len(wanted)} change(s) to your files? {listed}", Consent)
         if answer.action != "accept" or not answer.data.write_them:
             raise ToolError("the person did not agree")
+        names = [one.path for one in wanted]
+        if [one for one in await sandbox.changes() if one.path in names] != wanted:
+            raise ToolError("the files changed while the person was asked")
         applied = await sandbox.apply(names)
         return f"applied {len(applied.applied)}, refused {len(applied.refused)}"
 
@@ -289,6 +317,16 @@ def recorded(sandbox: Sandbox, last: int) -> list[dict[str, Any]]:
     kept: deque[dict[str, Any]] = deque(maxlen=max(0, last))
     kept.extend(one for one in entries(record_directory(sandbox.config)) if one.get("sandbox") == sandbox.id)
     return list(kept)
+
+
+def bounded(parts: list[str | Image]) -> list[str | Image]:
+    """As many of the parts as a model should see at once."""
+    room, kept = 2 * OUTPUT_MOST, []
+    for part in parts[:PARTS_MOST]:
+        text = part[:room] if isinstance(part, str) else part
+        room -= len(text) if isinstance(text, str) else 0
+        kept.append(text)
+    return kept
 
 
 class Tail:

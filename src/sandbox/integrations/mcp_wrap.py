@@ -113,8 +113,9 @@ class Wrapped:
         if isinstance(result, dict):
             with self._lock:
                 for kind, key in LISTS.items():
-                    if isinstance(result.get(key), list):
-                        result[key] = self._judged(kind, result[key])
+                    if key in result:
+                        listed = result[key]
+                        result[key] = self._judged(kind, listed) if isinstance(listed, list) else []
                 if "instructions" in result and self._unknown({"instructions": [result["instructions"]]}):
                     del result["instructions"]
         return json.dumps(message).encode() + b"\n"

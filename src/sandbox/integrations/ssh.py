@@ -45,8 +45,18 @@ Host {name}
     UpdateHostKeys no
     GlobalKnownHostsFile /dev/null
     LogLevel ERROR
+    PreferredAuthentications publickey
+    PasswordAuthentication no
+    KbdInteractiveAuthentication no
+    GSSAPIAuthentication no
+    HostbasedAuthentication no
+    IdentityAgent none
+    AddKeysToAgent no
     ForwardAgent no
     ForwardX11 no
+    ForwardX11Trusted no
+    SendEnv -*
+    Tunnel no
     PermitLocalCommand no
 """
 

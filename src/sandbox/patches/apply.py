@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 TEXT_MOST = 64 * 2**20
 PATCH_MOST = 16 * 2**20
+EFFORT_MOST = 5_000_000  # lines that are compared to find a place
 
 
 def apply_patch(files: FileMethods, patch: str, directory: str) -> list[PatchedFile]:
@@ -102,10 +103,17 @@ def _place(lines: list[str], hunk: Hunk, start: int, shift: int, path: str) -> i
     else:
         wanted = hunk.line - 1 + shift
         places = sorted(range(start, last + 1), key=lambda at: abs(at - wanted))
-    for same in (lambda line: line, str.rstrip):  # models lose white space at the ends of lines
-        old = [same(line) for line in hunk.old]
+    effort = EFFORT_MOST
+    for same in (str, str.rstrip):  # models lose white space at the ends of lines
+        old, new = [same(line) for line in hunk.old], [same(line) for line in lines]
         for at in places:
-            if [same(line) for line in lines[at : at + size]] == old:
+            matched = 0
+            while matched < size and new[at + matched] == old[matched]:
+                matched += 1
+            if matched == size:
                 return at
+            effort -= matched + 1
+            if effort < 0:
+                raise InvalidArgument("the lines of {path} are too much alike to find the place", path=path)
     first = next((line for line in hunk.old if line.strip()), "")
     raise InvalidArgument("{path} has no such lines: {line!r} and what follows", path=path, line=first[:200])

@@ -7,7 +7,7 @@ import re
 from sandbox.errors import InvalidArgument
 from sandbox.patches.patch import FilePatch, Hunk
 
-RANGES = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+RANGES = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 NOTHING = "/dev/null"
 
 

@@ -7,6 +7,7 @@ only ever shown to the caller.
 from __future__ import annotations
 
 import json
+import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -19,7 +20,11 @@ from sandbox.protocols import Process
 from sandbox.result import OUTPUT_LIMIT, Chunk, Collector
 from sandbox.sessions.result import CodeFailure, CodeResult, RichOutput
 
-MESSAGE_MOST = 64 * 2**20  # bytes of one message: a picture, a table
+MESSAGE_MOST = 8 * 2**20  # bytes of one message: a picture, a table
+VALUES_MOST = 32 * 2**20  # bytes of all values of a run
+FORMS_MOST = 32  # forms of one value
+FORM_COST = 200  # what each form takes beside its bytes
+ERROR_MOST = 100_000
 OUTPUTS_MOST = 1000
 GRACE = 3.0  # seconds that code has to end after it was interrupted; then its interpreter is killed
 
@@ -157,6 +162,7 @@ class DriverSession(CodeSession):
         super().__init__(sandbox)
         self._command, self._first_line = command, first_line
         self._rest = bytearray()
+        self._run = ""
 
     def _start(self) -> Process:
         self._rest.clear()
@@ -167,7 +173,9 @@ class DriverSession(CodeSession):
 
     def _give(self, process: Process, code: str) -> None:
         try:
-            process.write(json.dumps({"code": code}).encode() + b"\n")
+            # In every answer, so that what an earlier run left behind cannot answer for a later one.
+            self._run = os.urandom(16).hex()
+            process.write(json.dumps({"code": code, "run": self._run}).encode() + b"\n")
         except BrokenPipeError:
             pass  # it has ended: reading tells why
 
@@ -176,7 +184,7 @@ class DriverSession(CodeSession):
             message = self._message(running)
             if "ready" in message:
                 self.kind = str(message["ready"])[:40]
-            elif running.take(message):
+            elif message.get("run") == self._run and running.take(message):
                 return
 
     def _message(self, running: Running) -> dict[str, Any]:
@@ -217,7 +225,7 @@ class Running:
         self.out, self.err = Collector(most), Collector(most)
         self._listeners = {"stdout": on_stdout, "stderr": on_stderr}
         self._on_output = on_output
-        self._room = MESSAGE_MOST  # bytes of all values together
+        self._room = VALUES_MOST
 
     def stream(self, name: str, data: bytes) -> None:
         """Output as it comes."""
@@ -231,14 +239,15 @@ class Running:
         if message.get("stream") in ("stdout", "stderr") and isinstance(message.get("text"), str):
             self.stream(message["stream"], message["text"].encode(errors="replace"))
         elif isinstance(data := message.get("data"), dict):
-            self._show(RichOutput(data, message.get("result") is True))
+            forms = {form: value for form, value in list(data.items())[:FORMS_MOST] if value is not None}
+            self._show(RichOutput(forms, message.get("result") is True))
         elif isinstance(error := message.get("error"), dict):
-            name, value, trace = (str(error.get(key, "")) for key in ("name", "value", "traceback"))
+            name, value, trace = (str(error.get(key, ""))[:ERROR_MOST] for key in ("name", "value", "traceback"))
             self.result.error = CodeFailure(name, value, trace)
         return message.get("done") is True
 
     def _show(self, output: RichOutput) -> None:
-        size = sum(len(str(value)) for value in output.data.values())
+        size = sum(FORM_COST + len(form) + len(str(value)) for form, value in output.data.items())
         if size > self._room or len(self.result.outputs) >= OUTPUTS_MOST:
             self.result.truncated = True
             return

@@ -13,8 +13,11 @@ os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 os.dup2(2, 1)
 
 
+run = None
+
+
 def send(**message):
-    answers.write(json.dumps(message) + "\n")
+    answers.write(json.dumps(dict(message, run=run)) + "\n")
     answers.flush()
 
 
@@ -41,7 +44,9 @@ client.wait_for_ready(timeout=60)
 signal.signal(signal.SIGINT, lambda *_: kernel.interrupt_kernel())
 send(ready="jupyter")
 for line in requests:  # noqa: F821  (see plain_python.py)
-    asked = client.execute(json.loads(line)["code"], allow_stdin=False)
+    given = json.loads(line)
+    run = given["run"]
+    asked = client.execute(given["code"], allow_stdin=False)
     ended = False
     while not ended:
         if not kernel.is_alive():

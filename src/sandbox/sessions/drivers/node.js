@@ -5,8 +5,9 @@ const util = require("util");
 const vm = require("vm");
 const { createRequire } = require("module");
 
+let run = null;
 const send = (message) => {
-  let data = Buffer.from(JSON.stringify(message) + "\n");
+  let data = Buffer.from(JSON.stringify({ ...message, run }) + "\n");
   while (data.length > 0) {
     try {
       data = data.subarray(fs.writeSync(3, data));
@@ -65,6 +66,7 @@ async function answer(code) {
   }
   interrupted = () => {};
   send({ done: true });
+  run = null;
 }
 
 process.on("uncaughtException", (problem) => send({ stream: "stderr", text: failed(problem).traceback + "\n" }));
@@ -76,9 +78,9 @@ const input = fs.createReadStream(null, { fd: 4 });
 input.on("data", (data) => {
   rest = Buffer.concat([rest, data]);
   for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
-    const code = JSON.parse(rest.subarray(0, end).toString()).code;
+    const asked = JSON.parse(rest.subarray(0, end).toString());
     rest = rest.subarray(end + 1);
-    turn = turn.then(() => answer(code));
+    turn = turn.then(() => ((run = asked.run), answer(asked.code)));
   }
 });
 input.on("end", () => process.exit(0));

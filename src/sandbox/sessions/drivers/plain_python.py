@@ -1,6 +1,6 @@
 """Runs inside the sandbox: a Python that keeps its state and speaks JSON lines. Needs nothing but the standard library.
 
-In: {"code": text}. Out: {"stream": name, "text": …}, {"data": {media type: …}, "result": true or false},
+In: {"code": text, "run": id}. Out, each with that id: {"stream": name, "text": …}, {"data": {media type: …}, "result": true or false},
 {"error": {"name", "value", "traceback"}}, and {"done": true} when the code has ended.
 """
 
@@ -36,6 +36,7 @@ class Session:
         os.dup2(null, 0)
         os.close(null)
         self.lock = threading.Lock()
+        self.run_id = None
         self.pipes = {}
         for name, number in (("stdout", 1), ("stderr", 2)):
             read, write = os.pipe()
@@ -55,7 +56,7 @@ class Session:
         os.environ.setdefault("MPLBACKEND", "Agg")
 
     def send(self, **message):
-        data = json.dumps(message, default=str).encode() + b"\n"
+        data = json.dumps(dict(message, run=self.run_id), default=str).encode() + b"\n"
         while data:
             data = data[os.write(self.answers, data) :]
 
@@ -183,6 +184,7 @@ class Session:
             if error is not None:
                 self.send(error=error)
             self.send(done=True)
+            self.run_id = None
 
 
 __file__ = "<session>"
@@ -190,4 +192,6 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 session = Session()
 session.send(ready="plain")
 for line in requests:  # noqa: F821  (the one who started us has read the first line of it: this file)
-    session.answer(json.loads(line)["code"])
+    asked = json.loads(line)
+    session.run_id = asked["run"]
+    session.answer(asked["code"])
