@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -37,6 +38,12 @@ def pytest_report_header() -> str:
 
 # First, because `-m` is applied in this hook too and must see the mark.
 @pytest.hookimpl(tryfirst=True)
+@pytest.fixture(autouse=True)
+def _nesting_limit() -> None:
+    """As in any other program: tests that import eth-abi themselves raise it for all that follow in their process."""
+    sys.setrecursionlimit(1000)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:

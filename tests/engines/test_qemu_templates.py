@@ -97,6 +97,8 @@ def test_the_bar_is_shown_on_a_terminal_and_nowhere_else(
     with os.fdopen(theirs, "w") as terminal, os.fdopen(ours, "rb", buffering=0) as screen:
         monkeypatch.setattr(sys, "stderr", terminal)
         work()
-        shown = screen.read(4096)
+        shown = b""
+        while not shown.endswith(b"\x1b[K"):  # a terminal hands out what was written in pieces
+            shown += screen.read(4096)
     assert b"making it [....................]" in shown and b"making it [##########..........]" in shown
     assert shown.endswith(b"\r\x1b[K")

@@ -55,3 +55,12 @@ def test_nesting_cannot_end_a_process_whose_recursion_limit_a_library_has_raised
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "refused\n")
+
+
+def test_what_signing_imports_leaves_the_limit_of_nesting_alone() -> None:
+    """eth-abi raises it: then the next hostile document ends the process, whoever parses it."""
+    code = (
+        "import sys; from sandbox.signing.backends.ethereum import library; library(); print(sys.getrecursionlimit())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "1000\n"

@@ -95,7 +95,8 @@ def example(schema: dict[str, Any], schemas: dict[str, Any], depth: int = 0) -> 
     kind = schema.get("type")
     kind = kind[0] if isinstance(kind, list) else kind
     if kind == "array":
-        return [] if depth >= _DEPTH or "items" not in schema else [example(schema["items"], schemas, depth + 1)]
+        fewest = schema.get("minItems", 0 if depth >= _DEPTH else 1)
+        return [] if "items" not in schema else [example(schema["items"], schemas, depth + 1)] * fewest
     if kind == "object" or "properties" in schema:
         return {name: example(one, schemas, depth + 1) for name, one in schema.get("properties", {}).items()}
     if kind in ("integer", "number"):

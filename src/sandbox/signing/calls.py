@@ -11,6 +11,7 @@ from sandbox.errors import ConfigError, SandboxError
 from sandbox.policy.signing.requests import Request, UnsignedTransaction
 from sandbox.policy.signing.rules import Function, Rules
 from sandbox.policy.signing.typed_data import TypedData
+from sandbox.signing.recursion import limit_kept
 
 _LONGEST_ABI = 4 * 2**20
 
@@ -18,7 +19,8 @@ _LONGEST_ABI = 4 * 2**20
 def keccak(data: bytes) -> bytes:
     """Ethereum's hash. Raises SandboxError without the extra `signing`."""
     try:
-        from eth_hash.auto import keccak as hashed
+        with limit_kept():
+            from eth_hash.auto import keccak as hashed
     except ImportError:
         raise missing() from None
     return bytes(hashed(data))
@@ -60,7 +62,8 @@ def arguments(request: Request, rules: Rules) -> list[Any] | None:
 
 
 def _decoded(function: Function, data: bytes) -> list[Any] | None:
-    from eth_abi.abi import decode, encode
+    with limit_kept():
+        from eth_abi.abi import decode, encode
 
     try:
         values = decode(function.types, data)

@@ -40,7 +40,7 @@ class Decide(Struct, forbid_unknown_fields=True):
     """Which request. With `hash`, only if it is that one."""
 
     requestId: Id
-    hash: Annotated[str, Meta(pattern="^0x[0-9a-f]{64}$")] | None = None
+    hash: Annotated[str, Meta(pattern="^0x[0-9a-f]{64}$", examples=[f"0x{'ab' * 32}"])] | None = None
 
 
 class SigningResult(Struct, kw_only=True):

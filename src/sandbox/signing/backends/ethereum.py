@@ -7,13 +7,15 @@ from typing import Any
 from sandbox.policy.signing.requests import Request, TextMessage, UnsignedTransaction
 from sandbox.policy.signing.typed_data import TypedData
 from sandbox.signing.calls import keccak, missing
+from sandbox.signing.recursion import limit_kept
 
 
 def library() -> Any:
     """eth-account. Raises SandboxError without the extra `signing`."""
     try:
-        import eth_account
-        import eth_account.messages
+        with limit_kept():
+            import eth_account
+            import eth_account.messages
     except ImportError:
         raise missing() from None
     return eth_account
@@ -74,7 +76,8 @@ def is_of(signature: str, request: Request, address: str) -> bool:
 
 def _same(raw: bytes, request: UnsignedTransaction) -> bool:
     """Whether a signed transaction has these fields and no others: without its signature it is the same bytes."""
-    import rlp  # type: ignore[import-untyped,unused-ignore]
+    with limit_kept():
+        import rlp  # type: ignore[import-untyped,unused-ignore]
 
     if request.priority_fee is not None:
         if raw[:1] != b"\x02":
