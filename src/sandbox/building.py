@@ -88,9 +88,8 @@ class Building:
         filesystem, can = self.config.filesystem, self._can
         self._freeze_what_is_acted_on()
         self._endings.append(self._guard.finish)
-        trees = writable_trees(filesystem)
-        self._guard.note_written(trees)  # before a program of the host is looked for
-        self._freeze_what_signs(trees)
+        self._guard.note_written(writable_trees(filesystem))  # before a program of the host is looked for
+        self._freeze_what_signs()
         self._logins = self._known_logins()
         if filesystem.branch is not None:
             from sandbox.optional_parts import find_branch
@@ -213,7 +212,7 @@ class Building:
             )
         )
 
-    def _freeze_what_signs(self, trees: list[str]) -> None:
+    def _freeze_what_signs(self) -> None:
         """What the host's signer runs and believes is not for tenants to change, with or without signing here."""
         from sandbox.guards.scan import signs
 
@@ -221,7 +220,7 @@ class Building:
             from sandbox.guards.signing_files import frozen
 
             filesystem = self.config.filesystem
-            filesystem.deny_write = [*filesystem.deny_write, *frozen(self.config, trees)]
+            filesystem.deny_write = [*filesystem.deny_write, *frozen(self.config)]
 
     def _register(self) -> Registration:
         """Our entry in the registry, made when it is first needed."""

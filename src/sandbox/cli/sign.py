@@ -149,7 +149,7 @@ def _refuse_shared(file: str) -> None:
     while above != "/":
         if os.path.lexists(os.path.join(above, ".git")):
             raise SandboxError(
-                "{place} is a git repository; without FILE, the key goes to ~/.sandbox/signing (--yes: here, all the same)",
+                "{place} is a git repository; without FILE, the key goes to ~/.sandbox/signing (--yes: here)",
                 place=above,
             )
         above = os.path.dirname(above)

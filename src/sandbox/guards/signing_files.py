@@ -30,14 +30,12 @@ def keystores(config: Config) -> dict[str, str]:
     return {path: "signing.keystore" for path in found if os.path.isfile(path)}
 
 
-def frozen(config: Config, trees: list[str]) -> list[str]:
-    """What must not be changed in `trees`, which tenants write: as entries of `deny_write`."""
+def frozen(config: Config) -> list[str]:
+    """What must not be changed wherever tenants see it, as entries of `deny_write`."""
     from glob import escape
 
-    from sandbox.config.paths import is_beneath
-
     found = {os.path.realpath(path): None for path in (*trusted(config.signing), *_noted()["frozen"])}
-    return [escape(path) for path in found if any(is_beneath(path, tree) for tree in trees)]
+    return [escape(path) for path in found if os.path.isfile(path)]
 
 
 def trusted(signing: Signing) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Which ports of this machine our own servers listen on, and who they are: a file for each in `~/.sandbox/server/ports/`.
+"""Which ports of this machine our own servers listen on: a file with the process for each, in `~/.sandbox/server`.
 
 No sandbox may reach one, so a sandbox whose `localhost_ports` names such a port does not start.
 """
