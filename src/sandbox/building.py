@@ -89,6 +89,7 @@ class Building:
         self._freeze_what_is_acted_on()
         self._endings.append(self._guard.finish)
         self._guard.note_written(writable_trees(filesystem))  # before a program of the host is looked for
+        self._freeze_what_signs()
         self._logins = self._known_logins()
         if filesystem.branch is not None:
             from sandbox.optional_parts import find_branch
@@ -210,6 +211,16 @@ class Building:
                 place=place,
             )
         )
+
+    def _freeze_what_signs(self) -> None:
+        """What the host's signer runs and believes is not for tenants to change, with or without signing here."""
+        from sandbox.guards.scan import signs
+
+        if signs(self.config):
+            from sandbox.guards.signing_files import frozen
+
+            filesystem = self.config.filesystem
+            filesystem.deny_write = [*filesystem.deny_write, *frozen(self.config)]
 
     def _register(self) -> Registration:
         """Our entry in the registry, made when it is first needed."""

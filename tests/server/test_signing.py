@@ -71,6 +71,14 @@ def test_approving_needs_another_credential_than_asking(served: Served, agent: h
     assert served.http.post("/api/sandbox/sign/approve", json={"requestId": "dear"}).status_code == 404
 
 
+def test_no_token_ends_the_signer(served: Served, agent: httpx.Client) -> None:
+    client = served.limited("kill", "read")
+    entries = client.get("/v1/sandboxes").json()["sandboxes"]
+    (own,) = [one["id"] for one in entries if one["command"] == ["signer"] and one["status"] == "running"]
+    assert client.delete(f"/v1/sandboxes/{own}").status_code == 403
+    assert agent.get("/api/sandbox/sign/address").status_code == 200
+
+
 def test_a_rejected_request_is_over(served: Served, agent: httpx.Client) -> None:
     submit(agent, "no", value=DEAR)
     assert served.http.post("/api/sandbox/sign/reject", json={"requestId": "no"}).json()["success"] is False

@@ -131,8 +131,12 @@ def test_typed_data_waits_for_a_person_unless_its_entry_says_otherwise(tmp_path:
 TEXT = {**POLICY, "messages": {"text": "allow"}}
 
 
-def test_text_that_a_person_can_read_is_signed(tmp_path: Path) -> None:
-    assert Bench(tmp_path, TEXT).ask(kind="text", request={"message": "0x" + b"Sign in, please".hex()}).signature
+@pytest.mark.parametrize(
+    "text",
+    ["Sign in, please", "\u96fb\u6c60 \u20ac5\n\tOK \U0001f600", "e\u0301", "\u0939\u093f\u0928\u094d\u0926\u0940"],
+)
+def test_text_that_a_person_can_read_is_signed(tmp_path: Path, text: str) -> None:
+    assert Bench(tmp_path, TEXT).ask(kind="text", request={"message": f"0x{text.encode().hex()}"}).signature
 
 
 @pytest.mark.parametrize(
@@ -145,6 +149,19 @@ def test_text_that_a_person_can_read_is_signed(tmp_path: Path) -> None:
         b"\x02\xf8\x62",  # how a transaction begins
         "pay \u202e001 ot".encode(),
         b"a\x1b[2Jb",
+        b"",
+        b" \n",
+        b"0x" + b"Ab" * 32,
+        b"cd" * 32 + b"\n",
+        "\u3164".encode(),  # a letter that looks like nothing
+        "pay\ufe0f 1".encode(),
+        "pay\U000e0101 1".encode(),
+        "pay\u200b 1".encode(),
+        "pay\u034f 1".encode(),
+        "pay \u2800 1".encode(),
+        "pay \u0301 1".encode(),  # a mark on nothing
+        "pay\u00a01".encode(),
+        "pay \ue000".encode(),
     ],
 )
 def test_bytes_that_are_no_plain_text_wait_for_a_person(tmp_path: Path, message: bytes) -> None:

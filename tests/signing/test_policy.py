@@ -114,3 +114,27 @@ def test_a_legacy_transaction_is_bound_to_its_chain(tmp_path: Path) -> None:
     raw = Bench(tmp_path).ask(maxFeePerGas=..., maxPriorityFeePerGas=..., gasPrice=str(GWEI)).signature
     fields = rlp.decode(bytes.fromhex(raw[2:]))
     assert int.from_bytes(fields[6], "big") in (2 * CHAIN + 35, 2 * CHAIN + 36)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "value", "fine"),
+    [
+        ("string", {"allowed": ["Alice"]}, "Alice", True),
+        ("string", {"allowed": ["Alice"]}, "alice", False),
+        ("string", {"allowed": ["kelvin"]}, "\u212aelvin", False),  # the kelvin sign is k in lower case
+        ("bytes2", {"allowed": ["0xABCD"]}, b"\xab\xcd", True),
+        ("address", {"allowed": ["0x" + "AB" * 20]}, "0x" + "ab" * 20, True),
+        ("bool", {"allowed": ["true"]}, True, True),
+        ("int256", {"max": 10}, 10, True),
+        ("int256", {"max": 10}, 0, True),
+        ("int256", {"max": 10}, -1, False),
+    ],
+)
+def test_an_argument_is_what_its_rule_says_and_nothing_like_it(
+    tmp_path: Path, kind: str, rule: dict[str, Any], value: object, fine: bool
+) -> None:
+    bench = Bench(
+        tmp_path, {**POLICY, "contracts": {TOKEN: {"functions": {f"act({kind} it)": {"arguments": {"it": rule}}}}}}
+    )
+    data = keccak(f"act({kind})".encode())[:4] + encode([kind], [value])
+    assert bool(bench.ask(to=TOKEN, data=f"0x{data.hex()}", gasLimit="60000").signature) is fine

@@ -210,7 +210,7 @@ def test_nobody_asks_in_the_name_of_another_process_sandbox(box: Sandbox, signer
     words = [sys.executable, "-c", code, json.dumps({**message, "asker": f"sandbox:{box.id}"})]
     done = subprocess.run(words, env=signer.environment, capture_output=True, text=True, check=False)
     assert "belongs to another process" in done.stderr
-    for asker in ("owner", "", "sandbox:", "sandbox:vm-00000000"):
+    for asker in ("owner", "", "sandbox:", "sandbox:vm-00000000", "token:", "token:1"):
         with pytest.raises(Denied):
             client.ask({**message, "asker": asker})
 

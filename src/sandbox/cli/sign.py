@@ -20,12 +20,12 @@ def add(parser: ArgumentParser) -> None:
     option(
         "action",
         nargs="+",
-        metavar="serve|pending|approve ID|reject ID|address|new FILE",
+        metavar="serve|pending|approve ID|reject ID|address|new [FILE]",
         help=_("run the signer; show, approve or reject what waits; show the account; make a key"),
     )
     option("--password-fd", type=int, metavar="N", help=_("serve, new: read the password from this descriptor"))
     option("--hash", metavar="HASH", help=_("approve, reject: only if it is this request"))
-    option("--yes", action="store_true", help=_("approve: do not ask again"))
+    option("--yes", action="store_true", help=_("approve: do not ask again; new: in a repository, too"))
     option("--config", metavar="FILE", help=_("read this configuration file"))
     option("--json", action="store_true", help=_("print JSON"))
 
@@ -45,9 +45,16 @@ def run(arguments: Namespace) -> int:
 
             print(ask({"op": "address"})["address"])
             return 0
+        case ["new"]:
+            from sandbox.signing import places
+
+            os.makedirs(places.directory(), mode=0o700, exist_ok=True)
+            return _new(os.path.join(places.directory(), "key.json"), arguments.password_fd)
         case ["new", file]:
+            if not arguments.yes:
+                _refuse_shared(os.path.abspath(os.path.expanduser(file)))
             return _new(os.path.expanduser(file), arguments.password_fd)
-    raise InvalidArgument("sandbox sign serve, pending, approve ID, reject ID, address or new FILE")
+    raise InvalidArgument("sandbox sign serve, pending, approve ID, reject ID, address or new [FILE]")
 
 
 def _serve(arguments: Namespace) -> int:
@@ -130,6 +137,22 @@ def _told(result: dict[str, Any], as_json: bool) -> int:
         print(words.format(hash=result["hash"], reason=shown(str(result["policyDecision"]["reason"]))))
     rejected = result["policyDecision"]["reason"] == "rejected by a person"
     return 0 if result["success"] or rejected else 1
+
+
+def _refuse_shared(file: str) -> None:
+    """A key is no part of a project: it would be committed, and sandboxes would be given it."""
+    from sandbox.signer.trusted_files import is_tenants
+
+    above = os.path.realpath(os.path.dirname(file))
+    if is_tenants(file):
+        raise SandboxError("sandboxes write to {place}; without FILE, the key goes where none does", place=above)
+    while above != "/":
+        if os.path.lexists(os.path.join(above, ".git")):
+            raise SandboxError(
+                "{place} is a git repository; without FILE, the key goes to ~/.sandbox/signing (--yes: here)",
+                place=above,
+            )
+        above = os.path.dirname(above)
 
 
 def _new(file: str, descriptor: int | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import exists
 from time import time
 
 from sandbox.config.home import home
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 DAY = 86400
 
 
+def signs(config: Config) -> bool:
+    """Whether there can be files that a signer depends on (`signing_files.py`). Cheap: every sandbox asks."""
+    signing = config.signing
+    return bool(signing.keystore or signing.command or signing.contracts) or exists(f"{home()}/signing/files")
+
+
 def secret_files(config: Config) -> dict[str, str]:
     """The files that the gate reads secrets from, each with the rule that blocks it."""
     secrets = config.network.secrets
@@ -29,6 +36,10 @@ def secret_files(config: Config) -> dict[str, str]:
         for variable, one in entry.variables.items():
             if one.from_file:
                 found[one.from_file] = f"credentials.{name}.variables.{variable}.from_file"
+    if signs(config):
+        from sandbox.guards.signing_files import keystores
+
+        found.update(keystores(config))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which ports of this machine our own servers listen on: a file for each in `~/.sandbox/server/ports/`.
+"""Which ports of this machine our own servers listen on: a file with the process for each, in `~/.sandbox/server`.
 
 No sandbox may reach one, so a sandbox whose `localhost_ports` names such a port does not start.
 """
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def announce(home: str, port: int) -> None:
-    """This process listens on `port`. Raises SandboxError when a running sandbox may reach that port."""
+def announce(home: str, port: int | str) -> None:
+    """This process listens on `port`, or at a Unix socket, for which any name stands.
+
+    Raises SandboxError when a running sandbox may reach that port."""
     place = f"{home}/server/ports"
     os.makedirs(place, 0o700, exist_ok=True)
     with open(os.open(f"{place}/{port}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -30,7 +32,7 @@ def announce(home: str, port: int) -> None:
             )
 
 
-def withdraw(home: str, port: int) -> None:
+def withdraw(home: str, port: int | str) -> None:
     """Idempotent."""
     try:
         os.unlink(f"{home}/server/ports/{port}")
@@ -38,15 +40,29 @@ def withdraw(home: str, port: int) -> None:
         pass
 
 
+def serves(home: str, pid: int) -> bool:
+    """Whether that process is a running server of ours."""
+    try:
+        ports = os.listdir(f"{home}/server/ports")
+    except OSError:
+        return False
+    return any(_owner(f"{home}/server/ports/{port}") == pid for port in ports)
+
+
+def _owner(file: str) -> int | None:
+    """The running process that wrote the file."""
+    try:
+        with open(file, encoding="ascii") as opened:
+            pid, _, started = opened.read(200).partition("\n")
+    except OSError:
+        return None
+    return int(pid) if pid.isdigit() and identity(int(pid)) == started.strip() else None
+
+
 def refuse_servers(home: str, ports: Iterable[int]) -> None:
     """Raises ConfigError when a running server of ours listens on one of `ports`."""
     for port in ports:
-        try:
-            with open(f"{home}/server/ports/{port}", encoding="ascii") as file:
-                pid, _, started = file.read(200).partition("\n")
-        except OSError:
-            continue
-        if pid.isdigit() and identity(int(pid)) == started.strip():
+        if _owner(f"{home}/server/ports/{port}") is not None:
             raise ConfigError(
                 "port {port} is this machine's sandbox server, which no sandbox may reach",
                 port=port,

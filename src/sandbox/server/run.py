@@ -37,17 +37,15 @@ def serve(sandboxes: Sandboxes, settings: Settings, *, new_token: bool = False) 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     listening = listen(settings)
-    port = listening.getsockname()[1] if settings.unix_socket is None else None
+    port = listening.getsockname()[1] if settings.unix_socket is None else f"unix-{os.getpid()}"
     try:
-        if port is not None:
-            announce(home(), port)
+        announce(home(), port)
         return asyncio.run(_run(sandboxes, settings, listening, new_token))
     except KeyboardInterrupt:
         return 130
     finally:
         listening.close()
-        if port is not None:
-            withdraw(home(), port)
+        withdraw(home(), port)
         if settings.unix_socket is not None:
             _unlink(settings.unix_socket)
 

@@ -7,15 +7,20 @@ import hmac
 import os
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sandbox.audit.record import Record
 from sandbox.config.home import home, record_directory
 from sandbox.config.model import Config
 from sandbox.errors import ConfigError, NotFound, SandboxError
+from sandbox.guards import signing_files
+from sandbox.network.secrets.programs import environment
 from sandbox.registry.kill_switch import state
 from sandbox.registry.registry import find
+from sandbox.registry.servers import serves
 from sandbox.server.tokens import Tokens
+from sandbox.signer import trusted_files
 from sandbox.signing import places
 from sandbox.signing.backends.base import SignerBackend
 from sandbox.signing.calls import abis_of, rules_of
@@ -37,9 +42,11 @@ class Signer:
 
     def _start(self, config: Config, password: int | None) -> None:
         signing = config.signing
+        trusted_files.check(signing)
         rules = rules_of(signing)  # mistakes in it are told before a password is asked for
         os.makedirs(places.directory(), mode=0o700, exist_ok=True)
         self._endings.append(_alone().close)
+        signing_files.note(signing)
         ledger = Ledger(places.ledger())
         self._endings.append(ledger.close)
         record = Record(record_directory(config))
@@ -50,7 +57,7 @@ class Signer:
         self.address = self.service.address
         owner = new_secret()
         self._open(places.approve_door(), deciding(self.service, approver(owner)))
-        self._open(places.ask_door(), asking(self.service, owns))
+        self._open(places.ask_door(), asking(self.service, owns, partial(serves, home())))
 
     def _open(self, path: str, handle: Any) -> None:
         door = Door(places.listen(path), handle)
@@ -74,7 +81,8 @@ def backend_of(config: Config, password: int | None) -> SignerBackend:
 
         if not signing.command or signing.address is None:
             raise ConfigError("the backend command needs signing.command and signing.address", path="signing.backend")
-        return CommandSigner(signing.command, signing.address)
+        words = [trusted_files.program(signing), *signing.command[1:]]
+        return CommandSigner(words, signing.address, partial(trusted_files.check, signing), environment())
     from sandbox.signing.backends.web3signer import Web3Signer
 
     if signing.url is None or not signing.url.startswith(("http://", "https://")):

@@ -35,6 +35,8 @@ def walled_key(signing: Signing, abis: dict[str, Any], password: int | None) -> 
     room = tempfile.mkdtemp(prefix="room-", dir=None)
     box = Closed(settings(room), command=["signer"])
     try:
+        with open(places.key_sandbox(), "w", encoding="ascii") as file:
+            file.write(box.id)
         program = [sys.executable, "-I", "-c", _PROGRAM, os.path.dirname(_OWN)]
         process = box.spawn(program, room)
         assert isinstance(process, Process)

@@ -93,16 +93,21 @@ def peer(line: socket.socket) -> int:
     return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
-def asking(service: SigningService, owns: Callable[[str, int], bool]) -> Handle:
-    """What can be asked. `owns(sandbox, pid)`: whether that process is the sandbox's."""
+def asking(service: SigningService, owns: Callable[[str, int], bool], serves: Callable[[int], bool]) -> Handle:
+    """What can be asked. `owns(sandbox, pid)`: whether that process is the sandbox's; `serves(pid)`: whether it is our
+    HTTP server, which alone speaks for tokens."""
 
     def who(message: dict[str, Any], pid: int) -> tuple[str, str]:
-        asker, sandbox = str(message.get("asker", "")), str(message.get("sandbox", ""))[:128]
-        if asker.startswith("sandbox:") and not (asker == f"sandbox:{sandbox}" and owns(sandbox, pid)):
-            raise Denied("asker", "that sandbox belongs to another process")
-        if not asker.startswith(("sandbox:", "token:")) or not asker.isprintable() or len(asker) > 128:
+        """The asker, and what its limits are counted for: always one and the same."""
+        asker = str(message.get("asker", ""))
+        kind, _, name = asker.partition(":")
+        if not name or kind not in ("sandbox", "token") or not asker.isprintable() or len(asker) > 128:
             raise Denied("asker", "nobody asks")
-        return asker, sandbox
+        if kind == "sandbox" and not owns(name, pid):
+            raise Denied("asker", "that sandbox belongs to another process")
+        if kind == "token" and not serves(pid):
+            raise Denied("asker", "only the HTTP server speaks for a token")
+        return asker, name if kind == "sandbox" else asker
 
     def handle(message: dict[str, Any], pid: int) -> dict[str, Any]:
         operation = message.get("op")

@@ -33,6 +33,20 @@ def approver_secret() -> str:
     return os.path.join(directory(), "approver")
 
 
+def key_sandbox() -> str:
+    """The file with the id of the sandbox that the key is in."""
+    return os.path.join(directory(), "sandbox")
+
+
+def holds_key(sandbox: str) -> bool:
+    """Whether that is the sandbox of the signer's key."""
+    try:
+        with open(key_sandbox(), encoding="ascii") as file:
+            return file.read(256) == sandbox
+    except OSError:
+        return False
+
+
 def connect(path: str, timeout: float) -> socket.socket:
     """A connection to a Unix socket, however long its path. Raises OSError."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -173,19 +173,24 @@ def _selector(asked: Asked, rules: Rules, history: History) -> Message | None:
         return Message("the arguments of {function} cannot be decoded exactly", function=function.signature)
     for at, rule in function.rules.items():
         value, name = asked.arguments[at], function.names[at] or str(at)
-        if rule.allowed is not None and _text(value) not in {one.lower() for one in rule.allowed}:
+        if rule.allowed is not None and not _is_allowed(function.types[at], value, rule.allowed):
             return Message(
                 "{function}: {name} is not one of the allowed values", function=function.signature, name=name
             )
-        if rule.max is not None and not (type(value) is int and value <= rule.max):
-            return Message("{function}: {name} is more than {limit}",
+        if rule.max is not None and not (type(value) is int and 0 <= value <= rule.max):
+            return Message("{function}: {name} is not from 0 to {limit}",
                        function=function.signature, name=name, limit=rule.max)  # fmt: skip
     return None
 
 
-def _text(value: object) -> str:
-    """A decoded argument as the rules write it."""
-    return f"0x{value.hex()}" if isinstance(value, bytes) else str(value).lower()
+def _is_allowed(kind: str, value: object, allowed: Sequence[str]) -> bool:
+    """Whether a decoded argument is one of those that the rules write. Hexadecimal digits, true and false may be in
+    either case; text in another case is another text."""
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}" in {one.lower() for one in allowed}
+    if kind == "address" or isinstance(value, bool):
+        return str(value).lower() in {one.lower() for one in allowed}
+    return str(value) in allowed
 
 
 def _hourly(asked: Asked, rules: Rules, history: History) -> Message | None:

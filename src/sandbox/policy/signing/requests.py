@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandbox.policy.signing.fields import MOST_CHAIN, MOST_NONCE, Malformed, address, data, decimal, name, number
+from sandbox.policy.signing.readable import readable
 from sandbox.policy.signing.typed_data import TypedData
 
 TYPE_CHECKING = False
@@ -108,13 +109,12 @@ class TextMessage:
 
     @property
     def text(self) -> str | None:
-        """What a person can read; None for bytes, a hash, or text with invisible parts."""
+        """What a person can read; None for bytes, a hash, nothing, or text with invisible parts."""
         try:
             text = self.message.decode("utf-8")
         except UnicodeDecodeError:
             return None
-        shown = all(one.isprintable() or one in "\n\t" for one in text)
-        return text if shown and len(self.message) != 32 else None
+        return text if len(self.message) != 32 and readable(text) else None
 
     @classmethod
     def read(cls, given: Mapping[str, object], keccak: Keccak) -> TextMessage:

@@ -9,7 +9,7 @@ from litestar import delete, get, post
 from litestar.params import Parameter
 
 from sandbox.config.home import home
-from sandbox.errors import ConfigError, NotFound
+from sandbox.errors import ConfigError, Denied, NotFound
 from sandbox.registry.registry import entries, find
 from sandbox.rpc import messages as m
 from sandbox.server import lifetimes
@@ -18,6 +18,7 @@ from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 from sandbox.server.shapes import Created, Described, Detailed, Done, Listed
+from sandbox.signing.places import holds_key
 
 if TYPE_CHECKING:
     from sandbox.registry.registry import Entry
@@ -90,8 +91,15 @@ def _detail(server: Server, access: Access, id: str) -> Detailed:
 
 @delete("/v1/sandboxes/{id:str}", opt={"verb": "kill"}, status_code=200)
 async def kill(server: Server, access: Access, id: str) -> Done:
-    """Ends a running sandbox; returns when it is gone."""
-    await server.run(lambda: server.sandboxes.end(entry_of(server, access, id).id))
+    """Ends a running sandbox; returns when it is gone. Not the one of the signer's key: its owner ends the signer."""
+
+    def end() -> None:
+        entry = entry_of(server, access, id)
+        if holds_key(entry.id):
+            raise Denied("signer", "the signer is ended at the machine it runs on")
+        server.sandboxes.end(entry.id)
+
+    await server.run(end)
     server.reach.forget_ended()
     return Done()
 

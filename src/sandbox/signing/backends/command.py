@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from sandbox.errors import SandboxError
 from sandbox.signing import strict_json
 from sandbox.signing.backends.base import Order, SigningFailed
 from sandbox.signing.backends.ethereum import is_of
@@ -17,9 +18,18 @@ _LONGEST = 256 * 1024
 class CommandSigner:
     """A SignerBackend. What the program prints is checked: it must be of what was asked, by this address."""
 
-    def __init__(self, command: Sequence[str], address: str) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        address: str,
+        check: Callable[[], object] = lambda: None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`check` raises SandboxError when what would be run is not to be trusted any more."""
         self._command = [os.path.expanduser(command[0]), *command[1:]]
         self._address = address.lower()
+        self._check = check
+        self._environment = environment
 
     def get_address(self) -> str:
         return self._address
@@ -39,9 +49,13 @@ class CommandSigner:
             "request": order.request.plain(),
         }
         try:
+            self._check()
             done = subprocess.run(
-                self._command, input=strict_json.dumps(asked) + b"\n", stdout=subprocess.PIPE, timeout=PATIENCE
-            )
+                self._command, input=strict_json.dumps(asked) + b"\n", stdout=subprocess.PIPE, timeout=PATIENCE,
+                env=self._environment,
+            )  # fmt: skip
+        except SandboxError as problem:
+            raise SigningFailed("signing.command failed: {problem}", problem=problem) from None
         except (OSError, subprocess.TimeoutExpired) as problem:
             raise SigningFailed("signing.command failed: {problem}", problem=type(problem).__name__) from None
         if done.returncode:
