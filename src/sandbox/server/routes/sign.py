@@ -25,9 +25,9 @@ class Sign(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True)
 
     requestId: Id
     chainId: Annotated[int, Meta(ge=1)]
-    to: Annotated[str, Meta(pattern="^0x[0-9a-fA-F]{40}$")]
+    to: Annotated[str, Meta(pattern="^0x[0-9a-fA-F]{40}$", examples=[f"0x{'ab' * 20}"])]
     value: Amount
-    data: Annotated[str, Meta(pattern="^0x([0-9a-fA-F]{2})*$")]
+    data: Annotated[str, Meta(pattern="^0x([0-9a-fA-F]{2})*$", examples=["0x"])]
     nonce: Annotated[int, Meta(ge=0)] | None = None
     gasLimit: Amount | None = None
     maxFeePerGas: Amount | None = None
