@@ -46,6 +46,8 @@ def test_a_page_sees_the_files_of_the_inside_and_can_reach_no_debugging_port(
     except Exception as problem:  # noqa: BLE001 - Playwright's
         assert "ERR_FILE_NOT_FOUND" in str(problem)
     assert response is None
+    page = page.context.new_page()  # to the other one the page with the error may be still on its way
+    page.goto("file:///tmp/inside.html")
     # No process inside listens for the protocol, so there is nothing that a page could be tricked into reaching.
     listening = sandbox.exec("cat /proc/net/tcp /proc/net/tcp6").stdout
     loopback = [row for row in listening.splitlines() if " 0100007F:" in row and row.split()[3] == "0A"]

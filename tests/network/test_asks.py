@@ -287,7 +287,7 @@ import urllib.request as u
 for number in range(60):
     try: u.urlopen(f'http://{{number}}.test:{origin.port}/')
     except Exception as e: print(e)"""
-    assert room.python(code).stdout.count("403") == 60
+    assert room.python(code).stdout.count("Error 403") == 60
     assert len(owner.asked) <= 12
     assert room.run("echo still here").stdout == "still here\n"
 
