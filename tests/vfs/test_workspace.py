@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import subprocess
@@ -208,6 +209,7 @@ def test_masked_files_stay_masked_and_are_no_changes(project: Path) -> None:
 
 def test_a_tenant_cannot_forge_the_marks_of_a_deletion(sandbox: Sandbox) -> None:
     program = """
+import json
 import os
 open("a", "w").close()
 for path in ("a", "sub"):
@@ -456,3 +458,14 @@ def test_discard_with_paths_from_the_command_line(project: Path) -> None:
     assert command("discard", "a", project=project).returncode == 0
     assert command("apply", project=project).returncode == 0
     assert (project / "a").read_text() == "one\n" and (project / "new").read_text() == "good\n"
+
+
+def test_discard_of_a_new_file_named_like_the_beginning_of_the_id_keeps_the_other_changes(project: Path) -> None:
+    digits = "0123456789abcdef"
+    made = f"for name in {' '.join(digits)}; do echo new > $name; done"
+    run = command("run", "--json", "--overlay", "--", "sh", "-c", made, project=project)
+    name = json.loads(run.stdout)["overlay"].removeprefix("vm-")[0]
+    assert command("discard", name, project=project).returncode == 0
+    command("apply", project=project)
+    applied = {digit for digit in digits if (project / digit).is_file() and (project / digit).read_text() == "new\n"}
+    assert applied == set(digits) - {name}

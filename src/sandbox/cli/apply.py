@@ -6,7 +6,7 @@ import os
 import sys
 
 from sandbox.cli.diff import find
-from sandbox.errors import NotFound, SandboxError
+from sandbox.errors import SandboxError
 from sandbox.i18n import _
 
 TYPE_CHECKING = False
@@ -61,22 +61,13 @@ def run(arguments: Namespace) -> int:
 
 
 def meant(words: list[str]) -> tuple[Entry, Workspace, list[str]]:
-    """The sandbox and the paths. The first word is an id if there is such a sandbox; otherwise all are paths."""
-    if not words:
-        return *find(None), []
-    try:
-        entry, workspace = find(words[0])
-    except NotFound:
-        if words[0].startswith("vm-"):
-            raise
-        return *find(None), words
-    if not words[0].startswith("vm-") and os.path.lexists(words[0]):
-        raise SandboxError(
-            "{word!r} is both a path and the beginning of the id {id}; write ./{word} or {id}",
-            word=words[0],
-            id=entry.id,
-        )
-    return entry, workspace, words[1:]
+    """The sandbox and the paths. A first word that begins with "vm-" is an id; every other word is a path.
+
+    The beginning of an id without "vm-" is not taken here: `discard d` must never throw away all of vm-d3…
+    """
+    if words and words[0].startswith("vm-"):
+        return *find(words[0]), words[1:]
+    return *find(None), words
 
 
 def _ask(workspace: Workspace, changes: list[Change], paths: list[str]) -> None:
