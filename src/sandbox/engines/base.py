@@ -132,8 +132,12 @@ class Running(ABC):
     def close(self) -> None:
         """Ends every tenant and releases everything; returns when nothing is left. Idempotent, never raises."""
 
-    def reports(self) -> Iterator[dict[str, Any]]:
-        """What tripwires report, until the end. For one reader."""
+    def report_socket(self) -> _socket.socket:
+        """Where there are tripwires: readable when one has reported, or at the end. For looking at only."""
+        raise NotImplementedError
+
+    def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
+        """What tripwires report, until the end, or until nothing came for `patience` seconds. For one reader."""
         return iter(())
 
     def finish(self) -> None:  # noqa: B027 - nothing to do where nothing reports
@@ -189,8 +193,11 @@ class GuestRunning(Running):
     def dial(self, address: str, port: int) -> socket.socket:
         return self._guest.dial(address, port)
 
-    def reports(self) -> Iterator[dict[str, Any]]:
-        return self._guest.reports()
+    def report_socket(self) -> _socket.socket:
+        return self._guest.report_socket()
+
+    def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
+        return self._guest.reports(patience)
 
     def finish(self) -> None:
         self._guest.finish()

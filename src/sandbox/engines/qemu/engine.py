@@ -75,8 +75,11 @@ class MachineRunning(GuestRunning):
     def usage(self) -> Usage:
         return self._room.usage()
 
-    def reports(self) -> Iterator[dict[str, Any]]:
-        return self._room.reports()
+    def report_socket(self) -> _socket.socket:
+        return self._room.report_socket()
+
+    def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
+        return self._room.reports(patience)
 
     def finish(self) -> None:
         self._room.finish()
