@@ -409,3 +409,12 @@ def test_the_owner_alone_can_look_into_what_is_kept(desk: Desk) -> None:
     inner = [one for one in place.rglob("*") if one.is_dir()]
     assert all(one.stat().st_mode & 0o077 == 0 for one in (place.parent, place, *inner))
     assert os.access(place, os.X_OK)
+
+
+@pytest.mark.vm
+def test_a_profile_in_a_virtual_machine_keeps_its_home(desk: Desk) -> None:
+    profile(desk, "sh", keep=[".agent"])
+    first = desk.run("sh", "--engine", "qemu", "-c", "uname -r > ~/.agent/kernel && cat README.md")
+    assert first.stdout == "hello\n", first.stderr
+    again = desk.run("sh", "-c", "cat ~/.agent/kernel")
+    assert again.stdout.strip() not in ("", os.uname().release)
