@@ -168,6 +168,17 @@ class Guest:
         except OSError:
             pass  # it has ended already
 
+    def alive(self) -> bool:
+        """Whether the guest still holds its end, as far as can be told at once."""
+        import select
+
+        try:
+            poll = select.poll()
+            poll.register(self._channel.fileno(), 0)
+            return not poll.poll(0)
+        except (OSError, ValueError):  # our own end is closed
+            return False
+
     def close(self) -> None:
         """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""
         for one in self.sockets.values():

@@ -66,6 +66,9 @@ class MachineRunning(GuestRunning):
     def take_devices(self) -> dict[str, int]:
         return self._room.take_devices()
 
+    def alive(self) -> bool:
+        return super().alive() and self._room.alive()
+
     def out_of_memory(self) -> str | None:
         return self._room.out_of_memory()
 
