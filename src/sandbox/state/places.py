@@ -80,7 +80,7 @@ def had_before(state: State, project: str) -> bool:
 
 
 def of_gone_projects(name: str) -> list[tuple[str, str]]:
-    """What is kept under `name` for projects that are not there any more: each project, and the directory kept for it."""
+    """What is kept under `name` for projects that are gone: each project, and the directory that is kept for it."""
     above = os.path.join(sandbox_home(), "state", name)
     found = []
     for word in sorted(os.listdir(above)):
