@@ -166,7 +166,7 @@ SERVERS = {
 def test_mcp_servers_are_put_behind_walls_and_no_secret_is_shown(cli: Command) -> None:
     put({".mcp.json": json.dumps({"mcpServers": SERVERS}), ".vscode/mcp.json": '// mine\n{"servers": {}}'})
     found = proposed(cli)
-    lines = {one["file"]: [] for one in found["snippets"]}
+    lines: dict[str, list[str]] = {one["file"]: [] for one in found["snippets"]}
     for one in found["snippets"]:
         lines[one["file"]] += one["lines"]
     own = '"sandbox": {"command": "sandbox", "args": ["mcp", "--overlay"]}'

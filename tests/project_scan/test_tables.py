@@ -17,7 +17,7 @@ from sandbox.project_scan.reading import MOST_BYTES, Project
 from sandbox.project_scan.scan import scan
 from sandbox.project_scan.sensitive import PATTERNS
 from sandbox.project_scan.sources import FIELDS, hosts_named
-from sandbox.project_scan.tools import TOOLS
+from sandbox.project_scan.tools import TOOLS, Tool
 
 
 def test_no_tool_asks_for_a_host_beyond_the_preset_of_registries() -> None:
@@ -76,9 +76,8 @@ def test_a_lock_file_says_where_packages_come_from(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: f"{tool.name}-{tool.files[0]}")
-def test_a_tool_is_known_by_each_of_its_files(tool: object, tmp_path: Path) -> None:
-    assert tool in TOOLS
-    for name in tool.files:  # type: ignore[attr-defined]
+def test_a_tool_is_known_by_each_of_its_files(tool: Tool, tmp_path: Path) -> None:
+    for name in tool.files:
         place = tmp_path / name.replace(".", "-")
         place.mkdir()
         (place / name).write_text("")
