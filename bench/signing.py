@@ -25,10 +25,10 @@ def rows(bench: Bench) -> Iterator[Row]:
     """The signer runs from this tree, because `bench` installs no extras."""
     policy = {**POLICY, "max_per_hour": MOST, "max_per_day": MOST, "max_spend_per_day": "1000 ether"}
     with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as place:
-        os.environ["SANDBOX_HOME"] = place
+        os.environ["SANDBOX_HOME"] = os.path.join(place, "home")
         bench.log("signing")
         os.mkdir(os.path.join(place, "project"))
-        signer = RunningSigner(Path(place), policy)
+        signer = RunningSigner(Path(place, "home"), policy)
         try:
             with Sandbox({"filesystem": {"root": os.path.join(place, "project")}}) as asker:
                 yield _signature(asker.id, 5 * bench.repetitions)

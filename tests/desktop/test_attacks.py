@@ -179,7 +179,12 @@ def test_a_browser_of_many_small_values_costs_the_host_no_more_than_their_text()
     pipe, heard, over = Pipe(), Event(), Event()
     cdp = Cdp(pipe, over.set)  # type: ignore[arg-type]
     told: list[int] = []
-    client = cdp.attach(lambda text: (told.append(len(text)), heard.set()), lambda: None)
+
+    def tell(text: str) -> None:
+        told.append(len(text))
+        heard.set()
+
+    client = cdp.attach(tell, lambda: None)
     text = b'{"method":"x","params":{"all":[' + b"[]," * 2_000_000 + b'[]]},"sessionId":"%s"}\0'
     tracemalloc.start()
     try:

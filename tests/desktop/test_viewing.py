@@ -148,9 +148,11 @@ os.rename("/tmp/.desktop/vnc", "/tmp/.desktop/old")
 line = socket.socket(socket.AF_UNIX); line.bind("/tmp/.desktop/vnc"); line.listen()
 print("listens", flush=True)
 one, _ = line.accept()
-one.sendall(b"RFB 003.008\\n\\x01\\x01" + bytes(4) + b"\\0\\x20\\0\\x20\\x20\\x18\\0\\x01" + b"\\0\\xff" * 3 + b"\\x10\\x08" + bytes(4) + bytes(4))
+one.sendall(b"RFB 003.008\\n\\x01\\x01" + bytes(4) + b"\\0\\x20\\0\\x20")
+one.sendall(b"\\x20\\x18\\0\\x01" + b"\\0\\xff" * 3 + b"\\x10\\x08" + bytes(8))
+grown = (-223 & 0xffffffff).to_bytes(4, "big")
 while one.recv(4096):
-    one.sendall(b"\\0\\0\\0\\x01" + bytes(4) + b"\\xff\\xff\\xff\\xff" + (-223 & 0xffffffff).to_bytes(4, "big"))
+    one.sendall(b"\\0\\0\\0\\x01" + bytes(4) + b"\\xff\\xff\\xff\\xff" + grown)
 """
 
 

@@ -64,7 +64,7 @@ def test_a_managed_sandbox_that_is_started_again_does_not_begin_anew(signer: Run
             assert manager.sandbox is not None and signed(manager.sandbox)
             manager.stop()
             again()
-        assert not signed(manager.sandbox)
+        assert manager.sandbox is not None and not signed(manager.sandbox)
     finally:
         manager.stop()
 

@@ -3,9 +3,9 @@
 There is no port: no page and no other program inside can reach the protocol. Each client has a session of its own,
 and is sent what belongs to it or to sessions below it.
 
-What the browser says is hostile: a message has a bound, only its outermost fields are looked at (a few bytes of JSON can
-be a lot of Python's objects), and one that is no message ends the browser. So does one that stops reading, or does not
-answer us: the next use starts it again.
+What the browser says is hostile: a message has a bound, only its outermost fields are looked at (a few bytes of JSON
+can be a lot of Python's objects), and one that is no message ends the browser. So does not reading on, and not
+answering us: the next use starts it again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The X protocol, as much of it as driving a display needs: a client over any stream socket.
 
 The display may be hostile. A reply is read only when its length is the one that was asked for, or below a bound;
-waiting has a deadline, and so has all that is done in one go (`begin`); anything else ends the connection with DisplayLost. Byte order is ours to choose: little.
+waiting has a deadline, and so has all that is done in one go (`begin`); anything else ends the connection with
+DisplayLost. Byte order is ours to choose: little.
 """
 
 from __future__ import annotations

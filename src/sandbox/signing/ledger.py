@@ -25,9 +25,9 @@ _COUNTED = (CLAIMED, SIGNED, FAILED)
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS requests (
-    id TEXT PRIMARY KEY, asker TEXT NOT NULL, sandbox TEXT NOT NULL, family TEXT NOT NULL, kind TEXT NOT NULL, hash TEXT NOT NULL,
-    destination TEXT NOT NULL, cost TEXT NOT NULL, state TEXT NOT NULL, payload TEXT, shown TEXT, signature TEXT,
-    reason TEXT, decided_by TEXT, asked_at REAL NOT NULL, claimed_at REAL, expires_at REAL
+    id TEXT PRIMARY KEY, asker TEXT NOT NULL, sandbox TEXT NOT NULL, family TEXT NOT NULL, kind TEXT NOT NULL,
+    hash TEXT NOT NULL, destination TEXT NOT NULL, cost TEXT NOT NULL, state TEXT NOT NULL, payload TEXT, shown TEXT,
+    signature TEXT, reason TEXT, decided_by TEXT, asked_at REAL NOT NULL, claimed_at REAL, expires_at REAL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS by_claim ON requests (claimed_at);
 CREATE INDEX IF NOT EXISTS by_state ON requests (state);
