@@ -19,13 +19,19 @@ BEGIN, END = "<!-- integrations: made by `make integrations` -->", "<!-- end of 
 
 @dataclass(frozen=True)
 class Row:
-    """One integration: its page, the modules that test it, the packages whose versions count, its suite's name."""
+    """One integration: its page, the modules that test it, the packages whose versions count, its suite's name.
+
+    `examples`: the module that runs the framework's own programs, which then counts as its suite. `note`: what the
+    suite has that is not run, and why.
+    """
 
     name: str
     page: str
     modules: tuple[str, ...]
     packages: tuple[str, ...] = ()
     suite: str = ""
+    examples: str = ""
+    note: str = ""
 
 
 ROWS = (
@@ -46,6 +52,16 @@ ROWS = (
         ("test_pydantic_ai",),
         ("pydantic-ai-slim",),
         "`pydantic_ai.workspaces.conformance` `WorkspaceBackendSuite`",
+    ),
+    Row(
+        "OpenAI Agents SDK",
+        "openai-agents.md",
+        ("test_openai_agents",),
+        ("openai-agents",),
+        "`examples/sandbox` of the OpenAI Agents SDK, with our client instead of `UnixLocalSandboxClient` and a script "
+        "instead of the model",
+        "test_openai_examples",
+        "not run: those that need Docker, a cloud provider's account or S3",
     ),
     Row("smolagents", "smolagents.md", ("test_smolagents",), ("smolagents",)),
     Row("Jupyter", "jupyter.md", ("test_jupyter",), ("jupyter_client", "nbclient")),
@@ -74,10 +90,14 @@ def for_page(results: dict[str, Any]) -> str:
 
 
 def _count(results: dict[str, Any], row: Row, whose: str) -> str:
-    counts = [results["modules"][one][whose] for one in row.modules if whose in results["modules"].get(one, {})]
-    if not counts:
-        return "–"
-    return f"{sum(one['passed'] for one in counts)} of {sum(one['of'] for one in counts)}"
+    counts = _counts(results, row, whose)
+    return f"{sum(one['passed'] for one in counts)} of {sum(one['of'] for one in counts)}" if counts else "–"
+
+
+def _counts(results: dict[str, Any], row: Row, whose: str) -> list[dict[str, Any]]:
+    if row.examples and whose == "suite":
+        return list(results["modules"].get(row.examples, {}).values())
+    return [results["modules"][one][whose] for one in row.modules if whose in results["modules"].get(one, {})]
 
 
 def _versions(results: dict[str, Any], row: Row) -> str:
@@ -90,10 +110,11 @@ def _versions(results: dict[str, Any], row: Row) -> str:
 def _missing(results: dict[str, Any], row: Row) -> str:
     """Tests by reason: one reason is often that of many."""
     reasons: dict[str, list[str]] = {}
-    for module in row.modules:
-        for name, reason in results["modules"].get(module, {}).get("suite", {}).get("missing", {}).items():
+    for count in _counts(results, row, "suite"):
+        for name, reason in count["missing"].items():
             reasons.setdefault(reason, []).append(f"`{name}`")
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+    told = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return "; ".join([*told, row.note] if row.note else told)
 
 
 def within(text: str, table: str) -> str:
