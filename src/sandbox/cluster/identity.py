@@ -10,6 +10,8 @@ import datetime
 import ipaddress
 import os
 import ssl
+import sys
+import tempfile
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -71,13 +73,19 @@ class Identity:
         return context
 
     def _load(self, context: ssl.SSLContext) -> None:
-        """`ssl` reads keys from files only. This one has no name, and is gone at once."""
-        file = os.memfd_create("identity", os.MFD_CLOEXEC)
-        try:
-            os.write(file, self._key + self._certificate)
-            context.load_cert_chain(f"/proc/self/fd/{file}")
-        finally:
-            os.close(file)
+        """`ssl` reads keys from files only. This one is for us alone, and gone at once; on Linux it has no name."""
+        if sys.platform == "linux":
+            file = os.memfd_create("identity", os.MFD_CLOEXEC)
+            try:
+                os.write(file, self._key + self._certificate)
+                context.load_cert_chain(f"/proc/self/fd/{file}")
+            finally:
+                os.close(file)
+        else:
+            with tempfile.NamedTemporaryFile() as named:
+                named.write(self._key + self._certificate)
+                named.flush()
+                context.load_cert_chain(named.name)
 
 
 def admit(context: ssl.SSLContext, authority: bytes) -> None:
