@@ -148,6 +148,7 @@ class Qemu(Engine):
         fuse=True,
         overlay=True,
         tripwires=True,
+        programs=False,
         gate="sockets",
         limits=True,
         descriptors=False,
