@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sandbox.config.home import home
 from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
-from sandbox.server.reach import Reach
+from sandbox.server.reach import Reach, nobody_holds
+from sandbox.server.ready import Ready
 from sandbox.server.tail import Tail
 from sandbox.server.tickets import Tickets
 from sandbox.server.tokens import Tokens
@@ -36,6 +37,8 @@ class Server:
         self.tickets = Tickets()
         self.tail = Tail(settings.record)
         self.managers = Managers(self._manager)
+        self.ready = Ready(sandboxes, self.workspace, settings.pool) if settings.pool else None
+        self.reach.held = self.ready.holds if self.ready is not None else nobody_holds
         self.started = time.time()
         self.answered: dict[int, int] = {}  # status -> how many requests, for /metrics
         self.draining = asyncio.Event()  # set when the server ends: streams that never end by themselves end now
@@ -93,6 +96,8 @@ class Server:
 
     def close(self) -> None:
         """Ends what the server owns."""
+        if self.ready is not None:
+            self.ready.close()
         self.managers.stop_all()
         self.tail.close()
         self.reach.close()
