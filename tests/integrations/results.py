@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 
 
+HERE = Path(__file__).parent
+
+
 @dataclass
 class Count:
     """Some of the tests of one module. `missing` says why each that does not pass does not."""
@@ -58,14 +61,16 @@ class Results:
             count.missing[name] = "failed" if report.failed else "skipped"
 
     def pytest_sessionfinish(self) -> None:
-        modules = {
-            module: {whose: count.plain() for whose, count in sorted(counts.items())}
-            for module, counts in sorted(self._counts.items())
-        }
+        """Writes the file anew; modules that were not run keep what it says of them."""
         from tests.integrations.table import ROWS
 
-        versions = {one: _version(one) for row in ROWS for one in row.packages}
-        data = {"versions": dict(sorted(versions.items())), "modules": modules}
+        before = json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
+        modules = {name: one for name, one in before.get("modules", {}).items() if (HERE / f"{name}.py").exists()}
+        for module, counts in self._counts.items():
+            modules[module] = {whose: count.plain() for whose, count in sorted(counts.items())}
+        found = {one: _version(one) for row in ROWS for one in row.packages}
+        versions = before.get("versions", {}) | {name: one for name, one in found.items() if one}
+        data = {"versions": dict(sorted(versions.items())), "modules": dict(sorted(modules.items()))}
         self._file.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -53,6 +53,7 @@ ROWS = (
         ("pydantic-ai-slim",),
         "`pydantic_ai.workspaces.conformance` `WorkspaceBackendSuite`",
     ),
+    Row("Claude Agent SDK", "claude-agent-sdk.md", ("test_claude_agent_sdk",), ("claude-agent-sdk",)),
     Row(
         "OpenAI Agents SDK",
         "openai-agents.md",
