@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-
 HERE = Path(__file__).parent
 
 
