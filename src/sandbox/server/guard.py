@@ -27,6 +27,8 @@ def guard(connection: Connection, handler: BaseRouteHandler) -> None:
     access = connection.scope.get(ACCESS)
     if not isinstance(access, Access):
         raise Refusal(401, "unauthorized", "send a token: Authorization: Bearer …", {"www-authenticate": "Bearer"})
+    if access.surface and access.surface != handler.opt.get("surface"):
+        raise Refusal(401, "unauthorized", "that token is not for this", {"www-authenticate": "Bearer"})
     require(access, handler.opt.get("verb", "host"))
 
 

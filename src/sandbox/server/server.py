@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sandbox.config.home import home
 from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
+from sandbox.server.e2b.credentials import Credentials
+from sandbox.server.e2b.places import E2b
 from sandbox.server.reach import Reach
 from sandbox.server.tail import Tail
 from sandbox.server.tickets import Tickets
@@ -34,6 +36,7 @@ class Server:
         self.reach = Reach(sandboxes)
         self.tokens = Tokens()
         self.tickets = Tickets()
+        self.e2b = E2b(Credentials(self.tokens))
         self.tail = Tail(settings.record)
         self.managers = Managers(self._manager)
         self.started = time.time()
