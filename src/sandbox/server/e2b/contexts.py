@@ -96,19 +96,26 @@ async def _default(server: Server, reached: Reached, language: str) -> Context:
     return context
 
 
+async def _defaults(server: Server, reached: Reached) -> None:
+    """Two are always there. They cost nothing: an interpreter starts with the first code."""
+    for language in ("python", "node"):
+        await _default(server, reached, language)
+
+
 @post("/contexts", status_code=201, **_PLAIN)
 async def create(request: Asking, server: Server, access: Access) -> dict[str, str]:
     """A new context. Its interpreter starts with the first code."""
     asked = msgspec.json.decode(await _body(request), type=messages.CreateContext)
     reached = await there(server, access, request)
+    await _defaults(server, reached)
     return (await _new(server, reached, _language(asked.language), asked.cwd)).told()
 
 
 @get("/contexts", **_PLAIN)
 async def listing(request: Asking, server: Server, access: Access) -> list[dict[str, str]]:
-    """The contexts of the sandbox; the default one for Python is always there."""
+    """The contexts of the sandbox, the default ones first."""
     reached = await there(server, access, request)
-    await _default(server, reached, "python")
+    await _defaults(server, reached)
     return [one.told() for one in server.e2b.of(reached.id).contexts.values()]
 
 
