@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sandbox.server.e2b.credentials import ONCE, Credentials
+from sandbox.server.e2b.credentials import ONCE, Credentials, in_their_words
 from sandbox.server.e2b.hosts import base_name, route
 from sandbox.server.lasting import Lasting
 from sandbox.server.limits import Buckets
@@ -62,7 +62,7 @@ class Front:
         try:
             self._admit(scope)
         except Refusal as refused:
-            await _refuse(scope, receive, send, refused)
+            await _refuse(scope, receive, send, in_their_words(scope, refused))
             return
         sending = _with_headers(send) if scope["type"] == "http" else _refusing(send)
         access: Access | None = scope[ACCESS]

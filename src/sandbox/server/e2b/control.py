@@ -111,7 +111,9 @@ def _config(asked: NewSandbox) -> dict[str, Any]:
             raise not_supported(name)
     if asked.auto_pause:
         raise not_supported("autoPause")
-    config: dict[str, Any] = {"limits": {"lifetime": max(1, asked.timeout)}, "filesystem": {"also_at": HOME}}
+    # An overlay, so that forks and snapshots have the workspace as it was, and not the same one.
+    files = {"also_at": HOME, "overlay": True}
+    config: dict[str, Any] = {"limits": {"lifetime": max(1, asked.timeout)}, "filesystem": files}
     hosts = hosts_of(asked.network or Network(), asked.allow_internet_access)
     return config if hosts is None else {**config, "network": {"allowed_hosts": hosts}}
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 from sandbox.server.e2b.hosts import addressed
 from sandbox.server.e2b.refusals import E2bRefusal
+from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
 from sandbox.server.tokens import Tokens
 
@@ -100,6 +101,15 @@ class Credentials:
         return None if access is None else Access(
             access.name, access.scopes & {"files"}, access.sandboxes, access.token, access.surface
         )  # fmt: skip
+
+
+def in_their_words(scope: Any, refused: Refusal) -> Refusal:
+    """A refusal as the client that sent the request can read it."""
+    if isinstance(refused, E2bRefusal) or not any(name in ONCE for name, _ in scope["headers"]):
+        return refused
+    told = E2bRefusal(refused.status, refused.message)
+    told.headers = refused.headers
+    return told
 
 
 def _signed(scope: Any) -> bool:
