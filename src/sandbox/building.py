@@ -111,6 +111,7 @@ class Building:
         self._plan.pids = default_pids(self.config)
         if self._origin is not None:
             self._origin.furnish(self._plan)
+            self._register().note("origin.json", {"family": self._origin.family})
         self._plan.proxy_token = os.urandom(16).hex() if can.gate == "proxy" else None
         self._furnish()
         self._gate_thread = self._gate()
@@ -140,7 +141,7 @@ class Building:
         if self._layout.caches and self._can.overlay:
             from sandbox.layout.caches import KeptCaches
 
-            kept = KeptCaches(home(), self._plan.directory, self._register().path)
+            kept = KeptCaches(home(), self._plan.directory, lambda: self._register().path)
             self._endings.append(kept.close)
             kept.furnish(self._plan, self._layout.caches)
         if self._layered():

@@ -14,7 +14,8 @@ from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
 from sandbox.server.e2b.credentials import Credentials
 from sandbox.server.e2b.places import E2b
-from sandbox.server.reach import Reach
+from sandbox.server.reach import Reach, nobody_holds
+from sandbox.server.ready import Ready
 from sandbox.server.tail import Tail
 from sandbox.server.tickets import Tickets
 from sandbox.server.tokens import Tokens
@@ -39,6 +40,8 @@ class Server:
         self.e2b = E2b(Credentials(self.tokens))
         self.tail = Tail(settings.record)
         self.managers = Managers(self._manager)
+        self.ready = Ready(sandboxes, self.workspace, settings.pool) if settings.pool else None
+        self.reach.held = self.ready.holds if self.ready is not None else nobody_holds
         self.started = time.time()
         self.answered: dict[int, int] = {}  # status -> how many requests, for /metrics
         self.draining = asyncio.Event()  # set when the server ends: streams that never end by themselves end now
@@ -96,6 +99,8 @@ class Server:
 
     def close(self) -> None:
         """Ends what the server owns."""
+        if self.ready is not None:
+            self.ready.close()
         self.managers.stop_all()
         self.tail.close()
         self.reach.close()

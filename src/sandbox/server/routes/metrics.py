@@ -58,6 +58,11 @@ class _Collector:
         for status in ("running", "stopped", "crashed"):
             by_status.add_metric([status], counts[status])
         yield by_status
+        if self._server.ready is not None:
+            pool = self._server.ready.stats()
+            yield GaugeMetricFamily("sandbox_pool_ready", "sandboxes that wait to be handed out", pool.ready)
+            yield CounterMetricFamily("sandbox_pool_handed_out", "sandboxes that were taken ready", pool.handed_out)
+            yield CounterMetricFamily("sandbox_pool_empty", "requests that found none ready", pool.empty)
         yield from self._uses([one for one in found if one.running])
         requests = CounterMetricFamily("sandbox_http_requests", "requests by status", labels=["status"])
         for code, count in sorted(self._server.answered.items()):
