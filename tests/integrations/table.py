@@ -63,6 +63,7 @@ ROWS = (
         "test_openai_examples",
         "not run: those that need Docker, a cloud provider's account or S3",
     ),
+    Row("Claude Agent SDK", "claude-agent-sdk.md", ("test_claude_agent_sdk",), ("claude-agent-sdk",)),
     Row("smolagents", "smolagents.md", ("test_smolagents",), ("smolagents",)),
     Row("Jupyter", "jupyter.md", ("test_jupyter",), ("jupyter_client", "nbclient")),
     Row(
