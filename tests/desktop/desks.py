@@ -37,13 +37,6 @@ def editor(sandbox: Sandbox, file: str, seconds: float = 30.0) -> None:
     sandbox.spawn(argv, keep=f"editor-{Path(file).name}")
     until(lambda: sandbox.exists(file) and any(one.title == file for one in sandbox.desktop.windows()), seconds)
     sandbox.desktop.click(400, 300)
-    until(lambda: active(sandbox) in [int(one.id, 16) for one in sandbox.desktop.windows()])
-
-
-def active(sandbox: Sandbox) -> int:
-    """The window that the window manager gave the keyboard to, which takes a moment."""
-    display = sandbox.desktop._screen.display  # type: ignore[union-attr]
-    return int.from_bytes(display.property(display.root, "_NET_ACTIVE_WINDOW", 4), "little")
 
 
 def pixels(png: bytes) -> tuple[int, int, list[bytes]]:
