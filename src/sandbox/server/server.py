@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sandbox.config.home import home
 from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
+from sandbox.server.places import Places
 from sandbox.server.reach import Reach
+from sandbox.server.ready import Ready
 from sandbox.server.tail import Tail
 from sandbox.server.tickets import Tickets
+from sandbox.server.token_file import Given
 from sandbox.server.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -32,9 +35,11 @@ class Server:
         self.settings = settings
         self.sandboxes = sandboxes
         self.reach = Reach(sandboxes)
-        self.tokens = Tokens()
+        self.places = Places(settings.most, sandboxes.running, settings.wait)
+        self.tokens = Tokens(given=Given(settings.token_file) if settings.token_file is not None else None)
         self.tickets = Tickets()
         self.tail = Tail(settings.record)
+        self.ready = Ready(self.run)
         self.managers = Managers(self._manager)
         self.started = time.time()
         self.answered: dict[int, int] = {}  # status -> how many requests, for /metrics

@@ -45,7 +45,13 @@ def _create(server: Server, access: Access, config: dict[str, Any], name: str) -
 
 
 def start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None = None) -> Sandbox:
-    """A sandbox as far as the token goes: without scope `host`, what the owner set is only tightened."""
+    """A sandbox as far as the token goes, when there is a place for it: without scope `host`, what the owner set is
+    only tightened."""
+    with server.places.hold():
+        return _start(server, access, config, name, hooks)
+
+
+def _start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None) -> Sandbox:
     filesystem = config.get("filesystem", {})
     if not isinstance(filesystem, dict):
         raise ConfigError("must be a mapping", path="filesystem")
@@ -98,6 +104,7 @@ async def kill(server: Server, access: Access, id: str) -> Done:
         if holds_key(entry.id):
             raise Denied("signer", "the signer is ended at the machine it runs on")
         server.sandboxes.end(entry.id)
+        server.places.freed()
 
     await server.run(end)
     server.reach.forget_ended()

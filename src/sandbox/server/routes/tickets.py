@@ -1,10 +1,10 @@
-"""Tickets for WebSockets from a browser; who the token is; whether the server is there."""
+"""Tickets for WebSockets from a browser; who the token is; whether the server is there and can build sandboxes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from litestar import get, post
+from litestar import Response, get, post
 
 from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
@@ -35,4 +35,14 @@ async def health() -> dict[str, Any]:
     return {"ok": True}
 
 
-ROUTES = [ticket, me, health]
+@get("/v1/ready", opt={"public": True})
+async def ready(server: Server) -> Response[dict[str, Any]]:
+    """Whether new sandboxes can be had here: a sandbox could be built, and the server is not about to end.
+
+    Says nothing else, because anybody may ask; the server printed why not.
+    """
+    good = not server.draining.is_set() and await server.ready.good()
+    return Response({"ok": good}, status_code=200 if good else 503)
+
+
+ROUTES = [ticket, me, health, ready]
