@@ -21,10 +21,12 @@ pytest_plugins = [
 #: Everything here is about walls. Elsewhere a module or a test says so: `pytestmark = pytest.mark.walls`.
 WALLS = ("engines", "guest", "security")
 
-# A machine under load is no bug: no deadlines. No database: the ordinary user cannot write in root's tree. The suite
-# tries the same examples each time, so that a red run is about the change at hand; soaking looks for new ones.
-hypothesis.settings.register_profile("suite", deadline=None, database=None, derandomize=True)
-hypothesis.settings.register_profile("soak", deadline=None, database=None, max_examples=20_000)
+# A machine under load is no bug: no deadlines, and examples may take their time to be made. No database: the ordinary
+# user cannot write in root's tree. The suite tries the same examples each time, so that a red run is about the change
+# at hand; soaking looks for new ones.
+patient = hypothesis.settings(deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("suite", patient, derandomize=True)
+hypothesis.settings.register_profile("soak", patient, max_examples=20_000)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,14 +38,14 @@ def pytest_report_header() -> str:
     return "running as root" if os.geteuid() == 0 else f"running as an ordinary user (uid {os.geteuid()})"
 
 
-# First, because `-m` is applied in this hook too and must see the mark.
-@pytest.hookimpl(tryfirst=True)
 @pytest.fixture(autouse=True)
 def _nesting_limit() -> None:
     """As in any other program: tests that import eth-abi themselves raise it for all that follow in their process."""
     sys.setrecursionlimit(1000)
 
 
+# First, because `-m` is applied in this hook too and must see the mark.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,16 @@ def cli(home: Path) -> Command:
         return subprocess.run([*program(), *words], capture_output=True, text=True, check=False, **given)
 
     return run
+
+
+@contextmanager
+def address(path: Path) -> Iterator[str]:
+    """A name for that socket that an address has room for, however deep the test's directory lies."""
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
 
 
 def program() -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.aio import AsyncSandbox
+    from sandbox.async_pool import AsyncPool
     from sandbox.async_process import AsyncProcess
     from sandbox.async_session import AsyncCodeSession
     from sandbox.audit.audit_log import SandboxAuditLog
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from sandbox.info import Ask, Checkpoint, FileInfo, GrepMatch, PatchedFile, Port, ProcessInfo, Stats
     from sandbox.manager.manager import SandboxManager
     from sandbox.network.intercept.hooks import Blocked, Hooks
+    from sandbox.pool.outcome import Outcome
+    from sandbox.pool.pool import Pool
+    from sandbox.pool.shelf import PoolStats
     from sandbox.protocols import Process
     from sandbox.registry.api import get_sandbox, get_vm, kill_sandbox, kill_vm, list_sandboxes, list_vms
     from sandbox.result import Chunk, ExecResult
@@ -75,6 +79,10 @@ _HOMES = {
     "Sandbox": "sandbox.sandbox",
     "AsyncSandbox": "sandbox.aio",
     "AsyncProcess": "sandbox.async_process",
+    "AsyncPool": "sandbox.async_pool",
+    "Pool": "sandbox.pool.pool",
+    "PoolStats": "sandbox.pool.shelf",
+    "Outcome": "sandbox.pool.outcome",
     "Client": "sandbox.client",
     "Config": "sandbox.config.model",
     "Process": "sandbox.protocols",
@@ -112,6 +120,7 @@ _HOMES = {
 __all__ = [
     "Ask",
     "AsyncCodeSession",
+    "AsyncPool",
     "AsyncProcess",
     "AsyncSandbox",
     "Blocked",
@@ -134,7 +143,10 @@ __all__ = [
     "InvalidArgument",
     "LimitUnavailable",
     "NotFound",
+    "Outcome",
     "PatchedFile",
+    "Pool",
+    "PoolStats",
     "Port",
     "Process",
     "ProcessInfo",

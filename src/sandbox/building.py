@@ -140,7 +140,7 @@ class Building:
         if self._layout.caches and self._can.overlay:
             from sandbox.layout.caches import KeptCaches
 
-            kept = KeptCaches(home(), self._plan.directory, self._register().path)
+            kept = KeptCaches(home(), self._plan.directory, lambda: self._register().path)
             self._endings.append(kept.close)
             kept.furnish(self._plan, self._layout.caches)
         if self._layered():

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from sandbox.desktop.browser import Browser
     from sandbox.desktop.desktop import Desktop
     from sandbox.desktop.methods import BrowserEndpoints
+    from sandbox.engines.base import Started
     from sandbox.events import Handler
     from sandbox.info import Ask, Port, Stats
     from sandbox.registry.registration import Registration
@@ -56,6 +57,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
     """
 
     _door = True  # other processes of this user can attach to it
+    _launched: Started | None = None  # a launcher that waited for us: see `pool/launchers.py`
     _kept_layer: str | None = None  # an ended sandbox's overlay, to look into it once more: see `bring_branch.py`
 
     def __init__(
@@ -148,7 +150,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
         if self.config.image is not None:
             engine.bring_image(self.config)
         self.engine, self._can = engine.name, engine.can
-        started = engine.start()  # the launcher works while everything else is decided
+        started = self._launched or engine.start()  # the launcher works while everything else is decided
         try:
             self._arrange(started.directory)
             started.begin(self._plan)

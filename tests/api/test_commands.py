@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox import Chunk, CommandError, ExecResult, InvalidArgument
+from tests.patience import given_time
 
 
 def test_text_is_run_by_the_shell_and_a_list_as_it_is(sb: Any) -> None:
@@ -66,11 +67,17 @@ def test_check_names_the_signal_that_ended_a_command(sb: Any) -> None:
 
 
 def test_a_timeout_is_told_and_the_output_so_far_is_kept(sb: Any) -> None:
-    result = sb.exec("echo so far; sleep 1000", timeout=0.5)
+    result = given_time(lambda seconds: sb.exec("echo so far; sleep 1000", timeout=seconds), lambda done: done.stdout)
     assert (result.timed_out, result.stdout, result.ok) == (True, "so far\n", False)
-    with pytest.raises(CommandError, match="longer than its timeout") as caught:
-        sb.exec("echo so far; sleep 1000", timeout=0.5, check=True)
-    assert caught.value.stdout == "so far\n"
+
+
+def test_a_timeout_that_is_checked_raises_with_the_output_so_far(sb: Any) -> None:
+    def cut_off(seconds: float) -> CommandError:
+        with pytest.raises(CommandError, match="longer than its timeout") as caught:
+            sb.exec("echo so far; sleep 1000", timeout=seconds, check=True)
+        return caught.value
+
+    assert given_time(cut_off, lambda error: error.stdout).stdout == "so far\n"
 
 
 def test_callbacks_get_each_output_as_it_comes_and_the_result_has_it_too(sb: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sandbox import CommandError, InvalidArgument, NotFound, Process, SandboxClosed
+from tests.patience import given_time
 
 
 def test_a_process_is_talked_to(sb: Any) -> None:
@@ -109,9 +110,12 @@ def test_closing_ends_it_and_may_be_done_twice(sb: Any) -> None:
 
 
 def test_its_time_is_limited_and_told(sb: Any) -> None:
-    with sb.spawn("echo so far; sleep 1000", timeout=0.5) as process:
-        result = process.wait(60)
-        assert (result.timed_out, result.stdout) == (True, "so far\n")
+    def cut_off(seconds: float) -> Any:
+        with sb.spawn("echo so far; sleep 1000", timeout=seconds) as process:
+            return process.wait(60)
+
+    result = given_time(cut_off, lambda done: done.stdout)
+    assert (result.timed_out, result.stdout) == (True, "so far\n")
 
 
 @pytest.mark.parametrize("stream", ["stdin", "both", 1])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.person import Person
+from tests.ports import unused_port
 from tests.sandboxes import Command
 
 pytestmark = pytest.mark.walls
@@ -115,9 +116,8 @@ def test_many_refusals_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_published_port_leads_inside_and_a_lent_one_out(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as lent, socket.create_server(("127.0.0.1", 0)) as free:
-        published = free.getsockname()[1]
-        free.close()
+    published = unused_port()
+    with socket.create_server(("127.0.0.1", 0)) as lent:
         serve = (
             "import socket, sys; server = socket.create_server(('127.0.0.1', 7000)); print('up', flush=True);"
             "server.accept()[0].sendall(b'from inside');"
@@ -137,8 +137,7 @@ def test_a_published_port_leads_inside_and_a_lent_one_out(tmp_path: Path) -> Non
 
 def test_what_a_tenant_sent_before_it_ended_reaches_whoever_called_a_published_port(tmp_path: Path) -> None:
     """More than the kernel's buffers between hold is still on its way when the command has ended."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        published = free.getsockname()[1]
+    published = unused_port()
     serve = (
         "import socket, os; server = socket.create_server(('127.0.0.1', 7000)); print('up', flush=True);"
         "socket.socket.sendall(server.accept()[0], b'x' * 1_000_000); os._exit(0)"

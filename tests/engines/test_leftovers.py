@@ -16,6 +16,7 @@ from sandbox import ConfigError, Sandbox, WallError
 from sandbox.engines import cgroup_tree
 from sandbox.plan.plan import Plan
 from tests.engines.test_limits import with_groups
+from tests.patience import assert_given_back, open_descriptors
 
 OWNER = """
 import signal, sys
@@ -132,10 +133,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_configuration_that_cannot_be_used_leaves_nothing(started: list[int]) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with pytest.raises(ConfigError, match="contains the system"):
         Sandbox({"filesystem": {"root": "/"}})
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert_given_back(before)
     with pytest.raises(ProcessLookupError):
         os.kill(started[0], 0)
 
@@ -147,10 +148,10 @@ def test_walls_that_cannot_be_built_leave_nothing(
         return {"walls": True, "mounts": [{"kind": "bind", "path": b"/nowhere", "from": b"/nowhere"}]}
 
     monkeypatch.setattr(Plan, "setup", broken)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with pytest.raises(WallError, match="mounts"):
         Sandbox({"filesystem": {"root": str(tmp_path)}})
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert_given_back(before)
     with pytest.raises(ProcessLookupError):
         os.kill(started[0], 0)
 
@@ -158,14 +159,14 @@ def test_walls_that_cannot_be_built_leave_nothing(
 def test_sandboxes_give_back_every_descriptor(tmp_path: Path) -> None:
     with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
         sandbox.exec("true")
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(5):
         with Sandbox({"filesystem": {"root": str(tmp_path)}}) as sandbox:
             sandbox.exec("echo x", stdin="y")
             sandbox.write_file("a", "b")
             sandbox.read_file("a")
             sandbox.exec("true")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert_given_back(before)
 
 
 def test_a_sandbox_that_is_forgotten_is_ended(tmp_path: Path) -> None:

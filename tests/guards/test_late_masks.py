@@ -15,6 +15,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
 from sandbox.guards.late_masks import NO_QUEUE
+from tests.patience import assert_given_back, open_descriptors
 
 SECRET = "hunter2-never-to-be-seen"
 
@@ -168,11 +169,11 @@ def test_ordinary_and_allowed_files_stay_readable(project: Path) -> None:
 def test_a_sandbox_that_ends_at_once_leaves_no_watch_behind(project: Path) -> None:
     import threading
 
-    before, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    before, threads = open_descriptors(), set(threading.enumerate())
     for _ in range(5):
         Sandbox({"filesystem": {"root": str(project)}}).close()
     assert not [one for one in threading.enumerate() if one.name.startswith("sandbox-") and one not in threads]
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert_given_back(before)
 
 
 def queues() -> int:

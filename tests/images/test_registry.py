@@ -25,6 +25,7 @@ from sandbox.images.pull import Registry, pull
 from tests.images import making
 from tests.images.making import ARCH, Blobs, digest, directory, file, tar
 from tests.images.servers import Request, Server, serving
+from tests.ports import unused_port
 from tests.sandboxes import Command, cli, home  # noqa: F401 - fixtures
 
 LAYERS = [tar([directory("d"), file("d/x", b"one"), file("gone")]), tar([file(".wh.gone"), file("d/y", b"two")])]
@@ -376,9 +377,7 @@ def test_references_are_read_as_docker_and_podman_do() -> None:
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Debian's docker-registry on the loopback: host:port."""
     place = tmp_path_factory.mktemp("registry")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = unused_port()
     (place / "config.yml").write_text(
         f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {place}/data}}}}\n"
         f"http: {{addr: '127.0.0.1:{port}'}}\n"

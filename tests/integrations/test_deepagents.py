@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from langchain_tests.integration_tests import SandboxIntegrationTests
 
 from sandbox import Sandbox
 from sandbox.integrations.deepagents_backend import SandboxBackend
+from tests.patience import given_time
 
 pytestmark = [pytest.mark.integrations, pytest.mark.anyio]
 
@@ -59,6 +61,9 @@ def test_a_sandbox_that_was_given_stays_open(tmp_path: Path) -> None:
         with SandboxBackend(sandbox) as backend:
             assert backend.id == sandbox.id
             assert backend.execute("exit 3").exit_code == 3
-            late = backend.execute("echo begun; sleep 100", timeout=1)
+            late = given_time(
+                lambda seconds: backend.execute("echo begun; sleep 100", timeout=math.ceil(seconds)),
+                lambda done: "begun" in done.output,
+            )
             assert late.exit_code == 124 and "begun" in late.output
         assert sandbox.exec("true").ok

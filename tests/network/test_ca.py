@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import ssl
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from sandbox.network.tls import ca
 from sandbox.network.tls.ca import Authority
+from tests.patience import assert_given_back, open_descriptors
 
 
 def leaf(authority: Authority, host: str) -> x509.Certificate:
@@ -75,8 +75,8 @@ def test_no_key_is_written_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load(self, certfile, keyfile)
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watched)
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     Authority().context("a.example", "h2")
     assert all(name.startswith("/dev/fd/") for name in named)
     assert list(tmp_path.iterdir()) == []
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert_given_back(before)

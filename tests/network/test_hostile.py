@@ -10,7 +10,8 @@ import threading
 import pytest
 
 from sandbox.network.gate import acceptor
-from tests.network.room import LOCAL, Listen, Origin, Walled, Walls, echo, open_descriptors
+from tests.network.room import LOCAL, Listen, Origin, Walled, Walls, echo
+from tests.patience import assert_given_back, open_descriptors
 
 pytestmark = pytest.mark.walls
 
@@ -47,7 +48,7 @@ print(total)"""
         assert process.wait(60).exit_code == 0
     assert "GET /fine" in room.run(ask).stdout
     assert resident() - before < 64 << 20
-    assert open_descriptors() < descriptors + 200
+    assert_given_back(descriptors + 199)
     assert not broken(room)
     refused = [one for one in room.heard.records if one["result"] == "blocked"]
     assert len(refused) < 10_000  # counted, not listed one by one

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import socket
 import ssl
@@ -153,7 +152,7 @@ def test_mangled_requests_never_break_the_gate_or_reach_the_origin_as_something_
         data = bytearray(REQUEST)
         for _ in range(dice.randint(1, 4)):
             at = dice.randrange(len(data))
-            data[at : at + dice.randint(0, 2)] = os.urandom(dice.randint(0, 3)) if dice.random() < 0.5 else b"\r\n"
+            data[at : at + dice.randint(0, 2)] = dice.randbytes(dice.randint(0, 3)) if dice.random() < 0.5 else b"\r\n"
         with lab.tls_socket() as sock:
             sock.sendall(bytes(data))
             sock.settimeout(0.05)

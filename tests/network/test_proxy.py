@@ -195,7 +195,7 @@ def test_socks_without_a_method_we_know_is_turned_away(good: Proxy) -> None:
     assert good.ask(b"\x05\x01\x02") == b"\x05\xff"
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.one_of(st.binary(max_size=300), st.binary(max_size=100).map(lambda tail: b"\x05\x01\x00\x05\x01\x00" + tail)))
 def test_garbage_gets_an_end_and_reaches_nobody(good: Proxy, data: bytes) -> None:
     with good.connect() as client:

@@ -20,6 +20,7 @@ from sandbox.registry import remove
 from sandbox.registry.process_identity import identity
 from sandbox.registry.registration import Registration
 from sandbox.registry.registry import entries, find
+from tests.sandboxes import address
 
 pytestmark = pytest.mark.walls
 
@@ -220,7 +221,8 @@ def test_kill_waits_for_the_answer_not_for_the_end_of_what_comes_before_it(home:
         place = home / "vms" / "vm-00000001"
         (place / "pid").write_text(f"{owner.pid}\n{identity(owner.pid)}\n")
         (place / "socket").unlink(missing_ok=True)
-        listener.bind(str(place / "socket"))
+        with address(place / "socket") as name:
+            listener.bind(name)
         listener.listen()
 
         def talk() -> None:

@@ -14,6 +14,7 @@ from sandbox.client import Client
 from sandbox.rpc import errors
 from tests.rpc.raw import Raw, serving
 from tests.rpc.test_memory import peak
+from tests.sandboxes import address
 
 pytestmark = pytest.mark.walls
 
@@ -121,7 +122,8 @@ def test_credit_for_a_request_that_does_not_run_is_an_error(made: Raw) -> None:
 def test_a_client_on_the_socket_that_stops_reading_stops_only_its_own_command(made: Raw, home: Path) -> None:
     (entry,) = (home / "vms").iterdir()
     with socket.socket(socket.AF_UNIX) as line:
-        line.connect(str(entry / "socket"))
+        with address(entry / "socket") as name:
+            line.connect(name)
         line.sendall(
             b'{"jsonrpc": "2.0", "method": "exec_stream", "params": {"command": "yes", "credit": 1000}, "id": 1}\n'
         )

@@ -339,7 +339,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(KEYS, VALUES, max_size=8) | st.binary(max_size=64))
 def test_whatever_is_sent_there_harms_nobody(warm: Warm, sent: dict[str, Any] | bytes) -> None:
     body = sent if isinstance(sent, bytes) else cbor.encode(sent)

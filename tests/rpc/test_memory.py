@@ -13,6 +13,7 @@ from sandbox.rpc import errors
 from sandbox.rpc.budget import ALL_BYTES, BYTES
 from sandbox.rpc.lines import LINE_LIMIT
 from tests.rpc.raw import Raw, serving
+from tests.sandboxes import address
 
 pytestmark = pytest.mark.walls
 
@@ -25,10 +26,11 @@ def peak(pid: int) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-def send_line(path: str, megabytes: int, heard: list[bytes]) -> None:
+def send_line(path: Path, megabytes: int, heard: list[bytes]) -> None:
     head = b'{"jsonrpc": "2.0", "id": 1, "method": "write_file", "params": {"path": "/tmp/x", "content": "'
     with socket.socket(socket.AF_UNIX) as line:
-        line.connect(path)
+        with address(path) as name:
+            line.connect(name)
         line.sendall(head)
         for _ in range(megabytes):
             line.sendall(PIECE)
@@ -41,7 +43,7 @@ def send_line(path: str, megabytes: int, heard: list[bytes]) -> None:
 
 def from_all_sides(server: Raw, home: Path, megabytes: int, connections: int = 4) -> list[bytes]:
     id = server.ask("create")["result"]["id"]
-    path = f"{find(str(home), id).path}/socket"
+    path = Path(find(str(home), id).path) / "socket"
     heard: list[bytes] = []
     senders = [Thread(target=send_line, args=(path, megabytes, heard)) for _ in range(connections)]
     for sender in senders:

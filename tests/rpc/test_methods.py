@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import socket
 import subprocess
 import time
@@ -18,6 +17,7 @@ import pytest
 from sandbox.registry.registry import find
 from sandbox.rpc import errors
 from tests.rpc.raw import Raw, serving
+from tests.sandboxes import address
 
 pytestmark = pytest.mark.walls
 
@@ -27,11 +27,8 @@ class OnSocket(Raw):
 
     def __init__(self, path: Path) -> None:
         self.line = socket.socket(socket.AF_UNIX)
-        directory = os.open(path.parent, os.O_RDONLY)  # the path itself may be longer than an address
-        try:
-            self.line.connect(f"/proc/self/fd/{directory}/{path.name}")
-        finally:
-            os.close(directory)
+        with address(path) as name:
+            self.line.connect(name)
         self.file = self.line.makefile("rb")
         self.events: list[dict[str, Any]] = []
 

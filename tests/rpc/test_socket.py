@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import stat
 import subprocess
@@ -15,6 +14,7 @@ import pytest
 from sandbox import NotFound, Sandbox, SandboxClosed, SandboxError, kill_vm
 from sandbox.client import Client, attach
 from sandbox.rpc.errors import RpcError
+from tests.sandboxes import address
 
 pytestmark = pytest.mark.walls
 
@@ -139,10 +139,8 @@ def test_a_second_create_on_the_socket_is_refused(home: Path) -> None:
 
 
 def test_a_connection_that_says_nothing_holds_nobody_up(home: Path) -> None:
-    with Sandbox() as sandbox:
-        directory = os.open(home / "vms" / sandbox.id, os.O_RDONLY)
-        with socket.socket(socket.AF_UNIX) as silent:
-            silent.connect(f"/proc/self/fd/{directory}/socket")
-            with attach(sandbox.id) as client:
-                assert client.exec("true").exit_code == 0
-        os.close(directory)
+    with Sandbox() as sandbox, socket.socket(socket.AF_UNIX) as silent:
+        with address(home / "vms" / sandbox.id / "socket") as name:
+            silent.connect(name)
+        with attach(sandbox.id) as client:
+            assert client.exec("true").exit_code == 0

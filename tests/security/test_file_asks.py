@@ -15,6 +15,7 @@ from sandbox.asks.question import FileSubject
 from sandbox.errors import ConfigError
 from sandbox.guards import file_asks, tripwire
 from sandbox.info import Ask
+from tests.patience import assert_given_back, open_descriptors
 
 CAN = os.access("/dev/fuse", os.R_OK | os.W_OK)
 fuse = pytest.mark.skipif(not CAN, reason="/dev/fuse cannot be opened")
@@ -237,12 +238,12 @@ def test_without_anybody_there_a_touch_is_only_recorded(project: Path) -> None:
 @fuse
 def test_everything_is_given_back(project: Path) -> None:
     Asked(project, "once").sandbox.close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(3):
         asked = Asked(project, "once")
         asked.touch("cat .env")
         asked.sandbox.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert_given_back(before)
 
 
 def test_where_there_are_no_tripwires_it_is_an_error_that_says_why(

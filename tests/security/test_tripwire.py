@@ -12,6 +12,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
 from sandbox.guards import tripwire
+from tests.patience import assert_given_back, open_descriptors
 
 SECRET = "s3cret-value"
 CAN = os.access("/dev/fuse", os.R_OK | os.W_OK)
@@ -192,11 +193,12 @@ def test_sandboxes_with_tripwires_give_back_every_descriptor_and_thread(project:
     import threading
 
     opened(project).close()
-    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    before, threads = open_descriptors(), threading.active_count()
     for _ in range(5):
         with opened(project) as sandbox:
             sandbox.exec("cat .env")
-    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert_given_back(before)
+    assert_given_back(threads, threading.active_count)
 
 
 @fuse

@@ -49,7 +49,7 @@ def judge_as_the_chain_would(raw: str) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4))
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_every_signature_is_of_something_that_the_policy_allows(bench: Bench, changes: dict[str, Any]) -> None:
     result = bench.ask(f"f{bench._count}-{len(bench.key.orders)}", **changes)
     if result.signature is not None:
@@ -57,7 +57,7 @@ def test_every_signature_is_of_something_that_the_policy_allows(bench: Bench, ch
 
 
 @given(st.dictionaries(st.sampled_from([*FIELDS, "Value", "blobs"]), VALUES, max_size=6))
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_what_a_provider_reads_is_judged_too(bench: Bench, given_: dict[str, Any]) -> None:
     try:
         read = transaction(given_, ADDRESS, CHAIN)

@@ -152,7 +152,8 @@ def compose(file: str, text: str) -> tuple[Any, Any]:
         for event in yaml.parse(text, Loader=kind):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
-                raise ConfigError("is nested too deeply", file=file, line=event.start_mark.line + 1)
+                mark: Any = event.start_mark  # some versions of the stubs say None, which no parsed event has
+                raise ConfigError("is nested too deeply", file=file, line=mark.line + 1)
         loader = kind(text)
         return loader, loader.get_single_node()
     except yaml.MarkedYAMLError as problem:

@@ -32,7 +32,7 @@ class Capabilities:
 
     __slots__ = (
         *("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors"),
-        "checkpoint",
+        *("checkpoint", "waits"),
     )
 
     def __init__(
@@ -48,6 +48,7 @@ class Capabilities:
         limits: bool = False,
         descriptors: bool = True,
         checkpoint: str = "",
+        waits: bool = False,
     ) -> None:
         if own_root and not walls:
             # The guest would mount what the plan shows over the host's own directories.
@@ -61,6 +62,7 @@ class Capabilities:
         self.gate = gate  # how connections reach the gate: "sockets", "proxy" (a port on the loopback) or "none"
         self.limits = limits  # memory, processes and the other limits are enforced
         self.checkpoint = checkpoint  # what can be paused and saved: "machine" (all of it), "files", "" (nothing)
+        self.waits = waits  # what `start()` starts does most of the work, and may wait for its plan: see `pool/`
         self.descriptors = descriptors  # what is opened inside can be used here, and the other way round
 
 
@@ -122,12 +124,20 @@ class Running(ABC):
 
         return Usage()
 
+    def alive(self) -> bool:
+        """Whether it still stands, as far as can be told at once."""
+        return True
+
     @abstractmethod
     def close(self) -> None:
         """Ends every tenant and releases everything; returns when nothing is left. Idempotent, never raises."""
 
-    def reports(self) -> Iterator[dict[str, Any]]:
-        """What tripwires report, until the end. For one reader."""
+    def report_socket(self) -> _socket.socket:
+        """Where there are tripwires: readable when one has reported, or at the end. For looking at only."""
+        raise NotImplementedError
+
+    def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
+        """What tripwires report, until the end, or until nothing came for `patience` seconds. For one reader."""
         return iter(())
 
     def finish(self) -> None:  # noqa: B027 - nothing to do where nothing reports
@@ -170,6 +180,9 @@ class GuestRunning(Running):
     def null(self) -> int | None:
         return self._guest.null
 
+    def alive(self) -> bool:
+        return self._guest.alive()
+
     def take_sockets(self) -> Mapping[str, _socket.socket]:
         return self._guest.take_sockets()
 
@@ -180,8 +193,11 @@ class GuestRunning(Running):
     def dial(self, address: str, port: int) -> socket.socket:
         return self._guest.dial(address, port)
 
-    def reports(self) -> Iterator[dict[str, Any]]:
-        return self._guest.reports()
+    def report_socket(self) -> _socket.socket:
+        return self._guest.report_socket()
+
+    def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
+        return self._guest.reports(patience)
 
     def finish(self) -> None:
         self._guest.finish()
@@ -191,6 +207,10 @@ class Started(ABC):
     """An engine that has been started and waits for the plan."""
 
     directory: str | None = None  # without `own_root`: a directory of the tenants' own, for home and temporary files
+
+    def alive(self) -> bool:
+        """Whether it still waits, as far as can be told at once."""
+        return True
 
     def begin(self, plan: Plan) -> None:  # noqa: B027 - an engine may have nothing to do before `build`
         """Has as much of `plan` built as nobody must wait for; `build` does the rest. It may be left out.

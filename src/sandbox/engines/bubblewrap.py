@@ -53,6 +53,7 @@ class Bubblewrap(Engine):
         gate="sockets",
         limits=True,
         checkpoint="files",
+        waits=True,
     )
 
     def start(self) -> LocalStart:

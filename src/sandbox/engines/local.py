@@ -77,6 +77,9 @@ class LocalStart(Started):
         self._unheld: str | None = None
         self._setup: dict[str, object] | None = None
 
+    def alive(self) -> bool:
+        return self._launch.guest.alive()
+
     def begin(self, plan: Plan) -> None:
         """Sends the plan, which the guest finds there when it starts. With a control group it is sent later: the guest
         must be in the group before it builds anything."""

@@ -94,28 +94,32 @@ class ReservedDirs:
         self._place: dict[str, int] = {}  # what was made, and the number of the directory that it belongs to
         self._root = root
         self._lock = -1
+        wanted = list(more or ())
+        if more is None:
+            usual = _usual() if os.path.lexists(f"{root}/.git") and not only_places else ()
+            wanted = [(root, f"{root}/{name}", True) for name in dict.fromkeys((*usual, *places))]
+        if wanted:
+            self._make(wanted)
+        is_home = root == os.path.realpath(os.path.expanduser("~"))
+        names = FILES + (HOME_FILES if is_home else ())
+        looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES)) if not only_places else ()
+        self._absent = [path for path in looked_for if not os.path.lexists(path)]
+        # In the home directory, nearly everything that begins with a dot is a program's settings.
+        self._dotted = set(_dotted(root)) if is_home else None
+
+    def _make(self, wanted: Sequence[tuple[str, str, bool]]) -> None:
         try:
             os.makedirs(home(), 0o700, exist_ok=True)
             self._lock = os.open(f"{home()}/projects", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as problem:
             raise unwritable(problem) from problem
-        wanted = list(more or ())
-        if more is None:
-            usual = _usual() if os.path.lexists(f"{root}/.git") and not only_places else ()
-            wanted = [(root, f"{root}/{name}", True) for name in dict.fromkeys((*usual, *places))]
-        numbers = {top: os.stat(top).st_ino for top in (root, *(one[0] for one in wanted))}
+        numbers = {top: os.stat(top).st_ino for top, _, _ in wanted}
         shared = {top: not self._alone(number) for top, number in numbers.items()}
         for number in numbers.values():
             fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW, self._range(fcntl.F_RDLCK, number))
-        is_home = root == os.path.realpath(os.path.expanduser("~"))
-        names = FILES + (HOME_FILES if is_home else ())
         for top, path, is_dir in wanted:
             self._place[path] = numbers[top]
             self._reserve(path, shared[top], is_dir=is_dir)
-        looked_for = (f"{root}/{name}" for name in (*names, *DIRECTORIES)) if not only_places else ()
-        self._absent = [path for path in looked_for if not os.path.lexists(path)]
-        # In the home directory, nearly everything that begins with a dot is a program's settings.
-        self._dotted = set(_dotted(root)) if is_home else None
 
     def _reserve(self, path: str, shared: bool, *, is_dir: bool) -> None:
         if os.path.islink(os.path.dirname(path)):

@@ -1,14 +1,21 @@
-"""Receives what the tripwires of a running sandbox report (`tripwire.py`): who touched a cover, and how."""
+"""Receives what the tripwires of a running sandbox report (`tripwire.py`): who touched a cover, and how.
+
+Most sandboxes never touch one, so there is no thread until the first report.
+"""
 
 from __future__ import annotations
 
 import os
+from _thread import RLock  # `threading` is loaded later: see `readiness.py`
 
 from sandbox.errors import GuestError
+from sandbox.readiness import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from collections.abc import Iterator
+    from threading import Thread
     from typing import Any, Protocol
 
     from sandbox.audit.file_entries import Touches
@@ -17,11 +24,14 @@ if TYPE_CHECKING:
     class Reporting(Protocol):
         """What reports: an engine's `Running`."""
 
-        def reports(self) -> Iterator[dict[str, Any]]: ...
+        def report_socket(self) -> _socket.socket: ...
+
+        def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]: ...
 
         def finish(self) -> None: ...
 
 
+_PATIENCE = 5.0  # seconds; a guest that does not react is killed by its engine
 OPERATIONS = {"read": "read", "write": "write", "list": "list", "lookup": "read"}  # the guest's word: the record's
 
 
@@ -33,22 +43,38 @@ class Reports:
         self._ask = ask
         self._running = running
         self._touches = touches
+        self._lock = RLock()
+        self._closed = False
+        self._thread: Thread | None = None
+        self._watch = Watch([running.report_socket()], self._start)
+
+    def _start(self) -> None:
+        """Something was reported, or the sandbox has ended."""
         from threading import Thread
 
-        self._thread = Thread(target=self._run, name="sandbox-tripwire", daemon=True)
-        self._thread.start()
+        with self._lock:
+            if not self._closed:
+                self._thread = Thread(target=self._receive, name="sandbox-tripwire", daemon=True)
+                self._thread.start()
 
     def close(self) -> None:
         """Ends the sandbox and returns when all its reports are recorded. Idempotent."""
+        with self._lock:
+            closed, self._closed = self._closed, True
+        self._watch.cancel()
         self._running.finish()
+        if self._thread is None:
+            if not closed:
+                self._receive(_PATIENCE)  # what came at the very end
+            return
         from threading import current_thread
 
         if self._thread is not current_thread():  # a forgotten sandbox is collected in any thread
-            self._thread.join(5.0)  # a guest that does not react is killed by its engine
+            self._thread.join(_PATIENCE)
 
-    def _run(self) -> None:
+    def _receive(self, patience: float | None = None) -> None:
         try:
-            for message in self._running.reports():
+            for message in self._running.reports(patience):
                 if message["t"] == "tripped":
                     self._tripped(message)
         except (GuestError, OSError) as problem:

@@ -142,12 +142,21 @@ class Guest:
         """Has them go on, but for those that were stopped before. Raises OSError."""
         self._ask({"t": "resume"}, "resume")
 
-    def reports(self) -> Iterator[dict[str, Any]]:
-        """What the guest says by itself, until its stream ends; for one reader. Raises GuestError."""
+    def report_socket(self) -> _socket.socket:
+        """Readable when the guest has said something by itself, or ended. For looking at only."""
+        return self._channel
+
+    def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
+        """What the guest says by itself, until its stream ends; for one reader. Raises GuestError.
+
+        With `patience`, also until it has said nothing for so many seconds; then nothing more can be sent to it.
+        """
+        if patience is not None:
+            self._channel.settimeout(patience)
         while True:
             try:
                 message, fds = frames.receive(self._channel)
-            except SandboxClosed:
+            except (SandboxClosed, TimeoutError):
                 return
             frames.close_all(fds)
             yield message
@@ -158,6 +167,17 @@ class Guest:
             self._channel.shutdown(socket.SHUT_WR)
         except OSError:
             pass  # it has ended already
+
+    def alive(self) -> bool:
+        """Whether the guest still holds its end, as far as can be told at once."""
+        import select
+
+        try:
+            poll = select.poll()
+            poll.register(self._channel.fileno(), 0)
+            return not poll.poll(0)
+        except (OSError, ValueError):  # our own end is closed
+            return False
 
     def close(self) -> None:
         """Ends the conversation, and with it the place: the guest kills everything when its stream ends."""

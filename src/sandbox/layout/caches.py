@@ -20,7 +20,7 @@ from sandbox.plan.mount_operations import CacheOverlay, Tmpfs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sandbox.config.caches import Cache
     from sandbox.config.model import Filesystem
@@ -49,12 +49,12 @@ def shown_caches(found: Sequence[Found], filesystem: Filesystem, home: str, take
 class KeptLayers:
     """The layers of one sandbox; `close` gives them back."""
 
-    def __init__(self, kept: str, root: str, own: str) -> None:
-        """`kept`: where they are; `root`: the project; `own`: for layers that are not kept, because another sandbox has
-        those. Raises OSError."""
+    def __init__(self, kept: str, root: str, own: Callable[[], str]) -> None:
+        """`kept`: where they are; `root`: the project; `own`: where layers go that are not kept, because another
+        sandbox has those; asked only then. Raises OSError."""
         self._kept = kept
         self._fd = _held(kept, root)
-        self._own = None if self._fd >= 0 else own
+        self._own = None if self._fd >= 0 else own()
         if self._own is not None:
             os.mkdir(self._own, 0o700)
 
@@ -81,9 +81,9 @@ class KeptLayers:
 class KeptCaches(KeptLayers):
     """Those over package caches."""
 
-    def __init__(self, home: str, root: str, entry: str) -> None:
-        """`entry`: the sandbox's directory in the registry. Raises OSError."""
-        super().__init__(directory_of(home, root), root, f"{entry}/caches")
+    def __init__(self, home: str, root: str, entry: Callable[[], str]) -> None:
+        """`entry`: gives the sandbox's directory in the registry, asked only if it is needed. Raises OSError."""
+        super().__init__(directory_of(home, root), root, lambda: f"{entry()}/caches")
 
     def furnish(self, plan: Plan, caches: Sequence[Found]) -> None:
         """Adds the caches to the plan: as one overlay, because each costs as much as the rest of the walls' mounts.

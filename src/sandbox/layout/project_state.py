@@ -29,7 +29,7 @@ class ProjectState(KeptLayers):
 
     def __init__(self, kept: str, root: str, entry: str) -> None:
         """`entry`: the sandbox's directory in the registry. Raises OSError."""
-        super().__init__(kept, root, f"{entry}/project-state")
+        super().__init__(kept, root, lambda: f"{entry}/project-state")
         self._paths: list[str] = []  # what has a layer, if the kernel could make it
 
     def furnish(self, plan: Plan, names: Sequence[str]) -> None:

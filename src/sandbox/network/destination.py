@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterable
     from typing import Unpack
 
     from sandbox.config.model import Network
@@ -107,6 +108,9 @@ class Interception(Protocol):
 
     def host_allowed(self, host: str) -> Decision | None:
         """What the policy script's `is_host_allowed` says; None when there is no such function."""
+
+    def placeholders(self, names: Iterable[str]) -> dict[str, str]:
+        """What tenants have instead of these secrets."""
 
     def ca_certificate(self) -> bytes:
         """The certificate of the authority that tenants trust, PEM."""

@@ -107,6 +107,7 @@ class GateThread:
         self.had_secrets = (
             bool(network.secrets) or logins is not None
         )  # stays true: a placeholder that was handed out stays blocked
+        self._pointed: dict[str, str] = {}  # the variables that name the files with our authority
         self._lock = Lock()
         self._thread: threading.Thread | None = None
         self.loop: AbstractEventLoop | None = None  # the gate's own, while it runs
@@ -175,6 +176,7 @@ class GateThread:
             trust = trusted(authority + further, directory=plan.environment["TMPDIR"])
             plan.files += trust.files
             plan.environment.update(trust.environment)
+            self._pointed = dict(trust.environment)
 
     def _furnish_own(self, plan: Furnished) -> None:
         """Makes the files for this sandbox alone: it trusts certificates of its own, or none can be stored because the
@@ -193,7 +195,19 @@ class GateThread:
         plan.after_seal += trust.mounts()
         self._point_to(plan, trust.environment)
 
+    def take_secrets(self, plan: Furnished) -> dict[str, str]:
+        """After `update` brought the first secrets to a sandbox that stands: checks them, has its programs trust the
+        gate as if they had been there from the start, and returns every secret's placeholder. Raises ConfigError."""
+        if plan.proxy_token is not None and not self._pointed:
+            raise ConfigError(
+                "cannot be given late with this engine, unless `network.intercept` is on", path="network.secrets"
+            )
+        interception = self.interception()
+        plan.environment.update(self._pointed)
+        return interception.placeholders(self.network.secrets)
+
     def _point_to(self, plan: Furnished, environment: Mapping[str, str]) -> None:
+        self._pointed = dict(environment)
         if self._may_intercept():
             plan.environment.update(environment)
             return

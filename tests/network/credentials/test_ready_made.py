@@ -204,7 +204,7 @@ def test_codex_with_chatgpt(desk: Make) -> None:
     _, content = here.ask("auth.openai.com", "POST", "/oauth/token", FORM, urlencode(exchange).encode())
     assert asked_for[1]["subject_token"] == second["id_token"]
     word = json.loads(content)["access_token"]
-    assert "Zz1" not in word and here.bearer("api.openai.com", word) == "sk-proj-" + "Zz1" * 30
+    assert "Zz1Zz1" not in word and here.bearer("api.openai.com", word) == "sk-proj-" + "Zz1" * 30
     assert here.read(".codex/auth.json")["tokens"]["access_token"] == second["access_token"]
 
 

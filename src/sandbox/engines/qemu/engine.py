@@ -66,14 +66,20 @@ class MachineRunning(GuestRunning):
     def take_devices(self) -> dict[str, int]:
         return self._room.take_devices()
 
+    def alive(self) -> bool:
+        return super().alive() and self._room.alive()
+
     def out_of_memory(self) -> str | None:
         return self._room.out_of_memory()
 
     def usage(self) -> Usage:
         return self._room.usage()
 
-    def reports(self) -> Iterator[dict[str, Any]]:
-        return self._room.reports()
+    def report_socket(self) -> _socket.socket:
+        return self._room.report_socket()
+
+    def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
+        return self._room.reports(patience)
 
     def finish(self) -> None:
         self._room.finish()

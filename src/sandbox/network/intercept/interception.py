@@ -15,7 +15,7 @@ from sandbox.network.secrets.store import Secrets
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from sandbox.config.model import Network
     from sandbox.network.credentials.logins import Logins
@@ -68,6 +68,10 @@ class Interception:
         tokens must not come in."""
         logins = self.secrets.logins
         return bool(self.secrets) or bool(self.hooks) or (logins is not None and logins.may_log_in)
+
+    def placeholders(self, names: Iterable[str]) -> dict[str, str]:
+        """What tenants have instead of these secrets."""
+        return self.secrets.placeholders(names)
 
     def host_allowed(self, host: str) -> Decision | None:
         """What the policy script's `is_host_allowed` says; None when there is no such function."""

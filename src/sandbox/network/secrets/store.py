@@ -118,6 +118,10 @@ class Secrets:
             self._placeholders.update(placeholders({name: secret}))
         return self._placeholders[name]
 
+    def placeholders(self, names: Iterable[str]) -> dict[str, str]:
+        """What tenants have instead of these secrets."""
+        return {name: self._placeholders[name] for name in names}
+
     def __bool__(self) -> bool:
         return bool(self._names)
 

@@ -1,0 +1,1 @@
+"""Sandboxes built ahead, each handed out once: docs/pools.md."""

@@ -1,0 +1,199 @@
+"""`Pool.map` under way: threads that take items, each item in a sandbox of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Condition, Thread, current_thread
+from typing import TYPE_CHECKING, Any
+
+from sandbox import arguments
+from sandbox.pool.outcome import HOPELESS, Outcome, failed, judged
+from sandbox.pool.progress import Bar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Self
+
+    from sandbox.arguments import Command
+    from sandbox.sandbox import Sandbox
+
+    Work = Command | Callable[[Sandbox, Any], Any]
+    Give = Callable[[Any], Mapping[str, Any]] | Mapping[str, Any] | None
+
+
+class Mapped:
+    """The outcomes of `Pool.map`, as they come. Leaving the `with`, or an error while iterating, cancels the rest.
+
+    `outcomes()` is what has been done until now, in the order of the items, whatever happened to the others.
+    """
+
+    def __init__(
+        self,
+        get: Callable[..., Sandbox],
+        work: Work,
+        items: Iterable[Any],
+        concurrency: int,
+        timeout: float | None,
+        retries: Mapping[str, int],
+        give: Give,
+        progress: bool | None,
+    ) -> None:
+        self._get = get
+        self._run = runner(work, timeout)
+        self._retries = retries
+        self._give = give
+        self._changed = Condition()
+        self._items = enumerate(items)
+        self._taking = Condition()  # held while the caller's iterable is asked for the next item
+        self._done: list[Outcome] = []
+        self._unread: deque[Outcome] = deque()
+        self._under_way: dict[int, Sandbox] = {}
+        self._cancelled = False
+        self._problem: BaseException | None = None
+        self._bar = Bar(items, progress)
+        self._threads = [Thread(target=self._work, name="sandbox-map", daemon=True) for _ in range(concurrency)]
+        self._running = concurrency
+        for one in self._threads:
+            one.start()
+
+    # -- for the caller
+
+    def __iter__(self) -> Iterator[Outcome]:
+        try:
+            while (outcome := self._next()) is not None:
+                yield outcome
+        except BaseException:
+            self.cancel()
+            raise
+
+    def outcomes(self) -> list[Outcome]:
+        """Returns what has been done until now, in the order of the items."""
+        with self._changed:
+            return sorted(self._done, key=lambda one: one.index)
+
+    def results(self) -> list[Outcome]:
+        """Waits for all, and returns the outcomes in the order of the items.
+
+        Raises what made all of them impossible, such as ConfigError. Interrupted by an exception, it cancels the rest.
+        """
+        for _ in self:
+            pass
+        return self.outcomes()
+
+    def cancel(self) -> None:
+        """Ends every sandbox that is under way, and begins no further item. Idempotent; returns when nothing is left.
+
+        A function that does not use its sandbox any more is waited for.
+        """
+        with self._changed:
+            self._cancelled = True
+            under_way = list(self._under_way.values())
+            self._changed.notify_all()
+        for one in under_way:
+            one.close()
+        for thread in self._threads:
+            if thread is not current_thread():
+                thread.join()
+        self._bar.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+    def _next(self) -> Outcome | None:
+        with self._changed:
+            while not self._unread and self._running:
+                self._changed.wait()
+            if self._unread:
+                return self._unread.popleft()
+            problem = self._problem
+        self._bar.close()
+        if problem is not None:
+            raise problem
+        return None
+
+    # -- the threads
+
+    def _work(self) -> None:
+        try:
+            while (taken := self._take()) is not None:
+                self._tell(self._tried(*taken))
+        except BaseException as problem:  # noqa: BLE001 - the caller gets it
+            self._stop(problem)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def _take(self) -> tuple[int, Any] | None:
+        with self._taking:
+            return None if self._cancelled else next(self._items, None)
+
+    def _tell(self, outcome: Outcome) -> None:
+        with self._changed:
+            self._done.append(outcome)
+            self._unread.append(outcome)
+            self._changed.notify_all()
+        self._bar.done(outcome.ok)
+
+    def _stop(self, problem: BaseException) -> None:
+        """So with every item: no further one is begun."""
+        with self._changed:
+            self._cancelled = True
+            self._problem = self._problem or problem
+
+    def _tried(self, index: int, item: Any) -> Outcome:
+        left = dict(self._retries)
+        attempts = 0
+        while True:
+            attempts += 1
+            outcome = self._once(index, item, attempts)
+            if self._cancelled and not outcome.ok:
+                outcome.reason = "cancelled"
+            if left.get(outcome.reason, 0) <= 0:
+                return outcome
+            left[outcome.reason] -= 1
+
+    def _once(self, index: int, item: Any, attempts: int) -> Outcome:
+        given = given_for(self._give, item)
+        try:
+            sandbox = self._get(**given)
+        except HOPELESS:
+            raise
+        except Exception as problem:  # noqa: BLE001 - this item's, and others may go well
+            return failed(index, item, problem, attempts)
+        try:
+            with self._changed:
+                self._under_way[index] = sandbox
+                cancelled = self._cancelled
+            if cancelled:
+                return Outcome(index, item, reason="cancelled", attempts=attempts)
+            return judged(index, item, self._run(sandbox, item), attempts)
+        except Exception as problem:  # noqa: BLE001 - whatever the work raised is its outcome
+            return failed(index, item, problem, attempts)
+        finally:
+            sandbox.close()
+            with self._changed:
+                self._under_way.pop(index, None)
+
+
+def runner(work: Work, timeout: float | None) -> Callable[[Sandbox, Any], Any]:
+    """What is called with a sandbox and an item. Raises InvalidArgument."""
+    if callable(work):
+        return work
+    arguments.words(work)
+    return lambda sandbox, item: sandbox.exec(with_item(work, item), timeout=timeout)
+
+
+def with_item(command: Command, item: Any) -> list[str | bytes]:
+    """The command for one item. The shell gets it as "$1": it is never read as shell text."""
+    words = arguments.words(command)
+    last = item if isinstance(item, str | bytes) else str(item)
+    return ["/bin/sh", "-c", words, "sh", last] if isinstance(words, str) else [*words, last]
+
+
+def given_for(give: Give, item: Any) -> dict[str, Any]:
+    """What `get` is called with."""
+    return dict((give(item) if callable(give) else give) or {})

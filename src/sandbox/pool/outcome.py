@@ -1,0 +1,84 @@
+"""How one item of `Pool.map` went, and for which reasons it is tried again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sandbox.errors import (
+    CommandError,
+    ConfigError,
+    Denied,
+    EngineUnavailable,
+    GuestError,
+    InvalidArgument,
+    LimitUnavailable,
+    SandboxClosed,
+    WallError,
+)
+from sandbox.fields import Fields
+from sandbox.result import ExecResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REASONS = ("lost", "timeout", "memory", "failed", "error", "cancelled")
+RETRIES = {"lost": 2}  # the sandbox's fault, not the item's
+LOST = (SandboxClosed, WallError, GuestError)
+HOPELESS = (ConfigError, InvalidArgument, Denied, EngineUnavailable, LimitUnavailable)  # from `get`: so with every item
+
+
+class Outcome(Fields):
+    """One item's end. `reason` is "" when it went well, else "lost" (the sandbox ended), "timeout", "memory", "failed"
+    (an exit status other than 0), "error" (the function raised) or "cancelled". `value` is the command's ExecResult or
+    what the function returned; `error` is what was raised."""
+
+    __slots__ = fields = ("index", "item", "value", "error", "reason", "attempts")
+
+    def __init__(
+        self, index: int, item: Any, value: Any = None, error: BaseException | None = None, reason: str = "",
+        attempts: int = 1,
+    ) -> None:  # fmt: skip
+        self.index = index  # its place among the items
+        self.item = item
+        self.value = value
+        self.error = error
+        self.reason = reason
+        self.attempts = attempts
+
+    @property
+    def ok(self) -> bool:
+        """Whether it went well."""
+        return not self.reason
+
+
+def judged(index: int, item: Any, value: Any, attempts: int) -> Outcome:
+    """The outcome of an item whose work returned."""
+    return Outcome(index, item, value, None, _of_result(value) if isinstance(value, ExecResult) else "", attempts)
+
+
+def failed(index: int, item: Any, error: BaseException, attempts: int) -> Outcome:
+    """The outcome of an item whose work raised."""
+    value, reason = None, "lost" if isinstance(error, LOST) else "error"
+    if isinstance(error, CommandError):
+        value, reason = error.result, "failed" if error.result is None else _of_result(error.result) or "failed"
+    return Outcome(index, item, value, error, reason, attempts)
+
+
+def _of_result(result: ExecResult) -> str:
+    if result.timed_out:
+        return "timeout"
+    if result.out_of_memory:
+        return "memory"
+    return "failed" if result.exit_code != 0 else ""
+
+
+def checked_retries(retries: Mapping[str, int] | None) -> Mapping[str, int]:
+    """Raises InvalidArgument."""
+    if retries is None:
+        return RETRIES
+    for reason, count in retries.items():
+        if reason not in REASONS[:-1] or type(count) is not int or count < 0:
+            raise InvalidArgument(
+                "retries are numbers for {reasons}, not {given!r}", reasons=", ".join(REASONS[:-1]), given=dict(retries)
+            )
+    return dict(retries)

@@ -1,0 +1,63 @@
+"""Sandboxes that wait in a pool: whole, checked, and with a life that has not begun."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandbox.errors import CommandError, SandboxError
+from sandbox.pool.shelf import Shelf
+from sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sandbox.config.given import Given
+    from sandbox.engines.base import Started
+
+PATIENCE = 10.0  # seconds that a check may take
+
+
+class ReadySandboxes(Shelf[Sandbox]):
+    """A shelf of them."""
+
+    def _alive(self, one: Sandbox) -> bool:
+        return not one._closed and one._running.alive()
+
+    def _healthy(self, one: Sandbox) -> bool:
+        return healthy(one)
+
+    def _end(self, one: Sandbox) -> None:
+        one.close()
+
+
+def build(
+    config: Given,
+    *,
+    hooks: object | None,
+    resolve: Callable[[str, int], Sequence[str]] | None,
+    launcher: Started | None = None,
+) -> Sandbox:
+    """A sandbox; without `launcher`, one that waits and has answered once, which also loads what its first command
+    needs. Raises what `Sandbox` raises."""
+    made = Sandbox.__new__(Sandbox)
+    made._launched = launcher
+    made.__init__(config, hooks=hooks, resolve=resolve)  # type: ignore[misc]
+    if launcher is None:
+        try:
+            made._lifetime.set(None, None)  # its life begins when it is handed out
+            if not healthy(made):
+                raise SandboxError("a sandbox was built but runs no command; see `sandbox doctor`")
+        except BaseException:
+            made.close()
+            raise
+    return made
+
+
+def healthy(sandbox: Sandbox) -> bool:
+    """Whether a command runs in it. For one that is not there, the guest has looked: that is what we ask about."""
+    try:
+        return not sandbox.exec(["/bin/sh", "-c", "exit 0"], timeout=PATIENCE).timed_out
+    except CommandError:
+        return True
+    except (SandboxError, OSError):
+        return False
