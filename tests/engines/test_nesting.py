@@ -36,7 +36,7 @@ def says(container: pytest.MonkeyPatch, **steps: int) -> str:
 def test_a_filter_that_forbids_a_step_is_named_with_the_field_of_kubernetes(
     container: pytest.MonkeyPatch, step: str
 ) -> None:
-    before = {one: 0 for one in nesting.STEPS[: nesting.STEPS.index(step)]}
+    before = dict.fromkeys(nesting.STEPS[: nesting.STEPS.index(step)], 0)
     told = says(container, **before, **{step: errno.EPERM})
     assert SECCOMP in told
     assert PROC not in told
