@@ -56,11 +56,12 @@ def podman(podman_places: dict[str, str]) -> Iterator[Podman]:  # noqa: F811
 
 
 def test_a_sandbox_runs_in_the_container_with_its_walls(podman: Podman) -> None:
-    done = podman.run("run", "--", "sh", "-c", "id -u; cat /proc/self/status; ls /var/lib/sandbox; hostname")
+    done = podman.run("run", "--", "sh", "-c", "id -u; cat /proc/self/status; hostname")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^NoNewPrivs:\t1$", done.stdout, re.MULTILINE)
     assert re.search(r"^CapEff:\t0+$", done.stdout, re.MULTILINE)
-    assert re.search(r"^Seccomp_filters:\t2$", done.stdout, re.MULTILINE)  # the container's, and the guest's own
+    filters = re.search(r"^Seccomp_filters:\t([0-9]+)$", done.stdout, re.MULTILINE)
+    assert filters and int(filters[1]) >= 2  # the container's, and the guest's own
     assert done.stdout.endswith("sandbox\n")
 
 

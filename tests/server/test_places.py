@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import Sandbox
 from sandbox.rpc.errors import BUSY, Fault
 from sandbox.server.places import Places
 from tests.server.serving import Served
@@ -92,3 +94,27 @@ def test_one_that_is_being_started_has_its_place_already() -> None:
 def test_more_than_there_will_ever_be_room_for_is_refused_at_once() -> None:
     with pytest.raises(Fault), Places(2, lambda: 0, patience=3600).hold(3):
         pass
+
+
+def test_a_server_that_cannot_build_walls_is_there_but_not_ready_and_says_why_to_its_owner(tmp_path: Path) -> None:
+    # Inside a sandbox no further one can be built.
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    script = (
+        "import subprocess, sys, time, urllib.request, urllib.error, os\n"
+        "os.environ['SANDBOX_HOME'] = os.getcwd() + '/home'\n"
+        "serve = subprocess.Popen([sys.executable, '-m', 'sandbox', 'serve', '--port', '0'], stdout=subprocess.PIPE,\n"
+        "                         stderr=subprocess.PIPE, text=True)\n"
+        "address = serve.stdout.readline().removeprefix('serving on ').strip()\n"
+        "def status(path):\n"
+        "    try: return urllib.request.urlopen(address + path).status\n"
+        "    except urllib.error.HTTPError as problem: return problem.code\n"
+        "print(status('/v1/health'), status('/v1/ready'))\n"
+        "serve.terminate()\n"
+        "print(serve.communicate()[1])\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    with Sandbox({"filesystem": {"root": str(tmp_path), "allow_read": [sys.prefix, source]}}) as sandbox:
+        done = sandbox.exec([sys.executable, "script.py"], env={"PYTHONPATH": source})
+    told = done.stdout.splitlines()
+    assert told[0] == "200 503", done
+    assert "no sandbox can be built here" in done.stdout and "This is already a sandbox" in done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Response, get, post
+from litestar import get, post
 
 from sandbox.server.refusal import Refusal
 from sandbox.server.scopes import Access
@@ -36,13 +36,14 @@ async def health() -> dict[str, Any]:
 
 
 @get("/v1/ready", opt={"public": True})
-async def ready(server: Server) -> Response[dict[str, Any]]:
-    """Whether new sandboxes can be had here: a sandbox could be built, and the server is not about to end.
+async def ready(server: Server) -> dict[str, Any]:
+    """Whether new sandboxes can be had here: one could be built, and the server is not about to end; 503 otherwise.
 
-    Says nothing else, because anybody may ask; the server printed why not.
+    Says nothing else, because anybody may ask; the server has printed why not.
     """
-    good = not server.draining.is_set() and await server.ready.good()
-    return Response({"ok": good}, status_code=200 if good else 503)
+    if server.draining.is_set() or not await server.ready.good():
+        raise Refusal(503, "not_ready", "no sandbox can be had here; the server's own output says why")
+    return {"ok": True}
 
 
 ROUTES = [ticket, me, health, ready]
