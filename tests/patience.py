@@ -22,7 +22,7 @@ def until(what: Callable[[], T], seconds: float = 60) -> T:
 def given_time(run: Callable[[float], T], far_enough: Callable[[T], object]) -> T:
     """Calls `run` with a timeout that cuts it off, longer each time until it gets far enough before: a busy machine may
     take a second to start a shell."""
-    for seconds in (0.5, 2, 8):
+    for seconds in (0.3, 2, 8):
         if far_enough(result := run(seconds)):
             return result
     return run(30)

@@ -111,6 +111,7 @@ class Building:
         self._plan.pids = default_pids(self.config)
         if self._origin is not None:
             self._origin.furnish(self._plan)
+            self._register().note("origin.json", {"family": self._origin.family})
         self._plan.proxy_token = os.urandom(16).hex() if can.gate == "proxy" else None
         self._furnish()
         self._gate_thread = self._gate()

@@ -188,6 +188,8 @@ class CheckpointMethods(ABC):
     def _save(self, made: Unfinished) -> dict[str, Any]:
         """Writes everything into the new checkpoint's directory; returns what its manifest says."""
         from sandbox.checkpoints.origin import MACHINE, save_files, workspace_of
+        from sandbox.config.home import home
+        from sandbox.registry.registry import find
 
         running = self._pausable()
         self._refuse_shared()
@@ -211,6 +213,7 @@ class CheckpointMethods(ABC):
         status = os.stat(self._plan.directory)
         return {
             "sandbox": self.id,
+            "family": find(home(), self.id).family,
             "engine": self.engine,
             "saves": self._can.checkpoint,
             "config": self.config.plain(),

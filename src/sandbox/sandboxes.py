@@ -80,6 +80,12 @@ class Sandboxes:
         """From now on the sandbox is this server's: it ends with it."""
         self._own_one(sandbox)
 
+    def forget(self, id: str) -> None:
+        """The sandbox of that id is no longer this server's."""
+        with self._lock:
+            self._own.pop(id, None)
+            self._most_lifetime.pop(id, None)
+
     def configured(self, said: Mapping[str, Any]) -> Config:
         """What the server's layers and, above them, `said` make. Raises ConfigError."""
         return configuration(merged(self._flags, said), config_file=self._config_file).config

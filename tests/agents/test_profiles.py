@@ -378,6 +378,20 @@ def test_profile_new_writes_a_template_that_works_and_forget_deletes_what_was_ke
         assert desk.run("profile", "new", "--", bad).returncode == 125
 
 
+def test_forget_gone_deletes_what_was_kept_for_deleted_projects_only(desk: Desk, tmp_path: Path) -> None:
+    profile(desk, "sh", keep=[".agent"])
+    deleted = tmp_path / "deleted"
+    for project in (desk.project, deleted):
+        project.mkdir(exist_ok=True)
+        assert desk.run("sh", "-c", "echo mine > ~/.agent/kept", cwd=project).returncode == 0
+    shutil.rmtree(deleted)
+    assert desk.run("profile", "forget", "--gone", "sh").stdout.splitlines() == [str(deleted)]
+    assert desk.run("sh", "-c", "cat ~/.agent/kept").stdout == "mine\n"
+    assert desk.run("profile", "forget", "--gone", "sh").stdout == ""
+    deleted.mkdir()
+    assert desk.run("sh", "-c", "ls -A ~/.agent", cwd=deleted).stdout == ""
+
+
 def test_a_mistake_in_a_profile_is_told_with_its_line(desk: Desk) -> None:
     place = desk.sandbox / "profiles"
     place.mkdir()
@@ -395,3 +409,12 @@ def test_the_owner_alone_can_look_into_what_is_kept(desk: Desk) -> None:
     inner = [one for one in place.rglob("*") if one.is_dir()]
     assert all(one.stat().st_mode & 0o077 == 0 for one in (place.parent, place, *inner))
     assert os.access(place, os.X_OK)
+
+
+@pytest.mark.vm
+def test_a_profile_in_a_virtual_machine_keeps_its_home(desk: Desk) -> None:
+    profile(desk, "sh", keep=[".agent"])
+    first = desk.run("sh", "--engine", "qemu", "-c", "uname -r > ~/.agent/kernel && cat README.md")
+    assert first.stdout == "hello\n", first.stderr
+    again = desk.run("sh", "-c", "cat ~/.agent/kernel")
+    assert again.stdout.strip() not in ("", os.uname().release)

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from sandbox import CodeSession, Sandbox
+from sandbox.sessions import session as session_module
 
 
 @pytest.fixture
 def py(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CodeSession]:
     environment = Path(sys.executable).parents[1]  # one that has ipykernel
     monkeypatch.setenv("PATH", f"{environment}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(session_module, "GRACE", 60.0)  # a busy machine takes its time to interrupt it
     files = {"root": str(project), "allow_read": [str(environment)]}
     with Sandbox({"filesystem": files}) as sb, sb.python() as session:
         yield session

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox import CommandError, InvalidArgument, SandboxClosed
+from sandbox.sessions import session as session_module
 
 FOREVER = {"python": "while True: pass", "node": "while (true) {}", "bash": "sleep 1000"}
 SET = {"python": "x = 41", "node": "x = 41", "bash": "x=41"}
@@ -18,6 +19,12 @@ SHOW = {"python": "print(x)", "node": "console.log(x)", "bash": "echo $x"}
 @pytest.fixture(params=list(SET))
 def language(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter on a busy machine may take its time to hear of an interruption."""
+    monkeypatch.setattr(session_module, "GRACE", 60.0)
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
 from sandbox import Sandbox
 from sandbox.desktop import programs, x11
-from sandbox.desktop.cdp import Cdp
+from sandbox.desktop.cdp import MOST_SESSIONS, Cdp
 from sandbox.errors import SandboxError
 from tests.desktop.desks import until
 
@@ -115,7 +115,17 @@ class Pipe:
     def say(self, data: bytes) -> None:
         os.write(self._write, data)
 
-    def write(self, data: bytes) -> None:
+    def say_all(self, data: bytes) -> None:
+        """The same, of more than a pipe holds."""
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._write, left) :]
+
+    def opened(self, parent: str, session: str) -> None:
+        said = {"method": "Target.attachedToTarget", "params": {"sessionId": session}, "sessionId": parent}
+        self.say(json.dumps(said).encode() + b"\0")
+
+    def write(self, data: bytes, timeout: float | None = None) -> None:
         message = json.loads(data[:-1])
         self.heard.append(message)
         if message["method"] == "Target.attachToBrowserTarget":
@@ -148,9 +158,88 @@ def test_a_client_cannot_speak_in_anothers_session_nor_hear_it() -> None:
     pipe.close()
 
 
-@pytest.mark.parametrize("said", [b"nonsense\0", b"[1]\0", b"[" * 100000 + b"\0"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(b"nonsense\0", b"[1]\0", b"[" * 100000 + b"\0", b'{"id": []}\0', b'{"id": {}, "sessionId": 1}\0'),
+        *(b'{"params":' + b"[" * 100000 + b"\0", b'{"id": 1.5}\0', b'{"sessionId": "\xff"}\0'),
+    ],
+)
 def test_a_browser_that_says_nonsense_is_ended(said: bytes) -> None:
     pipe, over = Pipe(), Event()
     Cdp(pipe, over.set)  # type: ignore[arg-type]
     pipe.say(said)
     assert over.wait(10) and pipe.closed
+
+
+def test_a_browser_of_many_small_values_costs_the_host_no_more_than_their_text() -> None:
+    """A list of 8 million empty lists has 24 MB as text, and half a gigabyte as Python's objects."""
+    import tracemalloc
+
+    pipe, heard, over = Pipe(), Event(), Event()
+    cdp = Cdp(pipe, over.set)  # type: ignore[arg-type]
+    told: list[int] = []
+
+    def tell(text: str) -> None:
+        told.append(len(text))
+        heard.set()
+
+    client = cdp.attach(tell, lambda: None)
+    text = b'{"method":"x","params":{"all":[' + b"[]," * 2_000_000 + b'[]]},"sessionId":"%s"}\0'
+    tracemalloc.start()
+    try:
+        Thread(target=pipe.say_all, args=(text.replace(b"%s", client.session.encode()),), daemon=True).start()
+        assert heard.wait(60)
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
+    assert told[0] > 6_000_000
+    pipe.close()
+
+
+def test_a_browser_that_opens_sessions_without_end_fills_no_table() -> None:
+    pipe, told = Pipe(), Event()
+    cdp = Cdp(pipe, lambda: None)  # type: ignore[arg-type]
+    client = cdp.attach(lambda text: told.set() if '"last"' in text else None, lambda: None)
+    for number in range(MOST_SESSIONS + 10):
+        pipe.opened(client.session, f"s{number}")
+    pipe.opened(client.session, "last")
+    assert told.wait(30)
+    assert len(cdp._owners) == MOST_SESSIONS
+    pipe.close()
+
+
+def test_a_browser_that_does_not_answer_us_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.desktop.cdp.PATIENCE", 0.2)
+    pipe, over = Pipe(), Event()
+    cdp = Cdp(pipe, over.set)  # type: ignore[arg-type]
+    with pytest.raises(SandboxError, match="does not answer"):
+        cdp.call("Browser.getVersion")
+    assert over.wait(10) and pipe.closed
+
+
+def test_a_stopped_browser_holds_up_nobody_for_long_and_the_next_use_starts_it_again(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.config.browser.headless = True
+    client = sandbox._browser.attach(lambda text: None, lambda: None)
+    stop = "for p in /proc/[0-9]*; do case $(readlink $p/exe) in */chromium) kill -STOP ${p#/proc/};; esac; done"
+    sandbox.exec(stop)
+    monkeypatch.setattr("sandbox.desktop.cdp.PATIENCE", 0.5)
+    more = json.dumps({"id": 1, "method": "Runtime.evaluate", "params": {"expression": "x" * 2**20}})
+    problems: list[str] = []
+
+    def send() -> None:
+        try:
+            client.send(more)
+        except SandboxError as problem:
+            problems.append(str(problem))
+
+    threads = [Thread(target=send, daemon=True) for _ in range(4)]  # each of them is more than a pipe holds
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(30)
+    assert len(problems) == 4 and any("does not read" in one for one in problems)
+    monkeypatch.undo()
+    assert sandbox._browser.version()["Browser"].startswith("Chrome/")

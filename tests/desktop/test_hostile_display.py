@@ -79,6 +79,19 @@ def test_silence_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
         Display(ours)
 
 
+def test_a_display_that_answers_each_question_late_does_not_hold_the_caller_for_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """256 windows with a title each: ten seconds for every answer would be an hour and a half."""
+    listed = struct.pack("<256I", *range(1, 257))
+    atom = reply(1, head=struct.pack("<I", 5))
+    many = display(GREETING + atom + reply(2, listed, second=32, head=struct.pack("<8xI", 256)))
+    monkeypatch.setattr(x11, "WHOLE", 0.0)
+    many.begin()
+    with pytest.raises(DisplayLost, match="in time"):
+        list_windows(many)
+
+
 @given(st.binary(max_size=400))
 @settings(max_examples=200, deadline=None)
 def test_any_bytes_in_place_of_a_greeting_end_in_an_error_of_ours(data: bytes) -> None:

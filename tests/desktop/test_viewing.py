@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import sync_playwright
 
-from sandbox.desktop.rfb import Filter
+from sandbox.desktop.rfb import Filter, Introduction
 from sandbox.errors import SandboxError
 from sandbox.websocket import WebSocketClient
 from tests.desktop.desks import until
@@ -58,6 +58,44 @@ def test_a_message_of_any_length_is_not_held() -> None:
     assert Filter(control=True).feed(GREETING + b"\x06\0\0\0\x7f\xff\xff\xff") is None
 
 
+def said(width: int = 800, height: int = 600, name: bytes = b"x", kinds: bytes = b"\x01") -> bytes:
+    """How a display begins."""
+    screen = width.to_bytes(2, "big") + height.to_bytes(2, "big") + bytes(16) + len(name).to_bytes(4, "big") + name
+    return b"RFB 003.008\n" + bytes([len(kinds)]) + kinds + bytes(4) + screen
+
+
+def test_a_display_that_begins_as_ours_does_is_passed_on_under_our_own_name() -> None:
+    judged = Introduction(1000 * 1000)
+    assert judged.feed(said(name=b"<script>") + b"picture") == said(name=b"sandbox") + b"picture"
+    assert judged.feed(b"more") == b"more"
+
+
+@pytest.mark.parametrize(
+    "display",
+    [
+        *(said(kinds=b"\x02"), said(kinds=b"\x05\x10\x1e"), said(kinds=b""), said(1001, 1000), said(65535, 65535)),
+        *(said(name=b"x" * 4097), b"RFB 003.003\n\0\0\0\x01", b"HTTP/1.1 200 OK\r\n\r\n", said()[:14] + b"\0\0\0\x01"),
+    ],
+)
+def test_a_display_that_asks_for_a_password_or_is_huge_or_no_display_is_not_passed_on(display: bytes) -> None:
+    assert Introduction(1000 * 1000).feed(display) is None
+
+
+@given(st.lists(st.integers(1, 20), max_size=30))
+def test_a_display_that_speaks_in_pieces_is_heard_as_the_whole(sizes: list[int]) -> None:
+    whole, judged, out, at = said(name=b"long name", kinds=b"\x13\x01") + b"picture", Introduction(2**20), b"", 0
+    for size in [*sizes, 1000]:
+        out += judged.feed(whole[at : at + size]) or b""
+        at += size
+    assert out == said(name=b"sandbox") + b"picture"
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_of_a_display_are_passed_on_or_end_the_connection(data: bytes) -> None:
+    passed = Introduction(2**20).feed(b"RFB 003.008\n" + data)
+    assert passed is None or passed.startswith(b"RFB 003.008\n")
+
+
 def test_the_screen_is_shown_only_with_a_token_that_may_run_commands(served: Served) -> None:
     box = served.http.get("/api/sandbox/status").json()["containerId"]
     url = f"{served.address}/v1/sandboxes/{box}/vnc"
@@ -101,3 +139,36 @@ def test_the_dashboards_viewer_draws_the_screen_and_can_take_over(served: Served
         screen.locator("canvas").wait_for()
         if place := os.environ.get("SANDBOX_SCREENSHOTS"):
             page.screenshot(path=f"{place}/viewer.png")
+
+
+# A display of the tenant's own making that says, once it is looked at, that it is 65535 pixels wide and high.
+HUGE = """
+import os, socket
+os.rename("/tmp/.desktop/vnc", "/tmp/.desktop/old")
+line = socket.socket(socket.AF_UNIX); line.bind("/tmp/.desktop/vnc"); line.listen()
+print("listens", flush=True)
+one, _ = line.accept()
+one.sendall(b"RFB 003.008\\n\\x01\\x01" + bytes(4) + b"\\0\\x20\\0\\x20")
+one.sendall(b"\\x20\\x18\\0\\x01" + b"\\0\\xff" * 3 + b"\\x10\\x08" + bytes(8))
+grown = (-223 & 0xffffffff).to_bytes(4, "big")
+while one.recv(4096):
+    one.sendall(b"\\0\\0\\0\\x01" + bytes(4) + b"\\xff\\xff\\xff\\xff" + grown)
+"""
+
+
+@pytest.mark.desktop
+def test_a_display_that_grows_without_end_ends_the_viewer_and_not_the_dashboard(served: Served) -> None:
+    box = served.create()
+    asked = f"/v1/sandboxes/{box}/desktop"
+    assert served.http.post(asked, json={"do": "start"}).status_code == 200
+    assert served.http.put(f"/v1/sandboxes/{box}/files/content?path=/tmp/huge.py", content=HUGE).status_code == 200
+    start = {"command": "python3 /tmp/huge.py > /tmp/said 2>&1 & until grep -q listens /tmp/said; do sleep 0.1; done"}
+    assert served.http.post(f"/v1/sandboxes/{box}/exec", json=start).json()["exit_code"] == 0
+    with chromium() as browser, dashboard(browser, served) as page:
+        page.goto(f"{served.address}/#/s/{box}/screen")
+        screen = page.frame_locator("iframe")
+        screen.get_by_text("The connection has ended.").wait_for()
+        widths = page.frames[1].evaluate("[...document.querySelectorAll('canvas')].map(one => one.width)")
+        assert all(width <= 3840 for width in widths)
+        page.get_by_role("link", name="Record").first.click()  # the dashboard goes on
+    assert served.http.delete(f"/v1/sandboxes/{box}").status_code == 200

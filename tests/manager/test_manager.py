@@ -129,10 +129,10 @@ def test_a_workspace_that_somebody_removed_is_noticed_and_made_again(managed: An
 def test_one_that_gets_well_by_itself_is_ready_again(managed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = managed(settings=ManagerSettings(interval=0.02, failures=1, auto_recover=False))
     manager.start()
-    monkeypatch.setattr("sandbox.manager.health.LEAST_DISK", 2**62)  # as if the disk were full
-    until(lambda: manager.state == "degraded", manager.state)
-    assert manager.exec("echo usable").stdout == "usable\n"
-    monkeypatch.undo()
+    with monkeypatch.context() as full:
+        full.setattr("sandbox.manager.health.LEAST_DISK", 2**62)  # as if the disk were full
+        until(lambda: manager.state == "degraded", manager.state)
+        assert manager.exec("echo usable").stdout == "usable\n"
     until(lambda: manager.state == "ready", manager.state)
 
 

@@ -91,10 +91,10 @@ def test_one_in_which_no_command_runs_any_more_is_replaced(home: Path, monkeypat
         pool.fill(60)
         [sick] = waiting(pool)
         sick.pause()  # no command runs in it, and its guest still answers
-        monkeypatch.setattr("sandbox.pool.shelf.CHECK_EVERY", 0.0)
-        pool._shelf.wake()
-        until(lambda: pool.stats().unhealthy)
-        monkeypatch.undo()
+        with monkeypatch.context() as at_once:
+            at_once.setattr("sandbox.pool.shelf.CHECK_EVERY", 0.0)
+            pool._shelf.wake()
+            until(lambda: pool.stats().unhealthy)
         with pool.get() as sandbox:
             assert sandbox.id != sick.id
 

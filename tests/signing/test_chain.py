@@ -57,13 +57,17 @@ def signer(chain: Chain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 @pytest.fixture
 def box(
-    signer: RunningSigner, chain: Chain, monkeypatch: pytest.MonkeyPatch, _home_of_its_own: None
+    signer: RunningSigner, chain: Chain, monkeypatch: pytest.MonkeyPatch, _home_of_its_own: None, tmp_path: Path
 ) -> Iterator[Sandbox]:
     monkeypatch.setenv("SANDBOX_HOME", str(signer.home))
     config = {
         "signing": signer.policy,
         "network": {"allowed_hosts": [f"rpc.test:{chain.port}"], "block_private_ips": False},
-        "filesystem": {"allow_read": [str(INSTALLED)], "programs": [str(INSTALLED / "python/bin/python")]},
+        "filesystem": {
+            "root": str(tmp_path),
+            "allow_read": [str(INSTALLED)],
+            "programs": [str(INSTALLED / "python/bin/python")],
+        },
     }
     with Sandbox(config, resolve=lambda host, port: ["127.0.0.1"]) as made:
         yield made
@@ -135,10 +139,11 @@ def test_what_the_policy_refuses_never_reaches_the_chain(box: Sandbox, chain: Ch
 
 
 def test_reads_go_by_the_sandboxes_own_network_rules(
-    signer: RunningSigner, chain: Chain, monkeypatch: pytest.MonkeyPatch
+    signer: RunningSigner, chain: Chain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(signer.home))
-    with Sandbox({"signing": signer.policy}, resolve=lambda host, port: ["127.0.0.1"]) as closed:
+    config = {"signing": signer.policy, "filesystem": {"root": str(tmp_path)}}
+    with Sandbox(config, resolve=lambda host, port: ["127.0.0.1"]) as closed:
         body = '{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}'
         done = closed.exec(["curl", "-sS", "-m", "20", "-d", body, "http://signer.sandbox.internal/"])
     assert "network.allowed_hosts" in done.stdout

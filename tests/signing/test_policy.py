@@ -128,6 +128,13 @@ def test_a_legacy_transaction_is_bound_to_its_chain(tmp_path: Path) -> None:
         ("int256", {"max": 10}, 10, True),
         ("int256", {"max": 10}, 0, True),
         ("int256", {"max": 10}, -1, False),
+        ("int256", {"max": 10, "min": -5}, -5, True),
+        ("int256", {"max": 10, "min": "-5"}, -6, False),
+        ("int256", {"min": 3}, 3, True),
+        ("int256", {"min": 3}, 2, False),
+        ("int256", {"min": 3}, 2**254, True),
+        ("uint256", {"min": "1 gwei"}, 10**9 - 1, False),
+        ("string", {"min": 0}, "5", False),
     ],
 )
 def test_an_argument_is_what_its_rule_says_and_nothing_like_it(

@@ -60,6 +60,7 @@ class Origin:
         self._places: list[str] = about["places"]
         self._root = tuple(about["project"])
         self.workspace: Mapping[str, Any] = about.get("workspace") or {}
+        self.family: str = about.get("family") or about["sandbox"]  # what has one set of counts: limits of signing
 
     def check_project(self, config: Config) -> None:
         """Raises SandboxError when another directory is there now."""

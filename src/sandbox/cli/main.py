@@ -19,6 +19,7 @@ HOOK_ERROR = 2  # Claude Code takes this as "blocked"; with any other status it 
 
 # Command -> its module in this package and one line about it. A module has `add(parser)` and `run(arguments) -> int`.
 COMMANDS = {
+    "init": ("init", "look at this project and propose a configuration, commands and snippets"),
     "run": ("run", "run a command in a sandbox"),
     "diff": ("diff", "show what a sandbox run with --overlay changed"),
     "apply": ("apply", "apply a sandbox's changes to the project"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox profile list | show NAME | new NAME | forget NAME | share-login NAME"
+    parser.usage = "sandbox profile list | show NAME | new NAME | forget [--gone] NAME | share-login NAME"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     listing = actions.add_parser("list", help=_("list the profiles"))
     listing.add_argument("--json", action="store_true", help=_("print JSON"))
@@ -25,6 +25,7 @@ def add(parser: ArgumentParser) -> None:
     showing.add_argument("--json", action="store_true", help=_("print JSON"))
     making = actions.add_parser("new", help=_("write a profile of your own, as a template with comments"))
     forgetting = actions.add_parser("forget", help=_("delete what a profile's program has kept"))
+    forgetting.add_argument("--gone", action="store_true", help=_("only for projects that are not there any more"))
     sharing = actions.add_parser("share-login", help=_("let all projects use the login that was made inside this one"))
     for action in (showing, making, forgetting, sharing):
         action.add_argument("name", help=_("the profile's name"))
@@ -35,8 +36,9 @@ def run(arguments: Namespace) -> int:
         return _list(arguments.json)
     if arguments.action == "show":
         return _show(arguments.name, arguments.json)
-    does = {"new": _new, "forget": _forget, "share-login": _share_login}
-    return does[arguments.action](arguments.name)
+    if arguments.action == "forget":
+        return _forget(arguments.name, arguments.gone)
+    return _new(arguments.name) if arguments.action == "new" else _share_login(arguments.name)
 
 
 def split(name: str, words: list[str]) -> tuple[list[str], list[str]]:
@@ -123,7 +125,7 @@ def _new(name: str) -> int:
     return 0
 
 
-def _forget(name: str) -> int:
+def _forget(name: str, gone: bool) -> int:
     from sandbox.config.home import home
     from sandbox.config.rmtree import remove_tree
     from sandbox.config.state_names import plain_name
@@ -131,6 +133,13 @@ def _forget(name: str) -> int:
     place = os.path.join(home(), "state", name)
     if not plain_name(name) or not os.path.isdir(place):
         raise NotFound("nothing is kept for {name!r}", name=name)
+    if gone:
+        from sandbox.state.places import of_gone_projects
+
+        for project, directory in of_gone_projects(name):
+            remove_tree(directory)
+            print(shown(project))
+        return 0
     remove_tree(place)
     print(_("deleted what {name} kept").format(name=name))
     return 0

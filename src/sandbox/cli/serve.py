@@ -30,6 +30,7 @@ def add(parser: ArgumentParser) -> None:
     option(
         "--root", action="append", default=[], metavar="DIR", help=_("clients may choose projects in this directory")
     )
+    option("--pool", type=int, default=0, metavar="N", help=_("keep so many sandboxes ready: docs/pools.md"))
     option("--rate", type=float, default=500.0, metavar="N", help=_("requests a second that each token may make"))
     option("--upload-limit", default="1g", metavar="SIZE", help=_("largest file that may be uploaded"))
     option("--most", type=int, metavar="N", help=_("run at most N sandboxes at a time; who asks for another waits"))
@@ -85,9 +86,19 @@ def _serve(arguments: Namespace) -> int:
         wait=seconds(arguments.wait),
         token_file=os.path.abspath(arguments.token_file) if arguments.token_file else None,
         manager=_manager(arguments.manager),
+        pool=_pool(arguments.pool),
     )
     check(settings)
     return serve(Sandboxes(config_file=arguments.config, tell=tell_ignored), settings, new_token=arguments.new_token)
+
+
+def _pool(size: int) -> int:
+    """Raises InvalidArgument."""
+    from sandbox.pool.shelf import MOST
+
+    if not 0 <= size <= MOST:
+        raise InvalidArgument("size must be a number from 1 to {most}", most=MOST)
+    return size
 
 
 def _manager(file: str | None) -> dict[str, Any]:

@@ -376,6 +376,9 @@ class SignedArgument(Section):
 
     allowed: list[str] | None = field(None, "Its values, as text. Not given: any.", example=["0x5fbd…"])
     max: int | None = field(None, "The largest number.", parse=units.wei)
+    min: int | None = field(
+        None, "The smallest number. Not given: any, and 0 where there is a max.", parse=units.whole_wei
+    )
 
 
 class SignedFunction(Section):

@@ -65,6 +65,14 @@ def wei(value: "Any") -> int:
     return int(whole + part.ljust(places or 0, "0"))
 
 
+def whole_wei(value: "Any") -> int:
+    """The same, which may be less than nothing: what an `int256` can be."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return -wei(-value) if value < 0 else wei(value)
+    negative = isinstance(value, str) and value.strip().startswith("-")
+    return -wei(value.strip()[1:]) if negative else wei(value)
+
+
 def _split(value: "Any", what: str) -> tuple[float, str]:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(Message("must be {what}, not {value!r}", what=what, value=value))

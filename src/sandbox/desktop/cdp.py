@@ -1,15 +1,19 @@
 """Chromium's debugging protocol over the pipe it was started with, shared by any number of clients.
 
 There is no port: no page and no other program inside can reach the protocol. Each client has a session of its own,
-and is sent what belongs to it or to sessions below it. What the browser says is hostile: a message has a bound,
-and one that is not JSON ends the browser.
+and is sent what belongs to it or to sessions below it.
+
+What the browser says is hostile: a message has a bound, only its outermost fields are looked at (a few bytes of JSON
+can be a lot of Python's objects), and one that is no message ends the browser. So does not reading on, and not
+answering us: the next use starts it again.
 """
 
 from __future__ import annotations
 
-import json
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType, json
 
 from sandbox.errors import SandboxError
 
@@ -18,11 +22,32 @@ if TYPE_CHECKING:
 
     from sandbox.guest.process import Process
 
-    Message = dict[str, Any]
-
 MOST_BYTES = 128 * 2**20  # of one message
-MOST_DEPTH_ERROR = (ValueError, RecursionError)
-_PATIENCE = 20.0
+MOST_RESULT = 4 * 2**20  # of an answer that is for us
+MOST_SESSIONS = 4096
+PATIENCE = 30.0  # seconds that the browser has to read what is written, and to answer us
+_NO_MESSAGE = (ValueError, RecursionError)
+
+
+class Message(Struct, omit_defaults=True):
+    """One message of either side. What is in it stays the text that it was."""
+
+    id: int | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+    sessionId: str | UnsetType = UNSET
+
+
+class _Named(Struct):
+    """Parameters that name a session."""
+
+    sessionId: str = ""
+
+
+_message = json.Decoder(Message)
+_named = json.Decoder(_Named)
 
 
 class CdpClient:
@@ -34,13 +59,14 @@ class CdpClient:
     def send(self, text: str) -> None:
         """Passes a message on. Raises SandboxError for what is none, or is for another client's session."""
         try:
-            message = json.loads(text)
-        except MOST_DEPTH_ERROR:
+            message = _message.decode(text)
+        except _NO_MESSAGE:
             raise SandboxError("that is no message of the debugging protocol") from None
-        if not isinstance(message, dict) or "method" not in message:
+        if message.method is UNSET:
             raise SandboxError("that is no message of the debugging protocol")
-        named = message.setdefault("sessionId", self.session)
-        if self._cdp.owner(named) is not self:
+        if message.sessionId is UNSET:
+            message.sessionId = self.session
+        if self._cdp.owner(message.sessionId) is not self:
             raise SandboxError("that session is not this client's")
         self._cdp.write(message)
 
@@ -54,14 +80,15 @@ class Cdp:
 
     def __init__(self, process: Process, ended: Callable[[], object]) -> None:
         self._process, self._ended = process, ended
-        self._lock = Lock()
+        self._lock = Lock()  # of what is known here; never held while somebody waits for the browser
+        self._writing = Lock()
         self._number = 0
         self._waiting: dict[int, tuple[Event, list[Message]]] = {}
         self._owners: dict[str, CdpClient] = {}
         self.over = False
         Thread(target=self._read, name="sandbox-cdp", daemon=True).start()
 
-    def call(self, method: str, *, patience: float = _PATIENCE, **params: Any) -> Message:
+    def call(self, method: str, *, patience: float | None = None, **params: Any) -> dict[str, Any]:
         """One request of our own, and its result within so many seconds. Raises SandboxError."""
         with self._lock:
             self._number += 1
@@ -69,17 +96,16 @@ class Cdp:
             waiting: tuple[Event, list[Message]] = (Event(), [])
             self._waiting[number] = waiting
         try:
-            self.write({"id": number, "method": method, "params": params})
-            if not waiting[0].wait(patience) or not waiting[1]:
-                raise SandboxError("the browser inside does not answer")
+            self.write(Message(number, method, Raw(json.encode(params))))
+            if not waiting[0].wait(PATIENCE if patience is None else patience):
+                self.close()
+                raise SandboxError("the browser inside does not answer: it was ended")
         finally:
             with self._lock:
                 self._waiting.pop(number, None)
-        answer = waiting[1][0]
-        if not isinstance(answer.get("result"), dict):
-            raise SandboxError("the browser inside refused {method}", method=method)
-        result: Message = answer["result"]
-        return result
+        if not waiting[1]:
+            raise SandboxError("the browser inside has ended")
+        return _result(waiting[1][0], method)
 
     def attach(self, tell: Callable[[str], object], gone: Callable[[], object], target: str | None = None) -> CdpClient:
         """A new client, of the browser as a whole or of one page. Raises SandboxError."""
@@ -101,38 +127,53 @@ class Cdp:
             for session in mine:
                 del self._owners[session]
         if client.session in mine and not self.over:
+            params = Raw(json.encode(_Named(client.session)))
             try:
-                self.write({"id": 0, "method": "Target.detachFromTarget", "params": {"sessionId": client.session}})
+                self.write(Message(0, "Target.detachFromTarget", params))
             except SandboxError:
                 pass
 
     def write(self, message: Message) -> None:
-        """Raises SandboxError when the browser has ended."""
-        data = json.dumps(message, separators=(",", ":")).encode() + b"\0"
+        """Raises SandboxError when the browser has ended; one that does not read any more is ended."""
+        data = json.encode(message) + b"\0"
+        if not self._writing.acquire(timeout=PATIENCE):
+            raise SandboxError("the browser inside does not read what it is told")
         try:
-            with self._lock:
-                self._process.write(data)
+            self._process.write(data, PATIENCE)
+        except TimeoutError:
+            self.close()
+            raise SandboxError("the browser inside does not read what it is told: it was ended") from None
         except OSError:
             raise SandboxError("the browser inside has ended") from None
+        finally:
+            self._writing.release()
 
     def close(self) -> None:
         """Ends the browser. Idempotent."""
+        self.over = True  # now, not when the reader has noticed: the next use starts another one
         self._process.close()
 
     # -- what the browser says
 
     def _read(self) -> None:
-        held = bytearray()
         try:
-            while data := self._process.read(2**20):
-                held += data
-                while (at := held.find(b"\0")) >= 0:
-                    self._heard(bytes(held[:at]))
-                    del held[: at + 1]
-                if len(held) > MOST_BYTES:
-                    break
-        except (SandboxError, OSError, ValueError, RecursionError):
+            self._listen()
+        except (SandboxError, OSError, *_NO_MESSAGE):
             pass  # ended, or not worth listening to
+        finally:
+            self._leave_all()
+
+    def _listen(self) -> None:
+        held, looked = bytearray(), 0
+        while looked <= MOST_BYTES and (data := self._process.read(2**20)):
+            held += data
+            while (at := held.find(b"\0", looked)) >= 0:
+                self._heard(held[:at])
+                del held[: at + 1]
+                looked = 0
+            looked = len(held)
+
+    def _leave_all(self) -> None:
         self.over = True
         self._process.close()
         with self._lock:
@@ -144,14 +185,12 @@ class Cdp:
             client.gone()
         self._ended()
 
-    def _heard(self, data: bytes) -> None:
-        message = json.loads(data)
-        if not isinstance(message, dict):
-            raise ValueError
-        session = message.get("sessionId")
-        if session is None:
-            waiting = self._waiting.get(message.get("id", 0))
-            if waiting is not None:
+    def _heard(self, data: bytearray) -> None:
+        message = _message.decode(data)
+        session = message.sessionId
+        if session is UNSET:
+            waiting = self._waiting.get(message.id) if message.id is not UNSET else None
+            if waiting is not None and not waiting[1]:
                 waiting[1].append(message)
                 waiting[0].set()
             return
@@ -160,16 +199,27 @@ class Cdp:
             return
         self._follow_sessions(message, client)
         if session == client.session:
-            del message["sessionId"]
-        client.tell(json.dumps(message, separators=(",", ":")))
+            message.sessionId = UNSET
+        client.tell(json.encode(message).decode())
 
     def _follow_sessions(self, message: Message, client: CdpClient) -> None:
         """A session that a client's session opens is that client's too."""
-        params = message.get("params")
-        if not isinstance(params, dict) or not isinstance(session := params.get("sessionId"), str):
+        if message.params is UNSET or message.method not in ("Target.attachedToTarget", "Target.detachedFromTarget"):
             return
+        session = _named.decode(message.params).sessionId
         with self._lock:
-            if message.get("method") == "Target.attachedToTarget":
+            if message.method == "Target.detachedFromTarget":
+                if self._owners.get(session) is client:
+                    del self._owners[session]
+            elif len(self._owners) < MOST_SESSIONS:
                 self._owners.setdefault(session, client)
-            elif message.get("method") == "Target.detachedFromTarget" and self._owners.get(session) is client:
-                del self._owners[session]
+
+
+def _result(answer: Message, method: str) -> dict[str, Any]:
+    """What it answered us. Raises SandboxError."""
+    try:
+        if answer.result is not UNSET and len(memoryview(answer.result)) <= MOST_RESULT:
+            return json.decode(answer.result, type=dict[str, Any])
+    except _NO_MESSAGE:
+        pass
+    raise SandboxError("the browser inside refused {method}", method=method)

@@ -82,6 +82,7 @@ class Desktop(DesktopMethods):
         """Does it on the screen. One that has ended is started again for the next call, and this one says so."""
         with self._lock:
             screen = self._standing()
+            screen.display.begin()
             try:
                 return work(screen)
             except DisplayLost as problem:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 BUTTONS = {"left": 1, "middle": 2, "right": 3, "back": 8, "forward": 9}
 _UP, _DOWN, _LEFT, _RIGHT = 4, 5, 6, 7  # the wheel's buttons
 _PRESS, _RELEASE, _MOTION = 4, 5, 6
-_TRIES = 50
+_FROZEN = 2.0  # seconds
 MOST_NOTCHES, MOST_POINTS, MOST_CLICKS = 100, 1000, 5
 
 
@@ -39,9 +39,10 @@ def move(display: Display, x: int, y: int) -> None:
             "({x}, {y}) is not on the screen, which is {width}×{height}", x=x, y=y, width=width, height=height
         )
     display.fake(_MOTION, 0, x, y)
-    for _ in range(_TRIES):  # the display takes input a moment after the request; a program may hold the pointer back
-        if display.pointer() == (x, y):
-            return
+    # A click freezes the pointer until the window manager has looked at it, which takes its time on a busy machine;
+    # any program may hold it back for longer.
+    until = time.monotonic() + _FROZEN
+    while display.pointer() != (x, y) and time.monotonic() < until:
         time.sleep(0.001)
 
 

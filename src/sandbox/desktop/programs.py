@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import select
+import time
 from typing import TYPE_CHECKING
 
 from sandbox.errors import CommandError, SandboxError
@@ -71,9 +72,10 @@ def complaints(sandbox: Sandbox, log: str) -> str:
 
 def first_line(process: Process, seconds: float) -> bytes:
     """The first line that a program prints; b"" when it ends or is silent for so long."""
-    line = bytearray()
+    line, until = bytearray(), time.monotonic() + seconds
     while not line.endswith(b"\n") and len(line) < 64:
-        if process.stdout is None or not select.select([process.stdout], [], [], seconds)[0]:
+        left = max(0.0, until - time.monotonic())
+        if process.stdout is None or not select.select([process.stdout], [], [], left)[0]:
             return b""
         data = process.read(1)
         if not data:

@@ -1,4 +1,8 @@
-"""VNC's protocol (RFB), as much of it as is needed to decide what a viewer may say."""
+"""VNC's protocol (RFB), as much of it as is needed to decide what a viewer may say, and how a display may begin.
+
+Both are hostile to each other: the viewer must not type where it may only look, and a display that programs inside
+replaced must not ask a person's viewer for passwords, or to make a picture that fills its memory.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,72 @@ _CONTINUOUS, _FENCE, _RESIZE, _QEMU = 150, 248, 251, 255
 _LOOKING = {_PIXEL_FORMAT, _ENCODINGS, _UPDATE, _CONTINUOUS, _FENCE}
 _TOUCHING = {_KEY, _POINTER, _QEMU}
 _FIXED = {_PIXEL_FORMAT: 20, _UPDATE: 10, _KEY: 8, _POINTER: 6, _CONTINUOUS: 10, _QEMU: 12}
+
+
+_VERSION = b"RFB 003.008\n"
+_NO_SECURITY = b"\x01\x01"  # one kind: none. The server's token is what protects the screen
+_INIT = 24  # width, height, format of pixels, length of the name
+_MOST_NAME = 4096
+_NAME = b"sandbox"
+
+
+class Introduction:
+    """Takes what a display says before its first picture, and gives what of it a viewer may hear."""
+
+    def __init__(self, most_pixels: int) -> None:
+        self._most_pixels = most_pixels
+        self._held = bytearray()
+        self._steps = [self._version, self._security, self._result, self._screen]
+
+    def feed(self, data: bytes) -> bytes | None:
+        """What to pass on of all that has come; None for a display that speaks something else."""
+        if not self._steps:
+            return data
+        self._held += data
+        out = bytearray()
+        while self._steps:
+            said = self._steps[0]()
+            if said is None:
+                return None
+            if not said:
+                return bytes(out)
+            out += said
+            del self._steps[0]
+        out += self._held
+        self._held.clear()
+        return bytes(out)
+
+    def _take(self, size: int) -> bytes:
+        """So many bytes; b"" when they are not here yet."""
+        if len(self._held) < size:
+            return b""
+        taken = bytes(self._held[:size])
+        del self._held[:size]
+        return taken
+
+    def _version(self) -> bytes | None:
+        said = self._take(len(_VERSION))
+        return said if said in (b"", _VERSION) else None
+
+    def _security(self) -> bytes | None:
+        if not self._held:
+            return b""
+        kinds = self._take(1 + self._held[0])
+        return b"" if not kinds else _NO_SECURITY if 1 in kinds[1:] else None
+
+    def _result(self) -> bytes | None:
+        said = self._take(4)
+        return said if said in (b"", bytes(4)) else None
+
+    def _screen(self) -> bytes | None:
+        if len(self._held) < _INIT:
+            return b""
+        width, height = int.from_bytes(self._held[:2], "big"), int.from_bytes(self._held[2:4], "big")
+        length = int.from_bytes(self._held[20:24], "big")
+        if length > _MOST_NAME or width * height > self._most_pixels:
+            return None
+        said = self._take(_INIT + length)
+        return said[:20] + len(_NAME).to_bytes(4, "big") + _NAME if said else b""
 
 
 class Filter:

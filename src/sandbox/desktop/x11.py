@@ -1,7 +1,8 @@
 """The X protocol, as much of it as driving a display needs: a client over any stream socket.
 
 The display may be hostile. A reply is read only when its length is the one that was asked for, or below a bound;
-waiting has a deadline; anything else ends the connection with DisplayLost. Byte order is ours to choose: little.
+waiting has a deadline, and so has all that is done in one go (`begin`); anything else ends the connection with
+DisplayLost. Byte order is ours to choose: little.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE = 10.0  # seconds that the display has for one answer
+WHOLE = 60.0  # and for all the answers that one thing to do needs
 _COOKIE_NAME = b"MIT-MAGIC-COOKIE-1"
 _MOST_EVENTS = 100_000  # that come unasked before one answer
 _Z_PIXMAP, _ALL_PLANES = 2, 0xFFFFFFFF
@@ -40,6 +42,7 @@ class Display:
         """Greets the display over `line`, which is ours from now on. Raises DisplayLost."""
         self._line = line
         self._until = 0.0
+        self._ends = time.monotonic() + WHOLE
         self._number = 0  # of the last request
         self._extensions: dict[str, int] = {}
         self._atoms: dict[str, int] = {}
@@ -48,6 +51,10 @@ class Display:
         except BaseException:
             line.close()
             raise
+
+    def begin(self) -> None:
+        """Something is to be done now: the display has so long for the whole of it, however many answers it needs."""
+        self._ends = time.monotonic() + WHOLE
 
     def close(self) -> None:
         """Ends the connection; wakes whoever waits for an answer. Idempotent."""
@@ -186,7 +193,7 @@ class Display:
     def _send(self, opcode: int, body: bytes, data: int = 0) -> None:
         """A request, which has no answer unless it fails. Those failures are met by whoever asks next."""
         self._number = (self._number + 1) & 0xFFFF
-        self._until = time.monotonic() + PATIENCE
+        self._until = min(time.monotonic() + PATIENCE, self._ends)
         self._write(struct.pack("<BBH", opcode, data, 1 + len(body) // 4) + body)
 
     def _ask(

@@ -132,18 +132,24 @@ def _decode(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     # Each item takes a byte at least: a length that promises more than is there is refused before anything is made.
     if number > len(data) - at:
         raise Malformed("cut short")
-    if major == 4:
-        items = []
-        for _ in range(number):
-            item, at = _decode(data, at, depth - 1)
-            items.append(item)
-        return items, at
+    return _items(data, at, number, depth - 1) if major == 4 else _entries(data, at, number, depth - 1)
+
+
+def _items(data: bytes, at: int, number: int, depth: int) -> tuple[list[Any], int]:
+    items = []
+    for _ in range(number):
+        item, at = _decode(data, at, depth)
+        items.append(item)
+    return items, at
+
+
+def _entries(data: bytes, at: int, number: int, depth: int) -> tuple[dict[str, Any], int]:
     if number > KEYS:
         raise Malformed("too many keys")
     entries: dict[str, Any] = {}
     for _ in range(number):
-        key, at = _decode(data, at, depth - 1)
+        key, at = _decode(data, at, depth)
         if not isinstance(key, str) or key in entries:
             raise Malformed("a key that is not text, or twice the same")
-        entries[key], at = _decode(data, at, depth - 1)
+        entries[key], at = _decode(data, at, depth)
     return entries, at

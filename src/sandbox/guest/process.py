@@ -49,8 +49,11 @@ class Process(CommandChannel):
         """All of its input. `chunks` and `wait` feed it as the command reads, and end it."""
         self._given = memoryview(data)
 
-    def write(self, data: bytes) -> None:
-        """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
+    def write(self, data: bytes, timeout: float | None = None) -> None:
+        """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more.
+
+        Raises TimeoutError when it has not taken all of it after `timeout` seconds; it has a part of it then.
+        """
         with self._closing:
             target = self.terminal if self.terminal is not None else self.stdin
             if target is None:
@@ -58,8 +61,9 @@ class Process(CommandChannel):
             target = os.dup(target)  # whoever closes the command meanwhile may free the number for another file
         try:
             left = memoryview(data)
+            until = None if timeout is None else time.monotonic() + timeout
             while left:
-                left = left[os.write(target, left) :]
+                left = left[os.write(target, left if until is None else _room(target, left, until)) :]
         except OSError as problem:
             if problem.errno == errno.EIO:  # how a terminal says that nobody is on the other side any more
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
@@ -242,6 +246,15 @@ class Process(CommandChannel):
 
 
 _BOTH_WAYS = 2  # SHUT_RDWR: `socket` itself is not loaded here
+
+
+def _room(fd: int, data: memoryview, until: float) -> memoryview:
+    """As much of `data` as can be written without waiting, once there is room. Raises TimeoutError."""
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        raise TimeoutError
+    return data[: select.PIPE_BUF]
 
 
 def _ready(fd: int) -> bool:

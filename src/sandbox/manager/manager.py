@@ -62,6 +62,7 @@ class SandboxManager:
         self._changed = Condition()
         self._sandbox: Sandbox | None = None
         self._previous: str | None = None  # the id of the one before, whose changes a recovery carries over
+        self._first: str | None = None  # of all that were started; `Entry.family`
         self._health: health.Health | None = None
         self._failures = 0
         self._attempts = 0
@@ -197,6 +198,7 @@ class SandboxManager:
             self._failed(problem)
             raise
         try:
+            self._remember(sandbox)
             if old is not None:
                 self._restore(old, sandbox)
             kept = self._ready(sandbox)
@@ -215,6 +217,14 @@ class SandboxManager:
         if sandbox is not None:
             end(sandbox, self.settings.end_patience)
         return old if self._state == states.RECOVERING else None
+
+    def _remember(self, sandbox: Sandbox) -> None:
+        """All that this manager starts have one set of counts (limits of signing): a tenant that crashes its sandbox,
+        and is started again, does not begin anew."""
+        if self._first is None:
+            self._first = sandbox.id
+        else:
+            sandbox._register().note("origin.json", {"family": self._first})
 
     def _restore(self, old: str, sandbox: Sandbox) -> None:
         made, failed = restore(old, sandbox)

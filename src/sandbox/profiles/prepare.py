@@ -99,7 +99,7 @@ def furnish(prepared: Prepared) -> None:
         raise ConfigError("a profile needs isolation; without, run {program} itself", program=profile.program)
     if not config.state.keep:
         return
-    from sandbox.state import places, writing
+    from sandbox.state import places
 
     project = os.path.realpath(config.filesystem.root)
     is_new = not os.path.exists(places.directory(config.state, project))
@@ -114,23 +114,36 @@ def furnish(prepared: Prepared) -> None:
             )
         )
     places.kept(config.state, project)
-    seeded = f"{os.path.dirname(top)}/seeded"  # beside the home, where no tenant writes
     try:
-        first = not os.path.exists(seeded)
-        if profile.seed and (first or any(one.when for one in profile.seed.values())):
-            from sandbox.profiles.seeding import seed
-
-            seed(profile, top, {"{project}": project, "{own}": places.own_word(prepared.name)}, first=first)
-            with open(seeded, "w", encoding="utf-8"):
-                pass
-        if profile.instructions is not None:
-            from sandbox.profiles.instructions import placed, text_about
-
-            before = writing.read(top, profile.instructions)
-            after = placed((before or b"").decode(errors="replace"), text_about(config)).encode()
-            if after != before:
-                writing.write(top, profile.instructions, after)
+        _seed(profile, prepared.name, top, project)
+        _instruct(profile, top, config)
     except OSError as problem:
         prepared.notices.append(
             Message("cannot write to the kept home of {name}: {reason}", name=prepared.name, reason=problem.strerror)
         )
+
+
+def _seed(profile: Profile, name: str, top: str, project: str) -> None:
+    """Writes the first run's files into the kept home `top`, and those that are looked at each time."""
+    seeded = f"{os.path.dirname(top)}/seeded"  # beside the home, where no tenant writes
+    first = not os.path.exists(seeded)
+    if profile.seed and (first or any(one.when for one in profile.seed.values())):
+        from sandbox.profiles.seeding import seed
+        from sandbox.state.places import own_word
+
+        seed(profile, top, {"{project}": project, "{own}": own_word(name)}, first=first)
+        with open(seeded, "w", encoding="utf-8"):
+            pass
+
+
+def _instruct(profile: Profile, top: str, config: Config) -> None:
+    """Writes the text that tells the agent where it is."""
+    if profile.instructions is None:
+        return
+    from sandbox.profiles.instructions import placed, text_about
+    from sandbox.state import writing
+
+    before = writing.read(top, profile.instructions)
+    after = placed((before or b"").decode(errors="replace"), text_about(config)).encode()
+    if after != before:
+        writing.write(top, profile.instructions, after)

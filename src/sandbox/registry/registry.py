@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block us
+ORIGIN = "origin.json"  # where a sandbox comes from, when it goes on from another one
 _LONGEST_PID = 10  # digits
 _LATEST = 2**38  # the year 10680: a number that `time` can make a date of
 
@@ -72,6 +73,17 @@ class Entry:
         except FileNotFoundError:
             return []
         return published if isinstance(published, list) else []
+
+    @property
+    def family(self) -> str:
+        """The first of the sandboxes that went on from one another, of which this is one: itself, unless it is a fork,
+        was restored, or took a managed one's place."""
+        try:
+            with open(f"{self.path}/{ORIGIN}", encoding="utf-8") as file:
+                first = _parsed(file.read()).get("family")
+        except FileNotFoundError:
+            return self.id
+        return first if isinstance(first, str) and first else "?"  # damaged: nobody's limits are fresh
 
     @property
     def log(self) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 NAME = "launch"
 _MOST = 256  # at a time; more wait
-_PATIENCE = 0.1  # seconds
+_PATIENCE = 1.0  # seconds: a busy machine may not run the thread that delivers for a tenth of one
 _NOT_RUNNABLE = 126
 _SPARE = 4  # threads that wait for the next one
 _WORD = struct.Struct("=c3xi")

@@ -57,7 +57,7 @@ class Signer:
         self.address = self.service.address
         owner = new_secret()
         self._open(places.approve_door(), deciding(self.service, approver(owner)))
-        self._open(places.ask_door(), asking(self.service, owns, partial(serves, home())))
+        self._open(places.ask_door(), asking(self.service, family_of, partial(serves, home())))
 
     def _open(self, path: str, handle: Any) -> None:
         door = Door(places.listen(path), handle)
@@ -128,13 +128,13 @@ def approver(owner: str) -> Callable[[dict[str, Any]], str | None]:
     return named
 
 
-def owns(sandbox: str, pid: int) -> bool:
-    """Whether that process made that sandbox: a gate can ask for its own alone."""
+def family_of(sandbox: str, pid: int) -> str | None:
+    """What a sandbox's limits are counted for; None unless that process made it: a gate can ask for its own alone."""
     try:
         entry = find(home(), sandbox)
     except NotFound:
-        return False
-    return entry.id == sandbox and entry.running and entry.pid == pid
+        return None
+    return entry.family if entry.id == sandbox and entry.running and entry.pid == pid else None
 
 
 def stopped() -> str | None:

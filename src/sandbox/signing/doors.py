@@ -93,35 +93,40 @@ def peer(line: socket.socket) -> int:
     return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
-def asking(service: SigningService, owns: Callable[[str, int], bool], serves: Callable[[int], bool]) -> Handle:
-    """What can be asked. `owns(sandbox, pid)`: whether that process is the sandbox's; `serves(pid)`: whether it is our
-    HTTP server, which alone speaks for tokens."""
+def asking(
+    service: SigningService, family_of: Callable[[str, int], str | None], serves: Callable[[int], bool]
+) -> Handle:
+    """What can be asked. `family_of(sandbox, pid)`: what that sandbox's limits are counted for, None when it is another
+    process's; `serves(pid)`: whether it is our HTTP server, which alone speaks for tokens."""
 
-    def who(message: dict[str, Any], pid: int) -> tuple[str, str]:
-        """The asker, and what its limits are counted for: always one and the same."""
+    def who(message: dict[str, Any], pid: int) -> dict[str, str]:
+        """The asker, the sandbox, and what its limits are counted for: always the same for one asker."""
         asker = str(message.get("asker", ""))
         kind, _, name = asker.partition(":")
         if not name or kind not in ("sandbox", "token") or not asker.isprintable() or len(asker) > 128:
             raise Denied("asker", "nobody asks")
-        if kind == "sandbox" and not owns(name, pid):
+        if kind == "token":
+            if not serves(pid):
+                raise Denied("asker", "only the HTTP server speaks for a token")
+            return {"asker": asker, "sandbox": asker, "family": asker}
+        family = family_of(name, pid)
+        if family is None:
             raise Denied("asker", "that sandbox belongs to another process")
-        if kind == "token" and not serves(pid):
-            raise Denied("asker", "only the HTTP server speaks for a token")
-        return asker, name if kind == "sandbox" else asker
+        return {"asker": asker, "sandbox": name, "family": family}
 
     def handle(message: dict[str, Any], pid: int) -> dict[str, Any]:
         operation = message.get("op")
         if operation == "address":
             return {"address": service.address, "chains": service.rules.signing.chains}
-        asker, sandbox = who(message, pid)
+        asked_by = who(message, pid)
         if operation == "submit":
             given = (message.get("id"), message.get("kind"), message.get("request"))
-            return service.submit(*given, asker=asker, sandbox=sandbox).plain()
+            return service.submit(*given, **asked_by).plain()
         if operation == "wait":
             seconds = message.get("seconds")
             if type(seconds) is not int or not 0 <= seconds <= LONGEST_WAIT:
                 raise strict_json.NotJson("has no number of seconds")
-            result = service.wait(str(message.get("id")), asker=asker, seconds=seconds)
+            result = service.wait(str(message.get("id")), asker=asked_by["asker"], seconds=seconds)
             return {"pending": True, "success": False} if result is None else result.plain()
         raise strict_json.NotJson("has no known operation")
 

@@ -25,9 +25,9 @@ _COUNTED = (CLAIMED, SIGNED, FAILED)
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS requests (
-    id TEXT PRIMARY KEY, asker TEXT NOT NULL, sandbox TEXT NOT NULL, kind TEXT NOT NULL, hash TEXT NOT NULL,
-    destination TEXT NOT NULL, cost TEXT NOT NULL, state TEXT NOT NULL, payload TEXT, shown TEXT, signature TEXT,
-    reason TEXT, decided_by TEXT, asked_at REAL NOT NULL, claimed_at REAL, expires_at REAL
+    id TEXT PRIMARY KEY, asker TEXT NOT NULL, sandbox TEXT NOT NULL, family TEXT NOT NULL, kind TEXT NOT NULL,
+    hash TEXT NOT NULL, destination TEXT NOT NULL, cost TEXT NOT NULL, state TEXT NOT NULL, payload TEXT, shown TEXT,
+    signature TEXT, reason TEXT, decided_by TEXT, asked_at REAL NOT NULL, claimed_at REAL, expires_at REAL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS by_claim ON requests (claimed_at);
 CREATE INDEX IF NOT EXISTS by_state ON requests (state);
@@ -36,11 +36,15 @@ CREATE TABLE IF NOT EXISTS moment (one INTEGER PRIMARY KEY CHECK (one = 1), now 
 
 
 class Row(NamedTuple):
-    """One request, as it is kept. `payload` is dropped when it is decided."""
+    """One request, as it is kept. `payload` is dropped when it is decided.
+
+    `family` is what a sandbox's limits are counted for: the first of all those that went on from one another.
+    """
 
     id: str
     asker: str
     sandbox: str
+    family: str
     kind: str
     hash: str
     destination: str
@@ -74,10 +78,20 @@ class Ledger:
             self._base = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
             self._base.execute("PRAGMA journal_mode=WAL")
             self._base.executescript(_TABLES)
+            self._migrate()
         except (OSError, sqlite3.Error) as problem:
             raise SandboxError(
                 "cannot use the signing ledger {path}: {problem}", path=path, problem=problem
             ) from problem
+
+    def _migrate(self) -> None:
+        """A ledger of before forks shared their origin's counts."""
+        self._base.execute("BEGIN IMMEDIATE")  # another process may be about to do the same
+        columns = {row[1] for row in self._base.execute("PRAGMA table_info(requests)")}
+        if "family" not in columns:
+            self._base.execute("ALTER TABLE requests ADD COLUMN family TEXT NOT NULL DEFAULT ''")
+            self._base.execute("UPDATE requests SET family = sandbox")
+        self._base.execute("COMMIT")
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[Transaction]:
@@ -125,10 +139,10 @@ class Transaction:
         found = self._base.execute(f"SELECT {_COLUMNS} FROM requests WHERE id = ?", (id,)).fetchone()
         return None if found is None else Row(*found)
 
-    def history(self, sandbox: str, destination: str, *, used: bool) -> History:
-        """What counts against a request of that sandbox for that destination."""
+    def history(self, family: str, destination: str, *, used: bool) -> History:
+        """What counts against a request of those sandboxes for that destination."""
         return History(
-            used, self._count("1 = 1", ()), self._count("sandbox = ?", (sandbox,)),
+            used, self._count("1 = 1", ()), self._count("family = ?", (family,)),
             self._count("destination = ?", (destination,)),
         )  # fmt: skip
 

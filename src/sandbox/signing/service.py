@@ -56,8 +56,14 @@ class SigningService:
 
     # -- asking
 
-    def submit(self, id: object, kind: object, given: object, *, asker: str, sandbox: str) -> SigningResult:
-        """Signs it, has it wait for a person, or refuses it. The same id with the same content asks how it stands."""
+    def submit(
+        self, id: object, kind: object, given: object, *, asker: str, sandbox: str, family: str | None = None
+    ) -> SigningResult:
+        """Signs it, has it wait for a person, or refuses it. The same id with the same content asks how it stands.
+
+        `family`: what the sandbox's limits are counted for, where that is not the sandbox itself.
+        """
+        who = {"asker": asker, "sandbox": sandbox, "family": family or sandbox}
         try:
             named, request = request_id(id), read_request(kind, given, keccak)
         except Malformed as problem:
@@ -70,7 +76,7 @@ class SigningService:
             self._expire(ledger)
             row = ledger.find(named)
             known = self._known(row, asker, hash) if row is not None else None
-            verdict = None if known else self._claimed(ledger, named, asked, hash, asker, sandbox, used=row is not None)
+            verdict = None if known else self._claimed(ledger, named, asked, hash, who, used=row is not None)
         if known is not None:
             return known
         assert verdict is not None
@@ -84,20 +90,19 @@ class SigningService:
         return self._sign(named, request, hash, sandbox, verdict, by="policy")
 
     def _claimed(
-        self, ledger: Transaction, id: str, asked: Asked, hash: str, asker: str, sandbox: str, *, used: bool
+        self, ledger: Transaction, id: str, asked: Asked, hash: str, who: dict[str, str], *, used: bool
     ) -> Verdict:
         """The verdict; the claim, or the place among those that wait, is in the ledger with it."""
         request = asked.request
         why = self._stopped()
         if why is not None:
             return Verdict(Decision(False, "kill-switch", why))
-        verdict = judge(asked, self.rules, ledger.history(sandbox, request.destination, used=used))
+        verdict = judge(asked, self.rules, ledger.history(who["family"], request.destination, used=used))
         if not verdict.decision:
             return verdict
         row: dict[str, Any] = {
             "id": id,
-            "asker": asker,
-            "sandbox": sandbox,
+            **who,
             "kind": request.kind,
             "hash": hash,
             "destination": request.destination,
@@ -108,7 +113,7 @@ class SigningService:
             ledger.add(**row, state=CLAIMED, claimed_at=ledger.now)
             return verdict
         waiting = ledger.pending()
-        if len(waiting) >= MOST_PENDING or sum(one.asker == asker for one in waiting) >= MOST_PENDING_EACH:
+        if len(waiting) >= MOST_PENDING or sum(one.asker == who["asker"] for one in waiting) >= MOST_PENDING_EACH:
             return Verdict(Decision(False, "person", "too many requests wait for a person"))
         shown = json.dumps(described(request, self.rules))
         ends = ledger.now + self.rules.signing.approval_lifetime
@@ -172,7 +177,7 @@ class SigningService:
             if hash_of(request.kind, request.plain()) != row.hash:
                 raise Denied("person", "the request is not what was asked for")
             why = self._stopped()
-            history = ledger.history(row.sandbox, row.destination, used=False)
+            history = ledger.history(row.family, row.destination, used=False)
             verdict = judge(Asked(request, arguments(request, self.rules)), self.rules, history)
             if why is not None:
                 verdict = Verdict(Decision(False, "kill-switch", why))

@@ -79,6 +79,21 @@ def had_before(state: State, project: str) -> bool:
     return False
 
 
+def of_gone_projects(name: str) -> list[tuple[str, str]]:
+    """What is kept under `name` for projects that are gone: each project, and the directory that is kept for it."""
+    above = os.path.join(sandbox_home(), "state", name)
+    found = []
+    for word in sorted(os.listdir(above)):
+        try:
+            with open(f"{above}/{word}/project", encoding="utf-8", errors="surrogateescape") as file:
+                project = file.read().removesuffix("\n")
+        except OSError:
+            continue  # shared, or of no project
+        if not os.path.isdir(project) or project_word(project) != word:
+            found.append((project, f"{above}/{word}"))
+    return found
+
+
 def of_project(state: State, project: str) -> str:
     """The directory for what tenants write to directories of the project (`state.project`), made if need be. It is that
     project's alone, also where the home is shared. Raises ConfigError without a name."""

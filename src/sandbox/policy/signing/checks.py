@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sandbox.config.model import Signing, SigningLimits, TypedDomain
+    from sandbox.config.model import SignedArgument, Signing, SigningLimits, TypedDomain
     from sandbox.policy.signing.requests import Request
     from sandbox.policy.signing.rules import Rules
 
@@ -177,9 +177,18 @@ def _selector(asked: Asked, rules: Rules, history: History) -> Message | None:
             return Message(
                 "{function}: {name} is not one of the allowed values", function=function.signature, name=name
             )
-        if rule.max is not None and not (type(value) is int and 0 <= value <= rule.max):
-            return Message("{function}: {name} is not from 0 to {limit}",
-                       function=function.signature, name=name, limit=rule.max)  # fmt: skip
+        if (refused := _out_of_bounds(rule, value)) is not None:
+            return Message("{function}: {name} {problem}", function=function.signature, name=name, problem=refused)
+    return None
+
+
+def _out_of_bounds(rule: SignedArgument, value: object) -> Message | None:
+    """Why a number is too small or too large; what is no number is both."""
+    least = rule.min if rule.min is not None else 0 if rule.max is not None else None
+    if least is not None and not (type(value) is int and value >= least):
+        return Message("is less than {limit}", limit=least)
+    if rule.max is not None and not (type(value) is int and value <= rule.max):
+        return Message("is more than {limit}", limit=rule.max)
     return None
 
 

@@ -59,6 +59,11 @@ class _Collector:
             by_status.add_metric([status], counts[status])
         yield by_status
         yield from self._line()
+        if self._server.ready is not None:
+            pool = self._server.ready.stats()
+            yield GaugeMetricFamily("sandbox_pool_ready", "sandboxes that wait to be handed out", pool.ready)
+            yield CounterMetricFamily("sandbox_pool_handed_out", "sandboxes that were taken ready", pool.handed_out)
+            yield CounterMetricFamily("sandbox_pool_empty", "requests that found none ready", pool.empty)
         yield from self._uses([one for one in found if one.running])
         requests = CounterMetricFamily("sandbox_http_requests", "requests by status", labels=["status"])
         for code, count in sorted(self._server.answered.items()):
@@ -71,8 +76,7 @@ class _Collector:
 
     def _line(self) -> Iterator[Metric]:
         places = self._server.places
-        running = self._server.sandboxes.running()
-        yield GaugeMetricFamily("sandbox_own", "sandboxes that this server runs", value=running)
+        yield GaugeMetricFamily("sandbox_own", "sandboxes that this server runs", value=self._server.in_use())
         yield GaugeMetricFamily("sandbox_queue_length", "who waits for a place (--most)", value=places.waiting)
         most = places.most if places.most is not None else float("inf")
         yield GaugeMetricFamily("sandbox_most", "how many sandboxes may run at a time", value=most)

@@ -56,6 +56,10 @@ def _start(server: Server, access: Access, config: dict[str, Any], name: str, ho
     if not isinstance(filesystem, dict):
         raise ConfigError("must be a mapping", path="filesystem")
     wanted = filesystem.get("root")
+    if server.ready is not None and hooks is None:
+        ready = server.ready.take(config, widened=access.may("host"))
+        if ready is not None:
+            return ready
     if access.may("host"):
         if set(config) == {"srt"}:
             return server.sandboxes.create(config, hooks=hooks)
@@ -75,7 +79,9 @@ async def listing(server: Server, access: Access, status: Status = None) -> List
         [
             described(server, one)
             for one in found
-            if status in (None, one.status) and access.reaches(one.id, server.reach.name_of(one.id))
+            if status in (None, one.status)
+            and not server.reach.held(one.id)
+            and access.reaches(one.id, server.reach.name_of(one.id))
         ]
     )
 

@@ -14,7 +14,8 @@ from litestar.exceptions import WebSocketDisconnect
 from msgspec import Struct
 
 from sandbox.client import Client
-from sandbox.desktop.rfb import Filter
+from sandbox.desktop.desktop import MOST_PIXELS
+from sandbox.desktop.rfb import Filter, Introduction
 from sandbox.errors import SandboxClosed, SandboxError
 from sandbox.server.guard import manager_of
 from sandbox.server.reach import Reached
@@ -81,20 +82,27 @@ async def devtools(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
     if target != chosen.id:
         raise Refusal(404, "not_found", "there is no such browser")
     loop = asyncio.get_running_loop()
-    coming: asyncio.Queue[str | None] = asyncio.Queue(WAITING)
+    coming: asyncio.Queue[str] = asyncio.Queue(WAITING)
+    over = asyncio.Event()
 
-    def tell(text: str | None) -> None:  # in the browser's thread, which waits for a client that is slow
+    def gone() -> None:
+        loop.call_soon_threadsafe(over.set)
+
+    def tell(text: str) -> None:  # in the browser's thread, which waits for a client that is slow: once
         try:
-            asyncio.run_coroutine_threadsafe(coming.put(text), loop).result(PATIENCE)
-        except (TimeoutError, RuntimeError):
-            pass
+            if not over.is_set():
+                asyncio.run_coroutine_threadsafe(coming.put(text), loop).result(PATIENCE)
+        except TimeoutError:
+            gone()
+        except RuntimeError:
+            pass  # the server has ended
 
-    client = await server.run(lambda: chosen.attach(tell, lambda: tell(None)), lambda one: one.close())
+    client = await server.run(lambda: chosen.attach(tell, gone), lambda one: one.close())
     await socket.accept()
 
     async def out() -> None:
-        while (text := await coming.get()) is not None:
-            await socket.send_data(text, mode="text")
+        while True:
+            await socket.send_data(await coming.get(), mode="text")
 
     async def into() -> None:
         while True:
@@ -105,9 +113,10 @@ async def devtools(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
             await server.run(lambda: client.send(text))  # noqa: B023 - awaited at once
 
     try:
-        await _first(out(), into())
+        await _first(out(), into(), over.wait())
     finally:
-        client.close()
+        over.set()  # whoever waits to tell it something need not
+        await server.run(client.close)
         await _close(socket)
 
 
@@ -135,8 +144,12 @@ async def _show(socket: WebSocket[Any, Any, Any], line: sockets.socket, judged: 
     loop = asyncio.get_running_loop()
 
     async def out() -> None:
+        said = Introduction(MOST_PIXELS)
         while data := await loop.sock_recv(line, PIECE):
-            await socket.send_data(data, mode="binary")
+            passed = said.feed(data)
+            if passed is None:
+                return  # no display of ours
+            await socket.send_data(passed, mode="binary")
 
     async def into() -> None:
         while True:
@@ -146,7 +159,7 @@ async def _show(socket: WebSocket[Any, Any, Any], line: sockets.socket, judged: 
             passed = judged.feed(message.get("bytes") or b"")
             if passed is None:
                 return
-            await loop.sock_sendall(line, passed)
+            await asyncio.wait_for(loop.sock_sendall(line, passed), PATIENCE)  # a display may have stopped reading
 
     try:
         await _first(out(), into())

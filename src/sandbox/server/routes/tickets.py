@@ -41,7 +41,7 @@ async def ready(server: Server) -> dict[str, Any]:
 
     Says nothing else, because anybody may ask; the server has printed why not.
     """
-    if server.draining.is_set() or not await server.ready.good():
+    if server.draining.is_set() or not await server.probe.good():
         raise Refusal(503, "not_ready", "no sandbox can be had here; the server's own output says why")
     return {"ok": True}
 

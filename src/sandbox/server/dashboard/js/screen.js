@@ -7,7 +7,17 @@ import { load, t } from "./text.js";
 const note = document.getElementById("note");
 const button = document.getElementById("control");
 const id = location.hash.slice(1);
+const MOST_PIXELS = 3840 * 2160; // as the server's: a display inside can say that it is any size, at any time
 let shown = null;
+
+function bounded(rfb) {
+  const display = rfb._display; // noVNC has no other place for this; vendor/versions has the one version we use
+  const resize = display.resize.bind(display);
+  display.resize = (width, height) => {
+    if (width * height <= MOST_PIXELS) resize(width, height);
+    else rfb.disconnect();
+  };
+}
 
 async function show(control) {
   let novnc;
@@ -21,6 +31,7 @@ async function show(control) {
   fill(note, t("Connecting …"));
   const line = await socket(`/v1/sandboxes/${id}/vnc?control=${control}`);
   const rfb = new novnc.default(document.getElementById("screen"), line, { shared: true });
+  bounded(rfb);
   rfb.viewOnly = !control; // the server does not pass on what it does not allow, either
   rfb.scaleViewport = true;
   rfb.background = "#101614";
