@@ -13,6 +13,8 @@ NEEDS = {
     "test_smolagents.py": ["smolagents"],
     "test_jupyter.py": ["jupyter_client", "nbclient"],
     "test_mcp_server.py": ["mcp"],
+    "test_openai_agents.py": ["agents"],
+    "test_openai_examples.py": ["agents"],
 }
 collect_ignore = [name for name, needs in NEEDS.items() if not all(find_spec(one) for one in needs)]
 
