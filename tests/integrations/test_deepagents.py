@@ -16,9 +16,10 @@ from tests.patience import given_time
 
 pytestmark = [pytest.mark.integrations, pytest.mark.anyio]
 
-#: What deepagents 0.7 itself does otherwise than the suite says: its `BaseSandbox` returns whole paths from `glob`,
-#: leaves directories out, and overwrites in `write`. None of it is ours.
-GLOB, WRITE = "deepagents' own glob() differs from the suite", "deepagents' own write() differs from the suite"
+#: What deepagents 0.7 itself does otherwise than the suite says. None of it is ours: the same tests fail for a backend
+#: that runs commands without any sandbox.
+GLOB = "`BaseSandbox.glob` of this version returns whole paths and leaves directories out, with or without a sandbox"
+WRITE = "`BaseSandbox.write` of this version overwrites, with or without a sandbox"
 DIFFERS = {
     "test_glob": GLOB,
     "test_glob_basic_pattern": GLOB,

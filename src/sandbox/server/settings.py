@@ -31,7 +31,6 @@ class Settings(msgspec.Struct, kw_only=True):
     wait: float = 30.0  # seconds, then they are told to come back
     token_file: str | None = None
     pool: int = 0  # sandboxes that are kept ready
-    authority: str | None = None  # who must have signed a client's certificate; None: no certificate is asked for
     manager: dict[str, Any] = {}  # SandboxManagerConfig of the default managed sandbox
 
     def project(self, wanted: str) -> str:

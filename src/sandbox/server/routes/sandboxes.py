@@ -47,8 +47,14 @@ def _create(server: Server, access: Access, config: dict[str, Any], name: str) -
 def start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None = None) -> Sandbox:
     """A sandbox as far as the token goes, when there is a place for it: without scope `host`, what the owner set is
     only tightened."""
-    with server.places.hold():
-        return _start(server, access, config, name, hooks)
+    server.lease(access.token)
+    made = None
+    try:
+        with server.places.hold():
+            made = _start(server, access, config, name, hooks)
+        return made
+    finally:
+        server.leased(access.token, made.id if made is not None else None)
 
 
 def _start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None) -> Sandbox:
