@@ -98,10 +98,14 @@ async def create(request: Asking, server: Server, access: Access) -> dict[str, A
 async def _restored(server: Server, name: str, timeout: int) -> Reached:
     """A sandbox that goes on from a snapshot."""
     try:
-        config = {"limits": {"lifetime": max(1, timeout)}}
-        return await server.run(lambda: server.reach.add(server.sandboxes.restore(name, config)))
+        return await server.run(lambda: _restore(server, name, {"limits": {"lifetime": max(1, timeout)}}))
     except NotFound:
         raise E2bRefusal(404, f"template {name!r} not found: there are {', '.join(TEMPLATES)}, and snapshots") from None
+
+
+def _restore(server: Server, name: str, config: dict[str, Any]) -> Reached:
+    with server.places.hold():
+        return server.reach.add(server.sandboxes.restore(name, config))
 
 
 def _config(asked: NewSandbox) -> dict[str, Any]:
@@ -156,7 +160,11 @@ async def listing_running(request: Asking, server: Server, access: Access) -> li
 async def _entries(server: Server, access: Access) -> list[Entry]:
     server.reach.forget_ended()
     found = await server.run(lambda: entries(home()))
-    return [one for one in found if one.running and access.reaches(one.id, server.reach.name_of(one.id))]
+    return [
+        one
+        for one in found
+        if one.running and not server.reach.held(one.id) and access.reaches(one.id, server.reach.name_of(one.id))
+    ]
 
 
 async def reached_of(server: Server, access: Access, id: str) -> Reached:
