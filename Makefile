@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test desktop signing vm containers setup-containers lint docs bench soak compat agents integrations kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo serve test desktop signing vm containers setup-containers lint docs bench soak compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -52,6 +52,9 @@ agents: setup-dev $(GUEST) ## the real agents that npm and PyPI have, each at a 
 integrations: setup-dev $(GUEST) ## the suites that agent frameworks ship, and the adapters' own, in an environment with all of them
 	@scripts/integrations
 
+cluster: setup-dev $(GUEST) ## Ray: the cluster's tests, and the API's suite over three nodes on this machine
+	@scripts/cluster
+
 kernels: setup-kernels $(GUEST) ## the tests about walls on Debian's stock kernels and on aarch64, in QEMU
 	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null
 	@scripts/kernels
@@ -71,5 +74,5 @@ $(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
 	@touch $@
 
 clean: ## everything that was made here
-	rm -rf .venv .integrations site .agents .signing .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .integrations .cluster site .agents .signing .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -7,9 +7,11 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox.config.home import home
+from sandbox.errors import Denied
 from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
 from sandbox.server.reach import Reach, nobody_holds
@@ -40,6 +42,8 @@ class Server:
         self.ready = Ready(sandboxes, self.workspace, settings.pool) if settings.pool else None
         self.reach.held = self.ready.holds if self.ready is not None else nobody_holds
         self.started = time.time()
+        self.leases: dict[str, str] = {}  # tokens that are good for one sandbox, with its id once there is one
+        self._leasing = Lock()
         self.answered: dict[int, int] = {}  # status -> how many requests, for /metrics
         self.draining = asyncio.Event()  # set when the server ends: streams that never end by themselves end now
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sandbox-http")
@@ -62,6 +66,22 @@ class Server:
             for one in waits:
                 one.cancel()
         return not self.draining.is_set()
+
+    def lease(self, token: str) -> None:
+        """A sandbox is about to be made with this token; one with a lease is good for one. Raises Denied."""
+        with self._leasing:
+            if self.leases.get(token) == "":
+                self.leases[token] = "…"
+            elif token in self.leases:
+                raise Denied("lease", "this token was for one sandbox")
+
+    def leased(self, token: str, sandbox: str | None) -> None:
+        """It was made; or, without `sandbox`, it could not be made, and another attempt is welcome."""
+        with self._leasing:
+            if token in self.leases:
+                self.leases[token] = sandbox or ""
+                if sandbox is not None:
+                    self.tokens.bind(token, sandbox)
 
     def workspace(self, name: str) -> str:
         """A directory for a sandbox that was given none: new, empty, and nobody else's.

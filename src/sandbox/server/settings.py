@@ -28,7 +28,6 @@ class Settings(msgspec.Struct, kw_only=True):
     rate: float = 500.0
     upload_limit: int = UPLOAD_LIMIT
     pool: int = 0  # sandboxes that are kept ready
-    authority: str | None = None  # who must have signed a client's certificate; None: no certificate is asked for
     manager: dict[str, Any] = {}  # SandboxManagerConfig of the default managed sandbox
 
     def project(self, wanted: str) -> str:

@@ -96,6 +96,16 @@ class Tokens:
             tokens.remove(found)
             return found
 
+    def forget(self, id: str) -> None:
+        """A passing token is valid no longer. Idempotent."""
+        self._passing = [one for one in self._passing if one.id != id]
+
+    def bind(self, id: str, sandbox: str) -> None:
+        """From now on a passing token is for that sandbox alone."""
+        for one in self._passing:
+            if one.id == id:
+                one.sandboxes = [*one.sandboxes, sandbox]
+
     def check(self, text: str) -> Access | None:
         """Whose it is; None when it is nobody's. Takes the same time for every wrong token."""
         self._refresh()

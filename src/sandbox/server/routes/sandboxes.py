@@ -46,6 +46,16 @@ def _create(server: Server, access: Access, config: dict[str, Any], name: str) -
 
 def start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None = None) -> Sandbox:
     """A sandbox as far as the token goes: without scope `host`, what the owner set is only tightened."""
+    server.lease(access.token)
+    made = None
+    try:
+        made = _start(server, access, config, name, hooks)
+        return made
+    finally:
+        server.leased(access.token, made.id if made is not None else None)
+
+
+def _start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None) -> Sandbox:
     filesystem = config.get("filesystem", {})
     if not isinstance(filesystem, dict):
         raise ConfigError("must be a mapping", path="filesystem")
