@@ -126,6 +126,6 @@ async def events(server: Server, watcher: Watcher, ping: float, limit: float | N
                 for said in watcher.lines.take():
                     if said.type is not None:
                         yield said
-        raise CommandError("the watcher inside has ended", exit_code=1)
+        raise CommandError("the watcher inside has ended; it needs python3 there", exit_code=1)
     finally:
         await asyncio.shield(following.close())
