@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test desktop signing vm containers setup-containers lint docs bench soak compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo serve test desktop signing vm containers setup-containers lint docs bench soak image compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels setup-image clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -42,6 +42,9 @@ desktop: setup-dev $(GUEST) ## everything about screens and browsers, the long p
 containers: setup-containers $(GUEST) ## the engines' conformance suite over Docker and Podman, as root and as an ordinary user
 	@scripts/containers
 
+image: setup-image $(GUEST) ## OCI images of the server (RAY=1: and of a Ray node), built by buildah as an ordinary user and run with Podman
+	@scripts/image
+
 compat: setup-dev $(GUEST) ## CPython's and Go's own test suites, outside and inside, as root and as a user
 	@scripts/compat
 
@@ -65,7 +68,7 @@ bare: setup-kernels ## the whole check in fresh Debians where nothing is install
 bench: setup-bench $(GUEST) ## the side-by-side table, budgets and peers
 	@.venv/bin/python -m bench
 
-setup-run setup-dev setup-bench setup-kernels setup-containers: setup-%:
+setup-run setup-dev setup-bench setup-kernels setup-containers setup-image: setup-%:
 	@scripts/setup $*
 
 # Setting up builds the guest; this is for a source that changed since.
@@ -74,5 +77,5 @@ $(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
 	@touch $@
 
 clean: ## everything that was made here
-	rm -rf .venv .integrations .cluster site .agents .signing .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .image .integrations .cluster site .agents .signing .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
