@@ -70,6 +70,11 @@ def complaints(sandbox: Sandbox, log: str) -> str:
     return "; ".join("".join(one if one.isprintable() else "?" for one in line)[:200] for line in lines[-3:])
 
 
+def has_ended(process: Process) -> bool:
+    """Whether a program that prints nothing has ended, as far as can be told at once."""
+    return process.stdout is None or bool(select.select([process.stdout], [], [], 0)[0])
+
+
 def first_line(process: Process, seconds: float) -> bytes:
     """The first line that a program prints; b"" when it ends or is silent for so long."""
     line, until = bytearray(), time.monotonic() + seconds
