@@ -71,8 +71,11 @@ def complaints(sandbox: Sandbox, log: str) -> str:
 
 
 def has_ended(process: Process) -> bool:
-    """Whether a program that prints nothing has ended, as far as can be told at once."""
-    return process.stdout is None or bool(select.select([process.stdout], [], [], 0)[0])
+    """Whether a program has ended, as far as can be told at once. What it prints is of no interest."""
+    while process.stdout is not None and select.select([process.stdout], [], [], 0)[0]:
+        if not process.read(2**12):
+            return True
+    return process.stdout is None
 
 
 def first_line(process: Process, seconds: float) -> bytes:
