@@ -1,4 +1,4 @@
-"""The pictures in docs/, taken from a real server. To renew them: SCREENSHOTS=docs/images, then this file."""
+"""The pictures in docs/, taken from a real server. `make pictures` renews them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    return Path(os.environ.get("SCREENSHOTS") or tmp_path).absolute()
+    return Path(os.environ.get("SANDBOX_SCREENSHOTS") or tmp_path).absolute()
 
 
 @pytest.fixture(scope="module")
