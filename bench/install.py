@@ -67,6 +67,17 @@ def typescript() -> tuple[Path, str]:
     return client, unavailable.get("client", "")
 
 
+def integrations() -> tuple[Path, str]:
+    """The interpreter of an environment with our wheel and the frameworks that adapters are for, and why not."""
+    unavailable: dict[str, str] = {}
+    python = _venv(PLACE / "integrations")
+    [wheel] = (PLACE / "wheels").glob("*.whl")
+    install: list[str | Path] = [python, "-m", "pip", "install", "-q"]
+    _attempt("them", [*install, f"{wheel}[mcp,inspect,deepagents,pydantic-ai]", "ipykernel"], unavailable)
+    _attempt("ours", [*install, "--no-deps", "--force-reinstall", wheel], unavailable)
+    return python, next(iter(unavailable.values()), "")
+
+
 def pyfuse3() -> tuple[Path, str]:
     """The interpreter of an environment of its own (it is compiled against libfuse3), and why it is not there."""
     unavailable: dict[str, str] = {}

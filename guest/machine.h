@@ -11,6 +11,10 @@ struct permission {
 bool confine_files(const struct permission *permissions); /* confine.c; up to one without a path */
 bool confine_changes(void);
 
+/* What a file server tells the machine, that is not of FUSE (share_wire.c). */
+#define NOTIFY_TIME 1000 /* the host's, and whether somebody set it */
+#define NOTIFY_LIST 1001 /* a directory that will be looked into: its path from the root, without the first slash */
+
 bool machine_boot(void);                       /* machine.c */
 noreturn void machine_give_up(const char *what);
 void machine_build(struct cbor setup);

@@ -36,7 +36,7 @@ static void begin(const struct fuse_init_in *in)
 	struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION, .minor = MINOR, .max_readahead = DATA_MOST, .max_write = DATA_MOST,
 				    .max_background = 64, .congestion_threshold = 48, .time_gran = 1, .max_pages = DATA_MOST / 4096};
 	/* KILLPRIV: no file here has bits that a write would have to take away, so the kernel need not ask each time. */
-	out.flags = FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_AUTO_INVAL_DATA | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO |
+	out.flags = FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_AUTO_INVAL_DATA | FUSE_DO_READDIRPLUS |
 		    FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES | FUSE_CACHE_SYMLINKS | FUSE_ASYNC_DIO | FUSE_HANDLE_KILLPRIV_V2;
 	out.flags |= system_files ? FUSE_NO_OPEN_SUPPORT | FUSE_NO_OPENDIR_SUPPORT
 				  : FUSE_ATOMIC_O_TRUNC | FUSE_POSIX_LOCKS | FUSE_FLOCK_LOCKS;

@@ -41,6 +41,8 @@ struct node {
 	bool file;             /* not a directory */
 	bool wired;            /* a tripwire of the room's stands there */
 	bool linked;           /* has several names: a change by another one is not seen */
+	uint8_t asked;         /* how many names of this directory were looked up, up to a few */
+	struct timespec given; /* when it was changed last, of a file whose content the kernel was given */
 	uint32_t own;          /* changes of ours to this directory of which we shall be told */
 };
 
@@ -51,6 +53,8 @@ struct node *node_of(uint64_t id);
 uint64_t node_id(const struct node *node);
 /* The node of what `name` in `parent` is, with one more look-up. NULL with errno. */
 struct node *node_enter(struct node *parent, const char *name, const struct stat *st);
+/* The path of `name` in `node` (NULL: of `node` itself), written to the end of `buffer`; NULL when it is too long or lost. */
+const char *node_path(const struct node *node, const char *name, char *buffer, size_t size);
 struct node *node_named(struct node *parent, const char *name); /* NULL: the kernel knows none by that name */
 struct node *node_restore(uint64_t id, struct node *parent, const char *name, uint64_t lookups, const struct stat *st);
 void node_each(void (*visit)(struct node *));
@@ -79,8 +83,9 @@ void answer(int error, const void *body, size_t size);
 void failed(void);
 void done(bool good);
 void notify_entry(const struct node *parent, const char *name);
-#define NOTIFY_TIME 1000
 void notify_time(bool was_set);
+void notify_list(const struct node *directory);
+void notify_content(const struct node *node, const char *content, size_t size);
 void notify_inode(const struct node *node, bool content);
 
 /* share_names.c: what is where */
@@ -89,7 +94,10 @@ bool is_of_qemu(const char *name); /* of an entry of `/` */
 bool good_name(const char *name);
 struct statfs;
 bool is_for_sharing(const struct statfs *fs);
+/* The entry of `name` in `parent`, with one look-up more for the kernel to forget. False with errno. */
 bool enter(struct node *parent, const char *name, struct fuse_entry_out *out);
+/* The same, of what was found in that directory to be `st`. */
+bool enter_found(struct node *parent, int directory, const char *name, struct stat st, struct fuse_entry_out *out);
 void answer_entry(struct node *parent, const char *name);
 void answer_attributes(struct node *node);
 void lookup(struct node *parent, const char *name);

@@ -15,6 +15,7 @@
 #define FUSE_MAGIC 0x65735546
 #define SOON_NS 100000000u   /* what the host may change unseen */
 #define LONG 3600            /* seconds; what is fixed, or watched */
+#define ASKED_MOST 2         /* names of a directory that are looked up until the rest is thought to be wanted, too */
 #define MISSING 10           /* …and that there is nothing: should watching fail, nobody could tell the kernel which names those were */
 
 static char **fixed_paths;
@@ -99,22 +100,34 @@ static void show_tripwire(int directory, const char *name, struct node *node, st
 		st->st_mode |= S_ISDIR(st->st_mode) ? 0777 : 0666;
 }
 
-/* Whether `path` is, or lies beneath, what nothing changes. */
+const char *node_path(const struct node *node, const char *name, char *buffer, size_t size)
+{
+	size_t at = size - 1;
+	buffer[at] = 0;
+	if (!name && node != node_root())
+		name = node->name, node = node->parent;
+	for (; name && node; name = node->name, node = node->parent) {
+		size_t length = strlen(name);
+		if (length + 1 > at)
+			return NULL;
+		at -= length + 1;
+		buffer[at] = '/';
+		memcpy(buffer + at + 1, name, length);
+		if (node == node_root())
+			break;
+	}
+	return node == node_root() ? buffer + at : NULL;
+}
+
+/* Whether it is what nothing changes. */
 static bool is_fixed(const struct node *parent, const char *name)
 {
-	char path[4096];
-	size_t at = sizeof path - 1;
-	path[at] = 0;
-	for (const char *part = name; part; part = parent == NULL ? NULL : parent->name, parent = parent ? parent->parent : NULL) {
-		size_t size = strlen(part);
-		if (size + 1 > at)
-			return false;
-		at -= size + 1;
-		path[at] = '/';
-		memcpy(path + at + 1, part, size);
-	}
+	char buffer[4096];
+	const char *path = node_path(parent, name, buffer, sizeof buffer);
+	if (!path)
+		return false;
 	for (char **one = fixed_paths; *one; one++)
-		if (!strcmp(*one, path + at))
+		if (!strcmp(*one, path))
 			return true;
 	return false;
 }
@@ -150,7 +163,6 @@ bool good_name(const char *name)
 	return *name && strlen(name) < 256 && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
 }
 
-/* The entry of `name` in `parent`, with one look-up more for the kernel to forget. */
 bool enter(struct node *parent, const char *name, struct fuse_entry_out *out)
 {
 	struct stat st;
@@ -158,8 +170,11 @@ bool enter(struct node *parent, const char *name, struct fuse_entry_out *out)
 	if (directory < 0)
 		return false;
 	watch_directory(parent, directory); /* first: what changes from here on is seen */
-	if (fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW))
-		return false;
+	return !fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) && enter_found(parent, directory, name, st, out);
+}
+
+bool enter_found(struct node *parent, int directory, const char *name, struct stat st, struct fuse_entry_out *out)
+{
 	bool shared = is_shared(directory, name, &st, parent);
 	struct node *node = node_enter(parent, name, &st);
 	if (!node)
@@ -193,6 +208,8 @@ void lookup(struct node *parent, const char *name)
 	struct fuse_entry_out out;
 	if (enter(parent, name, &out)) {
 		answer(0, &out, sizeof out);
+		if (!parent->fixed && is_watched(parent) && parent->asked < ASKED_MOST && ++parent->asked == ASKED_MOST)
+			notify_list(parent);
 	} else if (errno == ENOENT) {
 		bool known = parent->fixed || is_watched(parent);
 		struct fuse_entry_out none = {.entry_valid = parent->fixed ? LONG : known ? MISSING : 0,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define LISTING_MOST 65536
+#define GIVEN_MOST 16384
 #define KEPT_MOST 512 /* files of the system that stay open: nobody says when they are not needed any more */
 
 struct handle *handles; /* number 0 is nobody's: it means that the kernel never asked to open */
@@ -86,6 +87,21 @@ static bool answer_open(struct node *node, int fd, struct fuse_open_out *out)
 	return true;
 }
 
+/* Content of a small file, with the answer to its opening: it saves a question. Only when nobody else has it open: whoever reads or
+ * writes it may have locked a page that this would have to wait for, and what is written must not be overtaken. */
+static void give_content(struct node *node, int fd, int flags)
+{
+	static char content[GIVEN_MOST];
+	struct stat st;
+	if (node->handles != 1 || (flags & O_ACCMODE) != O_RDONLY || fstat(fd, &st) || !st.st_size || st.st_size > GIVEN_MOST ||
+	    !memcmp(&node->given, &st.st_ctim, sizeof st.st_ctim))
+		return;
+	if (pread(fd, content, sizeof content, 0) == st.st_size) {
+		notify_content(node, content, (size_t)st.st_size);
+		node->given = st.st_ctim;
+	}
+}
+
 void do_open(struct node *node, const struct fuse_open_in *in)
 {
 	struct fuse_open_out out;
@@ -96,6 +112,7 @@ void do_open(struct node *node, const struct fuse_open_in *in)
 		close(fd);
 		answer(ENOMEM, NULL, 0);
 	} else {
+		give_content(node, fd, (int)in->flags);
 		answer(0, &out, sizeof out);
 	}
 }
@@ -123,7 +140,9 @@ void create(struct node *parent, const struct fuse_create_in *in, const char *na
 		return;
 	}
 	errno = EACCES;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !enter(parent, name, &out.entry) ||
+	watch_directory(parent, directory);
+	/* Not looked for by its name: the host may have taken that away already, and whoever made the file has it all the same. */
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || !enter_found(parent, directory, name, st, &out.entry) ||
 	    !answer_open(node_of(out.entry.nodeid), fd, &out.open)) {
 		failed();
 		close(fd);

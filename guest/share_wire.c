@@ -1,6 +1,7 @@
 /* The stream of the file server: answers, and what the machine's kernel is told without having asked. */
 #define _GNU_SOURCE
 #include "share.h"
+#include "machine.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -60,6 +61,8 @@ void wire_send(int to, const void *head, size_t head_size, const void *body, siz
 void answer(int error, const void *body, size_t size)
 {
 	struct fuse_out_header head = {(uint32_t)(sizeof head + (error ? 0 : size)), -error, unique};
+	if (!unique)
+		return; /* nobody waits for it; and without a number it would be a notice */
 	wire_send(stream, &head, sizeof head, body, error ? 0 : size);
 }
 
@@ -109,4 +112,23 @@ void notify_inode(const struct node *node, bool content)
 {
 	struct fuse_notify_inval_inode_out out = {.ino = node_id(node), .off = content ? 0 : -1, .len = 0};
 	notify(FUSE_NOTIFY_INVAL_INODE, &out, sizeof out);
+}
+
+/* The directory will be looked into, name by name: listing it is quicker. */
+void notify_list(const struct node *directory)
+{
+	char path[4096];
+	const char *from = node_path(directory, NULL, path, sizeof path);
+	if (from && *from)
+		notify(NOTIFY_LIST, from + 1, strlen(from + 1));
+}
+
+/* What the whole file holds, `size` bytes in `buffer`. */
+void notify_content(const struct node *node, const char *content, size_t size)
+{
+	struct {
+		struct fuse_out_header head;
+		struct fuse_notify_store_out out;
+	} store = {{(uint32_t)(sizeof store + size), FUSE_NOTIFY_STORE, 0}, {.nodeid = node_id(node), .size = (uint32_t)size}};
+	wire_send(stream, &store, sizeof store, content, size);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +33,11 @@ hypothesis.settings.register_profile("soak", patient, max_examples=20_000)
 def pytest_configure(config: pytest.Config) -> None:
     soaking = config.getoption("markexpr") == "soak"
     hypothesis.settings.load_profile("soak" if soaking else "suite")
+    # Under nohup, or in the background of a script, these are ignored, and whatever is started here would ignore them
+    # too. A handler that does nothing is nobody's heritage.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_report_header() -> str:

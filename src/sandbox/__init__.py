@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         NotFound,
         SandboxClosed,
         SandboxError,
+        SandboxLost,
         WallError,
     )
     from sandbox.info import Ask, Checkpoint, FileInfo, GrepMatch, PatchedFile, Port, ProcessInfo, Stats
@@ -110,6 +111,7 @@ _HOMES = {
             "InvalidArgument",
             "CommandError",
             "SandboxClosed",
+            "SandboxLost",
             "NotFound",
             "GuestError",
         ),
@@ -156,6 +158,7 @@ __all__ = [
     "SandboxAuditLog",
     "SandboxClosed",
     "SandboxError",
+    "SandboxLost",
     "SandboxManager",
     "Stats",
     "WallError",

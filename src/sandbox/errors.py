@@ -9,6 +9,7 @@
      ├── InvalidArgument        an invalid argument of a call; a ValueError, too
      ├── CommandError           the command never started, or it failed and `check=True` was given
      ├── SandboxClosed          the sandbox has ended, or ended during the call
+     │    └── SandboxLost       the machine that it was on, or its agent there, is gone
      ├── ImageError             an image cannot be had, or is not what it says it is; nothing of it was kept
      ├── NotFound               there is no such sandbox, agent or file
      └── GuestError             the guest broke the protocol: a bug or an attack
@@ -147,6 +148,10 @@ class CommandError(SandboxError):
 
 class SandboxClosed(SandboxError):
     """The sandbox has ended."""
+
+
+class SandboxLost(SandboxClosed):
+    """The sandbox was on a machine of a cluster that is gone, or whose agent is."""
 
 
 class NotFound(SandboxError):

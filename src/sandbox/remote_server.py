@@ -19,6 +19,7 @@ from sandbox.rpc.connection import Connection
 from sandbox.websocket import WebSocketClient
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
 _PIECE = 2**17  # bytes of a frame
@@ -53,8 +54,12 @@ def remote(
     return client
 
 
-def _connection(url: str, token: str, certificates: str | None) -> Connection:
-    web = WebSocketClient(url, {"Authorization": f"Bearer {token}"}, certificates=certificates)
+def _connection(
+    url: str, token: str, certificates: str | None, context: ssl.SSLContext | None = None
+) -> Connection:
+    """JSON-RPC over a WebSocket. `context`: mutual TLS, as a cluster has it."""
+    headers = {"Authorization": f"Bearer {token}"}
+    web = WebSocketClient(url, headers, certificates=certificates, context=context)
     ours, theirs = socket.socketpair()
     carriers = [
         Thread(target=carry, args=(web, theirs), name="sandbox-remote", daemon=True) for carry in (_outwards, _inwards)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,6 +53,17 @@ def awaited(config: dict[str, Any], hooks: object | None = None) -> Any:
     except BaseException:
         loop.close()
         raise
+
+
+def over_cluster(config: dict[str, Any], hooks: object | None = None) -> Any:
+    """On a node of a Ray cluster: `scripts/cluster` runs the suite over this one instead."""
+    from tests.cluster.joined import joined
+
+    return joined().sandbox(config, hooks=hooks)
+
+
+if os.environ.get("SANDBOX_SURFACE") == "cluster":
+    SURFACES = {"cluster": over_cluster}
 
 
 def make(name: str, engine: str, project: Path, *, hooks: object | None = None, **config: Any) -> Any:

@@ -101,6 +101,26 @@ def test_the_hosts_edits_are_seen_though_the_machine_remembers_names_and_content
     assert sandbox.exec(script).stdout == "seen\n"
 
 
+def test_a_small_file_that_comes_with_its_opening_is_the_one_that_was_written_last(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    for number in range(5):
+        (tmp_path / "small").write_text(f"host {number}")
+        script = f"for i in $(seq 100); do grep -qx 'host {number}' small && echo seen && break; done"
+        own = f"echo inside {number} > small; cat small; cat small & echo later {number} > small; wait; cat small"
+        said = sandbox.exec(f"{script}; {own}").stdout.splitlines()
+        assert said[:2] == ["seen", f"inside {number}"] and said[-1] == f"later {number}"
+
+
+def test_names_that_were_asked_for_ahead_are_those_of_now(sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "many").mkdir()
+    for number in range(60):
+        (tmp_path / "many" / str(number)).write_text("")
+    assert sandbox.exec("for i in $(seq 0 59); do test -e many/$i || echo lost $i; done").stdout == ""
+    (tmp_path / "many" / "5").unlink()
+    assert sandbox.exec("for i in $(seq 200); do test -e many/5 || { echo gone; exit; }; done").stdout == "gone\n"
+
+
 def test_a_lock_of_the_hosts_holds_in_the_machine(sandbox: Sandbox, tmp_path: Path) -> None:
     import fcntl
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +15,18 @@ NEEDS = {
     "test_smolagents.py": ["smolagents"],
     "test_jupyter.py": ["jupyter_client", "nbclient"],
     "test_mcp_server.py": ["mcp"],
+    "test_claude_agent_sdk.py": ["claude_agent_sdk"],
+    "test_openai_agents.py": ["agents"],
+    "test_openai_examples.py": ["agents"],
 }
 collect_ignore = [name for name, needs in NEEDS.items() if not all(find_spec(one) for one in needs)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if file := os.environ.get("SANDBOX_INTEGRATIONS_RESULTS"):
+        from tests.integrations.results import Results
+
+        config.pluginmanager.register(Results(Path(file)))
 
 
 @pytest.fixture(scope="session")

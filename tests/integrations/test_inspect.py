@@ -23,7 +23,7 @@ from sandbox.integrations.inspect_environment import AgentSandboxEnvironment, Sa
 pytestmark = [pytest.mark.integrations, pytest.mark.anyio]
 
 #: What a sandbox cannot do, by design.
-CANNOT = {"test_exec_as_user": "a sandbox has one user, and no command can become another one"}
+CANNOT = {"test_exec_as_user": "it makes a second user; a sandbox has one, and no command can become another"}
 
 
 @pytest.fixture

@@ -109,3 +109,29 @@ def test_nothing_of_it_is_left(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="closed"):
         sandbox.exec("true")
     assert os.listdir(tmp_path / "project") == []
+
+
+SLIDER = "import ipywidgets; slider = ipywidgets.IntSlider(value=7, description='size'); slider"
+
+
+def test_widgets_are_kept_in_the_notebook(tmp_path: Path) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in (SLIDER, "slider.value = 8")])
+    resources = {"metadata": {"path": str(tmp_path / "project")}}
+    NotebookClient(notebook, timeout=120, kernel_name="sandbox-python", resources=resources).execute()
+    shown = notebook.cells[0].outputs[0].data["application/vnd.jupyter.widget-view+json"]["model_id"]
+    state = notebook.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"]
+    assert state[shown]["model_name"] == "IntSliderModel" and state[shown]["state"]["value"] == 8
+
+
+def test_a_widget_that_a_person_moves_moves_in_the_kernel(kernel: tuple[KernelManager, Any]) -> None:
+    _, client = kernel
+    opened: list[str] = []
+
+    def hook(message: dict[str, Any]) -> None:
+        if message["msg_type"] == "comm_open" and message["content"]["data"]["state"].get("description") == "size":
+            opened.append(message["content"]["comm_id"])
+
+    assert client.execute_interactive(SLIDER, timeout=120, output_hook=hook)["content"]["status"] == "ok"
+    moved = {"comm_id": opened[0], "data": {"method": "update", "state": {"value": 9}, "buffer_paths": []}}
+    client.shell_channel.send(client.session.msg("comm_msg", moved))
+    assert run(client, "print(slider.value)")[1].endswith("9\n")

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,15 @@ def test_a_read_only_project_cannot_be_changed(project: Path) -> None:
         assert sandbox.exec("chmod 777 file").exit_code != 0
         assert sandbox.exec("mount -o remount,rw . 2>&1").exit_code != 0
     assert (project / "file").read_text() == "as it was"
+
+
+def test_a_home_in_var_tmp_is_the_sandboxs_own(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
+        Path(home, "private").write_text("private")
+        monkeypatch.setenv("HOME", home)
+        with Sandbox({"filesystem": {"root": str(project)}}) as sandbox:
+            assert sandbox.exec("cd ~ && pwd && ls && echo x > new && cat new").stdout == f"{home}\nx\n"
+        assert not Path(home, "new").exists()
 
 
 def test_programs_of_the_system_find_their_own_settings(sandbox: Sandbox) -> None:

@@ -38,6 +38,7 @@ def dashboard(browser: Browser, served: Served, *, token: str | None = None, **c
     """The page, signed in. At its end: nothing was asked of another host, and no script failed."""
     options: dict[str, object] = {"locale": "en-US", **context}
     own = browser.new_context(**options)  # type: ignore[arg-type]
+    own.set_default_timeout(90_000)  # milliseconds: a browser on a busy machine
     page = own.new_page()
     problems: list[str] = []
     elsewhere: list[str] = []

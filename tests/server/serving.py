@@ -38,7 +38,7 @@ class Served:
 
     def client(self, token: str | None, **more: Any) -> httpx.Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.address, headers=headers, timeout=30, trust_env=False, **more)
+        return httpx.Client(base_url=self.address, headers=headers, timeout=120, trust_env=False, **more)
 
     def new_token(self, *words: str, sandboxes: Sequence[str] = (), lifetime: float | None = None) -> str:
         tokens = Tokens(str(self.home / "server"))

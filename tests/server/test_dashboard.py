@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandbox.audit.record import Record
+from tests.ports import unused_port
 from tests.server.browser import chromium, dashboard
 from tests.server.serving import Served
 
@@ -75,7 +76,7 @@ def test_a_sandbox_appears_and_its_end_button_ends_it(served: Served, browser: B
         row.get_by_text("running").wait_for()
         row.get_by_role("button", name="End").click()
         page.get_by_text("Ended", exact=True).click()
-        page.get_by_role("row").filter(has_text="stopped").first.wait_for()
+        page.get_by_role("row").filter(has_text="research").filter(has_text="stopped").wait_for()
         assert served.http.get(f"/v1/sandboxes/{box}").json()["sandbox"]["status"] == "stopped"
 
 
@@ -164,6 +165,21 @@ def test_a_terminal_in_the_browser_runs_a_shell_inside(served: Served, browser: 
     assert text.status_code == 200 and "from-42" in text.text
 
 
+def test_what_is_typed_before_the_terminal_is_connected_arrives(served: Served, browser: Browser) -> None:
+    box = served.create("early")
+    with dashboard(browser, served) as page:
+        held: list[Any] = []
+        page.route("**/v1/tickets", lambda one: held.append(one))
+        page.goto(f"{served.address}/#/s/{box}/terminal")
+        frame = page.frame_locator("iframe.terminal")
+        frame.locator(".xterm-helper-textarea").wait_for(state="attached")
+        frame.locator(".xterm-screen").click()
+        page.keyboard.type("exit 4\n")
+        (ticket,) = held
+        ticket.continue_()
+        frame.get_by_text("It ended with status 4.").wait_for()
+
+
 def test_the_record_is_verified_and_an_altered_one_is_told(tmp_path: Path, browser: Browser) -> None:
     served = Served(tmp_path)
     try:
@@ -179,8 +195,8 @@ def test_the_record_is_verified_and_an_altered_one_is_told(tmp_path: Path, brows
 
 
 def test_the_page_comes_back_after_the_server_restarts(tmp_path: Path, browser: Browser) -> None:
-    served = Served(tmp_path)
-    port = served.address.rsplit(":", 1)[1]
+    port = str(unused_port())
+    served = Served(tmp_path, "--port", port)
     try:
         with dashboard(browser, served) as page:
             page.get_by_text("Live", exact=True).wait_for()

@@ -116,6 +116,15 @@ def _keys(action: Mapping[str, Any]) -> str:
     return keys if isinstance(keys, str) else "+".join(keys)
 
 
+def _held(do: Do) -> Do:
+    """The same, while the keys are held down that OpenAI's mouse actions may have."""
+
+    def done(desktop: DesktopMethods, action: Mapping[str, Any]) -> None:
+        _holding(desktop, _keys(action) if action.get("keys") else None, lambda: do(desktop, action))
+
+    return done
+
+
 ANTHROPIC: dict[str, Do] = {
     "screenshot": lambda desktop, action: desktop.screenshot(),
     "zoom": _zoom,
@@ -137,12 +146,14 @@ ANTHROPIC: dict[str, Do] = {
 }
 OPENAI: dict[str, Do] = {
     "screenshot": lambda desktop, action: desktop.screenshot(),
-    "click": lambda desktop, action: desktop.click(action["x"], action["y"], _button(action)),
-    "double_click": lambda desktop, action: desktop.double_click(action["x"], action["y"]),
-    "move": lambda desktop, action: desktop.move(action["x"], action["y"]),
-    "drag": lambda desktop, action: desktop.drag([(one["x"], one["y"]) for one in action["path"]]),
-    "scroll": lambda desktop, action: desktop.scroll(
-        action["x"], action["y"], _notches(action.get("scroll_x", 0)), _notches(action.get("scroll_y", 0))
+    "click": _held(lambda desktop, action: desktop.click(action["x"], action["y"], _button(action))),
+    "double_click": _held(lambda desktop, action: desktop.double_click(action["x"], action["y"])),
+    "move": _held(lambda desktop, action: desktop.move(action["x"], action["y"])),
+    "drag": _held(lambda desktop, action: desktop.drag([(one["x"], one["y"]) for one in action["path"]])),
+    "scroll": _held(
+        lambda desktop, action: desktop.scroll(
+            action["x"], action["y"], _notches(action.get("scroll_x", 0)), _notches(action.get("scroll_y", 0))
+        )
     ),
     "type": lambda desktop, action: desktop.type(action["text"]),
     "keypress": lambda desktop, action: desktop.keypress(_keys(action)),

@@ -32,7 +32,7 @@ class Capabilities:
 
     __slots__ = (
         *("walls", "own_root", "namespace", "fuse", "overlay", "tripwires", "gate", "limits", "descriptors"),
-        *("checkpoint", "waits"),
+        *("checkpoint", "programs", "waits"),
     )
 
     def __init__(
@@ -48,6 +48,7 @@ class Capabilities:
         limits: bool = False,
         descriptors: bool = True,
         checkpoint: str = "",
+        programs: bool = True,
         waits: bool = False,
     ) -> None:
         if own_root and not walls:
@@ -58,7 +59,8 @@ class Capabilities:
         self.namespace = namespace  # `Running.pid` has a mount namespace on this machine: paths can be covered later
         self.fuse = fuse  # directories can be served from here
         self.overlay = overlay  # the kernel's overlayfs: changes stay in a layer of their own
-        self.tripwires = tripwires  # covers report who touches them
+        self.tripwires = tripwires  # covers report that they were touched
+        self.programs = programs  # and by which program: else the record names the one that asked for it (`guest`)
         self.gate = gate  # how connections reach the gate: "sockets", "proxy" (a port on the loopback) or "none"
         self.limits = limits  # memory, processes and the other limits are enforced
         self.checkpoint = checkpoint  # what can be paused and saved: "machine" (all of it), "files", "" (nothing)

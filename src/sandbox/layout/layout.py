@@ -70,8 +70,8 @@ def layout(
     system.show(plan, home)
     _project(plan, config.filesystem, home, system)
     visible = [plan.directory, *further_paths(plan, config.filesystem), *_repository(plan, home)]
-    # A project in /var/tmp needs a directory there, not a link to our /tmp.
-    targets = [f"{bind.target}/" for bind in plan.binds]
+    # A project or a home in /var/tmp needs a directory there, not a link to our /tmp.
+    targets = [f"{target}/" for target in (*(bind.target for bind in plan.binds), *(one for one, _ in plan.scratch))]
     plan.links = [link for link in plan.links if not any(one.startswith(f"{link[0]}/") for one in targets)]
     own = own_directories(config)
     refuse_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)

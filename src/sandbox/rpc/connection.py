@@ -67,6 +67,8 @@ class Connection:
         self.events = ClientEvents()
         self.hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"blocked": "this client has no hooks"}
         self.ended = False
+        self.on_end: Callable[[], object] = lambda: None  # called once, when it has ended, however that came
+        self.lost: type[SandboxClosed] = SandboxClosed  # what an end is that nobody here asked for
         self._source = source
         self._writer = Writer(sink)
         self._finish = finish
@@ -140,7 +142,7 @@ class Connection:
         answers: SimpleQueue[_Answer | _Large | None] = SimpleQueue()
         with self._lock:
             if self.ended:
-                raise SandboxClosed("the connection to the sandbox has ended")
+                raise self.gone(SandboxClosed("the connection to the sandbox has ended"))
             self._next += 1
             id = self._next
             self._waiting[id] = answers
@@ -160,6 +162,10 @@ class Connection:
         finally:
             for stream in under_way:
                 stream.close()
+
+    def gone(self, problem: SandboxClosed) -> SandboxClosed:
+        """The error for a connection that has ended."""
+        return problem if self._finished or type(problem) is self.lost else self.lost(*problem.args)
 
     def forget(self, id: int) -> None:
         """Nobody waits for that id any more."""
@@ -205,6 +211,7 @@ class Connection:
             waiting, self._waiting = self._waiting, {}
         for answers in waiting.values():
             answers.put(None)
+        self.on_end()
 
     def _sort_large(self, line: Line) -> bool:
         try:
@@ -270,7 +277,7 @@ class Stream:
             raise TimeoutError("the command still runs") from None
         if answer is None:
             self.finished()
-            raise SandboxClosed("the connection to the sandbox ended before it answered")
+            raise self._connection.gone(SandboxClosed("the connection to the sandbox ended before it answered"))
         if isinstance(answer, _Answer) and answer.error is not None:
             self.finished()
             raise to_exception(answer.error)

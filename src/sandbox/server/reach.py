@@ -115,6 +115,11 @@ def remembered_name(path: str) -> str:
         return ""
 
 
+def nobody_holds(id: str) -> bool:
+    """Without sandboxes that are kept ready."""
+    return False
+
+
 class Reach:
     """Finds sandboxes by id or name. Safe to use from many threads."""
 
@@ -123,6 +128,7 @@ class Reach:
         self._known: dict[str, Reached] = {}
         self._names: dict[str, str] = {}
         self._claimed: set[str] = set()
+        self.held: Callable[[str], bool] = nobody_holds  # ids that are nobody's to use yet
         self._lock = Lock()
 
     def add(self, sandbox: Sandbox, name: str = "") -> Reached:
@@ -174,6 +180,8 @@ class Reach:
         from sandbox.registry.registry import find
 
         entry = find(home(), self._names.get(id, id))
+        if self.held(entry.id):
+            raise NotFound("no sandbox {wanted!r}; see `sandbox list`", wanted=id)
         known = self.known(entry.id)
         if known is not None:
             return known

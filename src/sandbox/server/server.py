@@ -7,14 +7,20 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox.config.home import home
+from sandbox.errors import Denied
 from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
-from sandbox.server.reach import Reach
+from sandbox.server.places import Places
+from sandbox.server.probing import Probe
+from sandbox.server.reach import Reach, nobody_holds
+from sandbox.server.ready import Ready
 from sandbox.server.tail import Tail
 from sandbox.server.tickets import Tickets
+from sandbox.server.token_file import Given
 from sandbox.server.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -32,14 +38,25 @@ class Server:
         self.settings = settings
         self.sandboxes = sandboxes
         self.reach = Reach(sandboxes)
-        self.tokens = Tokens()
+        self.places = Places(settings.most, self.in_use, settings.wait)
+        self.tokens = Tokens(given=Given(settings.token_file) if settings.token_file is not None else None)
         self.tickets = Tickets()
         self.tail = Tail(settings.record)
+        self.probe = Probe(self.run)
         self.managers = Managers(self._manager)
+        self.ready = Ready(sandboxes, self.workspace, settings.pool) if settings.pool else None
+        self.reach.held = self.ready.holds if self.ready is not None else nobody_holds
         self.started = time.time()
+        self.leases: dict[str, str] = {}  # tokens that are good for one sandbox, with its id once there is one
+        self._leasing = Lock()
         self.answered: dict[int, int] = {}  # status -> how many requests, for /metrics
         self.draining = asyncio.Event()  # set when the server ends: streams that never end by themselves end now
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sandbox-http")
+
+    def in_use(self) -> int:
+        """How many sandboxes somebody has: those that wait to be handed out are nobody's."""
+        waiting = self.ready.stats().ready if self.ready is not None else 0
+        return max(0, self.sandboxes.running() - waiting)
 
     async def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         """What `work`, which may block, returns. When the caller is cancelled meanwhile, its result goes to `undo`."""
@@ -59,6 +76,22 @@ class Server:
             for one in waits:
                 one.cancel()
         return not self.draining.is_set()
+
+    def lease(self, token: str) -> None:
+        """A sandbox is about to be made with this token; one with a lease is good for one. Raises Denied."""
+        with self._leasing:
+            if self.leases.get(token) == "":
+                self.leases[token] = "…"
+            elif token in self.leases:
+                raise Denied("lease", "this token was for one sandbox")
+
+    def leased(self, token: str, sandbox: str | None) -> None:
+        """It was made; or, without `sandbox`, it could not be made, and another attempt is welcome."""
+        with self._leasing:
+            if token in self.leases:
+                self.leases[token] = sandbox or ""
+                if sandbox is not None:
+                    self.tokens.bind(token, sandbox)
 
     def workspace(self, name: str) -> str:
         """A directory for a sandbox that was given none: new, empty, and nobody else's.
@@ -93,6 +126,8 @@ class Server:
 
     def close(self) -> None:
         """Ends what the server owns."""
+        if self.ready is not None:
+            self.ready.close()
         self.managers.stop_all()
         self.tail.close()
         self.reach.close()

@@ -113,6 +113,7 @@ class Firecracker(Engine):
         fuse=True,
         overlay=True,
         tripwires=True,
+        programs=False,
         gate="sockets",
         limits=True,
         descriptors=False,

@@ -154,6 +154,7 @@ class Qemu(Engine):
         fuse=True,
         overlay=True,
         tripwires=True,
+        programs=False,
         gate="sockets",
         limits=True,
         descriptors=False,

@@ -53,10 +53,11 @@ def _fork(server: Server, reached: Reached, count: int) -> Listed:
     if isinstance(sandbox, Client):
         ids = list(reached.call("fork", m.Fork(count))["ids"])
         return Listed([described(server, find(home(), id)) for id in ids])
-    made = sandbox.fork(count)
-    for one in made:
-        server.sandboxes.adopt(one)
-        server.reach.add(one)
+    with server.places.hold(count):
+        made = sandbox.fork(count)
+        for one in made:
+            server.sandboxes.adopt(one)
+            server.reach.add(one)
     return Listed([described(server, find(home(), one.id)) for one in made])
 
 
@@ -90,7 +91,8 @@ async def restore(server: Server, name: str, data: Restored | None = None) -> De
 
     def act() -> Described:
         try:
-            reached = server.reach.add(server.sandboxes.restore(name, asked.config), called)
+            with server.places.hold():
+                reached = server.reach.add(server.sandboxes.restore(name, asked.config), called)
         finally:
             server.reach.release(called)
         return described(server, find(home(), reached.id))

@@ -45,11 +45,27 @@ def _create(server: Server, access: Access, config: dict[str, Any], name: str) -
 
 
 def start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None = None) -> Sandbox:
-    """A sandbox as far as the token goes: without scope `host`, what the owner set is only tightened."""
+    """A sandbox as far as the token goes, when there is a place for it: without scope `host`, what the owner set is
+    only tightened."""
+    server.lease(access.token)
+    made = None
+    try:
+        with server.places.hold():
+            made = _start(server, access, config, name, hooks)
+        return made
+    finally:
+        server.leased(access.token, made.id if made is not None else None)
+
+
+def _start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None) -> Sandbox:
     filesystem = config.get("filesystem", {})
     if not isinstance(filesystem, dict):
         raise ConfigError("must be a mapping", path="filesystem")
     wanted = filesystem.get("root")
+    if server.ready is not None and hooks is None:
+        ready = server.ready.take(config, widened=access.may("host"))
+        if ready is not None:
+            return ready
     if access.may("host"):
         if set(config) == {"srt"}:
             return server.sandboxes.create(config, hooks=hooks)
@@ -69,7 +85,9 @@ async def listing(server: Server, access: Access, status: Status = None) -> List
         [
             described(server, one)
             for one in found
-            if status in (None, one.status) and access.reaches(one.id, server.reach.name_of(one.id))
+            if status in (None, one.status)
+            and not server.reach.held(one.id)
+            and access.reaches(one.id, server.reach.name_of(one.id))
         ]
     )
 
@@ -98,6 +116,7 @@ async def kill(server: Server, access: Access, id: str) -> Done:
         if holds_key(entry.id):
             raise Denied("signer", "the signer is ended at the machine it runs on")
         server.sandboxes.end(entry.id)
+        server.places.freed()
 
     await server.run(end)
     server.reach.forget_ended()

@@ -23,17 +23,24 @@ async function open() {
   terminal.loadAddon(fit);
   terminal.open(document.getElementById("terminal"));
   fit.fit();
-  const line = await socket(`/v1/sandboxes/${id}/terminal`);
+  // What is typed before the line is open is sent when it is.
+  let line = null;
+  const early = [];
+  const send = (data) => {
+    if (line?.readyState === WebSocket.OPEN) line.send(data);
+    else if (!line || line.readyState === WebSocket.CONNECTING) early.push(data);
+  };
+  const words = new TextEncoder();
+  terminal.onData((text) => send(words.encode(text)));
+  terminal.onBinary((text) => send(Uint8Array.from(text, (one) => one.charCodeAt(0))));
+  terminal.focus();
+  line = await socket(`/v1/sandboxes/${id}/terminal`);
   line.binaryType = "arraybuffer";
-  line.onopen = () => line.send(JSON.stringify({ rows: terminal.rows, cols: terminal.cols }));
+  line.onopen = () => [JSON.stringify({ rows: terminal.rows, cols: terminal.cols }), ...early].forEach((data) => line.send(data));
   line.onmessage = ({ data }) => (typeof data === "string" ? told(JSON.parse(data)) : terminal.write(new Uint8Array(data)));
   line.onclose = () => fill(note, note.textContent || t("The connection has ended."));
-  const words = new TextEncoder();
-  terminal.onData((text) => { if (line.readyState === WebSocket.OPEN) line.send(words.encode(text)); });
-  terminal.onBinary((text) => { if (line.readyState === WebSocket.OPEN) line.send(Uint8Array.from(text, (one) => one.charCodeAt(0))); });
   terminal.onResize(({ rows, cols }) => { if (line.readyState === WebSocket.OPEN) line.send(JSON.stringify({ resize: { rows, cols } })); });
   new ResizeObserver(() => fit.fit()).observe(document.body);
-  terminal.focus();
 }
 
 function told(message) {

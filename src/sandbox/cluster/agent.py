@@ -1,0 +1,160 @@
+"""What runs on each machine of a cluster: the product's own HTTP server, in a process that Ray started.
+
+It owns the machine's sandboxes, with a registry, a record and a pool of their own, and they end when it ends. Ray is
+told addresses, public certificates and tokens that are good for one sandbox; everything else goes over the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from typing import Any
+
+import uvicorn
+
+from sandbox.cluster.identity import Identity, admit
+from sandbox.config.home import home, record_directory
+from sandbox.config.layers import resolve
+from sandbox.errors import SandboxError
+from sandbox.registry.registry import entries
+from sandbox.registry.servers import announce
+from sandbox.sandboxes import Sandboxes
+from sandbox.server.app import application
+from sandbox.server.connections import bounded
+from sandbox.server.run import LARGEST_MESSAGE
+from sandbox.server.server import Server
+from sandbox.server.settings import Settings
+from sandbox.websocket import notice_silence
+
+SCOPES = frozenset(("read", "create", "exec", "files", "apply", "network", "answer", "kill", "host"))
+UNUSED = 60.0  # seconds in which a lease must be used
+SILENCE = 20  # seconds after which a client that does not answer counts as gone: its lease
+THREADS = 16  # calls of Ray's at a time
+
+
+class Agent:
+    """One machine's. Its methods are called by way of Ray."""
+
+    def __init__(self, node: str, address: str, pool: int = 0) -> None:
+        """`node` is Ray's id of the machine, `address` where others reach it."""
+        os.environ["SANDBOX_HOME"] = self._home = os.path.join(home(), "nodes", node[:12])
+        os.makedirs(self._home, mode=0o700, exist_ok=True)
+        self._node, self._address, self._pool = node, address, pool
+        self._identity = Identity(f"sandbox agent {node[:12]}", (address,))
+        self._context = self._identity.for_server()
+        self._admitted: set[bytes] = set()
+        self._leases: dict[str, float] = {}
+        self._lock = Lock()
+        self._draining = False
+        self._listening = _listen(address)
+        self._started = Event()
+        self._server: Any = None
+        Thread(target=self._serve, name="sandbox-agent", daemon=True).start()
+        self._started.wait()
+
+    def lease(self, authority: bytes) -> tuple[str, bytes, str, str]:
+        """Lets a client of that authority make one sandbox: the address, our authority, a token and its id.
+
+        Raises SandboxError while the machine is drained.
+        """
+        if self._draining:
+            raise SandboxError("the node {node} is being drained", node=self._node[:12])
+        with self._lock:
+            if authority not in self._admitted:
+                admit(self._context, authority)
+                self._admitted.add(authority)
+            self._forget_unused()
+            text, token = self._server.tokens.new(SCOPES, name="lease", passing=True)
+            self._server.leases[token.id] = ""
+            self._leases[token.id] = time.monotonic()
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        return f"https://{host}:{self._listening.getsockname()[1]}", self._identity.authority, text, token.id
+
+    def release(self, token: str) -> None:
+        """The sandbox of that lease has ended. Idempotent."""
+        with self._lock:
+            self._forget(token)
+
+    def status(self) -> dict[str, Any]:
+        """The machine as `sandbox cluster nodes` shows it."""
+        running = [one for one in entries(self._home) if one.running]
+        ready = self._server.ready.stats().ready if self._server.ready is not None else 0
+        return {
+            "node": self._node, "address": self._address, "pid": os.getpid(), "sandboxes": len(running) - ready,
+            "ready": ready, "draining": self._draining, "home": self._home,
+        }  # fmt: skip
+
+    def drain(self, draining: bool = True) -> None:
+        """No further sandbox is made here; those that are go on."""
+        self._draining = draining
+
+    # -- leases
+
+    def _forget_unused(self) -> None:
+        """Those that nobody used in time, and those whose sandbox has ended."""
+        now = time.monotonic()
+        for token, since in list(self._leases.items()):
+            sandbox = self._server.leases.get(token, "")
+            ended = sandbox not in ("", "…") and self._server.reach.known(sandbox) is None
+            if ended or (not sandbox and now > since + UNUSED):
+                self._forget(token)
+
+    def _forget(self, token: str) -> None:
+        self._leases.pop(token, None)
+        self._server.leases.pop(token, None)
+        self._server.tokens.forget(token)
+
+    # -- the server
+
+    def _serve(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        port = self._listening.getsockname()[1]
+        config = resolve({}, project=self._home).users
+        settings = Settings(record=record_directory(config), host=self._address, port=port, pool=self._pool, rate=1e6)
+        announce(self._home, port)
+        self._server = Server(Sandboxes(tell=lambda ignored: None), settings)
+        served = uvicorn.Config(
+            application(self._server), http=bounded(), ws="wsproto", ws_max_size=LARGEST_MESSAGE,
+            ws_per_message_deflate=False, loop="asyncio", lifespan="on", log_config=None, access_log=False,
+            server_header=False,
+        )  # fmt: skip
+        served.load()
+        served.ssl = self._context
+        running = _Uvicorn(served)
+        running.ready = self._started
+        await running.serve(sockets=[self._listening])
+
+
+def _listen(address: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    # By its number: asyncio switches Nagle's algorithm off only then.
+    line = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    notice_silence(line, SILENCE)
+    line.bind((address, 0))
+    line.listen(1024)
+    return line
+
+
+class _Uvicorn(uvicorn.Server):
+    """In a thread: signals are Ray's."""
+
+    ready: Event
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()

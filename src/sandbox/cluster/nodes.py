@@ -1,0 +1,188 @@
+"""What is asked of Ray: which machines there are, a place on one of them, and its agent.
+
+A place is a placement group of one bundle. Ray queues those for which there is no room, releases them when the program
+that asked is gone, and knows which machines are alive: nothing of that is done here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from sandbox.errors import SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NAMESPACE = "sandbox"
+WAITING = "PENDING"
+PREFIX = "sandbox"
+
+
+def ray_module() -> Any:
+    """Ray, imported at the first use. Raises SandboxError."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as problem:
+        raise SandboxError("a cluster needs Ray; install it with: pip install 'agent-sandbox[ray]'") from problem
+    return ray
+
+
+class Place:
+    """Resources on one machine, held until `release`."""
+
+    def __init__(self, group: Any, node: str) -> None:
+        self._group = group
+        self.node = node
+        self._lock = Lock()
+
+    def release(self) -> None:
+        """Gives them back. Idempotent."""
+        with self._lock:
+            group, self._group = self._group, None
+        if group is not None:
+            from ray.util.placement_group import remove_placement_group
+
+            remove_placement_group(group)
+
+
+class Nodes:
+    """A connection to Ray."""
+
+    def __init__(self, address: str, pool: int) -> None:
+        """Raises SandboxError when it cannot be reached."""
+        self._ray = ray_module()
+        self._pool = pool
+        self._agents: dict[str, Any] = {}
+        self._lock = Lock()
+        self.closed = False
+        self._ours = not self._ray.is_initialized()
+        if self._ours:
+            try:
+                self._ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+            except (ConnectionError, ValueError, RuntimeError) as problem:
+                raise SandboxError(
+                    "the cluster {address} cannot be reached: {problem}", address=address, problem=problem
+                ) from problem
+
+    def alive(self) -> list[dict[str, Any]]:
+        """The machines, as Ray describes them."""
+        return [one for one in self._ray.nodes() if one["Alive"]]
+
+    def place(
+        self,
+        resources: Mapping[str, float],
+        timeout: float | None,
+        waiting: Callable[[int], object] | None,
+    ) -> Place:
+        """A place with these resources; waits until there is one. `waiting` is called with the position in the queue.
+
+        Raises SandboxError when there is none in time.
+        """
+        from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
+
+        name = f"{PREFIX}:{time.time_ns():020d}:{os.urandom(4).hex()}"
+        group = placement_group([dict(resources)], name=name)
+        until = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not group.wait(_next_look(until)):
+                if until is not None and time.monotonic() >= until:
+                    raise SandboxError(
+                        "no node had room within {timeout:g} seconds; number {position} in the queue",
+                        timeout=timeout, position=position(name),
+                    )  # fmt: skip
+                if waiting is not None:
+                    waiting(position(name))
+            return Place(group, placement_group_table(group)["bundles_to_node_id"][0])
+        except BaseException:
+            remove_placement_group(group)
+            raise
+
+    def agent(self, node: str) -> Any:
+        """The agent of a machine, which is started where there is none."""
+        with self._lock:
+            if node not in self._agents:
+                self._agents[node] = self._start(node)
+            return self._agents[node]
+
+    def has_agent(self, node: str) -> bool:
+        """Whether one was started there, by anybody."""
+        try:
+            self._ray.get_actor(f"agent-{node}", namespace=NAMESPACE)
+        except ValueError:
+            return False
+        return True
+
+    def forget(self, node: str) -> None:
+        """The agent did not answer: the next call looks for it anew."""
+        with self._lock:
+            self._agents.pop(node, None)
+
+    def ask(self, node: str, method: str, *given: Any, timeout: float = 60.0) -> Any:
+        """What the agent of a machine answers. Raises SandboxError."""
+        try:
+            return self._ray.get(getattr(self.agent(node), method).remote(*given), timeout=timeout)
+        except self._ray.exceptions.RayTaskError as problem:
+            cause = problem.cause
+            raise (
+                cause
+                if isinstance(cause, SandboxError)
+                else SandboxError("the agent of the node {node} failed: {problem}", node=node[:12], problem=cause)
+            ) from problem
+        except self._ray.exceptions.RayError as problem:
+            self.forget(node)
+            raise SandboxError(
+                "the agent of the node {node} cannot be reached: {problem}",
+                node=node[:12],
+                problem=type(problem).__name__,
+            ) from problem
+
+    def tell(self, node: str, method: str, *given: Any) -> None:
+        """The same without waiting for an answer."""
+        getattr(self.agent(node), method).remote(*given)
+
+    def _start(self, node: str) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        from sandbox.cluster.agent import THREADS, Agent
+
+        address = next((one["NodeManagerAddress"] for one in self.alive() if one["NodeID"] == node), None)
+        if address is None:
+            raise SandboxError("there is no node {node} any more", node=node[:12])
+        made = self._ray.remote(Agent).options(
+            name=f"agent-{node}",
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=THREADS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        return made.remote(node, address, self._pool)
+
+    def close(self) -> None:
+        """Leaves the cluster, if we joined it. Agents go on."""
+        self.closed = True
+        if self._ours and self._ray.is_initialized():
+            self._ray.shutdown()
+
+
+def _next_look(until: float | None) -> float:
+    return 1.0 if until is None else max(0.001, min(1.0, until - time.monotonic()))
+
+
+def position(name: str) -> int:
+    """The place in the queue, from 1: those that wait and asked before. Ray may still serve a smaller one first."""
+    from ray.util.placement_group import placement_group_table
+
+    names = [one["name"] for one in placement_group_table().values() if one["state"] == WAITING]
+    return sum(1 for one in names if one.startswith(f"{PREFIX}:") and one < name) + 1
+
+
+def queue_length() -> int:
+    """How many wait."""
+    return position(f"{PREFIX}:~") - 1

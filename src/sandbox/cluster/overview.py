@@ -1,0 +1,38 @@
+"""The machines of a cluster, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sandbox.errors import NotFound, SandboxError
+
+if TYPE_CHECKING:
+    from sandbox.cluster.nodes import Nodes
+
+PATIENCE = 5.0  # seconds that an agent has to answer
+
+
+def nodes(cluster: Nodes) -> list[dict[str, Any]]:
+    """Each machine: its resources, and how its agent is; machines without one have none started for this."""
+    found = []
+    for one in cluster.alive():
+        told: dict[str, Any] = {
+            "node": one["NodeID"],
+            "address": one["NodeManagerAddress"],
+            "resources": one["Resources"],
+        }
+        if cluster.has_agent(one["NodeID"]):
+            try:
+                told |= cluster.ask(one["NodeID"], "status", timeout=PATIENCE)
+            except SandboxError as problem:
+                told["problem"] = str(problem)
+        found.append(told)
+    return found
+
+
+def found(cluster: Nodes, node: str) -> str:
+    """The whole id of a machine, of which the beginning is enough. Raises NotFound."""
+    known = [one["NodeID"] for one in cluster.alive() if node and one["NodeID"].startswith(node)]
+    if len(known) != 1:
+        raise NotFound("no node {node!r}, or more than one; see `sandbox cluster nodes`", node=node)
+    return str(known[0])

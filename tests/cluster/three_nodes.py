@@ -1,0 +1,45 @@
+"""A Ray cluster of three nodes on this machine, for the whole run."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from functools import cache
+from typing import Any
+
+STORE = 100 * 2**20  # bytes of each node's object store
+CPUS = 2
+
+
+class ThreeNodes:
+    """`home` is where the agents keep their registries."""
+
+    def __init__(self) -> None:
+        self.home = tempfile.mkdtemp(prefix="sc-")
+        os.environ.update(
+            SANDBOX_HOME=self.home, RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
+            # A node that is killed is noticed within seconds.
+            RAY_health_check_initial_delay_ms="1000", RAY_health_check_period_ms="1000",
+            RAY_health_check_failure_threshold="3", RAY_health_check_timeout_ms="1000",
+        )  # fmt: skip
+        from ray.cluster_utils import Cluster
+
+        self.ray: Any = Cluster(initialize_head=True, head_node_args=self._node())
+        self.nodes = [self.add() for _ in range(2)]
+        self.address: str = self.ray.address
+        atexit.register(self.ray.shutdown)
+
+    def add(self) -> Any:
+        """One more node."""
+        return self.ray.add_node(**self._node())
+
+    @staticmethod
+    def _node() -> dict[str, Any]:
+        return {"num_cpus": CPUS, "object_store_memory": STORE, "include_dashboard": False, "resources": {"one": 1}}
+
+
+@cache
+def three_nodes() -> ThreeNodes:
+    """Started at the first call."""
+    return ThreeNodes()
