@@ -183,7 +183,7 @@ class Specification:
     # -- the record
 
     def test_get_api_audit_feed(self, ready: Served) -> None:
-        asked = {"type": "sandbox_lifecycle", "severity": "info", "sinceMs": 0, "limit": 5}
+        asked: dict[str, Any] = {"type": "sandbox_lifecycle", "severity": "info", "sinceMs": 0, "limit": 5}
         told = ready.http.get("/api/audit/feed", params=asked).json()
         assert set(told) == {"entries", "totalBuffered", "replayed"}
         assert 0 < len(told["entries"]) <= 5
