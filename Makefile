@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test desktop signing vm containers setup-containers lint docs bench soak compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels clean
+.PHONY: help demo serve test desktop pictures signing vm containers setup-containers lint docs bench soak image compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels setup-image clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -39,8 +39,14 @@ desktop: setup-dev $(GUEST) ## everything about screens and browsers, the long p
 	@scripts/as-user .venv/bin/python -m pytest -p no:cacheprovider -m "not vm and not containers and not root" tests/desktop
 	@[ "$$(id -u)" != 0 ] || .venv/bin/python -m pytest -m "not vm and not containers" tests/desktop
 
+pictures: setup-dev $(GUEST) ## the pictures in docs/images/, anew: taken by the tests from real pages and screens
+	@SANDBOX_SCREENSHOTS=docs/images .venv/bin/python -m pytest -q -m "desktop or not desktop" tests/server/test_screenshots.py tests/desktop/test_viewing.py tests/desktop/test_screen.py -k "picture or viewer_draws"
+
 containers: setup-containers $(GUEST) ## the engines' conformance suite over Docker and Podman, as root and as an ordinary user
 	@scripts/containers
+
+image: setup-image $(GUEST) ## OCI images of the server (RAY=1: and of a Ray node), built by buildah as an ordinary user and run with Podman
+	@scripts/image
 
 compat: setup-dev $(GUEST) ## CPython's and Go's own test suites, outside and inside, as root and as a user
 	@scripts/compat
@@ -65,7 +71,7 @@ bare: setup-kernels ## the whole check in fresh Debians where nothing is install
 bench: setup-bench $(GUEST) ## the side-by-side table, budgets and peers
 	@.venv/bin/python -m bench
 
-setup-run setup-dev setup-bench setup-kernels setup-containers: setup-%:
+setup-run setup-dev setup-bench setup-kernels setup-containers setup-image: setup-%:
 	@scripts/setup $*
 
 # Setting up builds the guest; this is for a source that changed since.
@@ -74,5 +80,5 @@ $(GUEST): $(wildcard guest/*.c guest/*.h guest/*.py) | setup-run
 	@touch $@
 
 clean: ## everything that was made here
-	rm -rf .venv .integrations .cluster site .agents .signing .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .image .integrations .cluster site .agents .signing .bench .kernels .bare dist build src/sandbox/guest/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -90,6 +90,13 @@ class Sandboxes:
         """What the server's layers and, above them, `said` make. Raises ConfigError."""
         return configuration(merged(self._flags, said), config_file=self._config_file).config
 
+    def running(self) -> int:
+        """How many sandboxes this server owns that have not ended. Those that have are forgotten."""
+        with self._lock:
+            for id in [id for id, one in self._own.items() if one._closed]:
+                del self._own[id]
+            return len(self._own)
+
     def close_all(self) -> None:
         """Ends every sandbox that this server owns; it may create others."""
         with self._lock:

@@ -28,7 +28,7 @@ def descriptors() -> int:
 
 async def settled(sandbox: AsyncSandbox, most: int) -> int:
     """How many descriptors there are once what was cancelled has been given back, or does not come back."""
-    for _ in range(500):
+    for _ in range(6000):
         if descriptors() <= most and not await sandbox.processes():
             break
         await asyncio.sleep(0.01)

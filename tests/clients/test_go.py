@@ -40,7 +40,7 @@ def test_it_is_formatted_and_vetted(place: Path, environment: dict[str, str]) ->
 
 
 def test_its_own_tests_and_the_shared_vectors_pass(environment: dict[str, str]) -> None:
-    done = go("test", "-count=1", "./...", at=CLIENTS / "go", environment=environment)
+    done = go("test", "-count=1", "-timeout=30m", "./...", at=CLIENTS / "go", environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

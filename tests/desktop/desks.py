@@ -22,7 +22,7 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox
         yield sandbox
 
 
-def until(true: Callable[[], object], seconds: float = 30.0) -> None:
+def until(true: Callable[[], object], seconds: float = 90.0) -> None:
     """Waits for what programs inside do in their own time."""
     end = time.monotonic() + seconds
     while not true():

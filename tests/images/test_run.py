@@ -165,11 +165,15 @@ def test_a_hostile_image_leads_nobody_to_the_hosts_files(
     layers = [making.system(), tar([(member, content) for member, content in entries])]
     keeping.name(import_path(str(making.layout(tmp_path / "layout", layers))), "hostile")
     before = {name: os.lstat(f"/etc/{name}").st_mtime_ns for name in ("passwd", "group", "hosts", "resolv.conf")}
-    said = say("hostile", "cat /etc/passwd /etc/hostname; touch $HOME/x /tmp/y; ls -d . /proc/self/root", project)
+    said = say(
+        "hostile",
+        "cat /etc/passwd /etc/hostname; touch $HOME/by-an-image /tmp/by-an-image; ls -d . /proc/self/root",
+        project,
+    )
     assert "root:x:0:0:" in said and "\nsandbox\n" in said, (names_made, said)
     assert victim.read_text() == "of the host"
     assert {name: os.lstat(f"/etc/{name}").st_mtime_ns for name in before} == before
-    assert not os.path.exists(f"{person}/x") and not os.path.exists("/tmp/y")
+    assert not os.path.exists(f"{person}/by-an-image") and not os.path.exists("/tmp/by-an-image")
     assert sorted(os.listdir(project)) == []
 
 

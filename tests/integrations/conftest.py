@@ -15,9 +15,13 @@ NEEDS = {
     "test_smolagents.py": ["smolagents"],
     "test_jupyter.py": ["jupyter_client", "nbclient"],
     "test_mcp_server.py": ["mcp"],
+    "test_harbor.py": ["harbor"],
     "test_claude_agent_sdk.py": ["claude_agent_sdk"],
     "test_openai_agents.py": ["agents"],
     "test_openai_examples.py": ["agents"],
+    "test_e2b.py": ["e2b", "e2b_code_interpreter"],
+    "test_e2b_http.py": ["litestar"],
+    "test_e2b_js.py": ["litestar"],
 }
 collect_ignore = [name for name, needs in NEEDS.items() if not all(find_spec(one) for one in needs)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
+from tests.patience import until
 from tests.server.serving import Served
 
 
@@ -58,11 +59,12 @@ def test_a_client_that_leaves_kills_its_command(served: Served, box: str) -> Non
         headers={"Accept": "text/event-stream"},
     ) as answer:
         next(answer.iter_lines())
-    for _ in range(200):
+
+    def gone() -> bool:
         running = served.http.get(f"/v1/sandboxes/{box}/processes").json()["processes"]
-        if not any("sleep 1000" in one["command"] for one in running):
-            return
-    raise AssertionError(running)
+        return not any("sleep 1000" in one["command"] for one in running)
+
+    assert until(gone)
 
 
 def test_a_sandbox_that_is_not_there_is_404_and_an_ended_one_409(served: Served) -> None:

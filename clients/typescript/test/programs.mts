@@ -1,6 +1,6 @@
 /** Programs that use the package, run as they would be: in a Node of their own. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, realpathSync } from 'node:fs';
+import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Sandbox, type Config, type Hooks } from '../src/index.mjs';
@@ -22,7 +22,9 @@ export function create(config: Config = {}, options: { hooks?: Hooks; signal?: A
 }
 
 export function temporaryDirectory(): string {
-  return realpathSync(mkdtempSync(join(tmpdir(), 'agent-sandbox-')));
+  const made = realpathSync(mkdtempSync(join(tmpdir(), 'agent-sandbox-')));
+  process.on('exit', () => rmSync(made, { recursive: true, force: true }));
+  return made;
 }
 
 /** Waits for something that alone would not keep a program running, such as an event of a sandbox. */

@@ -33,6 +33,9 @@ def add(parser: ArgumentParser) -> None:
     option("--pool", type=int, default=0, metavar="N", help=_("keep so many sandboxes ready: docs/pools.md"))
     option("--rate", type=float, default=500.0, metavar="N", help=_("requests a second that each token may make"))
     option("--upload-limit", default="1g", metavar="SIZE", help=_("largest file that may be uploaded"))
+    option("--most", type=int, metavar="N", help=_("run at most N sandboxes at a time; who asks for another waits"))
+    option("--wait", default="30s", metavar="TIME", help=_("how long they wait before they are told to come back"))
+    option("--token-file", metavar="FILE", help=_("tokens besides those of `token new`: a token, its scopes, its name"))
     option("--new-token", action="store_true", help=_("print a token that may do everything and ends with the server"))
     option("--scope", action="append", default=[], metavar="SCOPES", help=_("token new: what it may do"))
     option("--sandbox", action="append", default=[], metavar="ID", help=_("token new: only for this sandbox"))
@@ -56,7 +59,7 @@ def _serve(arguments: Namespace) -> int:
     from sandbox.cli.run import tell_ignored
     from sandbox.config.home import record_directory
     from sandbox.config.layers import resolve
-    from sandbox.config.units import size
+    from sandbox.config.units import seconds, size
     from sandbox.sandboxes import Sandboxes
 
     try:
@@ -79,6 +82,9 @@ def _serve(arguments: Namespace) -> int:
         trust_proxy=arguments.trust_proxy,
         rate=arguments.rate,
         upload_limit=size(arguments.upload_limit),
+        most=arguments.most,
+        wait=seconds(arguments.wait),
+        token_file=os.path.abspath(arguments.token_file) if arguments.token_file else None,
         manager=_manager(arguments.manager),
         pool=_pool(arguments.pool),
     )

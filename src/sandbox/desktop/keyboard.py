@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sandbox.desktop.x11 import Display
 
 MOST_TEXT = 4096
-_CAUGHT_UP = 0.25  # seconds
+_CAUGHT_UP = 1.0  # seconds: a quarter of one was too short for a terminal on a busy machine
 _DOWN, _UP = 2, 3
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from sandbox.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sandbox.desktop.x11 import Display
 
 BUTTONS = {"left": 1, "middle": 2, "right": 3, "back": 8, "forward": 9}
 _UP, _DOWN, _LEFT, _RIGHT = 4, 5, 6, 7  # the wheel's buttons
 _PRESS, _RELEASE, _MOTION = 4, 5, 6
+_IN_MASK = 5  # the buttons whose state a display tells
 _FROZEN = 2.0  # seconds
 MOST_NOTCHES, MOST_POINTS, MOST_CLICKS = 100, 1000, 5
 
@@ -29,6 +30,9 @@ def click(display: Display, x: int, y: int, button: str, count: int) -> None:
         display.fake(_PRESS, number)
         display.fake(_RELEASE, number)
     display.settle()
+    # What is typed next goes to the window that was clicked: the window manager gives it the keyboard, then thaws the
+    # pointer, and only then the button comes up.
+    _thawed(lambda: number > _IN_MASK or not display.pressed(number))
 
 
 def move(display: Display, x: int, y: int) -> None:
@@ -39,10 +43,14 @@ def move(display: Display, x: int, y: int) -> None:
             "({x}, {y}) is not on the screen, which is {width}×{height}", x=x, y=y, width=width, height=height
         )
     display.fake(_MOTION, 0, x, y)
-    # A click freezes the pointer until the window manager has looked at it, which takes its time on a busy machine;
-    # any program may hold it back for longer.
+    _thawed(lambda: display.pointer() == (x, y))
+
+
+def _thawed(done: Callable[[], bool]) -> None:
+    """Waits for what the mouse was told. A click freezes the pointer until the window manager has looked at it, which
+    takes its time on a busy machine; any program may hold it back for longer than we wait."""
     until = time.monotonic() + _FROZEN
-    while display.pointer() != (x, y) and time.monotonic() < until:
+    while not done() and time.monotonic() < until:
         time.sleep(0.001)
 
 

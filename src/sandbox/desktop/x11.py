@@ -86,6 +86,11 @@ class Display:
         x, y = struct.unpack_from("<hh", body, 8)
         return int(x), int(y)
 
+    def pressed(self, button: int) -> bool:
+        """Whether one of the first five buttons is down."""
+        _, body = self._ask(38, struct.pack("<I", self.root), most=0)
+        return bool(struct.unpack_from("<H", body, 16)[0] & 0x80 << button)
+
     def fake(self, kind: int, detail: int, x: int = 0, y: int = 0) -> None:
         """Has an input event happen (XTEST): 2/3 a key down or up, 4/5 a button, 6 the pointer moves."""
         major = self._extension("XTEST")

@@ -105,12 +105,20 @@ def _limits() -> list[Finding]:
 
 
 def _fuse() -> Finding:
+    from sandbox.engines.nesting import in_container
+
     usable = os.access("/dev/fuse", os.R_OK | os.W_OK)
     detail = Message("/dev/fuse can be opened; attempts to open blocked files are recorded") if usable else ""
     remedy = Message(
         "run `modprobe fuse` and `chmod 0666 /dev/fuse` as root; without FUSE, kernel-backed mounts work, and attempts "
         "to open blocked files are refused but not recorded"
     )
+    if in_container():
+        remedy = Message(
+            "/dev/fuse is not in this container, or not for this user: start it with `--device /dev/fuse`; in "
+            "Kubernetes a device plugin gives it (docs/kubernetes.md). Without FUSE, kernel-backed mounts work, and "
+            "attempts to open blocked files are refused but not recorded"
+        )
     return Finding("programmable files", usable, detail, remedy, needed=False)
 
 

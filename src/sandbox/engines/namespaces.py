@@ -28,11 +28,10 @@ def why_no_namespaces() -> str:
         )
     if not os.path.exists("/proc/self/ns/user"):
         return Message("This kernel was built without user namespaces (CONFIG_USER_NS).")
-    if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
-        return Message(
-            "This container's seccomp profile forbids new namespaces: start the container with "
-            "`--security-opt seccomp=unconfined --security-opt apparmor=unconfined`, or with `--privileged`."
-        )
+    from sandbox.engines import nesting
+
+    if nesting.in_container() and (found := nesting.reasons()):
+        return found[0] if len(found) == 1 else Message("{one} {other}", one=found[0], other=found[1])
     return Message("Something forbids new namespaces here: a seccomp profile, SELinux, or a container's settings.")
 
 

@@ -97,8 +97,14 @@ def close_all(fds: Iterable[int]) -> None:
 
 
 def sender_pid(sock: _socket.socket) -> int:
-    """Who will send the next frame, as a pid of ours: the kernel's word, not the sender's. SO_PASSCRED must be on."""
-    _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(12), socket.MSG_PEEK)
+    """Who will send the next frame, as a pid of ours: the kernel's word, not the sender's. SO_PASSCRED must be on.
+
+    Raises SandboxClosed when nobody will.
+    """
+    try:
+        _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(12), socket.MSG_PEEK)
+    except ConnectionError as problem:  # it ended without reading what we sent
+        raise SandboxClosed("the sandbox has ended") from problem
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
             return int(unpack("iii", data)[0])

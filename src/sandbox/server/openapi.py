@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _BY_TYPE: dict[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}
 _DEPTH = 8
-PUBLIC = ("/v1/health",)
+PUBLIC = ("/v1/health", "/v1/ready")
 FAILURE = Failure(Problem("invalid", "must be one of read, exec", field="scope"))
 
 

@@ -169,6 +169,8 @@ def check(settings: Settings) -> None:
     """Raises InvalidArgument for settings that would not be safe, or not work."""
     if bool(settings.certificate) != bool(settings.key):
         raise InvalidArgument("TLS needs both --cert and --key")
+    if settings.most is not None and settings.most < 1:
+        raise InvalidArgument("--most must be at least 1")
     loopback = settings.unix_socket is not None or settings.host in ("127.0.0.1", "::1", "localhost")
     if not loopback and not settings.certificate and settings.trust_proxy is None:
         raise InvalidArgument(

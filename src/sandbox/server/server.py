@@ -14,10 +14,15 @@ from sandbox.config.home import home
 from sandbox.errors import Denied
 from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
+from sandbox.server.e2b.credentials import Credentials
+from sandbox.server.e2b.places import E2b
+from sandbox.server.places import Places
+from sandbox.server.probing import Probe
 from sandbox.server.reach import Reach, nobody_holds
 from sandbox.server.ready import Ready
 from sandbox.server.tail import Tail
 from sandbox.server.tickets import Tickets
+from sandbox.server.token_file import Given
 from sandbox.server.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -35,9 +40,12 @@ class Server:
         self.settings = settings
         self.sandboxes = sandboxes
         self.reach = Reach(sandboxes)
-        self.tokens = Tokens()
+        self.places = Places(settings.most, self.in_use, settings.wait)
+        self.tokens = Tokens(given=Given(settings.token_file) if settings.token_file is not None else None)
         self.tickets = Tickets()
+        self.e2b = E2b(Credentials(self.tokens))
         self.tail = Tail(settings.record)
+        self.probe = Probe(self.run)
         self.managers = Managers(self._manager)
         self.ready = Ready(sandboxes, self.workspace, settings.pool) if settings.pool else None
         self.reach.held = self.ready.holds if self.ready is not None else nobody_holds
@@ -47,6 +55,11 @@ class Server:
         self.answered: dict[int, int] = {}  # status -> how many requests, for /metrics
         self.draining = asyncio.Event()  # set when the server ends: streams that never end by themselves end now
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sandbox-http")
+
+    def in_use(self) -> int:
+        """How many sandboxes somebody has: those that wait to be handed out are nobody's."""
+        waiting = self.ready.stats().ready if self.ready is not None else 0
+        return max(0, self.sandboxes.running() - waiting)
 
     async def run(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         """What `work`, which may block, returns. When the caller is cancelled meanwhile, its result goes to `undo`."""
@@ -122,6 +135,8 @@ class Server:
         self.tail.close()
         self.reach.close()
         self.sandboxes.close()
+        self.e2b.forget_all_but(())
+        self.e2b.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -27,6 +27,9 @@ class Settings(msgspec.Struct, kw_only=True):
     trust_proxy: str | None = None
     rate: float = 500.0
     upload_limit: int = UPLOAD_LIMIT
+    most: int | None = None  # sandboxes at a time; who asks for another waits
+    wait: float = 30.0  # seconds, then they are told to come back
+    token_file: str | None = None
     pool: int = 0  # sandboxes that are kept ready
     manager: dict[str, Any] = {}  # SandboxManagerConfig of the default managed sandbox
 

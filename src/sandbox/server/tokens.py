@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,9 +22,12 @@ from sandbox.config.home import home
 from sandbox.errors import InvalidArgument, NotFound
 from sandbox.server.scopes import Access
 
+if TYPE_CHECKING:
+    from sandbox.server.token_file import Given
+
 PREFIX = "sbx_"
 _FILE = "tokens.json"
-_LONGEST = 128  # characters of a token that are worth hashing
+LONGEST = 128  # characters of a token that are worth hashing
 
 
 class Token(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,7 +49,9 @@ class Token(msgspec.Struct, forbid_unknown_fields=True):
 class Tokens:
     """The tokens of this user. Reads the file again when it changed, so that revoking takes effect at once."""
 
-    def __init__(self, directory: str | None = None) -> None:
+    def __init__(self, directory: str | None = None, *, given: Given | None = None) -> None:
+        """`given` has tokens that somebody else keeps."""
+        self._given = given
         self._directory = directory or os.path.join(home(), "server")
         self._path = os.path.join(self._directory, _FILE)
         self._seen: tuple[int, int, int] | None = None
@@ -72,7 +78,7 @@ class Tokens:
         text = PREFIX + secrets.token_urlsafe(32)
         now = int(time.time())
         made = Token(
-            secrets.token_hex(4), name, _hash(text), sorted(scopes), sandboxes or [], now,
+            secrets.token_hex(4), name, hashed(text), sorted(scopes), sandboxes or [], now,
             None if lifetime is None else now + int(lifetime),
         )  # fmt: skip
         if passing:
@@ -109,17 +115,25 @@ class Tokens:
     def check(self, text: str) -> Access | None:
         """Whose it is; None when it is nobody's. Takes the same time for every wrong token."""
         self._refresh()
-        given = _hash(text[:_LONGEST])
+        given = hashed(text[:LONGEST])
         found: Token | None = None
-        for one in (*self._tokens, *self._passing):
+        for one in self._all():
             if hmac.compare_digest(one.hash, given):
                 found = one
         return None if found is None or _over(found) else found.access
 
+    def access(self, id: str) -> Access | None:
+        """What the valid token of that id may do; None when there is none."""
+        self._refresh()
+        return next((one.access for one in self._all() if one.id == id and not _over(one)), None)
+
     def lasts(self, access: Access) -> bool:
         """Whether the token that gave this access is still valid."""
         self._refresh()
-        return any(one.id == access.token and not _over(one) for one in (*self._tokens, *self._passing))
+        return any(one.id == access.token and not _over(one) for one in self._all())
+
+    def _all(self) -> list[Token]:
+        return [*self._tokens, *self._passing, *(self._given.tokens() if self._given is not None else ())]
 
     # -- the file
 
@@ -149,7 +163,7 @@ class Tokens:
             os.close(lock)
 
 
-def _hash(text: str) -> str:
+def hashed(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 

@@ -58,6 +58,7 @@ class _Collector:
         for status in ("running", "stopped", "crashed"):
             by_status.add_metric([status], counts[status])
         yield by_status
+        yield from self._line()
         if self._server.ready is not None:
             pool = self._server.ready.stats()
             yield GaugeMetricFamily("sandbox_pool_ready", "sandboxes that wait to be handed out", pool.ready)
@@ -72,6 +73,14 @@ class _Collector:
         entries.add_metric([], self._server.tail.last)
         yield entries
         yield GaugeMetricFamily("sandbox_server_memory_bytes", "resident memory of the server", value=_resident())
+
+    def _line(self) -> Iterator[Metric]:
+        places = self._server.places
+        yield GaugeMetricFamily("sandbox_own", "sandboxes that this server runs", value=self._server.in_use())
+        yield GaugeMetricFamily("sandbox_queue_length", "who waits for a place (--most)", value=places.waiting)
+        most = places.most if places.most is not None else float("inf")
+        yield GaugeMetricFamily("sandbox_most", "how many sandboxes may run at a time", value=most)
+        yield CounterMetricFamily("sandbox_queue_refused", "who waited in vain", value=places.refused)
 
     def _uses(self, running: list[Entry]) -> Iterator[Metric]:
         families = {

@@ -96,7 +96,8 @@ class _Creator:
     def restore(self, name: str, config: Mapping[str, Any], *, hooks: object | None = None) -> Sandbox:
         if not self._access.may("host"):  # a checkpoint has whatever its maker was allowed
             raise Fault(errors.DENIED, "this token has no scope {scope!r}", scope="host", data=_denied("host"))
-        return self._reachable(self._server.sandboxes.restore(name, config, hooks=hooks))
+        with self._server.places.hold():
+            return self._reachable(self._server.sandboxes.restore(name, config, hooks=hooks))
 
     def _reachable(self, sandbox: Sandbox) -> Sandbox:
         self._server.reach.add(sandbox)

@@ -45,11 +45,13 @@ def _create(server: Server, access: Access, config: dict[str, Any], name: str) -
 
 
 def start(server: Server, access: Access, config: dict[str, Any], name: str, hooks: object | None = None) -> Sandbox:
-    """A sandbox as far as the token goes: without scope `host`, what the owner set is only tightened."""
+    """A sandbox as far as the token goes, when there is a place for it: without scope `host`, what the owner set is
+    only tightened."""
     server.lease(access.token)
     made = None
     try:
-        made = _start(server, access, config, name, hooks)
+        with server.places.hold():
+            made = _start(server, access, config, name, hooks)
         return made
     finally:
         server.leased(access.token, made.id if made is not None else None)
@@ -114,6 +116,7 @@ async def kill(server: Server, access: Access, id: str) -> Done:
         if holds_key(entry.id):
             raise Denied("signer", "the signer is ended at the machine it runs on")
         server.sandboxes.end(entry.id)
+        server.places.freed()
 
     await server.run(end)
     server.reach.forget_ended()

@@ -1,4 +1,4 @@
-"""Tickets for WebSockets from a browser; who the token is; whether the server is there."""
+"""Tickets for WebSockets from a browser; who the token is; whether the server is there and can build sandboxes."""
 
 from __future__ import annotations
 
@@ -35,4 +35,15 @@ async def health() -> dict[str, Any]:
     return {"ok": True}
 
 
-ROUTES = [ticket, me, health]
+@get("/v1/ready", opt={"public": True})
+async def ready(server: Server) -> dict[str, Any]:
+    """Whether new sandboxes can be had here: one could be built, and the server is not about to end; 503 otherwise.
+
+    Says nothing else, because anybody may ask; the server has printed why not.
+    """
+    if server.draining.is_set() or not await server.probe.good():
+        raise Refusal(503, "not_ready", "no sandbox can be had here; the server's own output says why")
+    return {"ok": True}
+
+
+ROUTES = [ticket, me, health, ready]

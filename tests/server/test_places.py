@@ -1,0 +1,120 @@
+"""`sandbox serve --most`: a full server makes people wait in line, says how many do, and turns nobody away at once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import Sandbox
+from sandbox.rpc.errors import BUSY, Fault
+from sandbox.server.places import Places
+from tests.server.serving import Served
+
+pytestmark = pytest.mark.walls
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Served]:
+    """A server with room for one."""
+    served = Served(tmp_path, "--port", "0", "--most", "1", "--wait", "60s")
+    yield served
+    served.end()
+
+
+def metric(served: Served, name: str) -> float:
+    found = [line for line in served.http.get("/metrics").text.splitlines() if line.startswith(f"{name} ")]
+    assert len(found) == 1, name
+    return float(found[0].split()[1])
+
+
+def test_who_asks_for_one_too_many_waits_and_gets_the_place_that_is_freed(full: Served) -> None:
+    first = full.create()
+    waiting = full.start("/v1/sandboxes", {"config": {}})
+    until = time.monotonic() + 60
+    while metric(full, "sandbox_queue_length") != 1:
+        assert time.monotonic() < until
+    assert metric(full, "sandbox_own") == 1
+    assert not waiting.done()
+    assert full.http.delete(f"/v1/sandboxes/{first}").status_code == 200
+    assert waiting.result(60).status_code == 201
+    assert metric(full, "sandbox_queue_length") == 0
+    assert metric(full, "sandbox_queue_refused_total") == 0
+    assert metric(full, "sandbox_most") == 1
+
+
+def test_who_waits_in_vain_is_told_to_come_back(tmp_path: Path) -> None:
+    served = Served(tmp_path, "--port", "0", "--most", "1", "--wait", "1s")
+    try:
+        served.create()
+        answer = served.http.post("/v1/sandboxes", json={"config": {}})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "busy")
+        assert metric(served, "sandbox_queue_refused_total") == 1
+    finally:
+        served.end()
+
+
+def test_places_are_handed_out_in_the_order_in_which_they_were_asked_for() -> None:
+    running = [1]
+    places = Places(1, lambda: running[0], patience=60)
+    got: list[int] = []
+
+    def ask(number: int) -> None:
+        with places.hold():
+            got.append(number)
+
+    threads = []
+    for number in range(5):
+        threads.append(threading.Thread(target=ask, args=(number,)))
+        threads[-1].start()
+        until = time.monotonic() + 30
+        while places.waiting <= number:
+            assert time.monotonic() < until
+    running[0] = 0
+    places.freed()
+    for thread in threads:
+        thread.join(30)
+    assert got == [0, 1, 2, 3, 4]
+    assert (places.waiting, places.refused) == (0, 0)
+
+
+def test_one_that_is_being_started_has_its_place_already() -> None:
+    places = Places(2, lambda: 0, patience=0)
+    with places.hold(2), pytest.raises(Fault) as caught, places.hold():
+        pass
+    assert caught.value.code == BUSY
+    with places.hold():  # both are free again
+        pass
+
+
+def test_more_than_there_will_ever_be_room_for_is_refused_at_once() -> None:
+    with pytest.raises(Fault), Places(2, lambda: 0, patience=3600).hold(3):
+        pass
+
+
+def test_a_server_that_cannot_build_walls_is_there_but_not_ready_and_says_why_to_its_owner(tmp_path: Path) -> None:
+    # Inside a sandbox no further one can be built.
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    script = (
+        "import subprocess, sys, time, urllib.request, urllib.error, os\n"
+        "os.environ['SANDBOX_HOME'] = os.getcwd() + '/home'\n"
+        "serve = subprocess.Popen([sys.executable, '-m', 'sandbox', 'serve', '--port', '0'], stdout=subprocess.PIPE,\n"
+        "                         stderr=subprocess.PIPE, text=True)\n"
+        "address = serve.stdout.readline().removeprefix('serving on ').strip()\n"
+        "def status(path):\n"
+        "    try: return urllib.request.urlopen(address + path).status\n"
+        "    except urllib.error.HTTPError as problem: return problem.code\n"
+        "print(status('/v1/health'), status('/v1/ready'))\n"
+        "serve.terminate()\n"
+        "print(serve.communicate()[1])\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    with Sandbox({"filesystem": {"root": str(tmp_path), "allow_read": [sys.prefix, source]}}) as sandbox:
+        done = sandbox.exec([sys.executable, "script.py"], env={"PYTHONPATH": source})
+    told = done.stdout.splitlines()
+    assert told[0] == "200 503", done
+    assert "no sandbox can be built here" in done.stdout and "This is already a sandbox" in done.stdout
