@@ -60,6 +60,10 @@ static void show_again(struct cbor machine)
 		if (!path || *path != '/')
 			errno = EINVAL, fail("shown", path);
 		int tree = open_tree(again, path + 1, OPEN_TREE_CLONE | AT_SYMLINK_NOFOLLOW);
+		if (tree < 0 && errno == ENOENT) { /* the room shows nothing there, either */
+			free(path);
+			continue;
+		}
 		if (tree < 0 || fstatat(tree, "", &st, AT_EMPTY_PATH))
 			fail("shown", path);
 		for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
