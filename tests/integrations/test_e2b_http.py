@@ -240,6 +240,26 @@ def test_the_list_is_filtered_and_comes_in_pages(served: Served) -> None:
         assert one.control("DELETE", f"/sandboxes/{one.id}").status_code == 404
 
 
+def test_the_files_of_a_sandbox_end_with_it(served: Served) -> None:
+    box = Box(served)
+    box.run("echo kept > file")
+    layers = served.home / "vms" / box.id
+    assert layers.exists()
+    assert box.control("DELETE", f"/sandboxes/{box.id}").status_code == 204
+    assert not layers.exists()
+
+
+def test_a_snapshot_stays_when_its_sandbox_has_ended(served: Served) -> None:
+    box = Box(served)
+    box.run("echo kept > file")
+    name = box.control("POST", f"/sandboxes/{box.id}/snapshots", json={}).json()["snapshotID"]
+    box.control("DELETE", f"/sandboxes/{box.id}")
+    later = Box(served, templateID=name)
+    assert later.run("cat /home/user/file") == (0, "kept\n")
+    later.control("DELETE", f"/sandboxes/{later.id}")
+    assert later.control("DELETE", f"/templates/{name}").status_code == 204
+
+
 # -- who may
 
 

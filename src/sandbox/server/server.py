@@ -135,6 +135,8 @@ class Server:
         self.tail.close()
         self.reach.close()
         self.sandboxes.close()
+        self.e2b.forget_all_but(())
+        self.e2b.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -16,7 +16,7 @@ from sandbox.protocols import Process
 from sandbox.rpc import messages as m
 from sandbox.server.e2b import messages
 from sandbox.server.e2b.execution import Execution
-from sandbox.server.e2b.places import MOST_CONTEXTS, Place
+from sandbox.server.e2b.places import MOST_CONTEXTS, MOST_STREAMS, Place
 from sandbox.server.e2b.reaching import opt, resolved, there
 from sandbox.server.e2b.refusals import E2bRefusal, answer, not_supported
 from sandbox.server.reach import Reached
@@ -147,9 +147,10 @@ async def execute(request: Asking, server: Server, access: Access) -> Stream:
         context = _known(server.e2b.of(reached.id), asked.context_id)
     else:
         context = await _default(server, reached, _language(asked.language))
+    context.place.room(context.place.streams, MOST_STREAMS, "streams")
     execution = Execution(server, context, asked.code, asked.env_vars or {})
     context.count += 1
-    lines = _lines(reached, execution, context.count)
+    lines = context.place.counted(_lines(reached, execution, context.count))
     return Stream(lines, media_type="application/x-ndjson", headers={"x-accel-buffering": "no"}, status_code=200)
 
 

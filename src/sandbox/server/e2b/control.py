@@ -89,10 +89,17 @@ async def create(request: Asking, server: Server, access: Access) -> dict[str, A
     place.started = now()
     place.metadata, place.envs = dict(asked.metadata or {}), dict(asked.envs or {})
     place.internet = asked.allow_internet_access
-    server.e2b.forget_all_but(server.reach.living())
+    await _sweep(server)
     server.e2b.add(reached.id, place)
     place.home = await server.run(lambda: home_of(reached))
     return shapes.opened(server, access, request, reached.id, place)
+
+
+async def _sweep(server: Server) -> None:
+    """What E2B's clients made is gone when its sandbox has ended, however it ended."""
+    server.reach.forget_ended()
+    server.e2b.forget_all_but(server.reach.living())
+    await server.run(server.e2b.clear)
 
 
 async def _restored(server: Server, name: str, timeout: int) -> Reached:
@@ -158,7 +165,7 @@ async def listing_running(request: Asking, server: Server, access: Access) -> li
 
 
 async def _entries(server: Server, access: Access) -> list[Entry]:
-    server.reach.forget_ended()
+    await _sweep(server)
     found = await server.run(lambda: entries(home()))
     return [
         one
@@ -192,7 +199,7 @@ async def kill(server: Server, access: Access, id: str) -> None:
     """Ends a sandbox."""
     await reached_of(server, access, id)
     await end_sandbox.fn(server=server, access=access, id=id)
-    server.e2b.forget_all_but(server.reach.living())
+    await _sweep(server)
 
 
 @get("/sandboxes/{id:str}/metrics", **plain("read"))

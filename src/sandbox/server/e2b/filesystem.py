@@ -17,7 +17,7 @@ from sandbox.rpc import messages as m
 from sandbox.server.e2b import connect, messages, watching
 from sandbox.server.e2b.connect import Failed
 from sandbox.server.e2b.pings import ping_of
-from sandbox.server.e2b.places import MOST_WATCHERS
+from sandbox.server.e2b.places import MOST_STREAMS, MOST_WATCHERS
 from sandbox.server.e2b.reaching import USER, check_user, opt, resolved, there, user_of
 from sandbox.server.reach import Reached
 from sandbox.server.scopes import Access
@@ -174,8 +174,10 @@ async def watch_dir(request: Asking, server: Server, access: Access) -> Stream:
     asked = await connect.only(request, messages.Watch)
     reached = await _here(server, access, request)
     limit = connect.deadline(request)
+    place = server.e2b.of(reached.id)
+    place.room(place.streams, MOST_STREAMS, "streams")
     watcher = await _watcher(server, reached, asked)
-    return connect.streamed(_watched(server, reached, watcher, ping_of(request), limit))
+    return connect.streamed(place.counted(_watched(server, reached, watcher, ping_of(request), limit)))
 
 
 async def _watched(

@@ -22,7 +22,7 @@ from sandbox.rpc import messages as m
 from sandbox.server.e2b import connect, messages
 from sandbox.server.e2b.connect import Failed
 from sandbox.server.e2b.pings import ping_of, pinged
-from sandbox.server.e2b.places import MOST_PROCESSES
+from sandbox.server.e2b.places import MOST_PROCESSES, MOST_STREAMS
 from sandbox.server.e2b.reaching import check_user, opt, resolved, there, user_of
 from sandbox.server.reach import Reached
 from sandbox.server.scopes import Access
@@ -52,6 +52,7 @@ async def start(request: Asking, server: Server, access: Access) -> Stream:
     limit = connect.deadline(request)
     place = server.e2b.of(reached.id)
     place.room(len(await _running(server, reached)), MOST_PROCESSES, "commands")
+    place.room(place.streams, MOST_STREAMS, "streams")
     config, keep = asked.process, _name(asked.tag)
     size = (asked.pty.size.rows, asked.pty.size.cols) if asked.pty is not None else None
     cwd = resolved(server, reached, config.cwd or "")
@@ -68,7 +69,7 @@ async def start(request: Asking, server: Server, access: Access) -> Stream:
     process = await server.run(spawn, lambda late: late.close())
     assert process.pid is not None
     place.configs[process.pid] = config
-    return connect.streamed(_events(server, process, ping_of(request)))
+    return connect.streamed(place.counted(_events(server, process, ping_of(request))))
 
 
 @post("/process.Process/Connect", **_STREAM)
@@ -76,8 +77,10 @@ async def join(request: Asking, server: Server, access: Access) -> Stream:
     """The output of a command that runs, from now on."""
     asked = await connect.only(request, messages.OfProcess)
     reached = await there(server, access, request)
+    limit, place = connect.deadline(request), server.e2b.of(reached.id)
+    place.room(place.streams, MOST_STREAMS, "streams")
     process = await _joined(server, reached, asked.process)
-    return connect.streamed(_events(server, process, ping_of(request), connect.deadline(request)))
+    return connect.streamed(place.counted(_events(server, process, ping_of(request), limit)))
 
 
 async def _events(
