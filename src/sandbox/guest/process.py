@@ -51,11 +51,10 @@ class Process(CommandChannel):
 
     def write(self, data: bytes) -> None:
         """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
-        self._write_within(data, None)
+        self.write_within(data, None)
 
-    def _write_within(self, data: bytes, timeout: float | None) -> None:
-        """The same. Raises TimeoutError when the command has not taken all of it after `timeout` seconds; it has a part
-        of it then."""
+    def write_within(self, data: bytes, timeout: float | None) -> None:
+        """The same; raises TimeoutError when it has not taken all of it after `timeout` seconds. It has a part then."""
         with self._closing:
             target = self.terminal if self.terminal is not None else self.stdin
             if target is None:
