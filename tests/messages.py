@@ -35,6 +35,7 @@ TAKES: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "InvalidArgument": ((0,), ()),
     "CommandError": ((0,), ("exit_code", "result")),
     "SandboxClosed": ((0,), ()),
+    "SandboxLost": ((0,), ()),
     "ImageError": ((0,), ()),
     "Refused": ((0,), ("headers",)),
     "_Wrong": ((0,), ()),

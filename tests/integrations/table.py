@@ -64,6 +64,7 @@ ROWS = (
         "not run: those that need Docker, a cloud provider's account or S3",
     ),
     Row("Claude Agent SDK", "claude-agent-sdk.md", ("test_claude_agent_sdk",), ("claude-agent-sdk",)),
+    Row("harbor (Terminal-Bench)", "harbor.md", ("test_harbor",), ("harbor",)),
     Row("smolagents", "smolagents.md", ("test_smolagents",), ("smolagents",)),
     Row("Jupyter", "jupyter.md", ("test_jupyter",), ("jupyter_client", "nbclient")),
     Row("pytest", "pytest.md", ("test_pytest_plugin",), ("pytest",)),

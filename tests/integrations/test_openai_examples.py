@@ -130,6 +130,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_of_the_sdk_works_unchanged(name: str, home: Path, tmp_path: Path) -> None:
+    assert (SOURCE / "examples" / "sandbox").is_dir(), "run scripts/integrations"
     (tmp_path / "tmp").mkdir()
     with api(EXAMPLES[name]) as server:
         env = {
@@ -148,7 +149,3 @@ def test_an_example_of_the_sdk_works_unchanged(name: str, home: Path, tmp_path: 
             assert "root:" not in told  # of /etc/shadow
     assert list((tmp_path / "tmp").glob("sandbox-openai-*")) == []
     assert [one.id for one in entries(str(home)) if one.running] == []
-
-
-def test_the_examples_are_here() -> None:
-    assert (SOURCE / "examples" / "sandbox" / "unix_local_runner.py").is_file(), "run scripts/integrations"

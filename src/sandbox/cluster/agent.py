@@ -18,6 +18,8 @@ from typing import Any
 
 import uvicorn
 
+from sandbox.cluster.blob_routes import routes
+from sandbox.cluster.blobs import Blobs
 from sandbox.cluster.identity import Identity, admit
 from sandbox.config.home import home, record_directory
 from sandbox.config.layers import resolve
@@ -124,8 +126,9 @@ class Agent:
         settings = Settings(record=record_directory(config), host=self._address, port=port, pool=self._pool, rate=1e6)
         announce(self._home, port)
         self._server = Server(Sandboxes(tell=lambda ignored: None), settings)
+        more = routes(Blobs(os.path.join(self._home, "blobs")))
         served = uvicorn.Config(
-            application(self._server), http=bounded(), ws="wsproto", ws_max_size=LARGEST_MESSAGE,
+            application(self._server, more), http=bounded(), ws="wsproto", ws_max_size=LARGEST_MESSAGE,
             ws_per_message_deflate=False, loop="asyncio", lifespan="on", log_config=None, access_log=False,
             server_header=False,
         )  # fmt: skip

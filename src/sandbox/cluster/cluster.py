@@ -14,10 +14,11 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from sandbox.client import Client
+from sandbox.cluster import travel
 from sandbox.cluster.nodes import Nodes, queue_length
 from sandbox.config.given import read_config
 from sandbox.config.section import owned
-from sandbox.errors import SandboxClosed, SandboxError, SandboxLost
+from sandbox.errors import InvalidArgument, SandboxClosed, SandboxError, SandboxLost
 from sandbox.remote_server import _connection
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     from sandbox.cluster.identity import Identity
     from sandbox.cluster.nodes import Place
+    from sandbox.cluster.travel import Sent
     from sandbox.rpc.connection import Connection
+    from sandbox.sandbox import Sandbox
 
 DEFAULT_CPUS = 0.1  # reserved for a sandbox whose configuration does not limit its processors
 ATTEMPTS = 3  # at finding a machine whose agent answers
@@ -41,7 +44,17 @@ class ClusterSandbox(Client):
     """
 
     node: str = ""
+    _sent: Sent | None = None
     _release: Callable[[], object] = staticmethod(lambda: None)
+
+    def bring_back(self) -> Sandbox:
+        """Returns a sandbox on this machine with the changes of this one in its overlay: review and apply them there.
+
+        Raises InvalidArgument when no project was sent, SandboxError for a path that was changed here, too.
+        """
+        if self._sent is None:
+            raise InvalidArgument("no project was sent with this sandbox")
+        return travel.bring_back(self, self._sent)
 
     def close(self, grace: float = 0.0) -> None:
         """Ends the sandbox and gives its place back. Idempotent.
@@ -76,6 +89,7 @@ class Cluster:
         self,
         config: Mapping[str, Any] | None = None,
         *,
+        project: str | os.PathLike[str] | None = None,
         hooks: object | None = None,
         cpus: float | None = None,
         memory: int | None = None,
@@ -87,8 +101,9 @@ class Cluster:
 
         Reserved are `cpus` (by default `limits.cpus`, else a tenth) and `memory` in bytes (by default `limits.memory`),
         and further `resources` of Ray's by name. While it waits, `on_wait` is called each second with the position in
-        the queue. Paths in `config` are the machine's; without `filesystem.root` the sandbox has a new, empty
-        directory. Raises what `Sandbox` raises, and SandboxError when no machine has room in time.
+        the queue. With `project`, a directory here, the sandbox has what a program in a sandbox around it could
+        read, under an overlay: `bring_back`. Other paths are the machine's, and without `filesystem.root` the sandbox
+        has a new, empty directory. Raises what `Sandbox` raises, and SandboxError when no machine has room in time.
         """
         if self._closed:
             raise SandboxClosed("the cluster is closed")
@@ -98,7 +113,7 @@ class Cluster:
         for _ in range(ATTEMPTS):
             place = self._nodes.place(wanted, timeout, on_wait)
             try:
-                return self._on(place, given, hooks)
+                return self._on(place, given, hooks, project)
             except SandboxLost as lost:  # between Ray's answer and ours: it has noticed by the next time
                 problem = lost
                 place.release()
@@ -108,17 +123,23 @@ class Cluster:
         assert problem is not None
         raise problem
 
-    def _on(self, place: Place, config: dict[str, Any], hooks: object | None) -> ClusterSandbox:
+    def _on(
+        self, place: Place, config: dict[str, Any], hooks: object | None, project: str | os.PathLike[str] | None
+    ) -> ClusterSandbox:
         try:
             url, authority, token, id = self._nodes.ask(place.node, "lease", self._identity.authority)
+            sent = None
+            if project is not None:
+                sent = travel.send(os.fspath(project), url, self._context(authority), token)
+                config = {**config, "filesystem": {**config.get("filesystem", {}), "root": sent.root, "overlay": True}}
             connection = self._connect(f"{url}/v1/rpc", authority, token)
         except SandboxError as problem:
             if type(problem) is not SandboxError:
                 raise
-            raise SandboxLost("{problem}", problem=problem) from problem
+            raise SandboxLost(*problem.args) from problem
         connection.on_end = place.release
         made = ClusterSandbox(config, hooks=hooks, connection=connection, create=True)
-        made.node = place.node
+        made.node, made._sent = place.node, sent
         nodes, node = self._nodes, place.node
 
         def release() -> None:
@@ -131,11 +152,14 @@ class Cluster:
         self._made.add(made)
         return made
 
-    def _connect(self, url: str, authority: bytes, token: str) -> Connection:
+    def _context(self, authority: bytes) -> ssl.SSLContext:
         context = self._contexts.get(authority)
         if context is None:
             context = self._contexts[authority] = self._identity.for_client(authority)
-        connection = _connection(url, token, None, context)
+        return context
+
+    def _connect(self, url: str, authority: bytes, token: str) -> Connection:
+        connection = _connection(url, token, None, self._context(authority))
         connection.lost = SandboxLost
         return connection
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -65,9 +65,9 @@ GROUPS = [
 ]
 
 
-def application(server: Server) -> ASGIApp:
-    """The ASGI application of a server."""
-    routes = [route for group in GROUPS for route in group.ROUTES]
+def application(server: Server, more: Sequence[Any] = ()) -> ASGIApp:
+    """The ASGI application of a server; `more` are further routes."""
+    routes = [*(route for group in GROUPS for route in group.ROUTES), *more]
     app = Litestar(
         route_handlers=routes,
         guards=[guard],

@@ -1,0 +1,74 @@
+"""Files of projects on a node, by the digest of their content, and the directories that are made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import TYPE_CHECKING
+
+from sandbox.cluster.manifest import Entry
+from sandbox.errors import InvalidArgument, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+
+
+class Blobs:
+    """A store below the agent's home. What is in it is what its name says: it is checked on its way in."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+
+    def missing(self, digests: Iterable[str]) -> list[str]:
+        """Those that are not here. Raises InvalidArgument."""
+        return [one for one in dict.fromkeys(digests) if not os.path.exists(self._path(one))]
+
+    def add(self, digest: str, content: bytes) -> None:
+        """Keeps it. Raises InvalidArgument when it is something else."""
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise InvalidArgument("the content is not that of its digest")
+        beside = f"{self._path(digest)}.{os.urandom(8).hex()}"
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            file.write(content)
+        os.rename(beside, self._path(digest))
+
+    def build(self, root: str, entries: Sequence[Entry]) -> None:
+        """Makes a project of them in the empty directory `root`. Raises InvalidArgument, NotFound."""
+        links = {one.path for one in entries if one.kind == "symlink"}
+        for one in entries:
+            _check(one, links)
+        for one in (one for one in entries if one.kind == "directory"):
+            os.makedirs(f"{root}/{one.path}", mode=0o700, exist_ok=True)
+        for one in (one for one in entries if one.kind == "file"):
+            self._copy(one, f"{root}/{one.path}")
+        for one in (one for one in entries if one.kind == "symlink"):
+            os.symlink(one.target, f"{root}/{one.path}")
+        for one in reversed([one for one in entries if one.kind == "directory"]):
+            os.chmod(f"{root}/{one.path}", one.mode & 0o777 | 0o700)
+
+    def _copy(self, entry: Entry, target: str) -> None:
+        import shutil
+
+        try:
+            shutil.copyfile(self._path(entry.digest), target, follow_symlinks=False)
+        except FileNotFoundError:
+            raise NotFound("no content with the digest {digest}", digest=entry.digest) from None
+        os.chmod(target, entry.mode & 0o777 | 0o400)
+
+    def _path(self, digest: str) -> str:
+        if not _DIGEST.match(digest):
+            raise InvalidArgument("{digest!r} is no digest", digest=digest)
+        return f"{self._directory}/{digest}"
+
+
+def _check(entry: Entry, links: set[str]) -> None:
+    """Nothing leads out of the project while it is made: no way up, and no link on the way."""
+    parts = entry.path.split("/")
+    if not entry.path or "\0" in entry.path or any(one in ("", ".", "..") for one in parts):
+        raise InvalidArgument("{path!r} is no path in a project", path=entry.path)
+    if any("/".join(parts[:count]) in links for count in range(1, len(parts))):
+        raise InvalidArgument("{path!r} lies behind a link", path=entry.path)

@@ -1,0 +1,86 @@
+"""harbor: the image of a task, in our store. One that a Dockerfile describes is built by a builder of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from sandbox.config.model import Config
+from sandbox.errors import ImageError, NotFound
+from sandbox.images import keeping, store
+from sandbox.images.importing import import_path
+from sandbox.images.obtain import obtain
+
+#: How each builder builds `{tag}`, writes it to `{file}`, and forgets it.
+BUILDERS = {
+    "buildah": (["build", "--tag", "{tag}", "{context}"], ["push", "{tag}", "oci-archive:{file}"]),
+    "podman": (["build", "--tag", "{tag}", "{context}"], ["save", "--format", "oci-archive", "-o", "{file}", "{tag}"]),
+    "docker": (["build", "--tag", "{tag}", "{context}"], ["save", "-o", "{file}", "{tag}"]),
+}
+
+
+def bring(named: str | None, context: Path, own: str, force: bool) -> tuple[str, str]:
+    """The name of a task's image in our store, and where its commands start ("": nowhere in particular).
+
+    Raises ImageError when it cannot be had, ConfigError when it is misspelt.
+    """
+    if (context / "Dockerfile").is_file() and (force or named is None):
+        asked = own
+        if force or not _is_here(own):
+            keeping.name(_built(context), own)
+    else:
+        assert named is not None
+        asked = named if _is_here(named) else _whole(named)
+    image = obtain(Config.read({"image": asked}))
+    if image is None:
+        return "host", ""
+    try:
+        return asked, image.workdir if image.workdir.startswith("/") else ""
+    finally:
+        image.release()
+
+
+def _is_here(name: str) -> bool:
+    try:
+        found = store.find(name)
+    except (NotFound, ImageError):
+        return False
+    if found is not None:
+        found.release()
+    return True
+
+
+def _whole(named: str) -> str:
+    """A reference as Docker reads it: without a registry it is Docker's own."""
+    first, slash, _ = named.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return named
+    return f"docker.io/{named}" if slash else f"docker.io/library/{named}"
+
+
+def _built(context: Path) -> str:
+    """Builds a Dockerfile and imports it: the image's digest. Raises ImageError."""
+    builder = next((one for one in BUILDERS if shutil.which(one)), None)
+    if builder is None:
+        raise ImageError("a Dockerfile needs a builder: install buildah, podman or docker")
+    with tempfile.TemporaryDirectory(prefix="sandbox-build-") as directory:
+        words = {
+            "tag": f"localhost/sandbox-{os.path.basename(directory).lower().replace('_', '-')}",
+            "file": f"{directory}/image.tar",
+            "context": str(context),
+        }
+        try:
+            for step in BUILDERS[builder]:
+                _run([builder, *(word.format(**words) for word in step)])
+        finally:
+            subprocess.run([builder, "rmi", words["tag"]], capture_output=True, check=False)
+        return import_path(words["file"])
+
+
+def _run(words: list[str]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        raise ImageError("{builder} failed: {why}", builder=words[0], why=done.stderr.strip()[-2000:])
