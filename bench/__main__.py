@@ -14,7 +14,7 @@ from bench.harness import ROOT, Bench, Row, machine, table
 
 SUBJECTS = (
     "walls", "gate", "guards", "rpc", "srt_library", "vfs", "caches", "containers", "vm",
-    "server", "signing", "desktop", "integrations",
+    "server", "signing", "desktop", "pool", "integrations",
 )  # fmt: skip
 
 

@@ -111,8 +111,11 @@ class Processes:
         with self._lock:
             other = self._kept.get(name)
             if other is None or other.ended:
+                self._kept = {each: one for each, one in self._kept.items() if not one.ended}
                 self._kept[name] = new = SharedProcess(process)
-                return new.join(joined=False), False
+                view = new.join(joined=False)
+                new.start()
+                return view, False
         process.close()  # somebody else was faster
         return other.join(), True
 

@@ -32,6 +32,9 @@ class SharedProcess:
         self._recent: deque[Chunk] = deque()
         self._recent_size = 0
         self._views: list[SharedProcessView] = []
+
+    def start(self) -> None:
+        """Begins to read. Whoever must see all of the output has joined before."""
         Thread(target=self._read, name="sandbox-shared", daemon=True).start()
 
     def join(self, joined: bool = True) -> SharedProcessView:

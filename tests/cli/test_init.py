@@ -175,7 +175,8 @@ def test_mcp_servers_are_put_behind_walls_and_no_secret_is_shown(cli: Command) -
     assert wrapped == {"command": "sandbox", "args": [*options, "npx", "-y", "weather", "…"]}
     assert lines == {".mcp.json": [lines[".mcp.json"][0], own], ".vscode/mcp.json": [own]}
     assert any("API_KEY" in note for note in found["notes"])
-    assert "0000" not in cli("init").stdout + json.dumps(found)
+    shown = cli("init").stdout + json.dumps(found)
+    assert "sk-live-0000" not in shown and "v-0000" not in shown
 
 
 def test_a_client_that_has_our_server_is_not_told_again(cli: Command) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sandbox import Denied, SandboxClosed, SandboxError, SandboxLost
+from sandbox import ConfigError, Denied, SandboxClosed, SandboxError, SandboxLost
 from tests.cluster.three_nodes import CPUS, ThreeNodes
 from tests.pool.waiting import until
 
@@ -259,8 +260,32 @@ def test_a_drained_node_gets_no_further_sandbox(cluster: Any) -> None:
             assert sandbox.exec("echo goes on").stdout == "goes on\n"
             with pytest.raises(SandboxError, match="is being drained"):
                 cluster._nodes.ask(sandbox.node, "lease", cluster._identity.authority)
+            others = [cluster.sandbox(timeout=60) for _ in range(6)]
+            assert sandbox.node not in {one.node for one in others}
+            for one in others:
+                one.close()
         finally:
             cluster.drain(sandbox.node, False)
+
+
+def test_a_secret_from_the_environment_is_this_process_own(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"network": {"secrets": {"KEY": {"from_env": "ONLY_HERE", "hosts": ["api.test"]}}}}
+    with pytest.raises(ConfigError, match="no variable 'ONLY_HERE'"):
+        cluster.sandbox(config)
+    monkeypatch.setenv("ONLY_HERE", VALUE)
+    with cluster.sandbox({**config, "environment": {"set": {"KEY": "${KEY}"}}}) as sandbox:
+        assert sandbox.exec("echo $KEY").stdout.startswith("SANDBOX_PLACEHOLDER_")
+
+
+def test_the_command_shows_the_nodes(cluster: Any, machines: ThreeNodes) -> None:
+    command = [sys.executable, "-m", "sandbox.cli.main", "cluster"]
+    with cluster.sandbox() as sandbox:
+        shown = subprocess.run([*command, "nodes", "--address", machines.address], capture_output=True, text=True)
+        assert shown.returncode == 0, shown.stderr
+        assert sandbox.node[:12] in shown.stdout
+        asked = [*command, "status", "--json", "--address", machines.address]
+        counted = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+        assert counted["nodes"] >= 3 and counted["sandboxes"] >= 1 and counted["waiting"] == 0
 
 
 def test_hooks_run_at_home(cluster: Any) -> None:

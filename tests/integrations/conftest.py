@@ -19,6 +19,9 @@ NEEDS = {
     "test_claude_agent_sdk.py": ["claude_agent_sdk"],
     "test_openai_agents.py": ["agents"],
     "test_openai_examples.py": ["agents"],
+    "test_e2b.py": ["e2b", "e2b_code_interpreter"],
+    "test_e2b_http.py": ["litestar"],
+    "test_e2b_js.py": ["litestar"],
 }
 collect_ignore = [name for name, needs in NEEDS.items() if not all(find_spec(one) for one in needs)]
 

@@ -67,6 +67,12 @@ ROWS = (
     Row("harbor (Terminal-Bench)", "harbor.md", ("test_harbor",), ("harbor",)),
     Row("smolagents", "smolagents.md", ("test_smolagents",), ("smolagents",)),
     Row("Jupyter", "jupyter.md", ("test_jupyter",), ("jupyter_client", "nbclient")),
+    Row(
+        "programs written for E2B",
+        "e2b.md",
+        ("test_e2b", "test_e2b_js", "test_e2b_http"),
+        ("e2b", "e2b-code-interpreter"),
+    ),
     Row("pytest", "pytest.md", ("test_pytest_plugin",), ("pytest",)),
 )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import BLOCKS, Block
+from tests.docs.blocks import BLOCKS, ROOT, Block
 from tests.sandboxes import home
 
 __all__ = ["home"]
@@ -22,6 +22,7 @@ NEEDY = [block for block in BLOCKS if block.note("needs") not in ("", "pytest", 
 @pytest.mark.parametrize("block", NEEDY, ids=[block.id for block in NEEDY])
 def test_a_python_block_runs(block: Block, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # `before` may start what a page's reader has
     code = f"{block.note('before')}\n{block.code}\n{block.note('after')}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

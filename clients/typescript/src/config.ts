@@ -58,6 +58,8 @@ export interface FilesystemConfig {
   /** The project: visible at its own path, writable unless `read_only`. */
   root?: string;
   read_only?: boolean;
+  /** A directory in /home that leads to the project too, unless something is there. */
+  also_at?: string;
   /** Changes to the project are kept apart until `apply` or `discard`. */
   overlay?: boolean;
   /** Ask the owner about a blocked file that is touched (docs/asks.md). */

@@ -54,6 +54,7 @@ COMMANDS = {
     "doctor": ("doctor", "check what this machine supports and how to get what is missing"),
     "completion": ("completion", "print shell completion for bash, zsh or fish"),
     "serve": ("serve", "serve the HTTP API and the dashboard; `serve token` makes and revokes tokens"),
+    "cluster": ("cluster", "show the nodes of a Ray cluster and the sandboxes on them, and drain a node"),
     "sign": ("sign", "run the signer, and decide what waits for a person"),
     "mcp": ("mcp", "serve MCP tools that act in a sandbox; `mcp wrap` puts another MCP server in one"),
     "ssh-config": ("ssh_config", "print settings with which ssh, scp and editors reach a running sandbox"),

@@ -18,7 +18,7 @@ from sandbox.cluster import travel
 from sandbox.cluster.nodes import Nodes, queue_length
 from sandbox.config.given import read_config
 from sandbox.config.section import owned
-from sandbox.errors import InvalidArgument, SandboxClosed, SandboxError, SandboxLost
+from sandbox.errors import ConfigError, InvalidArgument, SandboxClosed, SandboxError, SandboxLost
 from sandbox.remote_server import _connection
 
 if TYPE_CHECKING:
@@ -107,15 +107,17 @@ class Cluster:
         """
         if self._closed:
             raise SandboxClosed("the cluster is closed")
-        given = dict(owned(config) or {})
+        given = with_secrets(owned(config) or {}, os.environ)
         wanted = needed(given, cpus, memory, resources)
         problem: SandboxError | None = None
+        without: list[str] = []
         for _ in range(ATTEMPTS):
-            place = self._nodes.place(wanted, timeout, on_wait)
+            place = self._nodes.place(wanted, timeout, on_wait, without)
             try:
                 return self._on(place, given, hooks, project)
-            except SandboxLost as lost:  # between Ray's answer and ours: it has noticed by the next time
+            except SandboxLost as lost:  # its agent is gone, or takes no more
                 problem = lost
+                without.append(place.node)
                 place.release()
             except BaseException:
                 place.release()
@@ -191,6 +193,27 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def with_secrets(config: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The configuration with the values of secrets that come from the environment: it is this process's that is meant.
+
+    Raises ConfigError when it has no such variable.
+    """
+    network = config.get("network")
+    secrets = network.get("secrets") if isinstance(network, dict) else None
+    if not isinstance(network, dict) or not isinstance(secrets, dict):
+        return dict(config)
+    filled = {}
+    for name, one in secrets.items():
+        if isinstance(one, dict) and isinstance(one.get("from_env"), str):
+            variable = one["from_env"]
+            if variable not in environment:
+                path = f"network.secrets.{name}.from_env"
+                raise ConfigError("the environment has no variable {name!r}", name=variable, path=path)
+            one = {key: value for key, value in one.items() if key != "from_env"} | {"value": environment[variable]}
+        filled[name] = one
+    return {**config, "network": {**network, "secrets": filled}}
 
 
 def needed(

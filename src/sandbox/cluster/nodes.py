@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 NAMESPACE = "sandbox"
 WAITING = "PENDING"
@@ -77,15 +77,17 @@ class Nodes:
         resources: Mapping[str, float],
         timeout: float | None,
         waiting: Callable[[int], object] | None,
+        without: Sequence[str] = (),
     ) -> Place:
         """A place with these resources; waits until there is one. `waiting` is called with the position in the queue.
+        `without`: machines that it must not be on.
 
         Raises SandboxError when there is none in time.
         """
         from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
         name = f"{PREFIX}:{time.time_ns():020d}:{os.urandom(4).hex()}"
-        group = placement_group([dict(resources)], name=name)
+        group = placement_group([dict(resources)], name=name, **_elsewhere(without))
         until = None if timeout is None else time.monotonic() + timeout
         try:
             while not group.wait(_next_look(until)):
@@ -169,6 +171,10 @@ class Nodes:
         self.closed = True
         if self._ours and self._ray.is_initialized():
             self._ray.shutdown()
+
+
+def _elsewhere(without: Sequence[str]) -> dict[str, Any]:
+    return {"bundle_label_selector": [{"ray.io/node-id": f"!in({','.join(without)})"}]} if without else {}
 
 
 def _next_look(until: float | None) -> float:

@@ -5,7 +5,7 @@ Empty allow-lists allow nothing. Field documentation here is what the JSON Schem
 
 from sandbox.config import caches, patterns, units
 from sandbox.config.section import Section, field
-from sandbox.config.state_names import project_names, state_name, state_paths
+from sandbox.config.state_names import home_directory, project_names, state_name, state_paths
 from sandbox.config.variables import without_password
 from sandbox.errors import ConfigError
 
@@ -51,6 +51,12 @@ class Filesystem(Section):
     settled: tuple[str, ...] = ()
 
     root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")
+    also_at: str | None = field(
+        None,
+        "A directory in /home that leads to the project too, unless something is there; for programs that expect one.",
+        parse=home_directory,
+        example="/home/user",
+    )
     read_only: bool = field(False, "The project can be read but not changed.")
     overlay: bool = field(False, "Changes to the project go to a separate layer, to be reviewed and applied.")
     show_host: bool = field(

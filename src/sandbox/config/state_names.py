@@ -1,4 +1,4 @@
-"""What `state` in a configuration may name: no path that leads out of the state's own directory."""
+"""What a configuration may name as directories in a home: no path that leads out of it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def state_name(value: Any) -> str:
     """A name that is one directory's. Raises ValueError."""
     if not isinstance(value, str) or not plain_name(value):
         raise ValueError(Message("{value!r} is not a name of letters, digits, `-`, `_` and `.`", value=value))
+    return value
+
+
+def home_directory(value: Any) -> str | None:
+    """A directory in /home, by a plain name. Raises ValueError."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.startswith("/home/") or not plain_name(value.removeprefix("/home/")):
+        raise ValueError(Message("{value!r} is not a directory in /home, such as /home/user", value=value))
     return value
 
 

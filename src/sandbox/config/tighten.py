@@ -246,6 +246,7 @@ RULES: dict[str, Rule] = {
     "image_source": user_only,
     "image_keys": user_only,
     "filesystem.root": _narrower_root,
+    "filesystem.also_at": free,
     "filesystem.read_only": safe(True),
     "filesystem.overlay": safe(True),
     "filesystem.show_host": safe(False),

@@ -17,6 +17,7 @@ from inspect_ai.util import (
     SandboxConnection,
     SandboxEnvironment,
     SandboxEnvironmentLimits,
+    SandboxUnavailableError,
     SandboxUserUnsupportedError,
     concurrency,
     sandboxenv,
@@ -26,11 +27,6 @@ from pydantic import BaseModel, ConfigDict
 from sandbox.aio import AsyncSandbox
 from sandbox.config import files
 from sandbox.errors import CommandError, SandboxClosed
-
-try:
-    from inspect_ai.util import SandboxUnavailableError
-except ImportError:  # before 0.3.240
-    SandboxUnavailableError = RuntimeError
 
 CONFIG_FILES = ["sandbox.yaml"]
 NOT_EXECUTABLE = 126

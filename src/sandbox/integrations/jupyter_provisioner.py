@@ -119,7 +119,7 @@ def install(name: str = NAME, config: Mapping[str, Any] | None = None) -> str:
     """Makes a kernel "Python (sandbox)" known to Jupyter, for this user. Returns where its spec is."""
     provisioner = {"provisioner_name": "sandbox-provisioner", "config": {"sandbox": dict(config or {})}}
     spec = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "argv": [os.path.abspath(sys.executable), "-m", "ipykernel_launcher", "-f", "{connection_file}"],
         "display_name": "Python (sandbox)",
         "language": "python",
         "metadata": {"kernel_provisioner": provisioner},

@@ -73,6 +73,8 @@ def layout(
     # A project or a home in /var/tmp needs a directory there, not a link to our /tmp.
     targets = [f"{target}/" for target in (*(bind.target for bind in plan.binds), *(one for one, _ in plan.scratch))]
     plan.links = [link for link in plan.links if not any(one.startswith(f"{link[0]}/") for one in targets)]
+    if config.filesystem.also_at is not None:
+        _also_at(plan, config.filesystem.also_at)
     own = own_directories(config)
     refuse_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
     if home not in visible and any(is_beneath(home, one) for one in visible):
@@ -195,6 +197,14 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
             plan.show(one, one, False)
     if filesystem.programs:
         _installed(plan, system.installed(filesystem.programs, home, root))
+
+
+def _also_at(plan: Plan, path: str) -> None:
+    """A link to the project, where nothing else is."""
+    taken = [bind.target for bind in plan.binds] + [one for one, _ in (*plan.scratch, *plan.links)]
+    in_image = plan.image is not None and os.path.lexists(plan.image.source + path)
+    if not in_image and not any(is_beneath(one, path) or is_beneath(path, one) for one in taken):
+        plan.links.append((path, plan.directory))
 
 
 def _installed(plan: Plan, roots: Sequence[str]) -> None:

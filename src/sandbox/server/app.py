@@ -13,6 +13,12 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp
 
 from sandbox import __version__
+from sandbox.server.e2b import contexts as e2b_contexts
+from sandbox.server.e2b import control as e2b_control
+from sandbox.server.e2b import filesystem as e2b_filesystem
+from sandbox.server.e2b import processes as e2b_processes
+from sandbox.server.e2b import snapshots as e2b_snapshots
+from sandbox.server.e2b import transfer as e2b_transfer
 from sandbox.server.errors import answer
 from sandbox.server.front import LOOPBACK, Front
 from sandbox.server.guard import access_of, guard, reached_by
@@ -62,6 +68,12 @@ GROUPS = [
     metrics,
     tickets,
     dashboard,
+    e2b_control,
+    e2b_snapshots,
+    e2b_processes,
+    e2b_filesystem,
+    e2b_transfer,
+    e2b_contexts,
 ]
 
 
@@ -89,6 +101,7 @@ def application(server: Server, more: Sequence[Any] = ()) -> ASGIApp:
         hosts=names(server.settings),
         buckets=Buckets(server.settings.rate),
         answered=server.answered,
+        e2b=server.e2b.credentials,
     )
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sandbox.server.e2b.credentials import ONCE, Credentials, in_their_words
+from sandbox.server.e2b.hosts import base_name, route
 from sandbox.server.lasting import Lasting
 from sandbox.server.limits import Buckets
 from sandbox.server.refusal import Refusal
@@ -39,13 +41,13 @@ class Front:
 
     def __init__(
         self, app: ASGIApp, *, tokens: Tokens, tickets: Tickets, hosts: frozenset[str] | None, buckets: Buckets,
-        answered: dict[int, int],
+        answered: dict[int, int], e2b: Credentials,
     ) -> None:  # fmt: skip
         """`hosts` are the names that requests may have for us; None on a Unix socket, where names mean nothing.
 
-        `answered` counts answers by status.
+        `answered` counts answers by status. `e2b` knows the credentials of E2B's clients.
         """
-        self._app = app
+        self._app, self._e2b = app, e2b
         self._tokens, self._tickets = tokens, tickets
         self._lasting = Lasting(tokens)
         self._hosts = hosts
@@ -56,11 +58,11 @@ class Front:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        send = self._counting(send)
+        send = route(scope, self._counting(send))
         try:
             self._admit(scope)
         except Refusal as refused:
-            await _refuse(scope, receive, send, refused)
+            await _refuse(scope, receive, send, in_their_words(scope, refused))
             return
         sending = _with_headers(send) if scope["type"] == "http" else _refusing(send)
         access: Access | None = scope[ACCESS]
@@ -80,7 +82,7 @@ class Front:
     def _admit(self, scope: Any) -> None:
         headers: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
-            if name in headers and name in (b"host", b"authorization", b"origin", b"content-length"):
+            if name in headers and name in (b"host", b"authorization", b"origin", b"content-length", *ONCE):
                 raise Refusal(400, "bad_request", f"the header {name.decode('latin-1')} is there twice")
             headers[name] = value
         self._check_host(headers)
@@ -100,7 +102,7 @@ class Front:
         found = _HOST.fullmatch(headers.get(b"host", b"").decode("latin-1"))
         if found is None:
             raise Refusal(400, "bad_request", "the request names no host")
-        if found[1].lower() not in self._hosts:
+        if base_name(found[1]).lower() not in self._hosts:
             raise Refusal(
                 421, "wrong_host", "this server does not answer for that host name; see `sandbox serve --name`"
             )
@@ -120,8 +122,10 @@ class Front:
 
     def _who(self, scope: Any, headers: dict[bytes, bytes]) -> Access | None:
         given = headers.get(b"authorization")
-        if given is not None:
-            kind, _, text = given.decode("latin-1").partition(" ")
+        kind, _, text = (given or b"").decode("latin-1").partition(" ")
+        if kind.lower() != "bearer" and self._e2b.offered(scope, headers):  # with "Basic" they say which user inside
+            access = self._e2b.check(scope, headers)
+        elif given is not None:
             access = self._tokens.check(text.strip()) if kind.lower() == "bearer" else None
         else:
             offered = [one for one in scope.get("subprotocols", ()) if one.startswith(PROTOCOL)]
@@ -180,7 +184,7 @@ async def _hang_up(scope: Any, send: Send) -> None:
 
 async def _refuse(scope: Any, receive: Receive | None, send: Send, refused: Refusal) -> None:
     kind = "websocket.http" if scope["type"] == "websocket" else "http"
-    body = msgspec.json.encode({"error": {"code": refused.word, "message": refused.message}})
+    body = msgspec.json.encode(refused.body())
     headers = [(name.encode(), value.encode()) for name, value in (refused.headers or {}).items()]
     headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *_HEADERS]
     await send({"type": f"{kind}.response.start", "status": refused.status, "headers": headers})  # type: ignore

@@ -22,9 +22,11 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 def guard(connection: Connection, handler: BaseRouteHandler) -> None:
     """A route names its verb, or says that it is public; any other is refused."""
+    access = connection.scope.get(ACCESS)
+    if isinstance(access, Access) and access.surface and access.surface != handler.opt.get("surface"):
+        raise Refusal(401, "unauthorized", "that token is not for this", {"www-authenticate": "Bearer"})
     if handler.opt.get("public"):
         return
-    access = connection.scope.get(ACCESS)
     if not isinstance(access, Access):
         raise Refusal(401, "unauthorized", "send a token: Authorization: Bearer …", {"www-authenticate": "Bearer"})
     require(access, handler.opt.get("verb", "host"))

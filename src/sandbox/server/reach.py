@@ -166,6 +166,11 @@ class Reach:
             found = self._known.get(self._names.get(id, id))
         return None if found is None or found.ended else found
 
+    def living(self) -> list[str]:
+        """The ids of those that are held, and run or are paused."""
+        with self._lock:
+            return [one.id for one in self._known.values() if not one.ended]
+
     def get(self, id: str, access: Access) -> Reached:
         """A running sandbox by name or id (which may be shortened). Raises NotFound, also where access has no reach."""
         found = self.known(id)

@@ -21,3 +21,7 @@ class Refusal(HTTPException, WebSocketException):
         self.status, self.word, self.message = status, code, message
         self.code = 4000 + status
         self.field, self.data = field, data or {}
+
+    def body(self) -> dict[str, Any]:
+        """What the answer says."""
+        return {"error": {"code": self.word, "message": self.message}}

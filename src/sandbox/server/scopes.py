@@ -31,12 +31,16 @@ NOT_PER_SANDBOX = ("create", "host", "panic", "sign", "approve")  # these reach 
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Who asks: the token's name, its verbs, the sandboxes (ids or names) it is for (none means every one), its id."""
+    """Who asks: the token's name, its verbs, the sandboxes (ids or names) it is for (none means every one), its id.
+
+    With a `surface`, only routes of that surface take it (`opt={"surface": …}`).
+    """
 
     name: str
     scopes: frozenset[str]
     sandboxes: frozenset[str] = frozenset()
     token: str = ""
+    surface: str = ""
 
     def may(self, verb: str) -> bool:
         if verb == "sign" and "approve" in self.scopes:

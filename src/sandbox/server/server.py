@@ -14,6 +14,8 @@ from sandbox.config.home import home
 from sandbox.errors import Denied
 from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
+from sandbox.server.e2b.credentials import Credentials
+from sandbox.server.e2b.places import E2b
 from sandbox.server.places import Places
 from sandbox.server.probing import Probe
 from sandbox.server.reach import Reach, nobody_holds
@@ -41,6 +43,7 @@ class Server:
         self.places = Places(settings.most, self.in_use, settings.wait)
         self.tokens = Tokens(given=Given(settings.token_file) if settings.token_file is not None else None)
         self.tickets = Tickets()
+        self.e2b = E2b(Credentials(self.tokens))
         self.tail = Tail(settings.record)
         self.probe = Probe(self.run)
         self.managers = Managers(self._manager)
@@ -132,6 +135,8 @@ class Server:
         self.tail.close()
         self.reach.close()
         self.sandboxes.close()
+        self.e2b.forget_all_but(())
+        self.e2b.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -122,6 +122,11 @@ class Tokens:
                 found = one
         return None if found is None or _over(found) else found.access
 
+    def access(self, id: str) -> Access | None:
+        """What the valid token of that id may do; None when there is none."""
+        self._refresh()
+        return next((one.access for one in self._all() if one.id == id and not _over(one)), None)
+
     def lasts(self, access: Access) -> bool:
         """Whether the token that gave this access is still valid."""
         self._refresh()

@@ -45,10 +45,11 @@ async def checkpoint(server: Server, reached: Reached, data: SaveAs | None = Non
 @post("/v1/sandboxes/{id:str}/fork", opt={"verb": "create"}, status_code=201)
 async def fork(server: Server, reached: Reached, data: Forks | None = None) -> Listed:
     """New sandboxes that go on from here. They end with the process that owns the original."""
-    return await server.run(lambda: _fork(server, reached, data.count if data is not None else 1))
+    return await server.run(lambda: forked(server, reached, data.count if data is not None else 1))
 
 
-def _fork(server: Server, reached: Reached, count: int) -> Listed:
+def forked(server: Server, reached: Reached, count: int) -> Listed:
+    """That many, started. Raises what `fork` raises."""
     sandbox = reached.sandbox
     if isinstance(sandbox, Client):
         ids = list(reached.call("fork", m.Fork(count))["ids"])
@@ -71,14 +72,15 @@ async def listing(server: Server, access: Access) -> SavedOnes:
 @delete("/v1/checkpoints/{name:str}", opt={"verb": "kill"}, status_code=200)
 async def remove(server: Server, access: Access, name: str) -> Done:
     """Removes a checkpoint."""
-
-    def act() -> None:
-        if not any(one.name == name and access.reaches(one.sandbox) for one in store.checkpoints()):
-            raise NotFound("there is no checkpoint {name}", name=name)
-        store.remove(name)
-
-    await server.run(act)
+    await server.run(lambda: removed(access, name))
     return Done()
+
+
+def removed(access: Access, name: str) -> None:
+    """Removes a checkpoint. Raises NotFound, also where the token has no reach."""
+    if not any(one.name == name and access.reaches(one.sandbox) for one in store.checkpoints()):
+        raise NotFound("there is no checkpoint {name}", name=name)
+    store.remove(name)
 
 
 @post("/v1/checkpoints/{name:str}/restore", opt={"verb": "host"}, status_code=201)

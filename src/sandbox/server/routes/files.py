@@ -18,8 +18,8 @@ from sandbox.server.reach import Reached
 from sandbox.server.refusal import Refusal
 from sandbox.server.server import Server
 from sandbox.server.shapes import Done
+from sandbox.server.uploading import PIECE, Uploading, too_large
 
-PIECE = 2**20
 Where = Annotated[str, Parameter(min_length=1, max_length=4096, description="a path inside")]
 Mode = Annotated[int, Parameter(ge=0, le=0o7777, description="permissions of a new file")]
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
@@ -49,6 +49,11 @@ async def link(server: Server, reached: Reached, path: Where) -> dict[str, Any]:
 @get("/v1/sandboxes/{id:str}/files/content", opt={"verb": "files"}, media_type="application/octet-stream")
 async def download(request: Request[Any, Any, Any], server: Server, reached: Reached, path: Where) -> Stream:
     """A file's content. `Range: bytes=…` gives a part of it (206)."""
+    return await content(request, server, reached, path)
+
+
+async def content(request: Request[Any, Any, Any], server: Server, reached: Reached, path: str) -> Stream:
+    """The answer to a request for a file's content. Raises OSError, Refusal."""
     opened = await server.run(lambda: _Reader(reached, path), lambda one: one.close())
     try:
         start, length, partial = _range(request.headers.get("range"), opened.size)
@@ -138,29 +143,12 @@ async def upload(
     limit = server.settings.upload_limit
     told = request.headers.get("content-length", "")
     if told.isdecimal() and int(told) > limit:
-        raise _too_large(limit)
-    at = 0
-    waiting = bytearray()
-
-    async def write() -> None:
-        nonlocal at, waiting
-        piece, waiting = bytes(waiting), bytearray()
-        offset, at = at, at + len(piece)
-        await server.run(lambda: reached.call("write_file", m.WriteFile(path, piece, mode, offset)))
-
+        raise too_large(limit)
+    uploading = Uploading(server, reached, path, mode)
     async for piece in request.stream():
-        if at + len(waiting) + len(piece) > limit:
-            raise _too_large(limit)
-        waiting += piece
-        if len(waiting) >= PIECE:
-            await write()
-    if waiting or at == 0:
-        await write()
+        await uploading.add(piece)
+    await uploading.end()
     return Done()
-
-
-def _too_large(limit: int) -> Refusal:
-    return Refusal(413, "too_large", f"an upload has at most {limit} bytes")
 
 
 # -- the small operations, as the JSON-RPC methods of the same names

@@ -22,6 +22,7 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Mess
 from wsproto.events import Request as Handshake
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from sandbox.server.e2b.credentials import ONCE, SURFACE
 from sandbox.server.reach import Reached
 from sandbox.server.refusal import Refusal
 from sandbox.server.server import Server
@@ -32,7 +33,10 @@ METHODS = [HttpMethod.GET, HttpMethod.HEAD, HttpMethod.POST, HttpMethod.PUT, Htt
 
 # Of one connection, not of the message (RFC 9110, 7.6.1); and what would tell the tenant who calls.
 _HOPS = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"}
-_NOT_INWARDS = {*_HOPS, "upgrade", "host", "authorization", "cookie", "content-length", "expect", "origin", "referer"}
+_NOT_INWARDS = {
+    *_HOPS, "upgrade", "host", "authorization", "cookie", "content-length", "expect", "origin", "referer",
+    *(name.decode() for name in ONCE),
+}  # fmt: skip
 _NOT_OUTWARDS = {*_HOPS, "upgrade", "set-cookie", "clear-site-data", "strict-transport-security", "alt-svc"}
 _SAFE = {"content-security-policy": "sandbox", "x-content-type-options": "nosniff"}
 
@@ -46,7 +50,7 @@ Number = Annotated[int, Parameter(ge=1, le=65535)]
 @route(
     ["/v1/sandboxes/{id:str}/port/{port:int}", "/v1/sandboxes/{id:str}/port/{port:int}/{rest:path}"],
     http_method=METHODS,
-    opt={"verb": "exec"},
+    opt={"verb": "exec", "surface": SURFACE},
     request_max_body_size=None,
     include_in_schema=False,
 )
@@ -175,7 +179,7 @@ async def _body(wire: h11.Connection, line: _Line) -> AsyncIterator[bytes]:
 
 @websocket(
     ["/v1/sandboxes/{id:str}/port/{port:int}", "/v1/sandboxes/{id:str}/port/{port:int}/{rest:path}"],
-    opt={"verb": "exec"},
+    opt={"verb": "exec", "surface": SURFACE},
 )
 async def port_socket(socket: WebSocket[Any, Any, Any], server: Server, reached: Reached, port: Number) -> None:
     """A WebSocket to the program at that port."""

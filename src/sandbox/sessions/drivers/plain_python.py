@@ -45,7 +45,7 @@ class Session:
             os.set_blocking(read, False)
             self.pipes[read] = name
         for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(line_buffering=True, encoding="utf-8", errors="backslashreplace")
+            stream.reconfigure(line_buffering=True, write_through=False, encoding="utf-8", errors="backslashreplace")
         threading.Thread(target=self.forward, daemon=True).start()
         self.names = {"__name__": "__main__", "__builtins__": builtins, "display": self.display}
         sys.modules["__main__"].__dict__.clear()

@@ -1,0 +1,185 @@
+"""The code interpreter: contexts that keep their state, and code that runs in them. Each is a code session of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from litestar import Request, delete, get, post
+from litestar.response import Stream
+
+from sandbox.errors import CommandError
+from sandbox.protocols import Process
+from sandbox.rpc import messages as m
+from sandbox.server.e2b import messages
+from sandbox.server.e2b.execution import Execution
+from sandbox.server.e2b.places import MOST_CONTEXTS, MOST_STREAMS, Place
+from sandbox.server.e2b.reaching import opt, resolved, there
+from sandbox.server.e2b.refusals import E2bRefusal, answer, not_supported
+from sandbox.server.reach import Reached
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+from sandbox.sessions.languages import open_session
+
+BODY_MOST = 10 * 2**20
+LANGUAGES = {"python": "python", "javascript": "node", "js": "node", "bash": "bash"}
+NAMES = {"python": "python", "node": "javascript", "bash": "bash"}
+Asking = Request[Any, Any, Any]
+_PLAIN: dict[str, Any] = {"opt": opt("exec"), "include_in_schema": False, "exception_handlers": {Exception: answer}}
+
+
+class Context:
+    """One interpreter in a sandbox. `language` is ours: "python", "node" or "bash"."""
+
+    def __init__(self, reached: Reached, place: Place, language: str, cwd: str) -> None:
+        self.id = os.urandom(16).hex()
+        self.language, self.cwd = language, cwd
+        self.place = place
+        self.count = 0
+        self.turn = asyncio.Lock()
+        self.session = open_session(_Inside(reached, place, cwd), language)
+
+    def told(self) -> dict[str, str]:
+        return {"id": self.id, "language": NAMES[self.language], "cwd": self.cwd}
+
+
+class _Inside:
+    """Starts an interpreter in a context's directory, with the sandbox's variables."""
+
+    def __init__(self, reached: Reached, place: Place, cwd: str) -> None:
+        self._reached, self._place, self._cwd = reached, place, cwd
+
+    def spawn(self, command: list[str]) -> Process:
+        return self._reached.sandbox.spawn(command, cwd=self._cwd, env={"PWD": self._cwd, **self._place.envs})
+
+
+def _language(asked: str | None) -> str:
+    wanted = (asked or "python").lower()
+    if wanted not in LANGUAGES:
+        raise not_supported(f"the language {wanted[:40]!r}")
+    return LANGUAGES[wanted]
+
+
+async def _new(server: Server, reached: Reached, language: str, cwd: str | None) -> Context:
+    place = server.e2b.of(reached.id)
+    place.room(len(place.contexts), MOST_CONTEXTS, "contexts")
+    whole = resolved(server, reached, cwd or "")
+    found = await server.run(lambda: reached.call("stat", m.OnePath(whole)))
+    if found["kind"] != "directory":
+        raise E2bRefusal(400, f"{whole} is not a directory")
+    context = Context(reached, place, language, whole)
+    place.contexts[context.id] = context
+    return context
+
+
+def _known(place: Place, id: str) -> Context:
+    context = place.contexts.get(id)
+    if context is None:
+        raise E2bRefusal(404, f"context {id[:64]} not found")
+    return context
+
+
+async def _default(server: Server, reached: Reached, language: str) -> Context:
+    """The context for code that names none."""
+    place = server.e2b.of(reached.id)
+    context = place.contexts.get(place.default_contexts.get(language, ""))
+    if context is None:
+        context = await _new(server, reached, language, None)
+        first = place.contexts.get(place.default_contexts.setdefault(language, context.id))
+        if first is not None and first is not context:  # somebody else was faster
+            del place.contexts[context.id]
+            return first
+        place.default_contexts[language] = context.id
+    return context
+
+
+async def _defaults(server: Server, reached: Reached) -> None:
+    """Two are always there. They cost nothing: an interpreter starts with the first code."""
+    for language in ("python", "node"):
+        await _default(server, reached, language)
+
+
+@post("/contexts", status_code=201, **_PLAIN)
+async def create(request: Asking, server: Server, access: Access) -> dict[str, str]:
+    """A new context. Its interpreter starts with the first code."""
+    asked = msgspec.json.decode(await _body(request), type=messages.CreateContext)
+    reached = await there(server, access, request)
+    await _defaults(server, reached)
+    return (await _new(server, reached, _language(asked.language), asked.cwd)).told()
+
+
+@get("/contexts", **_PLAIN)
+async def listing(request: Asking, server: Server, access: Access) -> list[dict[str, str]]:
+    """The contexts of the sandbox, the default ones first."""
+    reached = await there(server, access, request)
+    await _defaults(server, reached)
+    return [one.told() for one in server.e2b.of(reached.id).contexts.values()]
+
+
+@post("/contexts/{context:str}/restart", status_code=200, **_PLAIN)
+async def restart(request: Asking, server: Server, access: Access, context: str) -> None:
+    """A new interpreter for a context, without state."""
+    found = _known(server.e2b.of((await there(server, access, request)).id), context)
+    await server.run(found.session.restart)
+    found.count = 0
+
+
+@delete("/contexts/{context:str}", status_code=200, **_PLAIN)
+async def remove(request: Asking, server: Server, access: Access, context: str) -> None:
+    """Ends a context."""
+    place = server.e2b.of((await there(server, access, request)).id)
+    found = _known(place, context)
+    del place.contexts[found.id]
+    await server.run(found.session.close)
+
+
+@post("/execute", status_code=200, **_PLAIN)
+async def execute(request: Asking, server: Server, access: Access) -> Stream:
+    """Runs code; the answer is a line of JSON for each thing that it prints, shows or raises."""
+    asked = msgspec.json.decode(await _body(request), type=messages.Execute)
+    reached = await there(server, access, request)
+    if asked.context_id and asked.language:
+        raise E2bRefusal(400, "give context_id or language, not both")
+    if asked.context_id:
+        context = _known(server.e2b.of(reached.id), asked.context_id)
+    else:
+        context = await _default(server, reached, _language(asked.language))
+    context.place.room(context.place.streams, MOST_STREAMS, "streams")
+    execution = Execution(server, context, asked.code, asked.env_vars or {})
+    context.count += 1
+    lines = context.place.counted(_lines(reached, execution, context.count))
+    return Stream(lines, media_type="application/x-ndjson", headers={"x-accel-buffering": "no"}, status_code=200)
+
+
+async def _lines(reached: Reached, execution: Execution, count: int) -> AsyncIterator[bytes]:
+    yield _line({"type": "number_of_executions", "execution_count": count})
+    said = execution.run()
+    try:
+        async for one in said:
+            yield _line(one)
+    except CommandError as problem:
+        if reached.ended:
+            raise  # a connection that breaks has clients ask whether the sandbox still runs
+        yield _line({"type": "error", "name": "UnexpectedEndOfExecution", "value": str(problem), "traceback": ""})
+    finally:
+        await asyncio.shield(said.aclose())  # type: ignore[attr-defined]
+    yield _line({"type": "end_of_execution"})
+
+
+def _line(what: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(what) + b"\n"
+
+
+async def _body(request: Asking) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_MOST:
+            raise E2bRefusal(413, f"a body has at most {BODY_MOST} bytes")
+    return bytes(body)
+
+
+ROUTES = [create, listing, restart, remove, execute]

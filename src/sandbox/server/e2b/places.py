@@ -1,0 +1,103 @@
+"""What E2B's clients expect a sandbox to have beside what it has: metadata, variables, contexts, watchers, an end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from sandbox.config.home import home
+from sandbox.errors import NotFound, SandboxError
+from sandbox.registry.registry import find
+from sandbox.registry.remove import remove
+from sandbox.server.e2b.refusals import E2bRefusal
+
+if TYPE_CHECKING:
+    from sandbox.server.e2b.contexts import Context
+    from sandbox.server.e2b.credentials import Credentials
+    from sandbox.server.e2b.messages import ProcessConfig
+    from sandbox.server.e2b.watching import Watcher
+
+T = TypeVar("T")
+TEMPLATE = "base"
+NO_END = 10 * 365 * 86400.0  # seconds: their answers always have an end
+MOST_CONTEXTS, MOST_WATCHERS, MOST_PROCESSES, MOST_STREAMS = 64, 64, 256, 256  # of one sandbox, at once
+
+
+class Place:
+    """One sandbox, as E2B's clients see it. Used from the event loop alone."""
+
+    def __init__(self, *, template: str = TEMPLATE, ends: float | None = None) -> None:
+        self.template = template
+        self.metadata: dict[str, str] = {}
+        self.envs: dict[str, str] = {}
+        self.made_here = False
+        self.streams = 0  # under way
+        self.internet: bool | None = None
+        self.home: str | None = None  # where clients are at home, unless that is the sandbox's directory
+        self.started: float | None = None  # seconds since 1970, where they are known better than by the registry
+        self.ends = ends
+        self.contexts: dict[str, Context] = {}
+        self.default_contexts: dict[str, str] = {}  # language -> id
+        self.watchers: dict[str, Watcher] = {}
+        self.configs: dict[int, ProcessConfig] = {}  # by process id
+        self.cpu: tuple[float, float] | None = None  # when it was last looked at, and the milliseconds used until then
+
+    def end(self, started: float) -> float:
+        """When it ends."""
+        return self.ends if self.ends is not None else started + NO_END
+
+    async def counted(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
+        """The same items, while they are counted as a stream. Each takes a thread of the server's."""
+        self.streams += 1
+        try:
+            async for one in items:
+                yield one
+        finally:
+            self.streams -= 1
+            await items.aclose()  # type: ignore[attr-defined]
+
+    def room(self, there: int, most: int, what: str) -> None:
+        """Raises E2bRefusal when there are too many already."""
+        if there >= most:
+            raise E2bRefusal(429, f"a sandbox has at most {most} {what} at once")
+
+
+class E2b:
+    """What the routes of this package share."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.credentials = credentials
+        self._places: dict[str, Place] = {}
+        self._ended: set[str] = set()  # sandboxes made here whose files are still there
+
+    def of(self, id: str) -> Place:
+        """What is known of a sandbox, whoever made it."""
+        return self._places.setdefault(id, Place())
+
+    def add(self, id: str, place: Place) -> None:
+        """A sandbox that was made here: its files end with it."""
+        place.made_here = True
+        self._places[id] = place
+
+    def forget_all_but(self, living: Iterable[str]) -> None:
+        """Drops what is known of sandboxes that have ended."""
+        there = set(living)
+        self._ended.update(id for id, place in self._places.items() if place.made_here and id not in there)
+        self._places = {id: place for id, place in self._places.items() if id in there}
+        self.credentials.forget(there)
+
+    def clear(self) -> None:
+        """Removes the files of those that have ended. May block; one that is still ending is for the next time."""
+        for id in tuple(self._ended):
+            try:
+                remove(find(home(), id))
+            except NotFound:
+                pass
+            except (SandboxError, OSError):
+                continue
+            self._ended.discard(id)
+
+
+def now() -> float:
+    return time.time()

@@ -1,0 +1,252 @@
+"""`process.Process`: commands and terminals in a sandbox.
+
+A command runs on when the client that started it leaves, and others can join it: it is one that is kept
+(`spawn(keep=…)`), under a name that nobody else has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from litestar import Request, post
+from litestar.response import Stream
+
+from sandbox.async_process import AsyncProcess
+from sandbox.client import Client
+from sandbox.rpc import messages as m
+from sandbox.server.e2b import connect, messages
+from sandbox.server.e2b.connect import Failed
+from sandbox.server.e2b.pings import ping_of, pinged
+from sandbox.server.e2b.places import MOST_PROCESSES, MOST_STREAMS
+from sandbox.server.e2b.reaching import check_user, opt, resolved, there, user_of
+from sandbox.server.reach import Reached
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+
+if TYPE_CHECKING:
+    from sandbox.protocols import Process
+    from sandbox.result import Chunk, ExecResult
+
+KEPT = "e2b-"
+SIGNALS: dict[object, int] = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9, 15: 15, 9: 9}
+GONE_AFTER = 2.0  # seconds that a killed command has to be gone, before the client is answered
+Asking = Request[Any, Any, Any]
+_UNARY: dict[str, Any] = {
+    "opt": opt("exec"), "status_code": 200, "include_in_schema": False,
+    "exception_handlers": {Exception: connect.answer},
+}  # fmt: skip
+_STREAM: dict[str, Any] = {**_UNARY, "exception_handlers": {Exception: connect.answer_stream}}
+
+
+@post("/process.Process/Start", **_STREAM)
+async def start(request: Asking, server: Server, access: Access) -> Stream:
+    """Starts a command; the answer is its output, as it comes."""
+    asked = await connect.only(request, messages.Start)
+    reached = await there(server, access, request)
+    check_user(reached, user_of(request))
+    limit = connect.deadline(request)
+    place = server.e2b.of(reached.id)
+    place.room(len(await _running(server, reached)), MOST_PROCESSES, "commands")
+    place.room(place.streams, MOST_STREAMS, "streams")
+    config, keep = asked.process, _name(asked.tag)
+    size = (asked.pty.size.rows, asked.pty.size.cols) if asked.pty is not None else None
+    cwd = resolved(server, reached, config.cwd or "")
+    env = {"PWD": cwd, **place.envs, **config.envs}
+
+    def spawn() -> Process:
+        process = reached.sandbox.spawn(
+            [config.cmd, *config.args], cwd=cwd, env=env, timeout=limit, pty=size, keep=keep
+        )
+        if size is None and not asked.stdin:
+            process.close_stdin()
+        return process
+
+    process = await server.run(spawn, lambda late: late.close())
+    assert process.pid is not None
+    place.configs[process.pid] = config
+    return connect.streamed(place.counted(_events(server, process, ping_of(request))))
+
+
+@post("/process.Process/Connect", **_STREAM)
+async def join(request: Asking, server: Server, access: Access) -> Stream:
+    """The output of a command that runs, from now on."""
+    asked = await connect.only(request, messages.OfProcess)
+    reached = await there(server, access, request)
+    limit, place = connect.deadline(request), server.e2b.of(reached.id)
+    place.room(place.streams, MOST_STREAMS, "streams")
+    process = await _joined(server, reached, asked.process)
+    return connect.streamed(place.counted(_events(server, process, ping_of(request), limit)))
+
+
+async def _events(
+    server: Server, process: Process, ping: float, limit: float | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """What a stream of a process says. Who leaves, or is late, leaves the command running."""
+    following = AsyncProcess(process, server.run)
+    try:
+        yield {"event": {"start": {"pid": process.pid}}}
+        async for chunk in pinged(following.chunks(), ping, limit):
+            yield {"event": {"keepalive": {}} if chunk is None else {"data": _data(chunk, process.tty)}}
+        assert following.result is not None
+        yield {"event": {"end": _end(following.result)}}
+    finally:
+        await asyncio.shield(following.close())
+
+
+def _data(chunk: Chunk, tty: bool) -> dict[str, bytes]:
+    return {"pty" if tty else chunk.stream: chunk.data}
+
+
+def _end(result: ExecResult) -> dict[str, Any]:
+    if result.timed_out:
+        raise Failed("deadline_exceeded", "the command did not end in time and was killed")
+    if result.signal is not None:
+        status = f"signal: {result.signal}"
+        return {"exitCode": result.exit_code, "exited": False, "status": status, "error": result.note or status}
+    told = {"exitCode": result.exit_code, "exited": True, "status": f"exit status {result.exit_code}"}
+    return told if result.exit_code == 0 else {**told, "error": result.note or f"exit status {result.exit_code}"}
+
+
+# -- those that run
+
+
+def _name(tag: str | None) -> str:
+    """The name that a command is kept under: nobody can guess it, so nobody joins it by starting another one."""
+    return f"{KEPT}{os.urandom(8).hex()}" + (f".{tag.encode().hex()[:32]}" if tag else "")
+
+
+async def _running(server: Server, reached: Reached) -> list[dict[str, Any]]:
+    found = await server.run(lambda: reached.call("processes", m.Nothing()))
+    return [dict(one) for one in found["processes"] if (one["keep"] or "").startswith(KEPT)]
+
+
+@asynccontextmanager
+async def _held(server: Server, reached: Reached, wanted: messages.Selector) -> AsyncIterator[Process]:
+    """A view of a command that runs, for one call. Raises Failed."""
+    process = await _joined(server, reached, wanted)
+    try:
+        yield process
+    finally:
+        await server.run(process.close)
+
+
+async def _joined(server: Server, reached: Reached, wanted: messages.Selector) -> Process:
+    """A view of a command that runs; the caller closes it. Raises Failed."""
+    tag = None if wanted.tag is None else f".{wanted.tag.encode().hex()[:32]}"
+    found = [
+        str(one["keep"])
+        for one in await _running(server, reached)
+        if one["pid"] == wanted.pid or (tag is not None and one["keep"].endswith(tag))
+    ]
+    if not found:
+        raise Failed("not_found", f"process with pid {wanted.pid} not found")
+    sandbox = reached.sandbox
+    connect = sandbox.connect if isinstance(sandbox, Client) else sandbox._join
+    return await server.run(lambda: connect(found[0]), lambda late: late.close())
+
+
+@post("/process.Process/List", **_UNARY)
+async def listing(request: Asking, server: Server, access: Access) -> dict[str, Any]:
+    """The commands that run."""
+    await connect.read(request, messages.Nothing)
+    reached = await there(server, access, request)
+    configs = server.e2b.of(reached.id).configs
+    found = await _running(server, reached)
+    for pid in set(configs) - {one["pid"] for one in found}:
+        del configs[pid]
+    told = []
+    for one in found:
+        config = configs.get(one["pid"]) or messages.ProcessConfig(cmd=one["command"])
+        told.append({"pid": one["pid"], "config": msgspec.to_builtins(config)})
+    return {"processes": told}
+
+
+# -- talking to one
+
+
+@post("/process.Process/SendInput", **_UNARY)
+async def send_input(request: Asking, server: Server, access: Access) -> dict[str, Any]:
+    """Gives a command input."""
+    asked = await connect.read(request, messages.SendInput)
+    async with _held(server, await there(server, access, request), asked.process) as process:
+        await _write(server, process, asked.input)
+    return {}
+
+
+@post("/process.Process/StreamInput", **{**_STREAM, "request_max_body_size": None})
+async def stream_input(request: Asking, server: Server, access: Access) -> Stream:
+    """Gives a command input, piece by piece and in order."""
+    reached = await there(server, access, request)
+    pieces = connect.envelopes(request, messages.StreamedInput)
+    first = await anext(pieces, None)
+    if first is None or first.start is None:
+        raise Failed("invalid_argument", "a stream of input begins with its start")
+    async with _held(server, reached, first.start.process) as process:
+        async for piece in pieces:
+            if piece.start is not None:
+                raise Failed("invalid_argument", "a stream of input has one start")
+            if piece.data is not None:
+                await _write(server, process, piece.data.input)
+    return connect.streamed(_nothing())
+
+
+async def _nothing() -> AsyncIterator[dict[str, Any]]:
+    yield {}
+
+
+async def _write(server: Server, process: Process, given: messages.Input) -> None:
+    if given.data and (given.pty is not None) != process.tty:
+        raise Failed("invalid_argument", "a terminal takes `pty`, any other command `stdin`")
+    try:
+        await server.run(lambda: process.write(given.data))
+    except (BrokenPipeError, ValueError):
+        raise Failed("failed_precondition", "the command reads no more input") from None
+
+
+@post("/process.Process/CloseStdin", **_UNARY)
+async def close_stdin(request: Asking, server: Server, access: Access) -> dict[str, Any]:
+    """Ends a command's input."""
+    asked = await connect.read(request, messages.OfProcess)
+    async with _held(server, await there(server, access, request), asked.process) as process:
+        if process.tty:
+            raise Failed("failed_precondition", "on a terminal, send Ctrl-D")
+        await server.run(process.close_stdin)
+    return {}
+
+
+@post("/process.Process/SendSignal", **_UNARY)
+async def send_signal(request: Asking, server: Server, access: Access) -> dict[str, Any]:
+    """Ends a command, gently or not."""
+    asked = await connect.read(request, messages.SendSignal)
+    number = SIGNALS[asked.signal]
+    async with _held(server, await there(server, access, request), asked.process) as process:
+        await server.run((lambda: _kill(process)) if number == 9 else lambda: process.signal(number))
+    return {}
+
+
+def _kill(process: Process) -> None:
+    """Returns when it is gone, as a rule."""
+    process.kill()
+    try:
+        process.wait(GONE_AFTER)
+    except TimeoutError:
+        pass
+
+
+@post("/process.Process/Update", **_UNARY)
+async def update(request: Asking, server: Server, access: Access) -> dict[str, Any]:
+    """Tells a terminal its new size."""
+    asked = await connect.read(request, messages.Update)
+    async with _held(server, await there(server, access, request), asked.process) as process:
+        if asked.pty is not None:
+            size = asked.pty.size
+            await server.run(lambda: process.resize(size.rows, size.cols))
+    return {}
+
+
+ROUTES = [start, join, listing, send_input, stream_input, close_stdin, send_signal, update]

@@ -1,0 +1,84 @@
+"""The sandbox that a request of an E2B client is for, and who may be its user there."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from typing import Any
+
+from litestar import Request
+
+from sandbox.client import Client
+from sandbox.errors import SandboxError
+from sandbox.rpc import messages as m
+from sandbox.server.e2b.credentials import SURFACE
+from sandbox.server.e2b.hosts import addressed, whole_id
+from sandbox.server.e2b.refusals import E2bRefusal, gone
+from sandbox.server.reach import Reached
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+
+USER, HOME = "user", "/home/user"
+
+
+def opt(verb: str) -> dict[str, str]:
+    """What a route of E2B's needs."""
+    return {"verb": verb, "surface": SURFACE}
+
+
+async def running(server: Server, access: Access, id: str) -> Reached:
+    """The running sandbox of that id, which is whole. Raises E2bRefusal, also where the token has no reach."""
+    if not whole_id(id):
+        raise gone()
+    known = server.reach.known(id)
+    if known is None:
+        try:
+            known = await server.run(lambda: server.reach.get(id, access))
+        except SandboxError:
+            raise gone() from None
+    if known.id != id or not access.reaches(known.id, known.name) or known.paused:
+        raise gone()
+    return known
+
+
+async def there(server: Server, access: Access, request: Request[Any, Any, Any]) -> Reached:
+    """The running sandbox that the request is for. Raises E2bRefusal."""
+    return await running(server, access, addressed(request.scope))
+
+
+def user_of(request: Request[Any, Any, Any]) -> str:
+    """The user inside that the request names, as "Authorization: Basic" without a password; "" when it names none."""
+    kind, _, text = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "basic":
+        return ""
+    try:
+        name, _, _ = base64.b64decode(text, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        raise E2bRefusal(401, "the user is not readable") from None
+    return name
+
+
+def check_user(reached: Reached, name: str) -> None:
+    """Raises E2bRefusal for any user but the one that there is."""
+    environment = reached.sandbox.env if isinstance(reached.sandbox, Client) else reached.sandbox.environment
+    if name not in ("", USER, environment.get("USER")):
+        raise E2bRefusal(401, f"no user {name[:64]!r}: a sandbox has one user, and no command can become another")
+
+
+def home_of(reached: Reached) -> str | None:
+    """`/home/user`, where that leads to the sandbox's directory."""
+    try:
+        leads = reached.call("read_link", m.OnePath(HOME))["target"] == reached.sandbox.directory
+    except (OSError, SandboxError):
+        return None
+    return HOME if leads else None
+
+
+def resolved(server: Server, reached: Reached, path: str) -> str:
+    """A path inside, whole: `~` and relative ones are meant from where clients are at home."""
+    if path == "~" or path.startswith("~/"):
+        path = path[2:]
+    whole = os.path.join(server.e2b.of(reached.id).home or reached.sandbox.directory, path)
+    # Not `..`: what that means is known inside, where links are.
+    return "/" + "/".join(part for part in whole.split("/") if part not in ("", "."))

@@ -1,0 +1,87 @@
+"""Snapshots and forks: checkpoints of ours. A snapshot's id is a checkpoint's name, and a template to start from."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+from litestar import Request, delete, get, post
+from msgspec import Meta, Struct
+
+from sandbox.checkpoints import store
+from sandbox.errors import SandboxError
+from sandbox.server.e2b import shapes
+from sandbox.server.e2b.control import TIMEOUT, Seconds, extend, plain, reached_of, read
+from sandbox.server.e2b.places import Place, now
+from sandbox.server.e2b.reaching import home_of
+from sandbox.server.e2b.refusals import E2bRefusal, not_supported
+from sandbox.server.routes.checkpoints import forked, removed
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+
+Asking = Request[Any, Any, Any]
+
+
+class Snapshot(Struct):
+    name: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    memory: bool | None = None
+
+
+class Fork(Struct):
+    timeout: Seconds = TIMEOUT
+    count: Annotated[int, Meta(ge=1, le=64)] = 1
+
+
+@post("/sandboxes/{id:str}/snapshots", status_code=201, **plain("create"))
+async def create(request: Asking, server: Server, access: Access, id: str) -> dict[str, Any]:
+    """Saves a sandbox, which goes on running."""
+    asked: Snapshot = await read(request, Snapshot)
+    if asked.memory is not None:
+        raise not_supported("choosing what a snapshot saves: the engine decides")
+    reached = await reached_of(server, access, id)
+    made = await server.run(lambda: reached.sandbox.checkpoint(asked.name))
+    return {"snapshotID": made.name, "names": [made.name]}
+
+
+@get("/snapshots", **plain("read"))
+async def listing(request: Asking, server: Server, access: Access) -> list[dict[str, Any]]:
+    """The snapshots that the token reaches."""
+    of, name = (request.query_params.get(key) for key in ("sandboxID", "name"))
+    found = await server.run(store.checkpoints)
+    return [
+        {"snapshotID": one.name, "names": [one.name]}
+        for one in found
+        if access.reaches(one.sandbox) and of in (None, one.sandbox) and name in (None, one.name)
+    ]
+
+
+@delete("/templates/{name:str}", status_code=204, **plain("kill"))
+async def remove(server: Server, access: Access, name: str) -> None:
+    """Removes a snapshot."""
+    await server.run(lambda: removed(access, name))
+
+
+@post("/sandboxes/{id:str}/fork", status_code=201, **plain("create"))
+async def fork(request: Asking, server: Server, access: Access, id: str) -> list[dict[str, Any]]:
+    """New sandboxes that go on from here."""
+    asked: Fork = await read(request, Fork)
+    reached = await reached_of(server, access, id)
+    try:
+        made = await server.run(lambda: forked(server, reached, asked.count))
+    except SandboxError as problem:
+        raise E2bRefusal(400, str(problem)) from None
+    place = server.e2b.of(id)
+    told = []
+    for one in made.sandboxes:
+        new = Place(template=place.template, ends=now() + asked.timeout)
+        new.started = now()
+        new.metadata, new.envs, new.internet = dict(place.metadata), dict(place.envs), place.internet
+        server.e2b.add(one.id, new)
+        copy = await reached_of(server, access, one.id)
+        new.home = await server.run(partial(home_of, copy))
+        await extend(server, access, copy, asked.timeout)
+        told.append({"sandbox": shapes.opened(server, access, request, one.id, new)})
+    return told
+
+
+ROUTES = [create, listing, remove, fork]
