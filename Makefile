@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test desktop signing vm containers setup-containers lint docs bench soak image compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels setup-image clean
+.PHONY: help demo serve test desktop pictures signing vm containers setup-containers lint docs bench soak image compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels setup-image clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -38,6 +38,9 @@ signing: setup-dev $(GUEST) ## a real chain with ethers, viem and web3.py inside
 desktop: setup-dev $(GUEST) ## everything about screens and browsers, the long part too, as root and as an ordinary user
 	@scripts/as-user .venv/bin/python -m pytest -p no:cacheprovider -m "not vm and not containers and not root" tests/desktop
 	@[ "$$(id -u)" != 0 ] || .venv/bin/python -m pytest -m "not vm and not containers" tests/desktop
+
+pictures: setup-dev $(GUEST) ## the pictures in docs/images/, anew: taken by the tests from real pages and screens
+	@SANDBOX_SCREENSHOTS=docs/images .venv/bin/python -m pytest -q -m "desktop or not desktop" tests/server/test_screenshots.py tests/desktop/test_viewing.py tests/desktop/test_screen.py -k "picture or viewer_draws"
 
 containers: setup-containers $(GUEST) ## the engines' conformance suite over Docker and Podman, as root and as an ordinary user
 	@scripts/containers

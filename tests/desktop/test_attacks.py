@@ -125,7 +125,7 @@ class Pipe:
         said = {"method": "Target.attachedToTarget", "params": {"sessionId": session}, "sessionId": parent}
         self.say(json.dumps(said).encode() + b"\0")
 
-    def write(self, data: bytes, timeout: float | None = None) -> None:
+    def write_within(self, data: bytes, timeout: float | None) -> None:
         message = json.loads(data[:-1])
         self.heard.append(message)
         if message["method"] == "Target.attachToBrowserTarget":

@@ -171,7 +171,7 @@ def test_a_desktop_that_is_started_with_the_sandbox_is_there_for_its_first_comma
 
 @pytest.mark.desktop
 def test_the_picture_of_the_documentation_is_made(sandbox: Sandbox) -> None:
-    """`SANDBOX_SCREENSHOTS=docs/images make desktop` keeps it."""
+    """`make pictures` keeps it."""
     editor(sandbox, "note.txt")
     before = sandbox.desktop.screenshot((0, 22, 400, 14))
     sandbox.desktop.type("An agent typed this, and all of it is inside: Hello, Wörld\n")

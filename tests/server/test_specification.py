@@ -1,4 +1,4 @@
-"""Every path of the specification, by its name, against a real server: the managed sandbox called `default`."""
+"""Every path of the specification with bubblewrap, and what its managed sandbox does besides."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from tests.server.serving import Served
+from tests.server.specification import Specification
 
-CAPABILITIES = {"screenshot", "audioRecord", "audioPlay", "computerUse", "windowList", "browser", "shell"}
+
+class TestBubblewrap(Specification):
+    engine = "bubblewrap"
 
 
 @pytest.fixture(scope="module")
@@ -25,53 +28,6 @@ def ready(managed: Served) -> Iterator[Served]:
     if managed.http.get("/api/sandbox/status").json()["state"] != "ready":
         assert managed.http.post("/api/sandbox/start").json()["state"] == "ready"
     yield managed
-
-
-def test_get_api_sandbox_status(ready: Served) -> None:
-    told = ready.http.get("/api/sandbox/status").json()
-    assert set(told) == {"state", "mode", "containerId", "browserContainerId", "engine", "health"}
-    assert (told["state"], told["mode"], told["browserContainerId"]) == ("ready", "standard", None)
-    assert told["containerId"].startswith("vm-")
-
-
-def test_get_api_sandbox_events(ready: Served) -> None:
-    events = ready.http.get("/api/sandbox/events").json()["events"]
-    assert 0 < len(events) <= 100
-    assert all({"timestamp", "type", "detail"} <= set(one) for one in events)
-
-
-def test_get_api_sandbox_platform(ready: Served) -> None:
-    told = ready.http.get("/api/sandbox/platform").json()
-    wanted = {
-        "platform",
-        "arch",
-        "dockerInstalled",
-        "dockerRunning",
-        "dockerAvailable",
-        "appleContainerAvailable",
-        "wsl2",
-    }
-    assert wanted <= set(told)
-    assert told["recommended"] == "bubblewrap" and told["reason"]
-    assert {one["engine"]: one["works"] for one in told["candidates"]}["bubblewrap"] is True
-
-
-def test_get_api_sandbox_capabilities(ready: Served) -> None:
-    told = ready.http.get("/api/sandbox/capabilities").json()
-    assert set(told) >= CAPABILITIES
-    assert all(set(one) == {"available", "tool"} for one in told.values())
-    assert told["shell"]["available"] is True
-
-
-def test_post_api_sandbox_exec(ready: Served) -> None:
-    told = ready.http.post("/api/sandbox/exec", json={"command": "echo out; echo err >&2; exit 3"})
-    assert told.status_code == 200
-    body = told.json()
-    assert set(body) == {"exitCode", "stdout", "stderr", "durationMs", "executedInSandbox"}
-    assert (body["exitCode"], body["stdout"], body["stderr"]) == (3, "out\n", "err\n")
-    assert body["executedInSandbox"] is True
-    there = ready.http.post("/api/sandbox/exec", json={"command": "pwd", "workdir": "/tmp"}).json()
-    assert there["stdout"] == "/tmp\n"
 
 
 @pytest.mark.parametrize(
@@ -91,21 +47,6 @@ def test_wrong_input_of_exec_is_400_and_names_the_field(ready: Served, body: dic
 def test_a_command_over_its_time_is_a_result_that_says_so(ready: Served) -> None:
     told = ready.http.post("/api/sandbox/exec", json={"command": "sleep 60", "timeoutMs": 200}).json()
     assert told["exitCode"] != 0 and told["durationMs"] < 30_000
-
-
-def test_post_api_sandbox_stop_start_and_recover(ready: Served) -> None:
-    assert ready.http.post("/api/sandbox/start").status_code == 409
-    assert ready.http.post("/api/sandbox/stop").json()["state"] == "stopped"
-    assert ready.http.post("/api/sandbox/stop").json()["state"] == "stopped"  # there is nothing more to do
-    refused = ready.http.post("/api/sandbox/exec", json={"command": "true"})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "wrong_state")
-    assert ready.http.post("/api/sandbox/recover").json()["state"] == "ready"
-    assert ready.http.post("/api/sandbox/exec", json={"command": "true"}).json()["exitCode"] == 0
-
-
-def test_post_api_sandbox_docker_start_needs_the_owner(ready: Served) -> None:
-    with ready.limited("read", "create", "exec", "kill") as other:
-        assert other.post("/api/sandbox/docker/start").status_code == 403
 
 
 def test_several_managed_sandboxes_have_names_and_modes_of_their_own(managed: Served) -> None:

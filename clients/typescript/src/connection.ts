@@ -20,6 +20,8 @@ interface Unsent {
 }
 
 const LINE_LIMIT = 64 * 2 ** 20; // the server's
+const ANSWER_LIMIT = 256 * 2 ** 20; // bytes of a line that we take: the server's, too
+const HOOKS = 4096; // that may be under way at once
 const UNDER_WAY = 96 * 2 ** 20; // bytes of unanswered requests; the server takes 128 MiB and drops what is over
 
 /** @internal One JSON-RPC conversation: requests go out, answers go to whoever waits for them. */
@@ -33,6 +35,7 @@ export class Connection implements Owner {
   private readonly unsent: Unsent[] = [];
   private underWay = 0;
   private reasonsToLive = 0;
+  private hooks = 0;
   private end: Error | undefined;
   private readonly over: Promise<void>;
 
@@ -127,6 +130,7 @@ export class Connection implements Owner {
 
   private async read(): Promise<void> {
     let held: Buffer[] = [];
+    let size = 0;
     let cause: unknown;
     try {
       for await (const piece of this.transport.input as AsyncIterable<Buffer>) {
@@ -135,13 +139,16 @@ export class Connection implements Owner {
           held.push(piece.subarray(start, end));
           this.sort(Buffer.concat(held).toString());
           held = [];
+          size = 0;
           start = end + 1;
         }
         if (start < piece.length) held.push(piece.subarray(start));
+        size += piece.length - start;
+        if (size > ANSWER_LIMIT) throw new Error(`the server sent a line of more than ${ANSWER_LIMIT} bytes`);
       }
     } catch (problem) {
       cause = problem; // cut off, or the other side does not speak JSON-RPC: there is no going on
-      this.transport.end();
+      this.transport.kill();
     }
     this.end = closed(cause ? undefined : await this.whyGone(), cause);
     for (const answers of this.waiting.values()) answers.fail(this.end);
@@ -158,6 +165,7 @@ export class Connection implements Owner {
     if (message.method === 'event') {
       this.onEvent(message.params);
     } else if (message.method === 'hook') {
+      if (this.hooks >= HOOKS || this.transport.output.writableLength > UNDER_WAY) throw new Error('the server calls too many hooks');
       void this.hook(message);
     } else if (typeof message.id === 'number') {
       const answers = this.waiting.get(message.id);
@@ -167,12 +175,14 @@ export class Connection implements Owner {
   }
 
   private async hook({ id, params = {} }: Message): Promise<void> {
+    this.hooks += 1;
     this.keepAlive(+1);
     try {
       this.send({ jsonrpc: '2.0', id, result: await this.onHook(params) });
     } catch (problem) {
       this.send({ jsonrpc: '2.0', id, error: { code: -32000, message: String(problem) } });
     } finally {
+      this.hooks -= 1;
       this.keepAlive(-1);
     }
   }

@@ -11,6 +11,8 @@ export interface Transport {
   readonly gone: Promise<string | undefined>;
   /** Tells the other side that nothing more will come. */
   end(): void;
+  /** Ends the connection without the other side's help. */
+  kill(): void;
   /** Whether this connection alone keeps the program running. */
   keepAlive(on: boolean): void;
 }
@@ -38,6 +40,7 @@ export async function startServer(command: readonly string[]): Promise<Transport
     output: server.stdin,
     gone,
     end: () => server.stdin.end(),
+    kill: () => void server.kill('SIGKILL'),
     keepAlive: (on) => handles.forEach((handle) => (on ? handle.ref?.() : handle.unref?.())),
   };
 }
@@ -55,6 +58,7 @@ export async function connectSocket(path: string): Promise<Transport> {
     output: socket,
     gone,
     end: () => socket.end(),
+    kill: () => void socket.destroy(),
     keepAlive: (on) => void (on ? socket.ref() : socket.unref()),
   };
 }

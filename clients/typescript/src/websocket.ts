@@ -13,6 +13,10 @@ const PING = 9;
 const PONG = 10;
 const PIECE = 2 ** 17; // bytes of a frame that we send
 const LARGEST = 2 ** 24; // bytes of one that we take
+const LARGEST_REFUSAL = 2 ** 16;
+const PATIENCE = 30_000; // milliseconds for the server's whole answer
+const GRACE = 60_000; // milliseconds in which a server ends what we have left
+const UNREAD = 2 ** 20; // bytes of ours that a server which keeps asking may leave unread
 
 /** @internal A WebSocket as two byte streams. Node makes the connection, by HTTP's own upgrade; the frames (RFC 6455) are ours,
  * because Node 20 has no WebSocket and those of later ones send no header. Rejects with what the server said. */
@@ -41,13 +45,20 @@ export async function connectServer(url: string, token: string, certificates?: s
     input: stream,
     output: stream,
     gone,
-    end: () => stream.end(),
+    end: () => {
+      stream.end();
+      const late = setTimeout(() => socket.destroy(), GRACE);
+      socket.once('close', () => clearTimeout(late));
+    },
+    kill: () => void socket.destroy(),
     keepAlive: (on) => void (on ? socket.ref() : socket.unref()),
   };
 }
 
 function upgraded(request: http.ClientRequest, key: string, origin: string): Promise<[Socket, Buffer]> {
-  return new Promise((resolve, reject) => {
+  let late: NodeJS.Timeout;
+  return new Promise<[Socket, Buffer]>((resolve, reject) => {
+    late = setTimeout(() => request.destroy(new Error(`no answer within ${PATIENCE / 1000} seconds`)), PATIENCE);
     request.once('error', (cause) => {
       reject(new SandboxError(`cannot reach ${origin}: ${cause.message}`, 'OTHER', { cause }));
     });
@@ -57,11 +68,13 @@ function upgraded(request: http.ClientRequest, key: string, origin: string): Pro
       const refuse = (): void => reject(fromRefusal(response.statusCode ?? 0, Buffer.concat(pieces).toString()));
       response.on('data', (piece: Buffer) => {
         size += piece.length;
-        if (size <= 2 ** 16) pieces.push(piece);
-        else response.destroy();
+        if (size <= LARGEST_REFUSAL) return void pieces.push(piece);
+        refuse();
+        request.destroy();
       });
       response.once('end', refuse);
       response.once('error', refuse);
+      response.once('close', refuse);
     });
     request.once('upgrade', (response, socket, early) => {
       const expected = createHash('sha1').update(key + MAGIC).digest('base64');
@@ -70,12 +83,13 @@ function upgraded(request: http.ClientRequest, key: string, origin: string): Pro
       reject(new SandboxError(`${origin} does not speak WebSocket`, 'OTHER'));
     });
     request.end();
-  });
+  }).finally(() => clearTimeout(late));
 }
 
 /** The bytes in the frames. Neither side's frames are messages: each is any part of the stream. */
 class Frames extends Duplex {
-  private held: Buffer = Buffer.alloc(0);
+  private held: Buffer = Buffer.alloc(0); // a head, or a whole frame that is about the connection: some bytes
+  private left = 0; // bytes of the stream's own frame that is under way
 
   constructor(
     private readonly socket: Socket,
@@ -126,16 +140,25 @@ class Frames extends Duplex {
   private arrived(data: Buffer): void {
     this.held = this.held.length ? Buffer.concat([this.held, data]) : data;
     for (;;) {
-      const frame = this.next();
+      if (this.left && this.held.length) this.pass();
+      const frame = this.left ? undefined : this.next();
       if (frame === undefined) return;
       const [kind, content] = frame;
-      if (kind === PING) this.send(PONG, content);
+      if (kind === PING && this.socket.writableLength > UNREAD) this.socket.destroy();
+      else if (kind === PING) this.send(PONG, content);
       else if (kind === CLOSE) this.finish();
-      else if (kind <= BINARY && content.length && !this.push(content)) this.socket.pause();
     }
   }
 
-  /** One whole frame, if it is there. */
+  /** What is there of the stream's own frame: nothing is kept until the whole of it has come. */
+  private pass(): void {
+    const content = this.held.subarray(0, this.left);
+    this.held = this.held.subarray(content.length);
+    this.left -= content.length;
+    if (!this.push(content)) this.socket.pause();
+  }
+
+  /** The next frame that is about the connection, if it is there; of one of the stream's own the head is taken. */
   private next(): [number, Buffer] | undefined {
     const held = this.held;
     if (held.length < 2) return undefined;
@@ -148,6 +171,11 @@ class Frames extends Duplex {
       this.socket.destroy(); // no frame of a server's
       return undefined;
     }
+    if (kind <= BINARY) {
+      this.held = held.subarray(head);
+      this.left = size;
+      return [kind, this.held.subarray(0, 0)];
+    }
     if (held.length < head + size) return undefined;
     this.held = held.subarray(head + size);
     return [kind, held.subarray(head, head + size)];
@@ -155,6 +183,7 @@ class Frames extends Duplex {
 
   private finish(): void {
     this.held = Buffer.alloc(0);
+    this.left = 0;
     if (!this.readableEnded && !this.destroyed) this.push(null);
     this.socket.end();
   }

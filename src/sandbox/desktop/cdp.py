@@ -139,7 +139,7 @@ class Cdp:
         if not self._writing.acquire(timeout=PATIENCE):
             raise SandboxError("the browser inside does not read what it is told")
         try:
-            self._process.write(data, PATIENCE)
+            self._process.write_within(data, PATIENCE)
         except TimeoutError:
             self.close()
             raise SandboxError("the browser inside does not read what it is told: it was ended") from None

@@ -70,6 +70,14 @@ def complaints(sandbox: Sandbox, log: str) -> str:
     return "; ".join("".join(one if one.isprintable() else "?" for one in line)[:200] for line in lines[-3:])
 
 
+def has_ended(process: Process) -> bool:
+    """Whether a program has ended, as far as can be told at once. What it prints is of no interest."""
+    while process.stdout is not None and select.select([process.stdout], [], [], 0)[0]:
+        if not process.read(2**12):
+            return True
+    return process.stdout is None
+
+
 def first_line(process: Process, seconds: float) -> bytes:
     """The first line that a program prints; b"" when it ends or is silent for so long."""
     line, until = bytearray(), time.monotonic() + seconds

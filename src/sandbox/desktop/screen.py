@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from sandbox.guest.process import Process
     from sandbox.sandbox import Sandbox
 
-START = 20.0  # seconds that the display has to start
-MANAGER = 5.0  # and the window manager
+START = 60.0  # seconds that the display has to start: an emulated machine takes its time
+MANAGER = 90.0  # and the window manager, which an emulated machine takes its time for
 VNC = f"{programs.DIRECTORY}/vnc"
+_AGAIN = 0.25  # seconds after which it is asked once more; each question is one that it has to answer later
 _COOKIE = f"{programs.DIRECTORY}/cookie"
 _FAMILY_WILD = 0xFFFF  # in an authority file: whatever the display's host is called
 
@@ -45,8 +46,9 @@ class Screen:
             self.display = Display(_dial(sandbox, f"/tmp/.X11-unix/X{number}"), cookie)
             if "openbox" in found:
                 argv = [found["openbox"], "--sm-disable"]
-                self._processes.append(programs.start(sandbox, argv, self.environment, "windows"))
-                _await_manager(self.display)
+                manager = programs.start(sandbox, argv, self.environment, "windows")
+                self._processes.append(manager)
+                _await_manager(self.display, manager)
             self.keyboard = Keyboard(self.display)
         except BaseException:
             self.close()
@@ -80,18 +82,24 @@ class Screen:
             self._processes.pop().close()
 
 
-def _await_manager(display: Display) -> None:
-    """Waits until the window manager answers; one that never does is missed by nobody but who wants to move windows.
+def _await_manager(display: Display, manager: Process) -> None:
+    """Waits until the window manager answers; one that ends is missed by nobody but who wants to move windows.
 
     A window that opens while it starts is shown late or not at all.
     """
     window = display.new_window()
-    end = time.monotonic() + MANAGER
-    while time.monotonic() < end:
-        display.tell_manager(window, "_NET_REQUEST_FRAME_EXTENTS")
+    now = asked = time.monotonic()
+    end = now + MANAGER
+    display.tell_manager(window, "_NET_REQUEST_FRAME_EXTENTS")
+    while now < end and not programs.has_ended(manager):
+        display.begin()
         if display.property(window, "_NET_FRAME_EXTENTS", 16):
             return
         time.sleep(0.01)
+        now = time.monotonic()
+        if now - asked > _AGAIN:  # it may not have listened yet
+            display.tell_manager(window, "_NET_REQUEST_FRAME_EXTENTS")
+            asked = now
 
 
 def _dial(sandbox: Sandbox, path: str) -> socket.socket:

@@ -49,11 +49,12 @@ class Process(CommandChannel):
         """All of its input. `chunks` and `wait` feed it as the command reads, and end it."""
         self._given = memoryview(data)
 
-    def write(self, data: bytes, timeout: float | None = None) -> None:
-        """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more.
+    def write(self, data: bytes) -> None:
+        """Gives the command all of `data` as input. Raises BrokenPipeError when it reads no more."""
+        self.write_within(data, None)
 
-        Raises TimeoutError when it has not taken all of it after `timeout` seconds; it has a part of it then.
-        """
+    def write_within(self, data: bytes, timeout: float | None) -> None:
+        """The same; raises TimeoutError when it has not taken all of it after `timeout` seconds. It has a part then."""
         with self._closing:
             target = self.terminal if self.terminal is not None else self.stdin
             if target is None:

@@ -11,7 +11,12 @@ import (
 	"io"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 )
+
+const mostHooks = 4096 // that may be under way at once
+
+var answerLimit = 256 << 20 // bytes of a line: the server's own limit
 
 // ErrEnded is the error of a request whose answer can no longer come.
 var ErrEnded = errors.New("the connection to the sandbox has ended")
@@ -40,6 +45,7 @@ type Handler func(result json.RawMessage, err error) (last bool)
 
 // Conn is safe for concurrent use.
 type Conn struct {
+	hooks    int64 // under way; first, because 32-bit machines want it aligned
 	in       io.ReadCloser
 	out      *outbox
 	peer     peer
@@ -144,7 +150,7 @@ func (c *Conn) Notify(method string, params interface{}) {
 func (c *Conn) Close(ctx context.Context) error {
 	c.closing.Do(func() {
 		c.out.close()
-		c.peer.hangUp()
+		go c.peer.hangUp() // not here: the other side may have stopped reading
 		select {
 		case <-c.done:
 		case <-ctx.Done():
@@ -195,13 +201,18 @@ func (c *Conn) read() {
 	defer close(c.done)
 	lines := bufio.NewReaderSize(c.in, 1<<16)
 	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
+		line, err := readLine(lines)
+		if err == io.EOF {
+			break
+		}
+		if err != nil || c.flooded() {
+			c.peer.kill() // whoever still writes to it need not wait
 			break
 		}
 		var got message
 		if json.Unmarshal(line, &got) != nil {
-			break // the other side does not speak JSON-RPC
+			c.peer.kill() // the other side does not speak JSON-RPC
+			break
 		}
 		c.dispatch(&got)
 	}
@@ -219,6 +230,26 @@ func (c *Conn) read() {
 	}
 }
 
+// readLine reads one line, which the other side cannot make longer than any of its own would be.
+func readLine(lines *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		piece, err := lines.ReadSlice('\n')
+		line = append(line, piece...)
+		if len(line) > answerLimit {
+			return nil, errors.New("the server sent a line that is too long")
+		}
+		if err != bufio.ErrBufferFull {
+			return line, err
+		}
+	}
+}
+
+// flooded reports whether the other side calls hooks faster than it reads their results.
+func (c *Conn) flooded() bool {
+	return atomic.LoadInt64(&c.hooks) >= mostHooks || c.out.full()
+}
+
 func (c *Conn) dispatch(got *message) {
 	switch {
 	case got.Method == "event":
@@ -226,6 +257,7 @@ func (c *Conn) dispatch(got *message) {
 			c.handlers.Event(got.Params)
 		}
 	case got.Method == "hook":
+		atomic.AddInt64(&c.hooks, 1)
 		go c.hook(got)
 	case got.ID != nil:
 		var id uint64
@@ -253,6 +285,7 @@ func (c *Conn) answer(id uint64, got *message) {
 }
 
 func (c *Conn) hook(got *message) {
+	defer atomic.AddInt64(&c.hooks, -1)
 	result, err := c.runHook(got.Params)
 	if got.ID == nil {
 		return

@@ -55,6 +55,13 @@ func (o *outbox) putNow(line []byte) {
 	}
 }
 
+// full reports whether far more is queued than put would: the other side does not read.
+func (o *outbox) full() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.size > 4*outboxLimit
+}
+
 func (o *outbox) add(line []byte) {
 	o.lines = append(o.lines, append(line, '\n'))
 	o.size += len(line) + 1

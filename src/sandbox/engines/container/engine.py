@@ -132,6 +132,12 @@ class ContainerStart(Started):
             guest.set_up(setup, [owner])
             return group
         except SandboxClosed:
+            if self._runtime is not None:
+                raise WallError(
+                    "the guest ended while it was set up by the runtime {runtime!r}: one with a kernel of its own, as"
+                    " gVisor has, lacks what the walls are made of; leave `runtime` out",
+                    runtime=self._runtime,
+                ) from None
             raise WallError(
                 "the guest ended while it was set up: {said}", said=Message("no message; see `sandbox doctor`")
             ) from None
