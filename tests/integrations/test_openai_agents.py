@@ -14,7 +14,12 @@ import pytest
 from agents import Agent, ApplyPatchTool, ComputerTool, OpenAIResponsesModel, RunConfig, Runner, ShellTool
 from agents.sandbox import Manifest, SandboxAgent, SandboxPathGrant, SandboxRunConfig
 from agents.sandbox.entries import File
-from agents.sandbox.errors import ExecTimeoutError, InvalidManifestPathError, WorkspaceReadNotFoundError
+from agents.sandbox.errors import (
+    ExecTimeoutError,
+    InvalidManifestPathError,
+    LocalFileReadError,
+    WorkspaceReadNotFoundError,
+)
 from agents.sandbox.session import SandboxSession
 from agents.sandbox.snapshot import LocalSnapshotSpec
 from openai import AsyncOpenAI
@@ -220,6 +225,19 @@ async def test_a_stored_state_opens_nothing(tmp_path: Path) -> None:
         assert not (await again.exec("cat", str(tmp_path / "secret"))).ok()
     await client.delete(again)
     assert (tmp_path / "secret").exists()
+
+
+async def test_a_stored_state_has_no_file_of_the_host_copied_in(tmp_path: Path) -> None:
+    client = AgentSandboxClient()
+    made = await client.create()
+    stored = json.loads(json.dumps(client.serialize_session_state(made.state)))
+    stored["manifest"]["extra_path_grants"] = [{"path": str(tmp_path)}]
+    stored["manifest"]["entries"] = {"taken": {"type": "local_file", "src": str(tmp_path / "secret")}}
+    again = await client.resume(client.deserialize_session_state(stored))
+    with pytest.raises(LocalFileReadError):
+        await again.start()
+    assert not await again.running()
+    await client.delete(again)
 
 
 async def test_a_path_that_the_program_grants_is_shown(tmp_path: Path) -> None:

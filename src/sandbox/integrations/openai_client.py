@@ -69,7 +69,7 @@ class AgentSandboxClient(BaseSandboxClient[AgentSandboxClientOptions | None]):  
         project = self._project(state)
         if manifest.root == DEFAULT_ROOT:
             state.manifest = manifest.model_copy(update={"root": project}, deep=True)
-        return self._session(state, _granted(manifest, on_host_only=False))
+        return self._session(state, _granted(manifest))
 
     async def resume(self, state: SandboxSessionState) -> SandboxSession:
         """A session with the same files, or those of its snapshot, in a new sandbox of this client's configuration.
@@ -79,7 +79,10 @@ class AgentSandboxClient(BaseSandboxClient[AgentSandboxClientOptions | None]):  
         if not isinstance(state, AgentSandboxSessionState):
             raise TypeError("AgentSandboxClient.resume expects an AgentSandboxSessionState")
         state.assert_path_grants_rebound()
-        return self._session(state, _granted(state.manifest, on_host_only=True))
+        # Of the others the SDK would read files, outside, that entries of the stored manifest name.
+        again = tuple(one for one in state.manifest.extra_path_grants if one.host_path is not None)
+        state.manifest = state.manifest.model_copy(update={"extra_path_grants": again})
+        return self._session(state, _granted(state.manifest))
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
         """Ends the session's sandbox, and removes its directory unless it is yours."""
@@ -113,12 +116,12 @@ class AgentSandboxClient(BaseSandboxClient[AgentSandboxClientOptions | None]):  
         return self._wrap_session(inner, instrumentation=self._instrumentation)
 
 
-def _granted(manifest: Manifest, *, on_host_only: bool) -> dict[str, list[str]]:
+def _granted(manifest: Manifest) -> dict[str, list[str]]:
     """The manifest's extra paths, as a configuration has them. Raises ValueError for one that would be elsewhere."""
     granted: dict[str, list[str]] = {"allow_read": [], "allow_write": []}
     for one in manifest.extra_path_grants:
         if one.host_path is not None and os.path.normpath(one.host_path) != one.path:
             raise ValueError(f"a path is shown at its own place: {one.host_path!r} cannot be at {one.path!r}")
-        if one.host_path is not None or (not on_host_only and os.path.exists(one.path)):
+        if one.host_path is not None or os.path.exists(one.path):
             granted["allow_read" if one.read_only else "allow_write"].append(one.path)
     return granted
