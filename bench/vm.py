@@ -30,8 +30,8 @@ FIGURES = (
 
 
 def rows(bench: Bench) -> Iterator[Row]:
+    from sandbox.engines.machine.kernel import find_kernel
     from sandbox.engines.qemu.command import find_qemu
-    from sandbox.engines.qemu.kernel import find_kernel
     from sandbox.errors import EngineUnavailable
 
     try:

@@ -18,6 +18,14 @@ bool confine_changes(void);
 bool machine_boot(void);                       /* machine.c */
 noreturn void machine_give_up(const char *what);
 void machine_build(struct cbor setup);
+extern int machine_system, machine_files_of_room; /* FUSE devices of the system's and the room's files, until the set-up */
+void machine_boot_id(void);                    /* machine_clone.c: a file that each clone writes anew */
+void machine_devices(bool root);               /* machine_devices.c: in the working directory */
+void machine_warm_up(void);                    /* machine_warm.c */
+void machine_forget_the_rest(void);
+void machine_forget_stale(struct cbor machine);
+void machine_enter_room(struct cbor machine, bool root); /* machine_room.c */
+void machine_leave_room(void);
 void machine_settle(struct cbor machine);
 bool machine_identity(struct cbor machine);     /* machine_clone.c; false with errno */
 void machine_keeper(void);

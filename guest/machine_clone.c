@@ -5,15 +5,18 @@
 #define _GNU_SOURCE
 #include "job.h"
 #include "machine.h"
+#include "machine_mount.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/random.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -31,6 +34,27 @@ struct identity {
 };
 
 static int keeper = -1;
+static int boot_id = -1; /* BOOT_ID */
+
+void machine_boot_id(void)
+{
+	boot_id = open(BOOT_ID, O_RDWR | O_CREAT | O_CLOEXEC, 0444);
+	if (boot_id < 0)
+		machine_give_up(BOOT_ID);
+}
+
+/* The kernel keeps the one that it made when the template booted; this one is shown in its place. A random UUID, as it says. */
+static bool new_boot_id(void)
+{
+	uint8_t r[16];
+	char text[40];
+	if (getrandom(r, sizeof r, 0) != sizeof r)
+		return false;
+	r[6] = (r[6] & 0x0f) | 0x40, r[8] = (r[8] & 0x3f) | 0x80;
+	int size = snprintf(text, sizeof text, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", r[0], r[1], r[2],
+			    r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], r[15]);
+	return pwrite(boot_id, text, (size_t)size, 0) == size;
+}
 
 static bool read_identity(struct cbor from, struct identity *identity)
 {
@@ -67,7 +91,7 @@ static bool set_identity(const struct identity *identity)
 	bool good = random >= 0 && !ioctl(random, RNDADDENTROPY, entropy) && !ioctl(random, RNDRESEEDCRNG);
 	if (random >= 0)
 		close(random);
-	return good && !sethostname(identity->name, strlen(identity->name));
+	return good && !sethostname(identity->name, strlen(identity->name)) && new_boot_id();
 }
 
 /* A clone has its template's clock, and its random numbers would be every other clone's. */

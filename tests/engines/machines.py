@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from sandbox.engines.machine.kernel import find_kernel
 from sandbox.engines.qemu.command import find_qemu
-from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.errors import EngineUnavailable
 
 

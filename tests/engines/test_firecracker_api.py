@@ -17,9 +17,10 @@ import pytest
 from sandbox import Sandbox
 from sandbox.engines.firecracker import engine, vsock
 from sandbox.engines.firecracker.api import Api
-from sandbox.engines.firecracker.engine import _bare_room
-from sandbox.engines.firecracker.machine import RUN
+from sandbox.engines.firecracker.engine import furnish
 from sandbox.engines.firecracker.vmlinux import vmlinux
+from sandbox.engines.machine.place import RUN
+from sandbox.engines.machine.running import bare_room
 from sandbox.errors import EngineUnavailable, WallError
 from tests.engines import firecracker_stand_in as stand_in
 
@@ -228,7 +229,7 @@ def test_what_is_missing_is_said_by_name(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.root  # /dev/net/tun is root's on this machine
 def test_a_room_for_it_has_a_card_its_devices_and_a_place_for_sockets(tmp_path: Path) -> None:
-    room = _bare_room(str(tmp_path))
+    room = bare_room(str(tmp_path), furnish)
     try:
         request: dict[str, object] = {"argv": [b"/bin/sh", b"-c", SEEN], "env": [], "cwd": b"/"}
         read, write = os.pipe()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,29 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
 def test_a_tenant_has_a_kernel_of_its_own(sandbox: Sandbox) -> None:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert sandbox.exec(["cat", "/proc/sys/kernel/random/boot_id"]).stdout.strip() not in ("", boot)
+
+
+def test_two_machines_have_nothing_in_common_that_should_be_ones_own(sandbox: Sandbox, tmp_path: Path) -> None:
+    own = "cat /proc/sys/kernel/random/boot_id; od -An -tx1 -N16 /dev/urandom; cat /etc/machine-id"
+    with Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path)}}) as other:
+        one, two = (each.exec(own).stdout.splitlines() for each in (sandbox, other))
+    assert len(one) == len(two) >= 2 and not set(one) & set(two)
+    assert str(uuid.UUID(one[0])) == one[0]
+
+
+def test_a_home_in_a_scratch_place_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path("/tmp") / f"home-{os.urandom(8).hex()}" / "of"
+    (tmp_path / "project").mkdir()
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    try:
+        with Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path / "project")}}) as sandbox:
+            sandbox.mkdir(str(home / "settings"), 0o700)
+            sandbox.write_file(str(home / "settings" / "x"), b"kept", 0o600)
+            assert sandbox.exec("cat ~/settings/x && echo new > ~/y && cat ~/y").stdout == "keptnew\n"
+        assert list(home.iterdir()) == []
+    finally:
+        shutil.rmtree(home.parent)
 
 
 def test_a_blocked_file_is_blocked_in_the_machine_too(sandbox: Sandbox) -> None:

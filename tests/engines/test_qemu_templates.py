@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.engines.qemu import keeping
+from sandbox.engines.machine import keeping
 from sandbox.engines.qemu.steps import Steps
 
 NAMES = ("ram", "state")

@@ -14,6 +14,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.errors import ConfigError, ImageError
 from sandbox.images import build
+from sandbox.images.oci import this_architecture
 from tests.images import making
 
 
@@ -36,6 +37,17 @@ def test_what_cannot_be_built_is_said_before_anything_is_done(
     with pytest.raises(ImageError, match="apt install mmdebstrap"):
         build.build("minimal")
     assert not empty_store.exists()
+
+
+def test_an_image_for_another_architecture_is_refused_where_its_programs_do_not_run(
+    empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "BINFMT", str(tmp_path))
+    other = {"amd64": "arm64", "arm64": "amd64"}[this_architecture()]
+    with pytest.raises(ImageError, match="runs no programs for"):
+        build.build("minimal", architecture=other)
+    with pytest.raises(ImageError, match="not for riscv64"):
+        build.build("minimal", architecture="riscv64")
 
 
 @pytest.mark.soak

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,6 +31,7 @@ from e2b.sandbox.commands.command_handle import PtySize
 from e2b_code_interpreter import AsyncSandbox, Sandbox
 
 from tests.integrations.e2b_served import settings
+from tests.network.lab import Pki
 from tests.server.serving import Served
 
 pytestmark = pytest.mark.integrations
@@ -113,6 +118,23 @@ def test_what_is_not_supported_says_so(sandbox: Any) -> None:
         sandbox.files.write("x", "y", metadata={"a": "b"})
     with pytest.raises(AuthenticationException, match="one user"):
         sandbox.commands.run("true", user="root")
+
+
+def test_with_a_name_and_a_certificate_one_variable_is_enough(tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    pki.server_context(["box.localhost", "*.box.localhost"], [])
+    both = str(tmp_path / "box.localhost.pem")
+    words = ("--port", "0", "--cert", both, "--key", both, "--name", "box.localhost")
+    server = Served(tmp_path / "home", *words, cwd=tmp_path)
+    try:
+        told = {"E2B_DOMAIN": f"box.localhost:{server.address.rpartition(':')[2]}", "E2B_API_KEY": server.token}
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
+        code = "from e2b import Sandbox; s = Sandbox.create(); print(s.commands.run('echo over TLS').stdout); s.kill()"
+        environment = {**plain, **told, "SSL_CERT_FILE": str(pki.file)}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+        assert done.stdout.strip() == "over TLS", done.stderr
+    finally:
+        server.end()
 
 
 # -- commands and terminals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,6 +48,11 @@ def asking(walled: Walls) -> Callable[..., Walled]:
 Asking = Callable[..., Walled]
 
 
+def is_of(ask: Ask, program: str, room: Walled) -> bool:
+    """Whether the question names that program, where the engine at hand can tell which one it was."""
+    return not room.sandbox._can.programs or program == ask.program or program in os.path.basename(ask.exe)
+
+
 @pytest.fixture
 def record() -> Iterator[list[dict[str, Any]]]:
     """The record's entries about questions."""
@@ -63,7 +69,7 @@ def test_what_the_owner_allows_is_reached(asking: Asking, origin: Origin, record
     assert result.stdout == f"GET /x?token=1 for good.test:{origin.port}\n"
     (ask,) = owner.asked
     assert (ask.kind, ask.host, ask.port, ask.method, ask.path) == ("host", "good.test", origin.port, "GET", "/x")
-    assert (ask.program, ask.exe) == ("curl", "/usr/bin/curl") and ask.pid is not None and ask.pid > 1
+    assert is_of(ask, "curl", room) and os.path.isabs(ask.exe) and ask.pid is not None and ask.pid > 1
     event = room.heard.wait(lambda one: one["status_code"] == 200)
     assert event["rule"] == "ask: once"
     asked, answered = record
@@ -245,8 +251,9 @@ def test_a_server_that_speaks_first(asking: Asking, listener: Listen, monkeypatc
     owner = Owner("once")
     port = listener(lambda client: client.sendall(b"220 ready\r\n")).port
     code = f"import socket; print(socket.create_connection(('good.test', {port})).recv(99))"
-    assert asking(owner).python(code).stdout == "b'220 ready\\r\\n'\n"
-    assert owner.asked[0].method == "" and "python3" in owner.asked[0].exe
+    room = asking(owner)
+    assert room.python(code).stdout == "b'220 ready\\r\\n'\n"
+    assert owner.asked[0].method == "" and is_of(owner.asked[0], "python3", room)
 
 
 @pytest.mark.parametrize(
@@ -255,18 +262,20 @@ def test_a_server_that_speaks_first(asking: Asking, listener: Listen, monkeypatc
 @pytest.mark.parametrize("answer", ["once", "deny"])
 def test_an_explicit_proxy(asking: Asking, origin: Origin, options: str, answer: str) -> None:
     owner = Owner(answer)
-    result = asking(owner).run(f"curl -sS {options} http://good.test:{origin.port}/x")
+    room = asking(owner)
+    result = room.run(f"curl -sS {options} http://good.test:{origin.port}/x")
     assert ("GET /x for good.test" in result.stdout) == (answer == "once"), result
     (ask,) = owner.asked
     absolute = options.startswith("-x http")
     assert (ask.host, ask.method, ask.path) == ("good.test", *(("GET", "/x") if absolute else ("", "")))
-    assert ask.program == "curl"
+    assert is_of(ask, "curl", room)
 
 
 def test_over_ipv6_the_program_is_found_too(asking: Asking, origin: Origin) -> None:
     owner = Owner("once")
-    assert "GET /" in asking(owner).run(f"curl -6 -sS http://good.test:{origin.port}/").stdout
-    assert owner.asked[0].program == "curl"
+    room = asking(owner)
+    assert "GET /" in room.run(f"curl -6 -sS http://good.test:{origin.port}/").stdout
+    assert is_of(owner.asked[0], "curl", room)
 
 
 def test_a_program_that_hides_its_name_is_shown_escaped(asking: Asking, origin: Origin) -> None:
@@ -276,8 +285,10 @@ import ctypes, socket
 ctypes.CDLL(None).prctl(15, b"\\x1b[2Jx'\\n", 0, 0, 0)
 s = socket.create_connection(('good.test', {origin.port}))
 s.sendall(b'GET /\\x1b[31m HTTP/1.1\\r\\n\\r\\n'); s.recv(99)"""
-    asking(owner).python(code)
-    assert "\\x1b[2Jx\\'" in owner.asked[0].text and owner.asked[0].text.isprintable()
+    room = asking(owner)
+    room.python(code)
+    assert owner.asked[0].text.isprintable()
+    assert "\\x1b[2Jx\\'" in owner.asked[0].text or not room.sandbox._can.programs
     assert owner.asked[0].path == "/\x1b[31m"
 
 

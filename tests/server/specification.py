@@ -23,6 +23,7 @@ PLATFORM = {
     "recommended",
 }
 STATUS = {"state", "mode", "containerId", "browserContainerId", "engine", "health"}
+BROWSER = {"enabled": True, "autoStartTimeoutMs": 300_000}
 PATIENCE = 300.0  # seconds: a machine that is emulated takes its time
 
 
@@ -44,7 +45,7 @@ class Specification:
         signer = RunningSigner(Path(tmp_path_factory.mktemp("h")) / "s", POLICY)
         server = Served(signer.home, env=home_environment)
         server.http.timeout = PATIENCE
-        defined = server.http.put("/v1/managers/default", json={"engineType": cls.engine})
+        defined = server.http.put("/v1/managers/default", json={"engineType": cls.engine, "browser": BROWSER})
         assert defined.status_code == 200, defined.text
         yield server, signer
         server.end()

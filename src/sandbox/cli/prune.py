@@ -32,10 +32,9 @@ def run(arguments: Namespace) -> int:
         from sandbox.checkpoints import store as checkpoints
 
         checkpoints.prune()  # of which only half was made
-        from sandbox.engines.qemu import keeping
-        from sandbox.engines.qemu.template import templates
+        from sandbox.engines.machine import keeping
 
-        keeping.prune(templates())  # virtual machines to clone that nobody used for two weeks
+        keeping.prune(keeping.templates())  # virtual machines to clone that nobody used for two weeks
     cache_sets.prune(home())  # what was added to package caches, of projects that are gone
     undone: list[tuple[str, str]] = []
     repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and in projects

@@ -25,7 +25,7 @@ MOST_SOUND = 32 * 2**20
 LONGEST_PLAY = 300.0
 FORMATS = ("wav", "flac", "ogg", "mp3", "m4a", "webm")
 _SOCKET = f"{programs.DIRECTORY}/pulse"
-_START = 10.0
+_START = 60.0  # seconds: an emulated machine takes its time
 _SERVER = (
     "-n", "--daemonize=no", "--use-pid-file=no", "--exit-idle-time=-1", "--disable-shm=yes",
     "--load=module-null-sink sink_name=speaker",

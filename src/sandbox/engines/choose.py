@@ -56,9 +56,9 @@ def _machine_engine() -> str:
 
 def _runs_machines() -> bool:
     """Whether this machine has what a microVM needs, and runs its processors itself: slow ones must be asked for."""
-    from sandbox.engines.qemu.acceleration import why_not
+    from sandbox.engines.machine.acceleration import why_not
+    from sandbox.engines.machine.kernel import find_kernel
     from sandbox.engines.qemu.command import find_qemu
-    from sandbox.engines.qemu.kernel import find_kernel
 
     try:
         find_qemu(), find_kernel()

@@ -57,6 +57,7 @@ CHANGING = (
 )
 EPOCH = 1_700_000_000  # where nobody says SOURCE_DATE_EPOCH
 SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d")
+BINFMT = "/proc/sys/fs/binfmt_misc"  # what the kernel hands to an emulator
 
 
 def build(
@@ -77,6 +78,7 @@ def build(
     wanted = architecture or this_architecture()
     if kernel and wanted != this_architecture():
         raise ImageError("this machine's kernel is for {architecture}", architecture=this_architecture())
+    _check_programs_run(wanted)
     with tempfile.TemporaryDirectory(prefix="sandbox-build-") as work:
         archive = f"{work}/rootfs.tar.gz"
         with _without_owners(_bootstrap(variant, wanted, work), work) as plain:
@@ -86,6 +88,22 @@ def build(
         if output is not None:
             _publish(archive, variant, wanted, output, key, kernel, version)
     return digest
+
+
+def _check_programs_run(architecture: str) -> None:
+    """Packages run programs of theirs while they are installed. Raises ImageError where this machine runs none of that
+    architecture."""
+    if architecture == this_architecture():
+        return
+    emulator = {"arm64": "qemu-aarch64", "amd64": "qemu-x86_64"}.get(architecture)
+    if emulator is None:
+        raise ImageError("an image is built for amd64 or arm64, not for {architecture}", architecture=architecture)
+    if not os.path.exists(f"{BINFMT}/{emulator}"):
+        raise ImageError(
+            "this machine runs no programs for {architecture}: `apt install qemu-user-static binfmt-support` as root, "
+            "or build the image on such a machine",
+            architecture=architecture,
+        )
 
 
 def packages(variant: str) -> list[str]:

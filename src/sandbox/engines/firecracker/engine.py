@@ -7,33 +7,25 @@ end is in the room's network namespace, and Firecracker needs KVM. Its jailer is
 from __future__ import annotations
 
 import os
-import time
 
-from sandbox.engines.base import Capabilities, Engine, Finding, Started
+from sandbox.engines.base import Engine, Finding
 from sandbox.engines.bubblewrap import Bubblewrap
-from sandbox.engines.firecracker.machine import RUN, TAP, FirecrackerMachine
+from sandbox.engines.firecracker.machine import TAP, FirecrackerMachine
 from sandbox.engines.firecracker.template import snapshot
-from sandbox.engines.qemu.acceleration import DEVICE, why_not
-from sandbox.engines.qemu.command import DIRECTORY
-from sandbox.engines.qemu.engine import (
-    MEMORY_MB,
-    MachineRunning,
-    fixed_directories,
-    identity_of,
-    limit_room,
-    machine_setup,
-)
-from sandbox.engines.qemu.kernel import find_kernel
-from sandbox.engines.qemu.saved import set_time
-from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError, message_of
+from sandbox.engines.machine.acceleration import DEVICE, why_not
+from sandbox.engines.machine.kernel import find_kernel
+from sandbox.engines.machine.place import DIRECTORY, RUN
+from sandbox.engines.machine.running import MachineRunning, MachineStart, bare_room, capabilities, greeted
+from sandbox.engines.machine.setup import fixed_directories, identity_of, machine_setup, memory_mb
+from sandbox.errors import EngineUnavailable, Message, message_of
 from sandbox.guest.framed import FramedGuest
-from sandbox.layout.etc import tenant
-from sandbox.layout.system import HostSystem
 from sandbox.plan.plan import Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.engines.local import LocalRunning, LocalStart
+    from collections.abc import Callable
+
+    from sandbox.engines.local import LocalRunning
 
 # Not from PATH: a project could put a program there, which would run outside the walls.
 PLACES = ("/usr/bin/firecracker", "/usr/local/bin/firecracker", "/opt/firecracker/firecracker")
@@ -64,60 +56,20 @@ def check_host() -> None:
         )
 
 
-class FirecrackerRunning(MachineRunning):
-    """A machine in its room."""
-
-    def __init__(self, room: LocalRunning, guest: FramedGuest, machine: FirecrackerMachine) -> None:
-        super().__init__(room, guest)
-        self._machine = machine
-
-    def close(self) -> None:
-        if self.end():
-            self._machine.close()
-
-
-class FirecrackerStart(Started):
-    """A room at work, before anybody has decided what is to be built."""
-
-    def __init__(self, room: LocalStart) -> None:
-        self._room = room
-
-    def build(self, plan: Plan) -> FirecrackerRunning:
-        try:
-            memory_mb = -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
-            chosen = snapshot(find_firecracker(), memory_mb, _processors(plan.limits.cpus), _bare_room)
-        except BaseException:
-            self._room.abandon()
-            raise
-        limits, pids = plan.limits, plan.pids
+class FirecrackerStart(MachineStart):
+    def prepare(self, plan: Plan) -> Callable[[LocalRunning], MachineRunning]:
+        if plan.image is not None:
+            raise EngineUnavailable("`engine: firecracker` runs the host's system only: an image needs `engine: qemu`")
+        cpus = _processors(plan.limits.cpus)
+        chosen = snapshot(find_firecracker(), memory_mb(plan), cpus, lambda directory: bare_room(directory, furnish))
         plan.show(chosen.directory, DIRECTORY, False)
         furnish(plan)
-        limit_room(plan)
-        room = self._room.build(plan)
-        plan.limits, plan.pids = limits, pids
-        try:
-            return _start_machine(room, plan)
-        except BaseException:
-            room.close()
-            raise
-
-    def abandon(self) -> None:
-        self._room.abandon()
+        return lambda room: _start_machine(room, plan)
 
 
 class Firecracker(Engine):
     name = "firecracker"
-    can = Capabilities(
-        own_root=True,
-        namespace=True,
-        fuse=True,
-        overlay=True,
-        tripwires=True,
-        programs=False,
-        gate="sockets",
-        limits=True,
-        descriptors=False,
-    )
+    can = capabilities("")
 
     def answers(self) -> bool:
         check_host()
@@ -157,40 +109,19 @@ def _processors(asked: float | None) -> int:
     return min(count + count % 2, 32) if count > 1 else 1
 
 
-def _bare_room(directory: str) -> LocalRunning:
-    """A room that shows the system and one directory, for programs of ours alone."""
-    plan = Plan()
-    plan.id = "template"
-    plan.user, plan.uid, plan.gid = tenant("user")
-    plan.scratch = [("/tmp", 0o1777)]
-    plan.scratch_size = 1 << 26
-    HostSystem().show(plan, "/tmp")
-    plan.show(directory, DIRECTORY, True)
-    plan.writable = ["/tmp", DIRECTORY, "/dev", "/proc"]
-    plan.network = False
-    furnish(plan)
-    return Bubblewrap().start().build(plan)
-
-
-def _start_machine(room: LocalRunning, plan: Plan) -> FirecrackerRunning:
+def _start_machine(room: LocalRunning, plan: Plan) -> MachineRunning:
     assert room.pid is not None
     machine = FirecrackerMachine(room, room.pid)
+
+    def greet(guest: FramedGuest) -> None:
+        setup = machine_setup(plan)
+        guest.greet()
+        guest.set_up({**setup, "machine": {**setup["machine"], **identity_of(plan)}})
+
     try:
         machine.api.load(f"{DIRECTORY}/state", f"{DIRECTORY}/memory")
-        setup = machine_setup(plan)
-        guest = FramedGuest(machine.connect(fixed_directories(plan)))
-        try:
-            guest.greet()
-            identity = {**identity_of(plan), "time_ns": time.time_ns()}
-            guest.set_up({**setup, "machine": {**setup["machine"], **identity}})
-            set_time(guest)
-        except SandboxClosed:
-            guest.close()
-            raise WallError("the virtual machine ended: {said}", said=machine.said()) from None
-        except BaseException:
-            guest.close()
-            raise
-        return FirecrackerRunning(room, guest, machine)
+        guest = greeted(FramedGuest(machine.connect(fixed_directories(plan))), machine, greet)
+        return MachineRunning(room, guest, machine)
     except BaseException:
         machine.close()
         raise

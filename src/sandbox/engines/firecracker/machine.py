@@ -10,8 +10,8 @@ import socket
 
 from sandbox.engines.firecracker import vsock
 from sandbox.engines.firecracker.api import Api
-from sandbox.engines.qemu.command import DIRECTORY
-from sandbox.engines.qemu.room import Machine
+from sandbox.engines.machine.place import DIRECTORY, RUN
+from sandbox.engines.machine.processes import Processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from sandbox.engines.base import Running
 
-RUN = "/.machine-run"  # for its sockets; also guest/machine_launch.c and guest/share_names.c
 PROGRAM = f"{DIRECTORY}/firecracker"
 API, VSOCK = "api.sock", "v.sock"
 TAP = "tap0"
@@ -27,20 +26,17 @@ CONFINED = True  # to less than a tenant may do; our tests' stand-in, which runs
 PATIENCE = 20.0  # seconds until Firecracker listens
 
 
-class FirecrackerMachine(Machine):
+class FirecrackerMachine(Processes):
     """A Firecracker that was started and knows nothing yet, in the room whose guest is `pid`."""
 
     def __init__(self, room: Running, pid: int, *, template: bool = False) -> None:
         """`template`: it may write. Raises WallError."""
-        self._helpers = []
-        self.servers = []
-        self._environment = {}
-        self._room = room
+        super().__init__(room)
         self._run = os.open(f"/proc/{pid}/root{RUN}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._streams: list[socket.socket] = []
         try:
             words = [PROGRAM, "--api-sock", f"{RUN}/{API}", "--id", "sandbox"]
-            self._start_qemu(room, words if CONFINED and not template else ["--template", *words], ())
+            self.launch(words if CONFINED and not template else ["--template", *words], ())
             self.api = Api(vsock.reach(self._run, API, PATIENCE))
         except BaseException:
             self.close()
@@ -54,8 +50,8 @@ class FirecrackerMachine(Machine):
         """Starts the file servers and joins them to the machine. Returns the control stream. Raises WallError."""
         streams = {name: vsock.connect(self._run, VSOCK, port) for name, port in vsock.PORTS.items()}
         self._streams = list(streams.values())
-        self._serve_alone(["--share-system", os.devnull], streams["system"])
-        self._serve_alone(["--share", *fixed], streams["files"])
+        self.start(["--share-system", os.devnull], streams["system"])  # without a disk beside its stream
+        self.start(["--share", *fixed], streams["files"])
         for stream in self._streams:
             stream.sendall(vsock.OPEN)
         for name in ("system", "files"):
@@ -63,15 +59,8 @@ class FirecrackerMachine(Machine):
         self._streams = [streams["control"]]
         return streams["control"]
 
-    def _serve_alone(self, words: Sequence[str], stream: socket.socket) -> None:
-        """A file server without a disk beside its stream."""
-        self._start(self._room, words, stream)
-
     def close(self) -> None:
-        for process, errors in self._helpers:
-            process.close()
-            os.close(errors)
-        self._helpers = []
+        super().close()
         if "api" in self.__dict__:
             self.api.close()
         for stream in self._streams:

@@ -1,24 +1,19 @@
 """Templates: a machine that has booted and listens, saved by Firecracker once and loaded from then on.
 
-As those of QEMU (qemu/template.py): a directory under the cache, named by all that went in, private to its owner, made
-whole and renamed, and used only while its files are the very ones that were made.
+Kept as those of QEMU are (machine/keeping.py).
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
 import os
 import shutil
-import tempfile
 
-from sandbox.config.home import cache_directory
-from sandbox.engines.firecracker.machine import RUN, TAP, VSOCK, FirecrackerMachine
+from sandbox.engines.firecracker.machine import TAP, VSOCK, FirecrackerMachine
 from sandbox.engines.firecracker.vmlinux import vmlinux
-from sandbox.engines.qemu.command import DIRECTORY
-from sandbox.engines.qemu.initramfs import initramfs
-from sandbox.engines.qemu.kernel import find_kernel
+from sandbox.engines.machine.initramfs import initramfs
+from sandbox.engines.machine.keeping import keep, named
+from sandbox.engines.machine.kernel import find_kernel
+from sandbox.engines.machine.place import DIRECTORY, RUN
 from sandbox.errors import WallError
 from sandbox.guest.binary import guest_binary
 
@@ -27,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sandbox.engines.local import LocalRunning
-    from sandbox.engines.qemu.kernel import Kernel
+    from sandbox.engines.machine.kernel import Kernel
 
 FILES = ("memory", "state", "kernel", "initramfs", "guest", "firecracker")
 BOOT_PATIENCE = 120.0
@@ -50,65 +45,23 @@ def snapshot(program: str, memory_mb: int, cpus: int, room: Callable[[str], Loca
     Raises EngineUnavailable when a kernel is missing, WallError when the machine does not boot.
     """
     kernel, guest = find_kernel(), guest_binary()
-    place = os.path.join(cache_directory(), "templates")
-    made = Snapshot(os.path.join(place, _name(program, kernel, guest, memory_mb, cpus)), memory_mb, cpus)
-    if _is_good(made.directory):
-        return made
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    lock = os.open(os.path.join(place, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_good(made.directory):  # another maker may have been quicker
-            shutil.rmtree(made.directory, ignore_errors=True)
-            _make(made, program, kernel, guest, room)
-    finally:
-        os.close(lock)
+    told = ["firecracker", memory_mb, cpus, KERNEL_WORDS, *VSOCK_MODULES]
+    directory = named(told, (program, kernel.image, kernel.list, guest), processor=True)
+    made = Snapshot(directory, memory_mb, cpus)
+    keep(directory, FILES, lambda work: _make(work, made, program, kernel, guest, room))
     return made
 
 
-def _name(program: str, kernel: Kernel, guest: str, memory_mb: int, cpus: int) -> str:
-    told: list[object] = ["firecracker", memory_mb, cpus, KERNEL_WORDS, *VSOCK_MODULES]
-    for path in (program, kernel.image, kernel.list, guest):
-        status = os.stat(path)
-        told.append([path, status.st_size, status.st_mtime_ns, status.st_ino])
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        told += [line for line in file if line.startswith(("model name", "flags", "microcode"))][:3]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
-
-
-def _identities(directory: str) -> dict[str, list[int]]:
-    """Of files that nobody has touched: the time of change is the kernel's, and nobody can set it back."""
-    found = {name: os.stat(os.path.join(directory, name)) for name in FILES}
-    return {name: [one.st_ino, one.st_size, one.st_ctime_ns] for name, one in found.items()}
-
-
-def _is_good(directory: str) -> bool:
-    try:
-        with open(os.path.join(directory, "manifest.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
-        status = os.stat(directory)
-        private = status.st_uid == os.geteuid() and not status.st_mode & 0o077
-        return private and manifest == _identities(directory)
-    except (OSError, ValueError):
-        return False
-
-
-def _make(made: Snapshot, program: str, kernel: Kernel, guest: str, room: Callable[[str], LocalRunning]) -> None:
-    work = tempfile.mkdtemp(prefix=".new-", dir=os.path.dirname(made.directory))
-    try:
-        shutil.copy(program, os.path.join(work, "firecracker"))
-        shutil.copy(guest, os.path.join(work, "guest"))
-        with open(kernel.image, "rb") as image, open(os.path.join(work, "kernel"), "wb") as file:
-            file.write(vmlinux(image.read()))
-        with open(os.path.join(work, "initramfs"), "wb") as file:
-            file.write(initramfs(kernel, guest, VSOCK_MODULES))
-        _boot_and_save(work, made, room)
-        with open(os.path.join(work, "manifest.json"), "w", encoding="utf-8") as manifest:
-            json.dump(_identities(work), manifest)
-        os.rename(work, made.directory)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+def _make(
+    work: str, made: Snapshot, program: str, kernel: Kernel, guest: str, room: Callable[[str], LocalRunning]
+) -> None:
+    shutil.copy(program, os.path.join(work, "firecracker"))
+    shutil.copy(guest, os.path.join(work, "guest"))
+    with open(kernel.image, "rb") as image, open(os.path.join(work, "kernel"), "wb") as file:
+        file.write(vmlinux(image.read()))
+    with open(os.path.join(work, "initramfs"), "wb") as file:
+        file.write(initramfs(kernel, guest, VSOCK_MODULES))
+    _boot_and_save(work, made, room)
 
 
 def _boot_and_save(work: str, made: Snapshot, room: Callable[[str], LocalRunning]) -> None:

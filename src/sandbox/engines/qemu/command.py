@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from sandbox.engines.qemu.acceleration import KVM
+from sandbox.engines.machine.acceleration import KVM
+from sandbox.engines.machine.place import DIRECTORY
 from sandbox.errors import EngineUnavailable, Message
 
-# The places of the machine in its room. Descriptors arrive in this order (guest/machine_launch.c).
-DIRECTORY = "/.machine"
+# Descriptors arrive in this order (guest/machine_launch.c).
 CONTROL, SYSTEM, SYSTEM_BYTES, FILES, FILES_BYTES, MONITOR = range(10, 16)
 
 MISSING = Message(

@@ -7,99 +7,42 @@ tenant who breaks the machine's kernel is in QEMU's process, which may do less t
 from __future__ import annotations
 
 import os
-import resource
-import time
 
-from sandbox.config.model import Limits
-from sandbox.engines.base import Capabilities, Engine, Finding, GuestRunning, Pausable, Started
+from sandbox.engines.base import Engine, Finding, Pausable
 from sandbox.engines.bubblewrap import Bubblewrap
-from sandbox.engines.qemu.acceleration import DEVICE, KVM, why_not
-from sandbox.engines.qemu.command import DIRECTORY, command, find_qemu
-from sandbox.engines.qemu.elsewhere import PLACE as ELSEWHERE
+from sandbox.engines.machine.acceleration import DEVICE, KVM, why_not
+from sandbox.engines.machine.kernel import find_kernel
+from sandbox.engines.machine.place import DIRECTORY
+from sandbox.engines.machine.running import MachineRunning, MachineStart, bare_room, capabilities, greeted
+from sandbox.engines.machine.setup import fixed_directories, identity_of, machine_setup, memory_mb
+from sandbox.engines.qemu.command import command, find_qemu
 from sandbox.engines.qemu.elsewhere import moved
 from sandbox.engines.qemu.elsewhere import show as show_elsewhere
-from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.monitor import Monitor
 from sandbox.engines.qemu.room import Machine
-from sandbox.engines.qemu.saved import LivingMachine, SavedMachine, set_time
+from sandbox.engines.qemu.saved import LivingMachine, SavedMachine
 from sandbox.engines.qemu.servers import hear_server, tell_server
 from sandbox.engines.qemu.template import Template, template
 from sandbox.engines.qemu.warm import stale
-from sandbox.errors import EngineUnavailable, Message, SandboxClosed, WallError, message_of
+from sandbox.errors import EngineUnavailable, Message, message_of
 from sandbox.guest.framed import FramedGuest
-from sandbox.layout.etc import tenant
-from sandbox.layout.system import SYSTEM, HostSystem
-from sandbox.plan.mount_operations import Fuse
 from sandbox.plan.plan import Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable
     from typing import Any
 
-    from sandbox.engines.local import LocalRunning, LocalStart
-    from sandbox.engines.usage import Usage
+    from sandbox.engines.local import LocalRunning
 
-MEMORY_MB = 1024  # of a machine for which nothing was asked
 STALE_MOST = 500  # names that a clone can be told to forget after its set-up
-OWN_MB = 256  # that QEMU needs besides
-
-
-class MachineRunning(GuestRunning):
-    """A machine in its room. Commands and files are the machine's guest's, all else is the room's."""
-
-    _guest: FramedGuest
-
-    def __init__(self, room: LocalRunning, guest: FramedGuest) -> None:
-        super().__init__(guest)
-        self._room = room
-        self._closed = False
-        self.unheld = room.unheld
-        self.pid = room.pid
-        self.missed = room.missed
-        self.tripwires = room.tripwires
-
-    def take_sockets(self) -> Mapping[str, _socket.socket]:
-        return self._room.take_sockets()
-
-    def take_devices(self) -> dict[str, int]:
-        return self._room.take_devices()
-
-    def alive(self) -> bool:
-        return super().alive() and self._room.alive()
-
-    def out_of_memory(self) -> str | None:
-        return self._room.out_of_memory()
-
-    def usage(self) -> Usage:
-        return self._room.usage()
-
-    def report_socket(self) -> _socket.socket:
-        return self._room.report_socket()
-
-    def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
-        return self._room.reports(patience)
-
-    def finish(self) -> None:
-        self._room.finish()
-
-    def end(self) -> bool:
-        """Ends the room and everything in it; False when that was done before."""
-        if self._closed:
-            return False
-        self._closed = True
-        self._room.close()
-        self._guest.close()
-        return True
 
 
 class QemuRunning(MachineRunning, Pausable):
     """A machine that QEMU runs."""
 
     def __init__(self, room: LocalRunning, guest: FramedGuest, machine: Machine, living: LivingMachine) -> None:
-        super().__init__(room, guest)
-        self._machine = machine
+        super().__init__(room, guest, machine)
         self._living = living
 
     def pause(self) -> None:
@@ -111,55 +54,23 @@ class QemuRunning(MachineRunning, Pausable):
     def save(self, directory: str) -> list[str]:
         return self._living.save(directory)
 
-    def close(self) -> None:
-        if self.end():
-            self._machine.close()
-            self._living.close()
+    def ended(self) -> None:
+        self._living.close()
 
 
-class QemuStart(Started):
-    """A room at work, before anybody has decided what is to be built."""
-
-    def __init__(self, room: LocalStart) -> None:
-        self._room = room
-
-    def build(self, plan: Plan) -> QemuRunning:
-        try:
-            setup = machine_setup(plan)
-            chosen = _template(plan, setup)
-            if plan.saved is not None:
-                chosen = SavedMachine(plan.saved, chosen)
-        except BaseException:
-            self._room.abandon()
-            raise
-        limits, pids = plan.limits, plan.pids
+class QemuStart(MachineStart):
+    def prepare(self, plan: Plan) -> Callable[[LocalRunning], QemuRunning]:
+        setup = machine_setup(plan)
+        chosen = _template(plan, setup)
+        if plan.saved is not None:
+            chosen = SavedMachine(plan.saved, chosen)
         _furnish(plan, chosen)
-        room = self._room.build(plan)
-        plan.limits, plan.pids = limits, pids
-        try:
-            return _start_machine(room, plan, chosen, setup)
-        except BaseException:
-            room.close()
-            raise
-
-    def abandon(self) -> None:
-        self._room.abandon()
+        return lambda room: _start_machine(room, plan, chosen, setup)
 
 
 class Qemu(Engine):
     name = "qemu"
-    can = Capabilities(
-        own_root=True,
-        namespace=True,
-        fuse=True,
-        overlay=True,
-        tripwires=True,
-        programs=False,
-        gate="sockets",
-        limits=True,
-        descriptors=False,
-        checkpoint="machine",
-    )
+    can = capabilities("machine")
 
     def start(self) -> QemuStart:
         find_qemu()
@@ -195,14 +106,14 @@ EMULATED_COST = Message(
 
 def _template(plan: Plan, setup: dict[str, Any]) -> Template:
     """The template for this plan; `setup` then says what has changed on the host since it was made."""
-    memory_mb = -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
+    memory = memory_mb(plan)
     cpus = max(1, round(plan.limits.cpus or 1))
     machine, beforehand = setup["machine"], _beforehand(plan, setup)
-    chosen = template(memory_mb, cpus, _bare_room, beforehand)
+    chosen = template(memory, cpus, bare_room, beforehand)
     machine["stale"] = stale(chosen.nodes()) if machine["system"] else []
     if beforehand is None or len(machine["stale"]) <= STALE_MOST:
         return chosen
-    chosen = template(memory_mb, cpus, _bare_room)
+    chosen = template(memory, cpus, bare_room)
     machine["stale"] = stale(chosen.nodes())
     return chosen
 
@@ -217,29 +128,6 @@ def _furnish(plan: Plan, chosen: Template) -> None:
     if chosen.accelerated == KVM:
         plan.show(DEVICE, DEVICE, True, device=True)  # the file server cannot open it, and there are no other tenants
         plan.writable.append(DEVICE)
-    limit_room(plan)
-
-
-def limit_room(plan: Plan) -> None:
-    """The room's limits around a machine's: its own kernel holds the others."""
-    limits = Limits()
-    limits.cpus = plan.limits.cpus
-    limits.memory = None if plan.limits.memory is None else plan.limits.memory + (OWN_MB << 20)
-    plan.limits, plan.pids = limits, None
-
-
-def _bare_room(directory: str) -> LocalRunning:
-    """A room that shows the system and one directory, for programs of ours alone."""
-    plan = Plan()
-    plan.id = "template"
-    plan.user, plan.uid, plan.gid = tenant("user")
-    plan.scratch = [("/tmp", 0o1777), ("/run", 0o755)]
-    plan.scratch_size = 1 << 26
-    HostSystem().show(plan, "/tmp")
-    plan.show(directory, DIRECTORY, True)
-    plan.writable = ["/tmp", DIRECTORY, "/dev", "/proc"]
-    plan.network = False
-    return Bubblewrap().start().build(plan)
 
 
 def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict[str, Any]) -> QemuRunning:
@@ -257,9 +145,9 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
         asked = Monitor(machine.monitor)
         asked.give("state", state)
         asked.ask("migrate-incoming", uri="fd:state")  # and then it runs
-        guest = FramedGuest(machine.control)
-        try:
-            identity = {**identity_of(plan), "time_ns": time.time_ns()}
+
+        def greet(guest: FramedGuest) -> None:
+            identity = identity_of(plan)
             if saved is not None:
                 guest.take_up(identity)
             elif set_up:
@@ -267,13 +155,8 @@ def _start_machine(room: LocalRunning, plan: Plan, chosen: Template, setup: dict
                 guest.take_up({**identity, "rlimits": setup["rlimits"], "machine": _settled(setup)})
             else:
                 guest.set_up({**setup, "machine": {**setup["machine"], **identity}})
-            set_time(guest)  # until then the machine was being loaded
-        except SandboxClosed:
-            guest.close()
-            raise WallError("the virtual machine ended: {said}", said=machine.said()) from None
-        except BaseException:
-            guest.close()
-            raise
+
+        guest = greeted(FramedGuest(machine.control), machine, greet)
         assert room.pid is not None
         return QemuRunning(room, guest, machine, LivingMachine(asked, guest, machine.servers, room.pid, chosen))
     except BaseException:
@@ -292,69 +175,6 @@ def _in_room(room: LocalRunning, words: list[str], plan: Plan, saved: bool, set_
     return Machine(room, words, fixed_directories(plan), saved=saved, nodes=os.devnull, environment=environment)
 
 
-def fixed_directories(plan: Plan) -> list[str]:
-    """Directories that nothing on the host changes while the machine lives, so that its kernel may remember them."""
-    if plan.image is not None:
-        return _fixed_of_image(plan, plan.image.source)
-    return [bind.target for bind in plan.binds if bind.target in SYSTEM]
-
-
-def _fixed_of_image(plan: Plan, root: str) -> list[str]:
-    """The image's directories with nothing in them of the host's, or of this sandbox alone."""
-    mounted = (*plan.layers, *plan.covers, *plan.served, *plan.after_seal)
-    others = [*(bind.target for bind in plan.binds), *(one.path for one in mounted)]
-    others += [*(path for path, _, _ in plan.files), *(path for path, _ in plan.scratch)]
-    tops = {path.split("/")[1] for path in others}
-    return [f"/{name}" for name in os.listdir(root) if name not in tops]
-
-
-def identity_of(plan: Plan) -> dict[str, object]:
-    """What no two machines have in common, besides the time."""
-    return {"entropy": os.urandom(64), "hostname": plan.hostname}
-
-
-def machine_setup(plan: Plan) -> dict[str, Any]:
-    """What the machine's guest is told, but for who it is."""
-    scratch = [(path, mode) for path, mode in plan.scratch if path in ("/tmp", "/run", "/dev/shm")]
-    root = plan.user == "root"
-    layered = root or (plan.image is not None and not plan.sealed)  # tenants may change everything, in memory
-    system = [] if layered else _system(plan)  # they see everything by way of the layer
-    places = [""] if layered else [*(path for path, _ in scratch), *system]
-    seen = _seen_again(plan, root)
-    seen += [] if layered else [one.path for one in plan.after_seal]
-    return {
-        "walls": True,
-        "uid": plan.uid,
-        "gid": plan.gid,
-        "network": plan.network,
-        "rlimits": rlimits(plan.limits, plan.pids),
-        "loopback_ports": plan.loopback_ports,
-        "machine": {
-            "root": root,
-            **({"layer": plan.image.size if plan.image is not None else 0} if layered else {}),
-            "scratch": [[path.encode(), mode, plan.scratch_size] for path, mode in scratch],
-            "system": [path.encode() for path in system],
-            "stale": [],
-            "shown": _nested(seen, places),
-        },
-    }
-
-
-def _seen_again(plan: Plan, root: bool) -> list[str]:
-    """What the room shows of the host, to be shown again where the machine has something else of its own."""
-    machine = (DIRECTORY, f"{DIRECTORY}/ram", *(SYSTEM if root else ()))
-    shown = [bind.target for bind in plan.binds if (bind.writable or not root) and not bind.device]
-    shown = [path for path in shown if path not in machine and not path.startswith(f"{ELSEWHERE}/")]
-    return shown + [one.path for one in plan.served if isinstance(one, Fuse)]
-
-
-def _nested(seen: list[str], places: list[str]) -> list[bytes]:
-    """What of it lies within places that are the machine's own."""
-    nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
-    outermost = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
-    return [os.fsencode(path) for path in outermost]
-
-
 def _beforehand(plan: Plan, setup: dict[str, Any]) -> dict[str, Any] | None:
     """The part of a set-up that the template can have behind it, for most machines; None where it is another's."""
     machine = setup["machine"]
@@ -365,23 +185,3 @@ def _beforehand(plan: Plan, setup: dict[str, Any]) -> dict[str, Any] | None:
 
 def _settled(setup: dict[str, Any]) -> dict[str, Any]:
     return {name: setup["machine"][name] for name in ("stale", "shown")}
-
-
-def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:
-    """What the machine's kernel holds tenants to. Its memory and processors are those that were asked for."""
-    wanted = (
-        (resource.RLIMIT_FSIZE, limits.file_size),
-        (resource.RLIMIT_NOFILE, limits.open_files),
-        (resource.RLIMIT_NPROC, None if pids is None else pids + 1),  # the guest is one of them
-    )
-    return [[kind, most, most] for kind, most in wanted if most is not None]
-
-
-def _system(plan: Plan) -> list[str]:
-    """The system's directories that the template has in memory, where the room shows the host's own, all of them.
-
-    Memory does not forget: where something of them is covered, the machine sees what the room shows and nothing else.
-    """
-    shown = [bind.target for bind in plan.binds if bind.target in SYSTEM and bind.source == bind.target]
-    covered = [one.path for one in (*plan.layers, *plan.covers, *plan.served)]
-    return [] if any(path.startswith(f"{one}/") for path in covered for one in shown) else shown

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import os
 import struct
-import time
 
+from sandbox.engines.machine.running import set_time
 from sandbox.engines.qemu.servers import hear_server, known_files, tell_server
 from sandbox.engines.qemu.template import Template
 from sandbox.errors import GuestError, SandboxError, WallError
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 MEMORY, STATE, FILES, ABOUT = "memory", "state", "files", "machine.json"
 STATE_MOST = 64 << 20
 PATIENCE = 60.0
-CLOCK_NS = 20_000_000  # how far behind a clock may be
-CLOCK_TRIES = 5
 
 
 class SavedMachine(Template):
@@ -144,15 +142,6 @@ class LivingMachine:
         """The machine has ended."""
         self._monitor.close()
         os.close(self._base)
-
-
-def set_time(guest: FramedGuest) -> None:
-    """Sets the machine's clock, again when it took so long that the time was another meanwhile. Raises GuestError."""
-    for _ in range(CLOCK_TRIES):
-        now = time.time_ns()
-        guest.set_clock(now)
-        if time.time_ns() - now < CLOCK_NS:
-            return
 
 
 END = b"\0end of the machine's state\0"

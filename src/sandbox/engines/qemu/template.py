@@ -6,19 +6,15 @@ owner, made complete in another directory and renamed, and checked before each u
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
-import tempfile
 import time
 
-from sandbox.config.home import cache_directory
-from sandbox.engines.qemu.acceleration import KVM, acceleration
+from sandbox.engines.machine.acceleration import KVM, acceleration
+from sandbox.engines.machine.initramfs import WARM, initramfs
+from sandbox.engines.machine.keeping import keep, named
+from sandbox.engines.machine.kernel import find_kernel
 from sandbox.engines.qemu.command import command, find_qemu
-from sandbox.engines.qemu.initramfs import WARM, initramfs
-from sandbox.engines.qemu.keeping import HALF_MADE, is_good, locked, write_manifest
-from sandbox.engines.qemu.kernel import find_kernel
 from sandbox.engines.qemu.monitor import Monitor
 from sandbox.engines.qemu.room import NODES, Machine
 from sandbox.engines.qemu.servers import known_files
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sandbox.engines.base import Running
-    from sandbox.engines.qemu.kernel import Kernel
+    from sandbox.engines.machine.kernel import Kernel
 
 KNOWN = "known"
 FILES = ("ram", "state", "kernel", "initramfs", "guest", NODES, KNOWN)
@@ -79,11 +75,6 @@ class Template:
         return os.open(os.path.join(self.directory, "state"), os.O_RDONLY | os.O_CLOEXEC)
 
 
-def templates() -> str:
-    """Where they are kept."""
-    return os.path.join(cache_directory(), "templates")
-
-
 def template(
     memory_mb: int, cpus: int, room: Callable[[str], Running], setup: dict[str, Any] | None = None
 ) -> Template:
@@ -94,53 +85,26 @@ def template(
     Raises EngineUnavailable when QEMU or a kernel is missing, WallError when the machine does not boot.
     """
     kernel, guest, accelerated = find_kernel(), guest_binary(), acceleration()
-    place = templates()
-    name = _name(kernel, guest, memory_mb, cpus, accelerated, setup)
-    made = Template(os.path.join(place, name), memory_mb, cpus, accelerated, setup)
-    if is_good(made.directory, FILES):
-        return made
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    with locked(place):
-        if not is_good(made.directory, FILES):  # another maker may have been quicker
-            shutil.rmtree(made.directory, ignore_errors=True)
-            _make(made, kernel, guest, place, room)
+    # All that a saved machine depends on; accelerated, its processor is the host's own.
+    told = [command(memory_mb, cpus, accelerated, template=True), list(WARM), repr(setup)]
+    inputs = (find_qemu(), kernel.image, kernel.list, guest)
+    directory = named(told, inputs, processor=accelerated == KVM)
+    made = Template(directory, memory_mb, cpus, accelerated, setup)
+    keep(directory, FILES, lambda work: _make(work, made, kernel, guest, room))
     return made
 
 
-def _name(kernel: Kernel, guest: str, memory_mb: int, cpus: int, accelerated: str, setup: dict[str, Any] | None) -> str:
-    """Changes with everything that a saved machine depends on."""
-    told = [command(memory_mb, cpus, accelerated, template=True), list(WARM), repr(setup)]
-    if accelerated == KVM:  # the processor is the host's own
-        told.append(_processor())
-    for path in (find_qemu(), kernel.image, kernel.list, guest):
-        status = os.stat(path)
-        told.append([path, str(status.st_size), str(status.st_mtime_ns), str(status.st_ino)])
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
-
-
-def _processor() -> list[str]:
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        return [line for line in file if line.startswith(("model name", "flags", "microcode"))][:3]
-
-
-def _make(made: Template, kernel: Kernel, guest: str, place: str, room: Callable[[str], Running]) -> None:
-    work = tempfile.mkdtemp(prefix=HALF_MADE, dir=place)
-    try:
-        told = Steps(_("making a virtual machine to clone, once"), 4)
-        shutil.copyfile(kernel.image, os.path.join(work, "kernel"))
-        shutil.copy(guest, os.path.join(work, "guest"))
-        with open(os.path.join(work, "initramfs"), "wb") as file:
-            file.write(initramfs(kernel, guest))
-        _boot_and_save(work, made, room, told)
-        for name in ("console", "ready"):
-            if os.path.exists(os.path.join(work, name)):
-                os.unlink(os.path.join(work, name))
-        write_manifest(work, FILES)
-        os.rename(work, made.directory)
-        told.done()
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+def _make(work: str, made: Template, kernel: Kernel, guest: str, room: Callable[[str], Running]) -> None:
+    told = Steps(_("making a virtual machine to clone, once"), 4)
+    shutil.copyfile(kernel.image, os.path.join(work, "kernel"))
+    shutil.copy(guest, os.path.join(work, "guest"))
+    with open(os.path.join(work, "initramfs"), "wb") as file:
+        file.write(initramfs(kernel, guest))
+    _boot_and_save(work, made, room, told)
+    for name in ("console", "ready"):
+        if os.path.exists(os.path.join(work, name)):
+            os.unlink(os.path.join(work, name))
+    told.done()
 
 
 def _boot_and_save(work: str, made: Template, room: Callable[[str], Running], told: Steps) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sandbox.network.tls.ca import Authority
     from sandbox.network.tls.client_hello import ClientHello
 
-_PATIENCE = 10.0  # seconds for a handshake and a request
+_PATIENCE = 30.0  # seconds for a handshake and a request: an emulated client may take more than ten
 
 
 def speaks_http(hello: ClientHello) -> bool:

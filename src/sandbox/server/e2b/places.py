@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sandbox.server.e2b.credentials import Credentials
     from sandbox.server.e2b.messages import ProcessConfig
     from sandbox.server.e2b.watching import Watcher
+    from sandbox.sessions.session import CodeSession
 
 T = TypeVar("T")
 TEMPLATE = "base"
@@ -47,6 +48,18 @@ class Place:
         """When it ends."""
         return self.ends if self.ends is not None else started + NO_END
 
+    def close(self) -> None:
+        """Gives back what its watchers and interpreters hold. May block; its sandbox has ended."""
+        holders: list[Watcher | CodeSession] = [
+            *self.watchers.values(),
+            *(one.session for one in self.contexts.values()),
+        ]
+        for one in holders:
+            try:
+                one.close()
+            except (SandboxError, OSError):
+                pass  # its sandbox has ended, and it with it
+
     async def counted(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
         """The same items, while they are counted as a stream. Each takes a thread of the server's."""
         self.streams += 1
@@ -70,6 +83,7 @@ class E2b:
         self.credentials = credentials
         self._places: dict[str, Place] = {}
         self._ended: set[str] = set()  # sandboxes made here whose files are still there
+        self._dropped: list[Place] = []  # what still holds programs of sandboxes that have ended
 
     def of(self, id: str) -> Place:
         """What is known of a sandbox, whoever made it."""
@@ -84,11 +98,15 @@ class E2b:
         """Drops what is known of sandboxes that have ended."""
         there = set(living)
         self._ended.update(id for id, place in self._places.items() if place.made_here and id not in there)
+        self._dropped += [place for id, place in self._places.items() if id not in there]
         self._places = {id: place for id, place in self._places.items() if id in there}
         self.credentials.forget(there)
 
     def clear(self) -> None:
-        """Removes the files of those that have ended. May block; one that is still ending is for the next time."""
+        """Removes what is left of those that have ended. May block; one that is still ending is for the next time."""
+        dropped, self._dropped = self._dropped, []
+        for place in dropped:
+            place.close()
         for id in tuple(self._ended):
             try:
                 remove(find(home(), id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.engines.qemu.kernel import MODULES, Kernel, read_module
+from sandbox.engines.machine.kernel import MODULES, Kernel, read_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

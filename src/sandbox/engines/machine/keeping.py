@@ -11,12 +11,58 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 import time
+
+from sandbox.config.home import cache_directory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 MANIFEST = "manifest.json"
 HALF_MADE = ".new-"
 UNUSED_SECONDS = 14 * 86400
 BLOCK = 1 << 20
+
+
+def templates() -> str:
+    """Where they are kept."""
+    return os.path.join(cache_directory(), "templates")
+
+
+def named(told: Sequence[object], files: Sequence[str], *, processor: bool) -> str:
+    """The directory of the template that was made of all this: what was told, these files, the host's processor."""
+    states = ((path, os.stat(path)) for path in files)
+    of_files = [[path, one.st_size, one.st_mtime_ns, one.st_ino] for path, one in states]
+    everything = [*told, of_files, _processor() if processor else []]
+    name = hashlib.sha256(json.dumps(everything).encode()).hexdigest()[:32]
+    return os.path.join(templates(), name)
+
+
+def _processor() -> list[str]:
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+        return [line for line in file if line.startswith(("model name", "flags", "microcode"))][:3]
+
+
+def keep(directory: str, names: tuple[str, ...], make: Callable[[str], None]) -> None:
+    """Sees to it that `directory` is there and good; else `make` fills another, which takes its place when whole."""
+    if is_good(directory, names):
+        return
+    place = os.path.dirname(directory)
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    with locked(place):
+        if is_good(directory, names):  # another maker may have been quicker
+            return
+        shutil.rmtree(directory, ignore_errors=True)
+        work = tempfile.mkdtemp(prefix=HALF_MADE, dir=place)
+        try:
+            make(work)
+            write_manifest(work, names)
+            os.rename(work, directory)
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
 
 
 class locked:

@@ -1,0 +1,116 @@
+"""What a machine's guest and the room around it are told, from a sandbox's plan."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+
+from sandbox.config.model import Limits
+from sandbox.engines.machine.place import DIRECTORY, MEMORY_MB, OWN_MB
+from sandbox.layout.system import SYSTEM
+from sandbox.plan.mount_operations import Fuse
+from sandbox.plan.plan import Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+OWN = ("/tmp", "/run", "/dev/shm")  # scratch places of the machine's own: the room's would be reached over a wire
+
+
+def memory_mb(plan: Plan) -> int:
+    """The machine's memory."""
+    return -(-(plan.limits.memory or MEMORY_MB << 20) >> 20)
+
+
+def machine_setup(plan: Plan) -> dict[str, Any]:
+    """What the machine's guest is told, but for who it is."""
+    scratch = [(path, mode) for path, mode in plan.scratch if path in OWN]
+    root = plan.user == "root"
+    layered = root or (plan.image is not None and not plan.sealed)  # tenants may change everything, in memory
+    system = [] if layered else _system(plan)  # they see everything by way of the layer
+    places = [""] if layered else [*(path for path, _ in scratch), *system]
+    seen = _seen_again(plan, root)
+    if not layered:  # the home may lie in /tmp
+        seen += [*(one.path for one in plan.after_seal), *(path for path, _ in plan.scratch if path not in OWN)]
+    return {
+        "walls": True,
+        "uid": plan.uid,
+        "gid": plan.gid,
+        "network": plan.network,
+        "rlimits": rlimits(plan.limits, plan.pids),
+        "loopback_ports": plan.loopback_ports,
+        "machine": {
+            "root": root,
+            **({"layer": plan.image.size if plan.image is not None else 0} if layered else {}),
+            "scratch": [[path.encode(), mode, plan.scratch_size] for path, mode in scratch],
+            "system": [path.encode() for path in system],
+            "stale": [],
+            "shown": _nested(seen, places),
+        },
+    }
+
+
+def _seen_again(plan: Plan, root: bool) -> list[str]:
+    """What the room shows of the host, to be shown again where the machine has something else of its own."""
+    shown = [bind.target for bind in plan.binds if (bind.writable or not root) and not bind.device]
+    shown = [path for path in shown if not path.startswith(DIRECTORY) and not (root and path in SYSTEM)]
+    return shown + [one.path for one in plan.served if isinstance(one, Fuse)]
+
+
+def _nested(seen: list[str], places: list[str]) -> list[bytes]:
+    """What of it lies within places that are the machine's own."""
+    nested = sorted({path for path in seen if any(path.startswith(f"{one}/") for one in places)})
+    outermost = [one for one in nested if not any(one.startswith(f"{other}/") for other in nested)]
+    return [os.fsencode(path) for path in outermost]
+
+
+def _system(plan: Plan) -> list[str]:
+    """The system's directories that the template has in memory, where the room shows the host's own, all of them.
+
+    Memory does not forget: where something of them is covered, the machine sees what the room shows and nothing else.
+    """
+    shown = [bind.target for bind in plan.binds if bind.target in SYSTEM and bind.source == bind.target]
+    covered = [one.path for one in (*plan.layers, *plan.covers, *plan.served)]
+    return [] if any(path.startswith(f"{one}/") for path in covered for one in shown) else shown
+
+
+def rlimits(limits: Limits, pids: int | None) -> list[list[int]]:
+    """What the machine's kernel holds tenants to. Its memory and processors are those that were asked for."""
+    wanted = (
+        (resource.RLIMIT_FSIZE, limits.file_size),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_NPROC, None if pids is None else pids + 1),  # the guest is one of them
+    )
+    return [[kind, most, most] for kind, most in wanted if most is not None]
+
+
+def fixed_directories(plan: Plan) -> list[str]:
+    """Directories that nothing on the host changes while the machine lives, so that its kernel may remember them."""
+    if plan.image is not None:
+        return _fixed_of_image(plan, plan.image.source)
+    return [bind.target for bind in plan.binds if bind.target in SYSTEM]
+
+
+def _fixed_of_image(plan: Plan, root: str) -> list[str]:
+    """The image's directories with nothing in them of the host's, or of this sandbox alone."""
+    mounted = (*plan.layers, *plan.covers, *plan.served, *plan.after_seal)
+    others = [*(bind.target for bind in plan.binds), *(one.path for one in mounted)]
+    others += [*(path for path, _, _ in plan.files), *(path for path, _ in plan.scratch)]
+    tops = {path.split("/")[1] for path in others}
+    return [f"/{name}" for name in os.listdir(root) if name not in tops]
+
+
+def identity_of(plan: Plan) -> dict[str, object]:
+    """What no two machines have in common."""
+    return {"entropy": os.urandom(64), "hostname": plan.hostname, "time_ns": time.time_ns()}
+
+
+def limit_room(plan: Plan) -> None:
+    """The room's limits around a machine's: its own kernel holds the others."""
+    limits = Limits()
+    limits.cpus = plan.limits.cpus
+    limits.memory = None if plan.limits.memory is None else plan.limits.memory + (OWN_MB << 20)
+    plan.limits, plan.pids = limits, None
