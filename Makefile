@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test desktop pictures signing vm containers setup-containers lint docs bench soak image compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels setup-image clean
+.PHONY: help demo serve test desktop pictures signing vm containers setup-containers lint docs bench scale soak image compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels setup-image clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -70,6 +70,10 @@ bare: setup-kernels ## the whole check in fresh Debians where nothing is install
 
 bench: setup-bench $(GUEST) ## the side-by-side table, budgets and peers
 	@.venv/bin/python -m bench
+
+scale: setup-dev $(GUEST) ## measures real servers, simulates clusters with those costs, draws docs/scale.md's pictures
+	@.venv/bin/python -m pip install -q --no-build-isolation -e ".[dev,scale]"
+	@.venv/bin/python -m bench.scale
 
 setup-run setup-dev setup-bench setup-kernels setup-containers setup-image: setup-%:
 	@scripts/setup $*

@@ -82,7 +82,7 @@ def refused(podman: Podman, *options: str) -> str:
     assert ran.returncode == 125 and ran.stdout == ""
     found = podman.doctor(*options)["isolation"]
     assert not found["ok"]
-    return str(found["detail"])
+    return f"{found['detail']} {found['remedy']}"
 
 
 def test_without_the_profile_the_field_for_it_is_named(podman: Podman) -> None:
@@ -121,7 +121,7 @@ def test_the_server_answers_its_probes_and_runs_a_sandbox(podman: Podman, tmp_pa
     words = ("serve", "--unix", "/share/socket", "--token-file", "/share/tokens", "--most", "4")
     process = podman.start(
         *words,
-        options=(SECCOMP, PROC, f"--volume={share}:/share", "--userns=keep-id", f"--user={os.getuid()}:{os.getgid()}"),
+        options=(SECCOMP, PROC, f"--volume={share}:/share", "--userns=keep-id", f"--user={os.getuid()}:0"),
     )
     try:
         assert process.stdout is not None and process.stdout.readline().startswith("serving on")

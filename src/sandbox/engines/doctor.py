@@ -46,6 +46,10 @@ def build_one(start: Callable[[], LocalStart | ContainerStart]) -> list[Finding]
         except EngineUnavailable as problem:
             return [Finding(_ISOLATION, False, message_of(problem))]  # it says what to do
         except SandboxError as problem:
+            from sandbox.engines import nesting
+
+            if nesting.in_container() and (found := nesting.reasons()):  # not the launcher, but the guest met it
+                return [Finding(_ISOLATION, False, message_of(problem), one) for one in found]
             return [
                 Finding(_ISOLATION, False, message_of(problem), "please report this line and the output of `uname -r`")
             ]
