@@ -113,7 +113,9 @@ def test_a_server_that_cannot_build_walls_is_there_but_not_ready_and_says_why_to
         "print(serve.communicate()[1])\n"
     )
     (tmp_path / "script.py").write_text(script)
-    with Sandbox({"filesystem": {"root": str(tmp_path), "allow_read": [sys.prefix, source]}}) as sandbox:
+    # In a tree of its own our source is like any other, and a file named credentials.py is hidden.
+    files = {"root": str(tmp_path), "allow_read": [sys.prefix, source], "blocked_patterns": []}
+    with Sandbox({"filesystem": files}) as sandbox:
         done = sandbox.exec([sys.executable, "script.py"], env={"PYTHONPATH": source})
     told = done.stdout.splitlines()
     assert told[0] == "200 503", done
