@@ -30,6 +30,7 @@ def rows(bench: Bench) -> Iterator[Row]:
         project, home = Path(scratch, "project"), Path(scratch, "home")
         project.mkdir()
         home.mkdir()
+        before = os.getcwd(), os.environ["HOME"]
         os.chdir(project)
         os.environ["HOME"] = str(home)
         yield from commands(bench)
@@ -37,7 +38,8 @@ def rows(bench: Bench) -> Iterator[Row]:
         yield from inside_python(bench, project)
         yield hot_path_imports(bench)
         yield from _images(bench)
-        os.chdir("/")
+        os.chdir(before[0])
+        os.environ["HOME"] = before[1]
 
 
 def _agents(bench: Bench) -> Iterator[Row]:
