@@ -26,11 +26,12 @@ def main() -> int:
         prepare()
         return as_user(options)
     bench = prepare(options.repetitions) if not options.prepared else found(options.repetitions)
-    rows, failed = [], []
+    rows: list[Row] = []
+    failed: list[str] = []
     for name in options.subjects:
         try:
             rows += importlib.import_module(f"bench.{name}").rows(bench)
-        except Exception:  # the other subjects took half an hour
+        except Exception:  # noqa: BLE001 - the other subjects took half an hour
             traceback.print_exc()
             failed.append(name)
     report = render(rows, bench)
