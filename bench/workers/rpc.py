@@ -24,6 +24,7 @@ def main() -> None:
     sandbox = Sandbox()
     server = get_vm(client.id).pid or 0
     at_start = peak(server)
+    client.write_file("/tmp/large", CONTENT)  # in the first turn it may be read before it is written
     config = sandbox.config.plain()
     numbers = itertools.count()
 
