@@ -34,7 +34,8 @@ class Refusals:
         self._expected = frozenset(expected)
         self._reasons: dict[str, dict[str, object]] = {}
         self._files: dict[tuple[object, object], None] = {}
-        self.told = len(getattr(sandbox, "notices", ()))  # those that came later are told at the end: a terminal is the command's now
+        # Those that came later are told at the end: a terminal is the command's now.
+        self.told = len(getattr(sandbox, "notices", ()))
         sandbox.on_event(self._hear)
 
     def _hear(self, event: dict[str, object]) -> None:

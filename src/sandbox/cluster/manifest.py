@@ -48,7 +48,10 @@ def look(sandbox: Sandbox) -> list[Entry]:
 
 
 def around(project: str, hiding: Mapping[str, Any]) -> Sandbox:
-    """A sandbox that sees the project and cannot change it; `hiding` are further settings of `filesystem`. Raises what `Sandbox` raises."""
+    """A sandbox that sees the project and cannot change it; `hiding` are further settings of `filesystem`.
+
+    Raises what `Sandbox` raises.
+    """
     from sandbox.service import configuration
 
     resolved = configuration({"filesystem": {**hiding, "root": project}}, project=project).config

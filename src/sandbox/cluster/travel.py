@@ -33,7 +33,10 @@ class Sent:
 
 
 def send(project: str, url: str, context: ssl.SSLContext, token: str, hiding: Mapping[str, Any]) -> Sent:
-    """Sends a project to an agent; `hiding` are settings about what is hidden in it. Raises what `Sandbox` raises, and SandboxLost."""
+    """Sends a project to an agent; `hiding` are settings about what is hidden in it.
+
+    Raises what `Sandbox` raises, and SandboxLost.
+    """
     project = os.path.abspath(os.path.expanduser(project))
     parts = urlsplit(url)
     assert parts.hostname is not None
