@@ -52,7 +52,7 @@ class Box:
     def control(self, method: str, path: str, **more: Any) -> httpx.Response:
         return plain(self.served).request(method, path, headers={"X-API-Key": self.key}, **more)
 
-    def send(self, method: str, path: str, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+    def send(self, method: str, path: str, headers: dict[str, Any] | None = None, **more: Any) -> httpx.Response:
         return plain(self.served).request(method, path, headers={**self.headers, **(headers or {})}, **more)
 
     def call(self, name: str, message: object, **headers: str) -> httpx.Response:
