@@ -21,8 +21,9 @@ def test_a_program_with_plain_words_runs_without_bash(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "", " ls", "ls ", "ls;id", "ls & id", "a=b ls", "echo hi", "cd /", "[ a ]", "if x", "! true", "ls *", "ls $HOME",
-        "ls ~", "ls 'a b'", "ls\nid", "ls > x", "ls {a,b}", "ls\tx", "ls #x", "time ls", "%1", "-x", "ls `id`", "ls é",
+        "", " ls", "ls ", "ls;id", "ls & id", "a=b ls", "echo hi", "cd /", "[ a ]", "if x", "! true", "ls *",
+        "ls $HOME", "ls ~", "ls 'a b'", "ls\nid", "ls > x", "ls {a,b}", "ls\tx", "ls #x", "time ls", "%1", "-x",
+        "ls `id`", "ls é",
     ],
 )  # fmt: skip
 def test_what_bash_would_interpret_is_left_to_bash(line: str) -> None:

@@ -132,7 +132,7 @@ class _Launch:
             self._close()
 
     def _tell_the_end(self, process: Process, more: Launched) -> None:
-        """To the launcher first: it is what somebody waits for. Whoever asks then what the command was refused knows."""
+        """To the launcher first: somebody waits for it, and may ask then what the command was refused."""
         result = process.result
         assert result is not None
         for queue in list(self._launches.told):
