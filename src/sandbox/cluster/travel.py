@@ -15,7 +15,7 @@ from sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sandbox.client import Client
     from sandbox.vfs.changes import Change
@@ -32,14 +32,17 @@ class Sent:
         self.entries = {one.path: one for one in entries}
 
 
-def send(project: str, url: str, context: ssl.SSLContext, token: str) -> Sent:
-    """Sends a project to an agent. Raises what `Sandbox` raises, and SandboxLost."""
+def send(project: str, url: str, context: ssl.SSLContext, token: str, hiding: Mapping[str, Any]) -> Sent:
+    """Sends a project to an agent; `hiding` are settings about what is hidden in it.
+
+    Raises what `Sandbox` raises, and SandboxLost.
+    """
     project = os.path.abspath(os.path.expanduser(project))
     parts = urlsplit(url)
     assert parts.hostname is not None
     line = http.client.HTTPSConnection(parts.hostname, parts.port, context=context, timeout=60)
     try:
-        with around(project) as sandbox:
+        with around(project, hiding) as sandbox:
             entries = look(sandbox)
             wanted = {one.digest: one.path for one in entries if one.kind == "file"}
             lacking = _ask(line, token, "POST", "/v1/cluster/missing", {"digests": list(wanted)})["digests"]

@@ -558,3 +558,8 @@ class Config(Section):
     browser: Browser = field(Browser, "A browser inside.")
     desktop: Desktop = field(Desktop, "Screen, keyboard, mouse and sound.")
     ui: Ui = field(Ui, "Language.")
+    cluster: str | None = field(
+        None,
+        "A Ray cluster where `sandbox run` runs its commands (docs/cluster.md); SANDBOX_CLUSTER overrides it.",
+        example="ray://head:10001",
+    )
