@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from sandbox.cluster.identity import Identity
     from sandbox.cluster.nodes import Place
+    from sandbox.cluster.records import Records
     from sandbox.cluster.travel import Sent
     from sandbox.rpc.connection import Connection
     from sandbox.sandbox import Sandbox
@@ -181,6 +182,12 @@ class Cluster:
         from sandbox.cluster.overview import found
 
         self._nodes.ask(found(self._nodes, node), "drain", draining)
+
+    def records(self) -> Records:
+        """Returns a reader of the records of all machines, as one feed. Raises SandboxError."""
+        from sandbox.cluster.records import Records
+
+        return Records(self._nodes)
 
     def close(self) -> None:
         """Ends the sandboxes that were made here, and leaves the cluster. Idempotent."""
