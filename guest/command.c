@@ -36,6 +36,7 @@ static noreturn void complain(int report, const char *step)
 /* What a command is started with. Read before the fork: a child would first have to get memory of its own for it. */
 struct wanted {
 	char **argv, **env;
+	char **direct; /* or NULL: what to run in the place of `argv`, if it is there */
 	char *cwd;
 	mode_t mask;
 };
@@ -77,14 +78,16 @@ static char **strings(struct cbor request, const char *key, bool required)
 
 static void wanted_free(struct wanted *wanted)
 {
-	free(wanted->argv), free(wanted->env), free(wanted->cwd);
+	free(wanted->argv), free(wanted->env), free(wanted->direct), free(wanted->cwd);
 }
 
 static bool wanted_read(struct wanted *wanted, struct cbor request)
 {
 	uint64_t mask;
+	struct cbor item;
 	*wanted = (struct wanted){.argv = strings(request, "argv", true)};
 	wanted->env = wanted->argv ? strings(request, "env", false) : NULL;
+	wanted->direct = cbor_get(request, "direct", &item) ? strings(request, "direct", true) : NULL;
 	wanted->cwd = wanted->env ? cbor_get_cstring(request, "cwd") : NULL;
 	bool good = wanted->cwd && cbor_get_uint(request, "umask", 0777, 022, &mask);
 	if (good) {
@@ -97,13 +100,24 @@ static bool wanted_read(struct wanted *wanted, struct cbor request)
 	return false;
 }
 
+/* Says in `_` what is run, as a shell would, where the list of variables has a place for it. */
+static void name_program(char **env, const char *path)
+{
+	static char name[4100];
+	for (; *env; env++)
+		if (!strncmp(*env, "_=", 2) && snprintf(name, sizeof name, "_=%s", path) < (int)sizeof name)
+			*env = name;
+}
+
 /* Like execvp(), but with the command's own PATH, and without running a shell for files that exec refuses. */
-static void run(char **argv, char **env)
+static void run(char **argv, char **env, bool named)
 {
 	const char *path = DEFAULT_PATH;
 	char candidate[4096];
 	int error = ENOENT;
 	if (strchr(argv[0], '/') || !*argv[0]) {
+		if (named)
+			name_program(env, argv[0]);
 		execve(argv[0], argv, env);
 		return;
 	}
@@ -119,6 +133,8 @@ static void run(char **argv, char **env)
 		/* First, because a failed exec costs much more than that. */
 		if (access(candidate, F_OK) && errno == ENOENT)
 			continue;
+		if (named)
+			name_program(env, candidate);
 		execve(candidate, argv, env);
 		if (errno == EACCES) {
 			/* Is it there and cannot be run? A directory that cannot be looked into (another user's home) has nothing. */
@@ -226,7 +242,9 @@ static noreturn void become(const struct wanted *wanted, const int stdio[3], boo
 		complain(report, "chdir");
 	if (!filter_tenant())
 		complain(report, "filter");
-	run(wanted->argv, wanted->env);
+	if (wanted->direct)
+		run(wanted->direct, wanted->env, true); /* returns when there is no such program: then it is the shell's to say so */
+	run(wanted->argv, wanted->env, false);
 	complain(report, "exec");
 }
 
