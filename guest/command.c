@@ -49,13 +49,24 @@ static char **strings(struct cbor request, const char *key, bool required)
 	return list;
 }
 
+/* Says in `_` what is run, as a shell would, where the list of variables has a place for it. */
+static void name_program(char **env, const char *path)
+{
+	static char name[4100];
+	for (; *env; env++)
+		if (!strncmp(*env, "_=", 2) && snprintf(name, sizeof name, "_=%s", path) < (int)sizeof name)
+			*env = name;
+}
+
 /* Like execvp(), but with the command's own PATH, and without running a shell for files that exec refuses. */
-static void run(char **argv, char **env)
+static void run(char **argv, char **env, bool named)
 {
 	const char *path = DEFAULT_PATH;
 	char candidate[4096];
 	int error = ENOENT;
 	if (strchr(argv[0], '/') || !*argv[0]) {
+		if (named)
+			name_program(env, argv[0]);
 		execve(argv[0], argv, env);
 		return;
 	}
@@ -71,6 +82,8 @@ static void run(char **argv, char **env)
 		/* First, because a failed exec costs much more than that. */
 		if (access(candidate, F_OK) && errno == ENOENT)
 			continue;
+		if (named)
+			name_program(env, candidate);
 		execve(candidate, argv, env);
 		if (errno == EACCES) {
 			/* Is it there and cannot be run? A directory that cannot be looked into (another user's home) has nothing. */
@@ -142,6 +155,7 @@ static void with_keeper(int report)
 static noreturn void become(struct cbor request, const int stdio[3], bool terminal, int report)
 {
 	uint64_t mode;
+	struct cbor item;
 	tripwires_drop();
 	setsid();
 	if (terminal && ioctl(stdio[0], TIOCSCTTY, 0))
@@ -166,7 +180,10 @@ static noreturn void become(struct cbor request, const int stdio[3], bool termin
 		complain(report, "chdir");
 	if (!filter_tenant())
 		complain(report, "filter");
-	run(argv, env);
+	char **direct = cbor_get(request, "direct", &item) ? strings(request, "direct", true) : NULL;
+	if (direct)
+		run(direct, env, true); /* returns when there is no such program: then it is the shell's to say so */
+	run(argv, env, false);
 	complain(report, "exec");
 }
 

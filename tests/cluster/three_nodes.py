@@ -8,6 +8,8 @@ import tempfile
 from functools import cache
 from typing import Any
 
+from tests.ports import unused_port
+
 STORE = 100 * 2**20  # bytes of each node's object store
 CPUS = 2
 
@@ -25,7 +27,9 @@ class ThreeNodes:
         )  # fmt: skip
         from ray.cluster_utils import Cluster
 
-        self.ray: Any = Cluster(initialize_head=True, head_node_args=self._node())
+        port = unused_port()
+        self.ray: Any = Cluster(initialize_head=True, head_node_args={**self._node(), "ray_client_server_port": port})
+        self.client_address = f"ray://127.0.0.1:{port}"
         self.nodes = [self.add() for _ in range(2)]
         self.address: str = self.ray.address
         atexit.register(self.ray.shutdown)

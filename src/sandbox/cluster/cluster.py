@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.client import Client
 from sandbox.cluster import travel
+from sandbox.cluster.given import hiding, with_secrets
 from sandbox.cluster.nodes import Nodes, queue_length
 from sandbox.config.given import read_config
 from sandbox.config.section import owned
-from sandbox.errors import ConfigError, InvalidArgument, SandboxClosed, SandboxError, SandboxLost
+from sandbox.errors import InvalidArgument, SandboxClosed, SandboxError, SandboxLost
 from sandbox.remote_server import _connection
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from sandbox.cluster.identity import Identity
     from sandbox.cluster.nodes import Place
+    from sandbox.cluster.records import Records
     from sandbox.cluster.travel import Sent
     from sandbox.rpc.connection import Connection
     from sandbox.sandbox import Sandbox
@@ -107,7 +109,7 @@ class Cluster:
         """
         if self._closed:
             raise SandboxClosed("the cluster is closed")
-        given = with_secrets(owned(config) or {}, os.environ)
+        given = with_secrets(owned(config) or {})
         wanted = needed(given, cpus, memory, resources)
         problem: SandboxError | None = None
         without: list[str] = []
@@ -132,7 +134,7 @@ class Cluster:
             url, authority, token, id = self._nodes.ask(place.node, "lease", self._identity.authority)
             sent = None
             if project is not None:
-                sent = travel.send(os.fspath(project), url, self._context(authority), token)
+                sent = travel.send(os.fspath(project), url, self._context(authority), token, hiding(config))
                 config = {**config, "filesystem": {**config.get("filesystem", {}), "root": sent.root, "overlay": True}}
             connection = self._connect(f"{url}/v1/rpc", authority, token)
         except SandboxError as problem:
@@ -181,6 +183,12 @@ class Cluster:
 
         self._nodes.ask(found(self._nodes, node), "drain", draining)
 
+    def records(self) -> Records:
+        """Returns a reader of the records of all machines, as one feed. Raises SandboxError."""
+        from sandbox.cluster.records import Records
+
+        return Records(self._nodes)
+
     def close(self) -> None:
         """Ends the sandboxes that were made here, and leaves the cluster. Idempotent."""
         self._closed = True
@@ -193,27 +201,6 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def with_secrets(config: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The configuration with the values of secrets that come from the environment: it is this process's that is meant.
-
-    Raises ConfigError when it has no such variable.
-    """
-    network = config.get("network")
-    secrets = network.get("secrets") if isinstance(network, dict) else None
-    if not isinstance(network, dict) or not isinstance(secrets, dict):
-        return dict(config)
-    filled = {}
-    for name, one in secrets.items():
-        if isinstance(one, dict) and isinstance(one.get("from_env"), str):
-            variable = one["from_env"]
-            if variable not in environment:
-                path = f"network.secrets.{name}.from_env"
-                raise ConfigError("the environment has no variable {name!r}", name=variable, path=path)
-            one = {key: value for key, value in one.items() if key != "from_env"} | {"value": environment[variable]}
-        filled[name] = one
-    return {**config, "network": {**network, "secrets": filled}}
 
 
 def needed(
