@@ -64,6 +64,10 @@ class Values:
         """Adds a value to search for."""
         self._known[value] = _Value(name, value, placeholder)
 
+    def include(self, other: Values) -> None:
+        """Adds every value of `other`."""
+        self._known = {**other._known, **self._known}
+
     def __bool__(self) -> bool:
         return bool(self._known)
 
