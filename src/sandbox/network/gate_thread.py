@@ -112,7 +112,7 @@ class GateThread:
         """Before `furnish`, of a fork: what its origin was ever given stays blocked and hidden here as well."""
         if origin.had_secrets:
             self.had_secrets = True
-            self.interception().secrets.inherit(origin.interception().secrets)
+            self.interception().inherit(origin.interception())
 
     def _not_running(self) -> None:
         """What there is before the first connection."""

@@ -273,7 +273,7 @@ def _spellings(byte: int, percents: list[bytes], backslashes: list[bytes], ands:
     ways += [one + b"#[xX]0{0,7}%s%s" % (_hex(byte), END_OF_HEX) for one in ands]
     if byte in NAMED:
         ways += [one + b"(?:%s);" % b"|".join(NAMED[byte]) for one in ands]
-    if byte in b"\"'/\\":
+    if not plain.isalnum():
         ways += [backslash + plain for backslash in backslashes]
     if byte == 0x20:
         ways.append(rb"\+")
