@@ -22,7 +22,7 @@ class ThreeNodes:
         os.environ.update(
             SANDBOX_HOME=self.home, RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
             # A node that is killed is noticed within seconds.
-            RAY_health_check_initial_delay_ms="1000", RAY_health_check_period_ms="1000",
+            RAY_health_check_initial_delay_ms="1000", RAY_health_check_period_ms="200",
             RAY_health_check_failure_threshold="3", RAY_health_check_timeout_ms="1000",
         )  # fmt: skip
         from ray.cluster_utils import Cluster
@@ -34,9 +34,9 @@ class ThreeNodes:
         self.address: str = self.ray.address
         atexit.register(self.ray.shutdown)
 
-    def add(self) -> Any:
+    def add(self, resources: dict[str, int] | None = None) -> Any:
         """One more node."""
-        return self.ray.add_node(**self._node())
+        return self.ray.add_node(**{**self._node(), **({"resources": resources} if resources else {})})
 
     @staticmethod
     def _node() -> dict[str, Any]:

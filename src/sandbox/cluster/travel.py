@@ -47,9 +47,7 @@ def send(project: str, url: str, context: ssl.SSLContext, token: str, hiding: Ma
             for digest in lacking:
                 content = sandbox.read_file(wanted[digest], max_bytes=LARGEST)
                 line.ask("PUT", f"/v1/cluster/blobs/{digest}", content)
-        told = line.ask_json(
-            "POST", "/v1/cluster/projects", {"entries": [msgspec.to_builtins(one) for one in entries]}
-        )
+        told = line.ask_json("POST", "/v1/cluster/projects", {"entries": [msgspec.to_builtins(one) for one in entries]})
         return Sent(project, told["root"], entries)
     except (OSError, http.client.HTTPException) as problem:
         if isinstance(problem, FileNotFoundError):
