@@ -41,7 +41,7 @@ class ThreeNodes:
         for _ in range(ATTEMPTS):
             try:
                 return self.ray.add_node(**asked)
-            except Exception as problem:  # noqa: BLE001 - Ray raises nothing narrower
+            except Exception as problem:  # Ray raises nothing narrower
                 if "timed out during startup" not in str(problem):
                     raise
         return self.ray.add_node(**asked)
