@@ -33,6 +33,28 @@ static noreturn void complain(int report, const char *step)
 	_exit(write(report, &c, sizeof c) == sizeof c ? 127 : 126);
 }
 
+/* What a command is started with. Read before the fork: a child would first have to get memory of its own for it. */
+struct wanted {
+	char **argv, **env;
+	char **direct; /* or NULL: what to run in the place of `argv`, if it is there */
+	char *cwd;
+	mode_t mask;
+};
+
+/* How much room an array of strings takes, as execve() wants it; 0: they are no such strings. */
+static size_t room_for(struct cbor item, uint64_t n)
+{
+	size_t room = (n + 1) * sizeof(char *);
+	const uint8_t *data;
+	for (size_t size; n--; cbor_next(&item)) {
+		if (!cbor_string(item, &data, &size) || memchr(data, 0, size))
+			return 0;
+		room += size + 1;
+	}
+	return room;
+}
+
+/* In one piece, for whoever frees it. */
 static char **strings(struct cbor request, const char *key, bool required)
 {
 	struct cbor item;
@@ -40,22 +62,62 @@ static char **strings(struct cbor request, const char *key, bool required)
 	errno = EINVAL;
 	if (cbor_get(request, key, &item) ? !cbor_array(item, &n, &item) : required)
 		return NULL;
-	if (n > ARGUMENTS_MOST || (required && !n))
-		return NULL;
-	char **list = calloc(n + 1, sizeof *list);
-	for (uint64_t i = 0; list && i < n; i++, cbor_next(&item))
-		if (!(list[i] = cbor_cstring(item)))
-			return NULL;
+	size_t room = n > ARGUMENTS_MOST || (required && !n) ? 0 : room_for(item, n);
+	char **list = room ? malloc(room) : NULL, *at = (char *)(list + n + 1);
+	for (uint64_t i = 0; list && i < n; i++, cbor_next(&item)) {
+		const uint8_t *data;
+		size_t size;
+		cbor_string(item, &data, &size);
+		list[i] = at;
+		at = (char *)mempcpy(at, data, size) + 1, at[-1] = 0;
+	}
+	if (list)
+		list[n] = NULL;
 	return list;
 }
 
+static void wanted_free(struct wanted *wanted)
+{
+	free(wanted->argv), free(wanted->env), free(wanted->direct), free(wanted->cwd);
+}
+
+static bool wanted_read(struct wanted *wanted, struct cbor request)
+{
+	uint64_t mask;
+	struct cbor item;
+	*wanted = (struct wanted){.argv = strings(request, "argv", true)};
+	wanted->env = wanted->argv ? strings(request, "env", false) : NULL;
+	wanted->direct = cbor_get(request, "direct", &item) ? strings(request, "direct", true) : NULL;
+	wanted->cwd = wanted->env ? cbor_get_cstring(request, "cwd") : NULL;
+	bool good = wanted->cwd && cbor_get_uint(request, "umask", 0777, 022, &mask);
+	if (good) {
+		wanted->mask = (mode_t)mask;
+		return true;
+	}
+	int error = errno;
+	wanted_free(wanted);
+	errno = error;
+	return false;
+}
+
+/* Says in `_` what is run, as a shell would, where the list of variables has a place for it. */
+static void name_program(char **env, const char *path)
+{
+	static char name[4100];
+	for (; *env; env++)
+		if (!strncmp(*env, "_=", 2) && snprintf(name, sizeof name, "_=%s", path) < (int)sizeof name)
+			*env = name;
+}
+
 /* Like execvp(), but with the command's own PATH, and without running a shell for files that exec refuses. */
-static void run(char **argv, char **env)
+static void run(char **argv, char **env, bool named)
 {
 	const char *path = DEFAULT_PATH;
 	char candidate[4096];
 	int error = ENOENT;
 	if (strchr(argv[0], '/') || !*argv[0]) {
+		if (named)
+			name_program(env, argv[0]);
 		execve(argv[0], argv, env);
 		return;
 	}
@@ -71,6 +133,8 @@ static void run(char **argv, char **env)
 		/* First, because a failed exec costs much more than that. */
 		if (access(candidate, F_OK) && errno == ENOENT)
 			continue;
+		if (named)
+			name_program(env, candidate);
 		execve(candidate, argv, env);
 		if (errno == EACCES) {
 			/* Is it there and cannot be run? A directory that cannot be looked into (another user's home) has nothing. */
@@ -83,13 +147,30 @@ static void run(char **argv, char **env)
 	errno = error;
 }
 
+/* The signals that we ignore or handle, or whoever started us did. Asked for once: a command would have to give each of the 64 its
+ * default, which an emulated processor notices. */
+static uint64_t signals_of_ours(void)
+{
+	static bool asked;
+	static uint64_t ours;
+	for (int sig = 1; !asked && sig <= 64; sig++) {
+		/* Not by sigaction(): libc keeps a few for itself. */
+		uint64_t now[8] = {0}; /* a kernel sigaction: the handler is its first word */
+		if (!syscall(SYS_rt_sigaction, sig, NULL, now, 8) && now[0])
+			ours |= 1ull << (sig - 1);
+	}
+	asked = true;
+	return ours;
+}
+
 static void default_signals(void)
 {
-	/* Not by signal(): libc keeps a few for itself and leaves those as whoever started us had them. */
 	static const char as_new[64]; /* a kernel sigaction of zeros: SIG_DFL, no flags, empty mask */
+	uint64_t ours = signals_of_ours();
 	sigset_t none;
 	for (int sig = 1; sig <= 64; sig++)
-		syscall(SYS_rt_sigaction, sig, as_new, NULL, 8); /* fails for SIGKILL and SIGSTOP, which always have their default */
+		if (ours >> (sig - 1) & 1)
+			syscall(SYS_rt_sigaction, sig, as_new, NULL, 8);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -139,9 +220,8 @@ static void with_keeper(int report)
 		_exit(126);
 }
 
-static noreturn void become(struct cbor request, const int stdio[3], bool terminal, int report)
+static noreturn void become(const struct wanted *wanted, const int stdio[3], bool terminal, int report)
 {
-	uint64_t mode;
 	tripwires_drop();
 	setsid();
 	if (terminal && ioctl(stdio[0], TIOCSCTTY, 0))
@@ -155,18 +235,16 @@ static noreturn void become(struct cbor request, const int stdio[3], bool termin
 	if (terminal)
 		with_keeper(report);
 	default_signals();
-	char **argv = strings(request, "argv", true), **env = argv ? strings(request, "env", false) : NULL;
-	char *cwd = env ? cbor_get_cstring(request, "cwd") : NULL;
-	if (!cwd || !cbor_get_uint(request, "umask", 0777, 022, &mode))
-		complain(report, "request");
-	umask((mode_t)mode);
+	umask(wanted->mask);
 	if (!limits_apply())
 		complain(report, "rlimits");
-	if (chdir(cwd))
+	if (chdir(wanted->cwd))
 		complain(report, "chdir");
 	if (!filter_tenant())
 		complain(report, "filter");
-	run(argv, env);
+	if (wanted->direct)
+		run(wanted->direct, wanted->env, true); /* returns when there is no such program: then it is the shell's to say so */
+	run(wanted->argv, wanted->env, false);
 	complain(report, "exec");
 }
 
@@ -222,20 +300,25 @@ static void launch(struct job *job, struct cbor request, int stdio[3], bool term
 {
 	int report[2];
 	uint64_t timeout;
+	struct wanted wanted;
 	if (!cbor_get_uint(request, "timeout_ms", TIMEOUT_MOST, 0, &timeout) ||
-	    !cbor_get_bool(request, "end_session", false, &job->end_session)) {
-		job_refuse(job, "request", EINVAL);
+	    !cbor_get_bool(request, "end_session", false, &job->end_session) || !wanted_read(&wanted, request)) {
+		job_refuse(job, "request", errno);
 		return;
 	}
 	if (pipe2(report, O_CLOEXEC | O_NONBLOCK)) {
-		job_refuse(job, "fork", errno);
+		int error = errno;
+		wanted_free(&wanted);
+		job_refuse(job, "fork", error);
 		return;
 	}
+	signals_of_ours(); /* the child's answer would be forgotten with it */
 	job->began = now_us();
 	job->pid = fork(); /* not vfork: a directory that hangs must block only the child */
 	if (!job->pid)
-		become(request, stdio, terminal, report[1]);
+		become(&wanted, stdio, terminal, report[1]);
 	int error = errno;
+	wanted_free(&wanted);
 	close(report[1]);
 	if (job->pid < 0) {
 		close(report[0]);

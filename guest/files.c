@@ -19,14 +19,14 @@
 #define DEPTH_MOST 256
 #define PROC_MAGIC 0x9fa0
 
-static void begin(struct answer *a, unsigned keys)
+void answer_begin(struct answer *a, unsigned keys)
 {
 	job_frame(a->job, &a->done, "done", keys);
 }
 
 /* Opens what a tenant could: no magic links, which in this process would mean the guest's own; and nothing of
  * procfs for writing, where "self" would be this process, too. */
-static int open_path(const char *path, uint64_t flags, uint64_t mode)
+int open_path(const char *path, uint64_t flags, uint64_t mode)
 {
 	struct open_how how = {.flags = flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, .resolve = RESOLVE_NO_MAGICLINKS};
 	struct statfs fs;
@@ -66,7 +66,7 @@ static bool do_open(struct cbor q, const char *path, struct answer *a)
 	a->fd = open_path(path, flags, mode);
 	if (a->fd < 0)
 		return false;
-	begin(a, 1);
+	answer_begin(a, 1);
 	put_key_uint(&a->done, "fds", 1);
 	return true;
 }
@@ -82,7 +82,7 @@ static bool do_stat(struct cbor q, const char *path, struct answer *a)
 	bool follow;
 	if (!cbor_get_bool(q, "follow", true, &follow) || (follow ? stat(path, &st) : lstat(path, &st)))
 		return false;
-	begin(a, 7);
+	answer_begin(a, 7);
 	put_key_uint(&a->done, "mode", st.st_mode);
 	put_key_uint(&a->done, "size", (uint64_t)st.st_size);
 	put_text(&a->done, "mtime_ns");
@@ -109,7 +109,7 @@ static bool do_mkdir(struct cbor q, const char *path, struct answer *a)
 	}
 	if (mkdir(path, (mode_t)mode) && !(parents && errno == EEXIST && !stat(path, &st) && S_ISDIR(st.st_mode)))
 		return false;
-	begin(a, 0);
+	answer_begin(a, 0);
 	return true;
 }
 
@@ -159,7 +159,7 @@ static bool do_remove(struct cbor q, const char *path, struct answer *a)
 	if (recursive ? !remove_tree(AT_FDCWD, path, 0)
 		      : unlink(path) && ((errno != EISDIR && errno != EPERM) || rmdir(path)))
 		return false;
-	begin(a, 0);
+	answer_begin(a, 0);
 	return true;
 }
 
@@ -168,13 +168,13 @@ static bool do_rename(struct cbor q, const char *path, struct answer *a)
 	char *to = cbor_get_cstring(q, "to");
 	if (!to || rename(path, to))
 		return false;
-	begin(a, 0);
+	answer_begin(a, 0);
 	return true;
 }
 
 /* A descriptor that only names the file, which need not be readable. Nothing of procfs: its files and links would be those
  * of this process, the guest's own. */
-static int open_name(const char *path, uint64_t flags)
+int open_name(const char *path, uint64_t flags)
 {
 	struct open_how how = {.flags = flags | O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
 	struct statfs fs;
@@ -205,7 +205,7 @@ static bool do_chmod(struct cbor q, const char *path, struct answer *a)
 	snprintf(again, sizeof again, "/proc/self/fd/%d", fd);
 	if (chmod(again, (mode_t)mode))
 		return false;
-	begin(a, 0);
+	answer_begin(a, 0);
 	return true;
 }
 
@@ -214,7 +214,7 @@ static bool do_symlink(struct cbor q, const char *path, struct answer *a)
 	char *target = cbor_get_cstring(q, "target");
 	if (!target || symlink(target, path))
 		return false;
-	begin(a, 0);
+	answer_begin(a, 0);
 	return true;
 }
 
@@ -230,7 +230,7 @@ static bool do_readlink(struct cbor q, const char *path, struct answer *a)
 		errno = errno == ENOENT ? EINVAL : errno; /* what readlinkat says of a descriptor that is no link's */
 		return false;
 	}
-	begin(a, 1);
+	answer_begin(a, 1);
 	put_text(&a->done, "target");
 	put_bytes(&a->done, target, (size_t)size);
 	return true;
@@ -258,7 +258,7 @@ static bool do_list(struct cbor q, const char *path, struct answer *a)
 		n++;
 		cut = entries.size > LIST_MOST;
 	}
-	begin(a, 2);
+	answer_begin(a, 2);
 	put_text(&a->done, "entries");
 	put_array(&a->done, n);
 	put_raw(&a->done, entries.data, entries.size);
@@ -284,7 +284,7 @@ static bool do_read(struct cbor q, const char *path, struct answer *a)
 	}
 	if (!data)
 		return false;
-	begin(a, 1);
+	answer_begin(a, 1);
 	put_text(&a->done, "data");
 	put_bytes(&a->done, data, got);
 	return true;
@@ -316,7 +316,7 @@ static bool do_write(struct cbor q, const char *path, struct answer *a)
 	/* A file system may keep writes back until here, and fail only now. */
 	if (close(fd))
 		return false;
-	begin(a, 0);
+	answer_begin(a, 0);
 	return true;
 }
 
@@ -328,7 +328,7 @@ bool file_operation(struct cbor q, struct answer *a)
 	} operations[] = {
 		{"open", do_open}, {"stat", do_stat}, {"mkdir", do_mkdir}, {"remove", do_remove}, {"rename", do_rename},
 		{"chmod", do_chmod}, {"symlink", do_symlink}, {"readlink", do_readlink}, {"list", do_list}, {"read", do_read},
-		{"write", do_write},
+		{"write", do_write}, {"attributes", do_attributes}, {"set_attribute", do_set_attribute},
 	};
 	struct cbor op;
 	errno = EINVAL;

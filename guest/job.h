@@ -107,6 +107,11 @@ struct answer {
 	int fd;
 };
 bool file_operation(struct cbor request, struct answer *answer); /* files.c */
+void answer_begin(struct answer *answer, unsigned keys);
+int open_path(const char *path, uint64_t flags, uint64_t mode);
+int open_name(const char *path, uint64_t flags);
+bool do_attributes(struct cbor request, const char *path, struct answer *answer); /* attributes.c */
+bool do_set_attribute(struct cbor request, const char *path, struct answer *answer);
 
 bool streams_open(struct job *job, int theirs[3], int terminal); /* stdio.c */
 bool streams_dial(struct job *job, int fd);

@@ -11,13 +11,11 @@
 #include <fcntl.h>
 #include <linux/random.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,27 +31,35 @@ struct identity {
 	char name[NAME_MOST + 1];
 };
 
-static int keeper = -1;
+/* Two pipes and not a socket: a clone has little translated yet, and its commands need pipes anyway. */
+static int to_keeper = -1, from_keeper = -1;
 static int boot_id = -1; /* BOOT_ID */
+static int urandom = -1;
 
 void machine_boot_id(void)
 {
 	boot_id = open(BOOT_ID, O_RDWR | O_CREAT | O_CLOEXEC, 0444);
-	if (boot_id < 0)
+	urandom = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+	if (boot_id < 0 || urandom < 0)
 		machine_give_up(BOOT_ID);
 }
 
 /* The kernel keeps the one that it made when the template booted; this one is shown in its place. A random UUID, as it says. */
 static bool new_boot_id(void)
 {
+	static const char digits[] = "0123456789abcdef";
 	uint8_t r[16];
-	char text[40];
+	char text[37], *at = text;
 	if (getrandom(r, sizeof r, 0) != sizeof r)
 		return false;
 	r[6] = (r[6] & 0x0f) | 0x40, r[8] = (r[8] & 0x3f) | 0x80;
-	int size = snprintf(text, sizeof text, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x\n", r[0], r[1], r[2],
-			    r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], r[15]);
-	return pwrite(boot_id, text, (size_t)size, 0) == size;
+	for (unsigned i = 0; i < sizeof r; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*at++ = '-';
+		*at++ = digits[r[i] >> 4], *at++ = digits[r[i] & 15];
+	}
+	*at = '\n';
+	return pwrite(boot_id, text, sizeof text, 0) == sizeof text;
 }
 
 static bool read_identity(struct cbor from, struct identity *identity)
@@ -87,11 +93,7 @@ static bool set_identity(const struct identity *identity)
 	/* struct rand_pool_info, whose last member has no size: bits, bytes, the bytes themselves */
 	int entropy[2 + ENTROPY / sizeof(int)] = {ENTROPY * 8, ENTROPY};
 	memcpy(entropy + 2, identity->entropy, ENTROPY);
-	int random = open("/dev/urandom", O_RDWR | O_CLOEXEC);
-	bool good = random >= 0 && !ioctl(random, RNDADDENTROPY, entropy) && !ioctl(random, RNDRESEEDCRNG);
-	if (random >= 0)
-		close(random);
-	return good && !sethostname(identity->name, strlen(identity->name)) && new_boot_id();
+	return !ioctl(urandom, RNDADDENTROPY, entropy) && !ioctl(urandom, RNDRESEEDCRNG) && !sethostname(identity->name, strlen(identity->name)) && new_boot_id();
 }
 
 /* A clone has its template's clock, and its random numbers would be every other clone's. */
@@ -101,20 +103,46 @@ bool machine_identity(struct cbor machine)
 	return read_identity(machine, &identity) && set_identity(&identity);
 }
 
+static bool read_all(int from, void *to, size_t size)
+{
+	for (char *at = to; size;) {
+		ssize_t got = read(from, at, size);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return false;
+		at += got, size -= (size_t)got;
+	}
+	return true;
+}
+
+static bool write_all(int to, const void *data, size_t size)
+{
+	for (const char *at = data; size;) {
+		ssize_t wrote = write(to, at, size);
+		if (wrote < 0 && errno == EINTR)
+			continue;
+		if (wrote <= 0)
+			return false;
+		at += wrote, size -= (size_t)wrote;
+	}
+	return true;
+}
+
 /* Fails by ending, which whoever asked notices. */
-static noreturn void keep(int from)
+static noreturn void keep(int from, int to)
 {
 	static uint8_t request[REQUEST_MOST];
-	ssize_t size;
+	uint32_t size;
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	while ((size = recv(from, request, sizeof request, 0)) > 0) {
+	while (read_all(from, &size, sizeof size) && size <= sizeof request && read_all(from, request, size)) {
 		struct cbor asked = {request, request + size}, machine;
-		if (!cbor_is_map(request, (size_t)size))
+		if (!cbor_is_map(request, size))
 			break;
 		int error = machine_identity(asked) ? 0 : errno;
 		if (!error && cbor_get(asked, "machine", &machine))
 			machine_settle(machine);
-		if (send(from, &error, sizeof error, MSG_NOSIGNAL) != sizeof error)
+		if (!write_all(to, &error, sizeof error))
 			break;
 	}
 	_exit(0);
@@ -122,26 +150,28 @@ static noreturn void keep(int from)
 
 void machine_keeper(void)
 {
-	int ends[2];
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
+	int there[2], back[2];
+	if (pipe2(there, O_CLOEXEC) || pipe2(back, O_CLOEXEC))
 		fail("keeper", NULL);
 	pid_t pid = fork();
 	if (pid < 0)
 		fail("keeper", NULL);
 	if (!pid) {
 		close(3); /* the control stream is not its */
-		close(ends[0]);
-		keep(ends[1]);
+		close(there[1]), close(back[0]);
+		keep(there[0], back[1]);
 	}
-	close(ends[1]);
-	keeper = ends[0];
+	close(there[0]), close(back[1]);
+	close(urandom), close(boot_id);
+	to_keeper = there[1], from_keeper = back[0];
 }
 
 static bool ask_keeper(struct cbor request)
 {
 	int error = 0;
-	size_t size = (size_t)(request.end - request.at);
-	if (send(keeper, request.at, size, MSG_NOSIGNAL) != (ssize_t)size || recv(keeper, &error, sizeof error, 0) != sizeof error)
+	uint32_t size = (uint32_t)(request.end - request.at);
+	if (!write_all(to_keeper, &size, sizeof size) || !write_all(to_keeper, request.at, size) ||
+	    !read_all(from_keeper, &error, sizeof error))
 		error = ESRCH;
 	errno = error;
 	return !error;
@@ -200,7 +230,7 @@ static void hold(void)
 bool machine_request(struct cbor request)
 {
 	struct cbor t;
-	if (keeper < 0 || !cbor_get(request, "t", &t))
+	if (to_keeper < 0 || !cbor_get(request, "t", &t))
 		return false;
 	if (cbor_is(t, "hold"))
 		hold();

@@ -127,10 +127,10 @@ static void open_flows(struct streams *streams, const int fds[3], int count)
 			*wanted[i] = fds[next++];
 			fcntl(*wanted[i], F_SETFL, fcntl(*wanted[i], F_GETFL) | O_NONBLOCK);
 		}
-	in = (struct flow){.from = 0, .to = streams->terminal ? streams->out : streams->in};
-	in.over = in.to < 0;
-	out = (struct flow){.from = streams->out, .to = 1};
-	err = (struct flow){.from = streams->err, .to = 2, .over = streams->err < 0};
+	/* Field by field: a whole struct would be its buffer, too, which most commands never need. */
+	in.from = 0, in.to = streams->terminal ? streams->out : streams->in, in.over = in.to < 0;
+	out.from = streams->out, out.to = 1;
+	err.from = streams->err, err.to = 2, err.over = streams->err < 0;
 }
 
 static void close_when_over(struct flow *flow, int *pipe, bool terminal)

@@ -50,6 +50,18 @@ static void put_strings(struct out *out, const char *key, char **strings)
 		put_bytes(out, *strings, strlen(*strings));
 }
 
+/* All variables as one string, each ended by a NUL: most launches have the same, and one comparison shows it. */
+static void put_environment(struct out *out)
+{
+	struct out block = {0};
+	for (char **each = environ; *each; each++)
+		put_raw(&block, *each, strlen(*each) + 1);
+	put_text(out, "env");
+	put_bytes(out, block.size ? (void *)block.data : "", block.size);
+	out->failed |= block.failed;
+	free(block.data);
+}
+
 static void put_key_bytes(struct out *out, const char *key, const char *value)
 {
 	put_text(out, key);
@@ -122,7 +134,7 @@ void ask(int server, const char *label, char **argv, struct streams *streams)
 	put_key_text(&body, "t", "launch");
 	put_key_bytes(&body, "label", label);
 	put_strings(&body, "argv", argv);
-	put_strings(&body, "env", environ);
+	put_environment(&body);
 	put_key_bytes(&body, "cwd", cwd);
 	put_key_uint(&body, "umask", mask);
 	put_key_text(&body, "stdin", nothing ? "null" : given ? "given" : "relayed");

@@ -240,14 +240,16 @@ class Commands:
         argv = _argv(command)
         limits = (arguments.seconds(timeout), self.config.limits.timeout)
         limit = min((one for one in limits if one is not None), default=None)
-        variables = {**self._plan.environment, **arguments.variables(env)} if more is None else more.environment
+        own = _pairs({**self._plan.environment, **arguments.variables(env)}) if more is None else more.pairs
         request: dict[str, object] = {
             "argv": argv,
-            "env": _pairs(variables),
+            "env": own,
             "cwd": os.fsencode(os.path.normpath(os.path.join(self._plan.directory, directory or "."))),
         }
         if more is not None:
             request |= {"umask": more.umask, "end_session": True}
+            if more.direct is not None:
+                request["direct"] = more.direct
         if limit is not None:
             request["timeout_ms"] = max(1, int(min(limit, arguments.LONGEST) * 1000))
         if pty is not None:
@@ -257,10 +259,10 @@ class Commands:
             process = self._with_pipes(request, argv[0], stdio)
         started = self._processes.begin(" ".join(os.fsdecode(word) for word in argv), pty is not None, keep)
         started.label = more.label if more is not None else None
-        self._follow(process, argv, started)
+        self._follow(process, argv, started, more)
         return process
 
-    def _follow(self, process: LocalProcess, argv: list[bytes], started: Started) -> None:
+    def _follow(self, process: LocalProcess, argv: list[bytes], started: Started, more: Launched | None) -> None:
         """Has it told here when the command runs, ends, or turns out not to run."""
 
         def runs(pid: int) -> None:
@@ -269,7 +271,13 @@ class Commands:
 
         def judge(result: ExecResult) -> None:
             self._processes.remove(started)
-            self._judge(argv, result, started)
+            self._judge(argv, result)
+            ended = {"exit_code": result.exit_code, "duration_ms": result.duration_ms}
+            happened = event("exec", id=started.id, command=started.command, **ended)
+            if more is None:
+                self._events.emit(happened)
+            else:
+                more.announce = partial(self._events.emit, happened)
 
         def explain(problem: CommandError) -> CommandError:
             self._processes.remove(started)
@@ -323,8 +331,8 @@ class Commands:
         found = hidden_program(os.fsdecode(name), os.environ.get("PATH", ""), self._plan)
         return problem if found is None else CommandError(found, exit_code=127)
 
-    def _judge(self, argv: list[bytes], result: ExecResult, started: Started) -> None:
-        """How a command ended: whether memory ran out, on the record, and as an event."""
+    def _judge(self, argv: list[bytes], result: ExecResult) -> None:
+        """How a command ended: whether memory ran out, and on the record."""
         if result.exit_code != 0 and not result.timed_out:
             reason = self._running.out_of_memory()
             if reason is not None:
@@ -339,8 +347,6 @@ class Commands:
             policy=f"mode-{self.config.mode}",
             metadata={"exitCode": result.exit_code, "durationMs": result.duration_ms},
         )
-        ended = {"exit_code": result.exit_code, "duration_ms": result.duration_ms}
-        self._events.emit(event("exec", id=started.id, command=started.command, **ended))
 
 
 def _argv(command: Command) -> list[bytes]:

@@ -35,12 +35,14 @@ class Started:
 class Launched:
     """What a command has of whoever launched it (rpc/launches.py), instead of what the sandbox gives to others."""
 
-    __slots__ = ("environment", "label", "umask")
+    __slots__ = ("announce", "direct", "label", "pairs", "umask")
 
-    def __init__(self, environment: dict[str, str], umask: int, label: str) -> None:
-        self.environment = environment
+    def __init__(self, pairs: list[bytes], umask: int, label: str, direct: list[bytes] | None) -> None:
+        self.pairs = pairs  # its variables
         self.umask = umask
         self.label = label
+        self.direct = direct  # the program itself, where its shell is not needed
+        self.announce: Callable[[], None] = lambda: None  # tells its end to everybody, once it has ended
 
 
 class Processes:

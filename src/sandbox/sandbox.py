@@ -57,7 +57,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
     """
 
     _door = True  # other processes of this user can attach to it
-    _launched: Started | None = None  # a launcher that waited for us: see `pool/launchers.py`
+    _launched: Started | None = None  # a launcher that was started before us: see `with_launcher`
     _kept_layer: str | None = None  # an ended sandbox's overlay, to look into it once more: see `bring_branch.py`
 
     def __init__(
@@ -415,6 +415,19 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods):
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id} {self.engine}{' closed' if self._closed else ''}>"
+
+
+def with_launcher(launcher: Started | None, config: Given, **more: Any) -> Sandbox:
+    """`Sandbox(config, **more)` with a launcher that works already, if there is one. It is given back if that fails."""
+    made = Sandbox.__new__(Sandbox)
+    made._launched = launcher
+    try:
+        made.__init__(config, **more)  # type: ignore[misc]
+    except BaseException:
+        if launcher is not None:
+            launcher.abandon()
+        raise
+    return made
 
 
 def close_forgotten(sandbox: ref[Sandbox]) -> None:

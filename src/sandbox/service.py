@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config.home import home
-from sandbox.errors import ConfigError, SandboxClosed
-from sandbox.sandbox import Sandbox
+from sandbox.errors import ConfigError, SandboxClosed, SandboxError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from sandbox.audit.record import Record
     from sandbox.config.layers import Resolved, Widening
     from sandbox.config.model import Config
+    from sandbox.engines.base import Started
+    from sandbox.sandbox import Sandbox
 
     Tell = Callable[[Widening], object]
 
@@ -85,7 +86,11 @@ def create(
     What the project's files asked for and did not get is put on the record, and `tell` is called with each. `agent` is
     whom the record names. Raises what `Sandbox` raises.
     """
-    sandbox = Sandbox(config or resolved.config, hooks=hooks, command=command)
+    asked = config or resolved.config
+    launcher = _launch(asked)
+    from sandbox.sandbox import with_launcher  # it works while this is loaded
+
+    sandbox = with_launcher(launcher, asked, hooks=hooks, command=command)
     try:
         if agent is not None:
             sandbox.record.agent = agent
@@ -96,6 +101,19 @@ def create(
         sandbox.close()
         raise
     return sandbox
+
+
+def _launch(config: Config) -> Started | None:
+    """Starts the launcher before anything else, where it may wait for its plan. What fails here fails again in
+    `Sandbox`, which puts it on the record."""
+    from sandbox.engines.choose import choose
+
+    try:
+        engine = choose(config)
+        # An image may have to be downloaded first, for minutes.
+        return engine.start() if engine.can.waits and config.image is None else None
+    except (SandboxError, OSError):
+        return None
 
 
 def record_ignored(resolved: Resolved, record: Record) -> None:

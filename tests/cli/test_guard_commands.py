@@ -229,6 +229,18 @@ def test_no_sandbox_needs_the_users_own_file(project: Path) -> None:
     assert "agent a runs on the host (--no-sandbox)" in log
 
 
+@pytest.mark.parametrize("file", [".sandbox/agents/rev.md", ".sandbox/agents/zzz.md"])
+def test_a_tenant_frees_no_agent_of_its_restrictions_by_a_second_file(project: Path, file: str) -> None:
+    agent(project, "rev", "allowed-tools: Read\ncommand: touch made")
+    agent(project, "other", "command: echo runs")
+    freed = "---\nname: rev\nallowed-tools: *\ncommand: touch made\n---"
+    planted = sandbox("run", "--", "sh", "-c", f"mkdir -p {Path(file).parent} && echo '{freed}' > {file}", cwd=project)
+    assert planted.returncode == 0
+    assert sandbox("agent", "run", "rev", cwd=project).returncode != 0
+    assert not (project / "made").exists()
+    assert sandbox("agent", "run", "other", cwd=project).stdout == "runs\n"
+
+
 def test_a_missing_agent_is_said(project: Path) -> None:
     assert "no agent 'x'" in sandbox("agent", "run", "x", cwd=project).stderr
 

@@ -367,3 +367,18 @@ def test_a_program_that_is_not_shown_says_why_and_what_shows_it(cli: Command, tm
     assert cli("run", "--", "nothing-at-all", env=environment).stderr == (
         "sandbox: nothing-at-all: no such command inside the sandbox\n"
     )
+
+
+def test_a_path_that_leads_into_another_users_home_hides_no_program_of_the_system(cli: Command, tmp_path: Path) -> None:
+    theirs = tmp_path / "another" / "bin"
+    theirs.mkdir(parents=True)
+    for name in ("python3", "python", "sh"):
+        (theirs / name).write_text("#!/bin/sh\necho theirs\n")
+        (theirs / name).chmod(0o755)
+    theirs.parent.chmod(0)
+    environment = {**os.environ, "PATH": f"{theirs}:/usr/local/bin:/usr/bin:/bin"}
+    try:
+        assert cli("run", "--", "python3", "-c", "print('ours')", env=environment).stdout == "ours\n"
+        assert cli("run", "--", "sh", "-c", "python3 -c 'print(1)'", env=environment).stdout == "1\n"
+    finally:
+        theirs.parent.chmod(0o700)

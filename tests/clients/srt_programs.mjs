@@ -66,6 +66,57 @@ const programs = {
     await SandboxManager.reset();
     return [...seen, await curl(...status, '-x', `http://srt:${token}@127.0.0.1:${proxy}`, there)];
   },
+  /** The program's own decision about every request, through the session's proxy. */
+  async filtered() {
+    const origin = http
+      .createServer((request, response) => {
+        let body = '';
+        request.on('data', (data) => (body += data));
+        request.on('end', () => {
+          response.setHeader('X-Origin', 'yes');
+          response.end(JSON.stringify([request.method, request.url, request.headers['x-secret'] ?? null, request.headers['x_secret'] ?? null, body]));
+        });
+      })
+      .listen(0, '127.0.0.1');
+    const answers = [];
+    const decisions = {
+      '/no': { action: 'deny', reason: 'not this one', status: 451 },
+      '/no-status': { action: 'deny', status: 200 },
+      '/odd': { action: 'perhaps' },
+      '/sets': { action: 'allow', setHeaders: [['X-Added', '1']] },
+      '/removes': { action: 'allow', removeHeaders: ['x-secret'] },
+      '/seen': { action: 'allow', onResponse: (status, headers) => answers.push([status, headers['x-origin']]) },
+    };
+    const asked = [];
+    const filterRequest = async (request, info) => {
+      const { pathname } = new URL(request.url);
+      asked.push([request.method, pathname, info.scheme, info.target.host, info.requestTarget, await request.text()]);
+      if (pathname === '/throws') throw new Error('a mistake');
+      return decisions[pathname] ?? { action: 'allow' };
+    };
+    await SandboxManager.initialize(config({ network: { allowedDomains: ['localhost', '127.0.0.1'], filterRequest } }));
+    const [proxy, token] = [SandboxManager.getProxyPort(), SandboxManager.getProxyAuthToken()];
+    const curl = async (target, ...words) => {
+      const there = `-x http://srt:${token}@127.0.0.1:${proxy} http://localhost:${origin.address().port}${target}`;
+      return (await run(`curl -s --noproxy '' -m 20 --path-as-is ${words.join(' ')} ${there} -w '\n%{http_code}'`)).stdout.split('\n');
+    };
+    const last = async (...words) => (await curl(...words)).at(-1);
+    return [
+      await curl('/ok?a=b', '-d', 'posted'),
+      (await curl('/no')).at(-1) === '451' && (await curl('/no')).join().includes('not this one'),
+      await last('/no-status'),
+      await last('/odd'),
+      await last('/throws'),
+      await last('/sets'),
+      await curl('/removes', '-H', "'X_Secret: s'", '-H', "'X-Secret: s'"),
+      await last('/seen'),
+      await last('/ok/../no'),
+      await last('/ok', '-X', 'TRACE'),
+      answers,
+      asked.map(([method, path]) => `${method} ${path}`),
+      asked[0].slice(2),
+    ];
+  },
   /** As in Bun, where the streams of a child cannot be told not to keep the program running. */
   async likeBun() {
     for (const name of ['ref', 'unref']) net.Socket.prototype[name] = undefined;

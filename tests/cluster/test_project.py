@@ -39,16 +39,16 @@ def test_what_the_guards_block_never_leaves_this_machine(cluster: Any, machines:
 
 
 def test_what_the_node_has_is_not_sent_again(cluster: Any, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox.cluster import travel
+    from sandbox.cluster.line import Line
 
     sent: list[str] = []
-    ask = travel._ask
+    ask = Line.ask
 
-    def noted(line: Any, token: str, method: str, path: str, body: Any) -> Any:
+    def noted(line: Line, method: str, path: str, body: Any = None) -> bytes:
         sent.extend([path] if method == "PUT" else [])
-        return ask(line, token, method, path, body)
+        return ask(line, method, path, body)
 
-    monkeypatch.setattr(travel, "_ask", noted)
+    monkeypatch.setattr(Line, "ask", noted)
     (project / "notes.txt").write_text(os.urandom(16).hex())
     seen: dict[str, int] = {}
     for _ in range(12):  # Ray chooses the node

@@ -8,6 +8,8 @@ import tempfile
 from functools import cache
 from typing import Any
 
+from tests.ports import unused_port
+
 STORE = 100 * 2**20  # bytes of each node's object store
 CPUS = 2
 
@@ -20,19 +22,21 @@ class ThreeNodes:
         os.environ.update(
             SANDBOX_HOME=self.home, RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0",
             # A node that is killed is noticed within seconds.
-            RAY_health_check_initial_delay_ms="1000", RAY_health_check_period_ms="1000",
+            RAY_health_check_initial_delay_ms="1000", RAY_health_check_period_ms="200",
             RAY_health_check_failure_threshold="3", RAY_health_check_timeout_ms="1000",
         )  # fmt: skip
         from ray.cluster_utils import Cluster
 
-        self.ray: Any = Cluster(initialize_head=True, head_node_args=self._node())
+        port = unused_port()
+        self.ray: Any = Cluster(initialize_head=True, head_node_args={**self._node(), "ray_client_server_port": port})
+        self.client_address = f"ray://127.0.0.1:{port}"
         self.nodes = [self.add() for _ in range(2)]
         self.address: str = self.ray.address
         atexit.register(self.ray.shutdown)
 
-    def add(self) -> Any:
+    def add(self, resources: dict[str, int] | None = None) -> Any:
         """One more node."""
-        return self.ray.add_node(**self._node())
+        return self.ray.add_node(**{**self._node(), **({"resources": resources} if resources else {})})
 
     @staticmethod
     def _node() -> dict[str, Any]:

@@ -150,6 +150,33 @@ def test_a_fork_bomb_stops_by_default(tmp_path: Path) -> None:
         assert sandbox.exec(["bash", "-c", "ulimit -u"]).stdout.strip() == "4097"
 
 
+FORKS = """
+import os, resource, signal
+count, most = 0, resource.getrlimit(resource.RLIMIT_NPROC)[0]
+if os.getuid() and most < 5000:
+    print(most - 1)  # which holds; to make that many takes minutes
+    raise SystemExit
+try:
+    while count < 5000:
+        if os.fork() == 0: signal.pause()
+        count += 1
+except OSError: pass
+print(count)
+"""
+
+
+def test_a_projects_file_raises_no_limit_of_the_modes_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
+    project = tmp_path / "project"
+    (project / ".sandbox").mkdir(parents=True)
+    (project / ".sandbox" / "config.yaml").write_text("limits: {pids: 1000000}\n")
+    mode, most = ("max", 512) if GROUPS else ("standard", 4096)
+    words = [sys.executable, "-m", "sandbox", "run", "--mode", mode, "--", "/usr/bin/python3", "-c", FORKS]
+    done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False)
+    assert most - 20 < int(done.stdout) <= most
+    assert f"the limit is already {most}" in done.stderr
+
+
 def test_two_sandboxes_do_not_share_a_limit_on_processes(tmp_path: Path) -> None:
     with limited(tmp_path, pids=20) as one, limited(tmp_path, pids=20) as other:
         one.exec("for i in $(seq 15); do sleep 1000 & done")

@@ -17,6 +17,8 @@ from sandbox.audit.feed import subscribe_audit_feed
 from sandbox.guards.late_masks import NO_QUEUE
 from tests.patience import assert_given_back, open_descriptors
 
+pytestmark = pytest.mark.walls
+
 SECRET = "hunter2-never-to-be-seen"
 
 

@@ -91,6 +91,7 @@ def test_sockets_of_the_host_are_covered(tmp_path: Path) -> None:
         assert covered(tmp_path) == {"app.sock"}
 
 
+@pytest.mark.walls  # so that somebody runs it as an ordinary user
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_directory_that_cannot_be_searched_is_covered_whole(tmp_path: Path) -> None:
     tree(tmp_path, "closed/.env")

@@ -154,3 +154,36 @@ def test_dial_reaches_a_tenants_unix_socket_by_its_path(place: Place) -> None:
     assert command.wait().code == 0
     for path, error in (("/tmp/none", errno.ENOENT), ("tmp/door", errno.EINVAL), ("/" + "x" * 200, errno.EINVAL)):
         assert failed(place.request({"t": "dial", "family": 1, "address": path, "port": 0})) == error
+
+
+TMPFS_HAS_ATTRIBUTES = tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 6)
+
+
+@pytest.mark.skipif(not TMPFS_HAS_ATTRIBUTES, reason="tmpfs has attributes of users since Linux 6.6")
+def test_attributes_of_files_are_set_read_listed_and_removed(place: Place) -> None:
+    done(place.file("write", "/tmp/with", data=b"x"))
+    done(place.file("write", "/tmp/without", data=b"x"))
+    done(place.file("set_attribute", "/tmp/with", name=b"user.a.key", value=b"\xff value"))
+    done(place.file("set_attribute", "/tmp/with", name=b"user.b", value=b""))
+    told = done(place.file("attributes", "/tmp/with", prefix=b"user.a."))
+    assert (told["attributes"], told["cut"]) == ([[b"user.a.key", b"\xff value"]], False)
+    assert done(place.file("attributes", "/tmp/without", prefix=b"user."))["attributes"] == []
+    below = done(place.file("attributes", "/tmp", prefix=b"user.a.", below=True))["attributes"]
+    assert below == [[b"with", [[b"user.a.key", b"\xff value"]]]]
+    done(place.file("set_attribute", "/tmp/with", name=b"user.a.key"))
+    assert done(place.file("attributes", "/tmp/with", prefix=b"user.a"))["attributes"] == []
+
+
+@pytest.mark.parametrize("name", [b"security.capability", b"trusted.x", b"system.posix_acl_access", b"user", b""])
+def test_only_attributes_of_users_are_touched(place: Place, name: bytes) -> None:
+    done(place.file("write", "/tmp/x", data=b"x"))
+    assert failed(place.file("set_attribute", "/tmp/x", name=name, value=b"x")) == errno.EPERM
+    assert failed(place.file("attributes", "/tmp/x", prefix=name)) == errno.EPERM
+
+
+def test_attributes_are_bounded_and_not_those_of_the_guests_own_files(place: Place) -> None:
+    done(place.file("write", "/tmp/y", data=b"x"))
+    assert failed(place.file("set_attribute", "/tmp/y", name=b"user.x", value=b"x" * 4097)) == errno.EINVAL
+    assert failed(place.file("set_attribute", "/proc/self/fd/0", name=b"user.x", value=b"x")) == errno.ELOOP
+    assert failed(place.file("set_attribute", "/proc/self/comm", name=b"user.x", value=b"x")) == errno.EACCES
+    assert failed(place.file("attributes", "/tmp/nothing", prefix=b"user.")) == errno.ENOENT

@@ -216,6 +216,9 @@ NONSENSE: list[tuple[str, dict[str, Any]]] = [
     ("read", {"t": "done", "data": "text"}),
     ("read", {"t": "done", "data": b"more than was asked for"}),
     ("open", {"t": "done"}),
+    ("attributes", {"t": "done"}),
+    ("attributes", {"t": "done", "attributes": [[b"a", 1]]}),
+    ("attributes", {"t": "done", "attributes": [[b"a", [[b"of a file", b"below"]]]]}),
 ]
 
 

@@ -10,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,11 @@ from e2b import (
 )
 from e2b.sandbox.commands.command_handle import PtySize
 from e2b_code_interpreter import AsyncSandbox, Sandbox
+from e2b_code_interpreter.charts import ChartType
 
 from tests.integrations.e2b_served import settings
 from tests.network.lab import Pki
+from tests.patience import until
 from tests.server.serving import Served
 
 pytestmark = pytest.mark.integrations
@@ -92,14 +95,30 @@ def test_a_paused_sandbox_goes_on_when_somebody_connects(sandbox: Any) -> None:
     assert again.run_code("x").text == "42"
 
 
+def test_a_sandbox_is_paused_at_its_timeout_and_wakes_by_itself(served: Served) -> None:
+    lifecycle = {"on_timeout": "pause", "auto_resume": True}
+    made = Sandbox.create(timeout=120, lifecycle=lifecycle)
+    try:
+        made.run_code("x = 42")
+        made.set_timeout(1)
+        until(lambda: made.get_info().state == SandboxState.PAUSED)
+        assert not made.is_running()
+        assert made.run_code("x").text == "42"
+        assert made.is_running()
+    finally:
+        made.kill()
+
+
 def test_a_fork_and_a_snapshot_have_the_files(sandbox: Any) -> None:
-    sandbox.files.write("/home/user/state", "before")
+    sandbox.files.write("/home/user/state", "before", metadata={"made": "first"})
     (fork,) = sandbox.fork()
     snapshot = sandbox.create_snapshot()
     restored = Sandbox.create(snapshot.snapshot_id)
     try:
         sandbox.files.write("state", "after")
         assert [one.files.read("/home/user/state") for one in (fork, restored)] == ["before", "before"]
+        told = [one.files.get_info("/home/user/state").metadata for one in (fork, restored, sandbox)]
+        assert told == [{"made": "first"}, {"made": "first"}, None]
     finally:
         fork.kill()
         restored.kill()
@@ -114,8 +133,6 @@ def test_a_wrong_key_is_told(served: Served) -> None:
 def test_what_is_not_supported_says_so(sandbox: Any) -> None:
     with pytest.raises(SandboxException, match="iam is not supported"):
         Sandbox.create(iam={"tokens": {"a": {"token_type": "JWT-SVID", "audience": "x"}}})
-    with pytest.raises(SandboxException, match="metadata of files is not supported|400"):
-        sandbox.files.write("x", "y", metadata={"a": "b"})
     with pytest.raises(AuthenticationException, match="one user"):
         sandbox.commands.run("true", user="root")
 
@@ -267,6 +284,51 @@ x + 1
     assert failed.error.name == "ZeroDivisionError" and "x / 0" in failed.error.traceback
     assert sandbox.run_code("import os; os.environ['ONCE'] + os.environ['LASTING']", envs={"ONCE": "0"}).text == "01"
     assert sandbox.run_code("os.environ.get('ONCE')").text is None
+
+
+@pytest.mark.vm
+def test_the_same_in_a_machine(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("engine: qemu\n")
+    server = Served(tmp_path)
+    try:
+        options = {"api_url": server.address, "sandbox_url": server.address, "api_key": server.token}
+        box = Sandbox.create(timeout=600, lifecycle={"on_timeout": "pause", "auto_resume": True}, **options)
+        box.files.write("a.txt", "x", metadata={"kept": "yes"})
+        assert box.run_code("x = 42; x").text == "42"
+        box.set_timeout(1)
+        until(lambda: box.get_info().state == SandboxState.PAUSED)
+        assert box.run_code("x").text == "42"
+        (fork,) = box.fork()
+        assert fork.commands.run("uname -n; cat a.txt").stdout == "sandbox\nx"
+        assert fork.files.get_info("a.txt").metadata == {"kept": "yes"}
+    finally:
+        server.end()
+
+
+CHART = """
+import matplotlib.pyplot as plt
+plt.plot([1, 2, 3], [4, 5, 6], label="steps")
+plt.title("A line")
+plt.show()
+"""
+
+
+def test_charts_and_tables_come_as_data_too(tmp_path: Path) -> None:
+    packages = os.path.dirname(os.path.dirname(find_spec("e2b_charts").origin))  # type: ignore[union-attr, arg-type]
+    (tmp_path / "config.yaml").write_text(f"filesystem: {{allow_read: [{packages}]}}\n")
+    server = Served(tmp_path)
+    try:
+        options = {"api_url": server.address, "sandbox_url": server.address, "api_key": server.token}
+        box = Sandbox.create(envs={"PYTHONPATH": packages}, **options)
+        (shown,) = box.run_code(CHART).results
+        assert (shown.chart.type, shown.chart.title) == (ChartType.LINE, "A line")
+        assert shown.chart.elements[0].points == [(1, 4), (2, 5), (3, 6)]
+        assert shown.png
+        table = box.run_code("import pandas\npandas.DataFrame({'a': [1, 2], 'b': ['x', None]})").results[0]
+        assert table.data == {"a": [1, 2], "b": ["x", None]}
+        assert "<table" in table.html
+    finally:
+        server.end()
 
 
 def test_other_languages(sandbox: Any) -> None:

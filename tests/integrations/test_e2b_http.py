@@ -19,6 +19,7 @@ from sandbox.errors import GuestError
 from sandbox.server.e2b.hosts import base_name, whole_id
 from sandbox.server.e2b.watching import Lines
 from sandbox.server.tokens import Tokens
+from tests.patience import until
 from tests.server.serving import Served
 
 STREAM = "application/connect+json"
@@ -51,7 +52,7 @@ class Box:
     def control(self, method: str, path: str, **more: Any) -> httpx.Response:
         return plain(self.served).request(method, path, headers={"X-API-Key": self.key}, **more)
 
-    def send(self, method: str, path: str, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+    def send(self, method: str, path: str, headers: dict[str, Any] | None = None, **more: Any) -> httpx.Response:
         return plain(self.served).request(method, path, headers={**self.headers, **(headers or {})}, **more)
 
     def call(self, name: str, message: object, **headers: str) -> httpx.Response:
@@ -179,6 +180,104 @@ def test_code_keeps_its_state_and_contexts_are_apart(box: Box) -> None:
     assert [one["text"] for one in one_run if one["type"] == "result"] == ['it\\\'s "1"']
     assert [one for one in run(code="os.environ.get('ONCE')") if one["type"] == "result"] == []
     assert box.send("POST", "/execute", json={"code": "1", "language": "java"}).status_code == 400
+
+
+def entry_of(box: Box, path: str) -> dict[str, Any]:
+    entry: dict[str, Any] = box.call("filesystem.Filesystem/Stat", {"path": path}).json()["entry"]
+    return entry
+
+
+def test_metadata_of_a_file_is_an_attribute_that_programs_inside_see_and_set(box: Box) -> None:
+    headers = {"X-Metadata-Author": "me", "X-Metadata-purpose": "a test"}
+    (told,) = box.send("POST", "/files?path=meta.txt", headers, content=b"x").json()
+    assert told["metadata"] == {"author": "me", "purpose": "a test"}
+    code = "import os; print(os.getxattr('meta.txt', 'user.e2b.author')); os.setxattr('meta.txt', 'user.e2b.n', b'1')"
+    assert box.run(f'python3 -c "{code}"') == (0, "b'me'\n")
+    entry = entry_of(box, "meta.txt")
+    assert entry["metadata"] == {"author": "me", "n": "1", "purpose": "a test"}
+    moved = box.call("filesystem.Filesystem/Move", {"source": "meta.txt", "destination": "moved.txt"}).json()["entry"]
+    listed = box.call("filesystem.Filesystem/ListDir", {"path": ""}).json()["entries"]
+    (found,) = [one for one in listed if one["name"] == "moved.txt"]
+    assert moved["metadata"] == found["metadata"] == entry["metadata"]
+    (again,) = box.send("POST", "/files?path=moved.txt", content=b"y").json()
+    assert "metadata" not in again
+    assert "metadata" not in entry_of(box, "moved.txt")
+
+
+def test_metadata_that_a_program_inside_made_up_is_bounded_and_readable(box: Box) -> None:
+    box.send("POST", "/files?path=made-up.txt", content=b"x")
+    code = (
+        "import os; p = 'made-up.txt'; os.setxattr(p, 'user.e2b.esc', b'\\x1b[31m');"
+        "os.setxattr(p, 'user.e2b.A B', b'x'); os.setxattr(p, 'user.other', b'x'); os.setxattr(p, 'user.e2b.ok', b'1')"
+    )
+    assert box.run(f'python3 -c "{code}"')[0] == 0
+    assert entry_of(box, "made-up.txt")["metadata"] == {"ok": "1"}
+
+
+@pytest.mark.parametrize("headers", [{"X-Metadata-": "x"}, {"X-Metadata-a": "x" * 4097}, {"X-Metadata-a": "\u00e4"}])
+def test_wrong_metadata_is_refused_before_anything_is_written(box: Box, headers: dict[str, str]) -> None:
+    encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+    assert box.send("POST", "/files?path=never.txt", encoded, content=b"x").status_code == 400
+    assert box.send("GET", "/files", params={"path": "never.txt"}).status_code == 404
+
+
+def test_a_sandbox_may_be_paused_when_its_time_is_over_and_wake_when_it_is_used(served: Served) -> None:
+    asleep = Box(served, timeout=600, autoPause=True)
+    awake = Box(served, timeout=600, autoPause=True, autoResume={"enabled": True})
+    for box in (asleep, awake):
+        box.run("echo kept > /tmp/kept")
+        assert box.control("POST", f"/sandboxes/{box.id}/timeout", json={"timeout": 1}).status_code == 204
+    until(lambda: all(_state(box) == "paused" for box in (asleep, awake)))
+    assert [awake.send("GET", "/health").status_code for _ in range(2)] == [502, 502]  # asking wakes nobody
+    assert asleep.send("GET", "/files", params={"path": "/tmp/kept"}).status_code == 502
+    assert awake.send("GET", "/files", params={"path": "/tmp/kept"}).text == "kept\n"
+    assert (_state(asleep), _state(awake)) == ("paused", "running")
+    told = awake.control("GET", f"/sandboxes/{awake.id}").json()
+    assert told["lifecycle"] == {"autoResume": True, "onTimeout": "pause"}
+    assert asleep.control("POST", f"/sandboxes/{asleep.id}/connect", json={"timeout": 600}).status_code == 201
+    assert asleep.run("cat /tmp/kept") == (0, "kept\n")
+    for box in (asleep, awake):
+        assert box.control("DELETE", f"/sandboxes/{box.id}").status_code == 204
+
+
+def _state(box: Box) -> str:
+    return str(box.control("GET", f"/sandboxes/{box.id}").json()["state"])
+
+
+def test_a_pause_at_the_timeout_is_no_way_around_the_owners_limit(tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.mktemp("h")
+    (home / "config.yaml").write_text("limits: {lifetime: 5s}\n")
+    server = Served(home)
+    try:
+        with server.client(None) as client:
+            client.headers["X-API-Key"] = server.new_token("create,read,exec,files,kill")
+            asked = {"templateID": "base", "autoPause": True}
+            assert client.post("/v2/sandboxes", json={**asked, "timeout": 60}).status_code == 403
+            made = client.post("/v2/sandboxes", json={**asked, "timeout": 1}).json()["sandboxID"]
+            assert client.post(f"/sandboxes/{made}/connect", json={"timeout": 60}).status_code in (403, 404)
+            until(lambda: client.get(f"/sandboxes/{made}").status_code == 404)
+    finally:
+        server.end()
+
+
+FIGURE = """
+import sys, types
+charts = sys.modules["e2b_charts"] = types.ModuleType("e2b_charts")
+charts.chart_figure_to_dict = lambda figure: {"type": "line", "title": figure.title}
+class Figure:
+    __module__ = "matplotlib.figure"
+    title = "one"
+Figure()
+"""
+
+
+def test_a_figure_is_also_shown_as_data(box: Box) -> None:
+    said = [json.loads(line) for line in box.send("POST", "/execute", json={"code": FIGURE}).text.splitlines()]
+    (shown,) = [one for one in said if one["type"] == "result"]
+    assert shown["chart"] == {"type": "line", "title": "one"}
+    left = [json.loads(line) for line in box.send("POST", "/execute", json={"code": "dir()"}).text.splitlines()]
+    (names,) = [one["text"] for one in left if one["type"] == "result"]
+    assert "_add_forms" not in names
 
 
 def test_a_watcher_tells_all_that_happened_until_it_is_asked(box: Box) -> None:
@@ -562,7 +661,8 @@ def test_there_is_an_end_to_contexts_and_watchers(served: Served) -> None:
     [
         {"mcp": {"x": {}}}, {"iam": {"tokens": {}, "x": 1}}, {"volumeMounts": [{"name": "a", "path": "/a"}]},
         {"network": {"denyOut": ["8.8.8.8"]}}, {"network": {"rules": {"a": []}}},
-        {"network": {"allowPublicTraffic": True}}, {"autoPause": True}, {"timeout": -1}, {"metadata": {"a": 1}},
+        {"network": {"allowPublicTraffic": True}}, {"autoPause": True, "autoPauseMemory": False}, {"timeout": -1},
+        {"metadata": {"a": 1}},
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused_by_name(box: Box, asked: dict[str, Any]) -> None:

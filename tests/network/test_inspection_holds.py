@@ -14,6 +14,7 @@ from tests.network.furnished import Furnished
 from tests.network.room import LOCAL, Listen, Walls, listener, walled
 
 __all__ = ["listener", "walled"]
+pytestmark = pytest.mark.walls
 
 SILENT = """
 import socket, time, sys
@@ -132,7 +133,10 @@ print(got)
 def test_a_target_that_no_client_sends_reaches_no_server(furnished: Callable[..., Furnished], way: str) -> None:
     place = furnished({"http": {"allow": ["GET api.test/public/**"]}})
     origin = place.origins["api.test"]
-    for target in ("/public/#/../../admin", "/public/\\..\\admin", "/public/..%2fadmin", "/public/../admin", "/admin"):
+    for target in (
+        "/public/#/../../admin", "/public/\\..\\admin", "/public/..%2fadmin", "/public/../admin", "/admin",
+        "/public/\x01", "/public/a\x7f", "/public/a\tb",
+    ):  # fmt: skip
         done = place.run("/usr/bin/python3", "-c", ASK, way, "api.test", str(origin.port), target)
         assert "sandbox" in done.stdout, (target, done)
     assert origin.seen == []
@@ -150,6 +154,27 @@ def test_what_is_judged_is_what_is_sent(target: str) -> None:
 def test_an_encoded_slash_is_allowed_where_both_readings_are() -> None:
     policy = NetworkPolicy(Network.read({"http": {"allow": ["GET npm.test/**"]}}))
     assert policy.request("GET", "npm.test", 443, "/@scope%2fname")
+
+
+TRAILERS = """
+import socket, ssl, sys
+s = socket.create_connection(("api.test", int(sys.argv[1])))
+s = ssl.create_default_context().wrap_socket(s, server_hostname="api.test")
+s.sendall(b"POST / HTTP/1.1\\r\\nHost: api.test\\r\\nTransfer-Encoding: chunked\\r\\nConnection: close\\r\\n\\r\\n"
+          b"1\\r\\nx\\r\\n0\\r\\nHost: 9\\r\\nContent-Length: 9\\r\\nAuthorization: 9\\r\\nX-Own: 9\\r\\n\\r\\n")
+while data := s.recv(65536):
+    print(data)
+"""
+
+
+@pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
+def test_no_trailer_reaches_a_server(furnished: Callable[..., Furnished], protocol: str) -> None:
+    place = furnished(protocols=[protocol])
+    origin = place.origins["api.test"]
+    done = place.run("/usr/bin/python3", "-c", TRAILERS, str(origin.port))
+    assert "200" in done.stdout, done.stderr
+    [seen] = origin.seen
+    assert (seen["body"], [name for name, value in seen["headers"] if value == "9"]) == (b"x", [])
 
 
 LONG = """

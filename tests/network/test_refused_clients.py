@@ -15,6 +15,7 @@ from tests.network.furnished import Furnished
 from tests.network.room import LOCAL, Walls, walled
 
 __all__ = ["walled"]
+pytestmark = pytest.mark.walls
 
 TOLD = "add 'refused.test' to network.allowed_hosts"
 # Each shows what it got as it does by itself.

@@ -109,6 +109,24 @@ def test_a_hook_that_blocks_gives_the_reason(ask: Callable[..., str], name: str)
     assert "only on weekdays" in ask(Client(**{name: lambda _: {"blocked": "only on weekdays"}}), {name: {}})
 
 
+def test_a_hook_may_refuse_with_a_status_of_its_own(ask: Callable[..., str], origin: Origin) -> None:
+    client = Client(on_request=lambda _: {"blocked": "not for you", "status": 451})
+    got = ask(client, {"on_request": {}}, "-w", "%{http_code}")
+    assert "not for you" in got
+    assert got.endswith("451")
+
+
+@pytest.mark.parametrize("status", [200, 302, 600, "451", 403.5])
+def test_a_status_that_is_no_refusal_refuses_all_the_same(ask: Callable[..., str], status: object) -> None:
+    client = Client(on_request=lambda _: {"blocked": "no", "status": status})
+    assert ask(client, {"on_request": {}}, "-o", "/dev/null", "-w", "%{http_code}") == "403"
+
+
+def test_a_status_without_a_refusal_is_none(ask: Callable[..., str], origin: Origin) -> None:
+    client = Client(on_request=lambda _: {"status": 451})
+    assert ask(client, {"on_request": {}}) == f"GET /asked for api.test:{origin.port}\n"
+
+
 def test_a_client_that_fails_refuses(ask: Callable[..., str]) -> None:
     def gone(_: dict[str, Any]) -> dict[str, Any]:
         raise Denied("hook: on_request", "the client that provides the hook has disconnected")

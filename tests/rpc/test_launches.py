@@ -272,7 +272,7 @@ def test_a_command_whose_name_is_no_text_or_empty_says_so(warm: Warm) -> None:
 
 def test_many_requests_without_sense_leave_room_for_others(warm: Warm, tmp_path: Path) -> None:
     """Each ended a thread: after as many as there may be, nobody answered any more."""
-    launch = {"t": "launch", "label": b"x", "argv": [b"/no\xff"], "env": [], "cwd": os.fsencode(tmp_path), "umask": 18}
+    launch = {"t": "launch", "label": b"x", "argv": [b"/no\xff"], "env": b"", "cwd": os.fsencode(tmp_path), "umask": 18}
     body = cbor.encode(launch)
     for _ in range(300):
         with socket.socket(socket.AF_UNIX) as line:
@@ -316,7 +316,7 @@ def test_only_an_anonymous_pipe_is_taken_as_input(warm: Warm, tmp_path: Path) ->
         "t": "launch",
         "label": b"x",
         "argv": [b"touch", b"made"],
-        "env": [],
+        "env": b"",
         "cwd": os.fsencode(tmp_path),
     }
     frame |= {"umask": 0o22, "stdin": "given", "merged": False, "fds": 1}
@@ -360,3 +360,28 @@ def test_a_closed_sandbox_offers_no_launcher(rpc: list[str], tmp_path: Path) -> 
     client.close()
     with pytest.raises(SandboxClosed):
         client._connection.call("launcher", {})
+
+
+def by_bash(warm: Warm, directory: Path, line: str) -> subprocess.CompletedProcess[bytes]:
+    variables = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "PWD": str(directory), "A": "b"}
+    return warm.run("/bin/bash", "-c", line, env=variables, cwd=directory)
+
+
+def test_a_program_that_needs_no_shell_is_the_same_as_by_bash(warm: Warm, tmp_path: Path) -> None:
+    """Its variables, for one; the semicolon leaves the other line to bash."""
+    direct, interpreted = (by_bash(warm, tmp_path, line).stdout.splitlines() for line in ("env", "env;"))
+    assert b"A=b" in direct
+    assert sorted(direct) == sorted(interpreted)
+
+
+def test_a_program_that_is_not_there_is_reported_by_bash(warm: Warm, tmp_path: Path) -> None:
+    done = by_bash(warm, tmp_path, "no-such-program x")
+    assert done.returncode == 127
+    assert b"no-such-program: command not found" in done.stderr
+
+
+def test_a_script_without_an_interpreter_line_is_run_by_bash(warm: Warm, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo version $BASH_VERSION")
+    script.chmod(0o755)
+    assert by_bash(warm, tmp_path, "./script").stdout.startswith(b"version 5")

@@ -70,6 +70,17 @@ WAYS = [
     setting("textconv", "[diff \"x\"]\n\ttextconv = $RAN;cat", CHANGED, ATTRIBUTES),
     setting("diff.command", "[diff \"x\"]\n\tcommand = $RAN;true", CHANGED, ATTRIBUTES),
     setting("diff.external", "[diff]\n\texternal = $RAN;true", CHANGED, ATTRIBUTES),
+    setting("filter.smudge", "[filter \"x\"]\n\tsmudge = $RAN;cat", "cd lib; rm f; git checkout -q f", ATTRIBUTES),
+    setting("merge driver", "[merge \"x\"]\n\tdriver = $RAN;false", "cd lib; git merge other",
+            ATTRIBUTES + "(cd lib; git commit -qm f; git checkout -qb other; echo o > f; git commit -qam o; git checkout -q -;"
+            "echo m > f; git commit -qam m);"),
+    setting("sequence.editor", "[sequence]\n\teditor = $RAN;true", "cd lib; git rebase -i --root"),
+    setting("receivepack", "[remote \"origin\"]\n\turl = .\n\treceivepack = $RAN;false", "cd lib; git push origin HEAD:x"),
+    setting("pager.log", "[pager]\n\tlog = $RAN;cat", "cd lib; script -qec 'git log' /dev/null"),
+    setting("gpg.ssh.program", "[commit]\n\tgpgsign = true\n[user]\n\tsigningKey = k\n[gpg]\n\tformat = ssh\n[gpg \"ssh\"]\n\tprogram = $RANFILE",
+            "cd lib; git commit -q --allow-empty -m z"),
+    setting("askPass", "[core]\n\taskPass = $RANFILE",
+            "cd lib; printf 'protocol=https\\nhost=x\\n\\n' | setsid git credential fill"),
     setting("sshCommand", "[core]\n\tsshCommand = $RAN;false\n[remote \"origin\"]\n\turl = ssh://127.0.0.1/x", "cd lib; git fetch"),
     setting("gitProxy", "[core]\n\tgitProxy = $RANFILE\n[remote \"origin\"]\n\turl = git://127.0.0.1:1/x", "cd lib; git fetch"),
     setting("ext::", "[protocol \"ext\"]\n\tallow = always\n[remote \"origin\"]\n\turl = \"ext::$RAN\"", "cd lib; git fetch"),
@@ -354,6 +365,18 @@ def test_while_the_sandbox_runs_it_is_undone_at_once(tmp_path: Path, monkeypatch
         assert sandbox.exec(f"git init -q lib; git -C lib config core.fsmonitor x; {gone}", timeout=60).exit_code == 0
         again = f"printf '[core]\\n\\tfsmonitor=x\\n' >> lib/.git/config; {gone}"
         assert sandbox.exec(again, timeout=60).exit_code == 0
+
+
+def test_what_was_undone_is_told_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    person = Person(tmp_path, monkeypatch, Way("", ""))
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "own"))
+    program = [sys.executable, "-m", "sandbox.cli.main"]
+    plant = ["run", "--", "sh", "-c", "git init -q lib; git -C lib config core.fsmonitor x"]
+    done = subprocess.run([*program, *plant], cwd=person.project, capture_output=True, text=True, check=True)
+    config = "lib/.git/config"
+    assert f"{config}.from-sandbox" in done.stderr
+    told = subprocess.run([*program, "audit"], cwd=person.project, capture_output=True, text=True, check=True).stdout
+    assert any("blocked" in line and f"undo {person.project}/{config}" in line for line in told.splitlines()), told
 
 
 @pytest.mark.parametrize("then", ["run", "prune"])

@@ -347,6 +347,34 @@ def test_a_renamed_file_and_its_second_name_are_carried_over(sandbox: Sandbox, p
     assert sandbox.changes() == []
 
 
+@pytest.mark.parametrize(
+    ("move", "after"),
+    [
+        ("mv a new", {"b": "two\n", "new": "one\n", "sub/x": "x\n"}),
+        ("git mv a new", {"b": "two\n", "new": "one\n", "sub/x": "x\n"}),
+        ("ln a hard", {"a": "one\n", "b": "two\n", "hard": "one\n", "sub/x": "x\n"}),
+        ("mv a t && mv b a && mv t b", {"a": "two\n", "b": "one\n", "sub/x": "x\n"}),
+        ("mv sub moved && mkdir sub && mv a sub/a", {"b": "two\n", "moved/x": "x\n", "sub/a": "one\n"}),
+    ],
+)
+def test_what_was_moved_or_linked_is_there_after_apply_and_discard(
+    project: Path, move: str, after: dict[str, str]
+) -> None:
+    subprocess.run(
+        "rm link && git init -q && git add . && git -c user.name=x -c user.email=x commit -qm x",
+        shell=True,
+        cwd=project,
+        check=True,
+    )
+    done = command("run", "--overlay", "--", "sh", "-c", move, project=project)
+    assert done.returncode == 0, done.stderr
+    applied = command("apply", project=project)
+    assert applied.returncode == 0, applied.stderr
+    command("discard", project=project)
+    files = [path for path in project.rglob("*") if path.is_file() and ".git" not in path.parts]
+    assert {str(path.relative_to(project)): path.read_text() for path in files} == after
+
+
 def test_a_moved_directory_is_carried_over(sandbox: Sandbox, project: Path) -> None:
     do(sandbox, "mv sub other; mv other other2")
     assert sandbox.apply().refused == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from _json import encode_basestring_ascii as quoted  # the C function behind json.dumps, without the rest of json
-
 from sandbox.errors import SandboxError
 
 TYPE_CHECKING = False
@@ -69,6 +67,15 @@ def text(value: object) -> str:
     """A string of bounded length as JSON. Lone surrogates (undecodable file names) are escaped like everything else."""
     whole = str(value)
     return quoted(whole if len(whole) <= LONGEST else f"{whole[:LONGEST]}…")
+
+
+def quoted(text: str) -> str:
+    """A string as JSON in ASCII. What needs no escaping, which is nearly everything, needs no library either."""
+    if str.isascii(text) and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    from _json import encode_basestring_ascii  # the C function behind json.dumps, without the rest of json
+
+    return encode_basestring_ascii(text)
 
 
 def number(value: float) -> str:

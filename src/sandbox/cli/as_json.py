@@ -53,6 +53,11 @@ def run(
         assert problem is not None
         _print(problem, told)
         raise problem
+    return ended(result, told)
+
+
+def ended(result: ExecResult, told: dict[str, object]) -> int:
+    """Prints the document of a command that ran; `told` is about its sandbox. Returns the exit status."""
     said = {name: result[name] for name in _RESULT} | {name: result[name] for name in _USED}
     _dump({**told, "exit_code": status(result), **said, "error": None})
     return status(result)

@@ -39,6 +39,7 @@ def add(parser: ArgumentParser) -> None:
     option("--agent", metavar="NAME", help=_("show only this agent"))
     option("--lines", "-n", metavar="N", type=int, help=_("show only the last N entries"))
     option("--text", metavar="WORDS", help=_("show only entries with this text in any field"))
+    option("--cluster", action="store_true", help=_("the records of all nodes of the Ray cluster"))
     option("--json", action="store_true", help=_("print one JSON object per line"))
     option(
         "--format",
@@ -48,6 +49,14 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
+    if arguments.cluster:
+        from sandbox.cli import audit_cluster
+
+        since = _since(arguments.since)
+        style = "json" if arguments.json else arguments.format or "table"
+        return audit_cluster.run(
+            arguments, lambda one: fits(one, arguments, since), lambda entries: _print(entries, style)
+        )
     directory = _directory()
     if arguments.action == "verify":
         return _verify(directory, arguments.json)

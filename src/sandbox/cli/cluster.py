@@ -26,7 +26,7 @@ def add(parser: ArgumentParser) -> None:
         action.add_argument(
             "--address",
             metavar="ADDRESS",
-            help=_("the cluster (default: SANDBOX_CLUSTER, else the one of this machine)"),
+            help=_("the cluster (default: SANDBOX_CLUSTER, else the configuration's, else the one of this machine)"),
         )
         action.add_argument("--json", action="store_true", help=_("print JSON"))
         if name == "drain":
@@ -34,11 +34,20 @@ def add(parser: ArgumentParser) -> None:
             action.add_argument("--undo", action="store_true", help=_("let sandboxes be made there again"))
 
 
+def address(given: str | None) -> str:
+    """The cluster that is meant: the one that was named, SANDBOX_CLUSTER's, the configuration's, or this machine's."""
+    if given or os.environ.get("SANDBOX_CLUSTER"):
+        return given or os.environ["SANDBOX_CLUSTER"]
+    from sandbox.config.layers import resolve
+
+    return resolve({}, project=".").config.cluster or "auto"
+
+
 def run(arguments: Namespace) -> int:
     from sandbox.cli.output import print_json, table
     from sandbox.cluster import Cluster
 
-    with Cluster(arguments.address or os.environ.get("SANDBOX_CLUSTER") or "auto") as cluster:
+    with Cluster(address(arguments.address)) as cluster:
         if arguments.action == "drain":
             cluster.drain(arguments.node, not arguments.undo)
             return 0

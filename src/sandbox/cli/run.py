@@ -68,6 +68,10 @@ def run(arguments: Namespace | Arguments) -> int:
 
     try:
         resolved, command = _asked(arguments)
+        if (cluster := _cluster(resolved)) is not None:
+            from sandbox.cli import run_on_cluster
+
+            return run_on_cluster.run(cluster, resolved, command, as_json=True)
         from sandbox.service import create
 
         made = create(resolved, command=command, tell=tell_ignored)
@@ -103,9 +107,19 @@ def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
     if arguments.profile is not None:
         return _with_profile(arguments, command)
     resolved = configuration(arguments)
-    if resolved.config.image is not None:
+    if _cluster(resolved) is not None:
+        from sandbox.cli.run_on_cluster import refuse
+
+        refuse(arguments, command)
+    elif resolved.config.image is not None:
         command = _in_image(resolved, command, arguments)
     return resolved, command
+
+
+def _cluster(resolved: Resolved) -> str | None:
+    """Where the command runs, if not here. An empty SANDBOX_CLUSTER is here, whatever the configuration says."""
+    named = os.environ.get("SANDBOX_CLUSTER")
+    return (resolved.config.cluster if named is None else named) or None
 
 
 def _in_image(resolved: Resolved, command: list[str], arguments: Namespace | Arguments) -> list[str]:
@@ -135,6 +149,10 @@ def _with_profile(arguments: Namespace | Arguments, command: list[str]) -> tuple
         config_file=arguments.config,
         trust=arguments.trust,
     )
+    if _cluster(prepared.resolved) is not None:
+        from sandbox.cli.run_on_cluster import refuse
+
+        refuse(arguments, command)
     from sandbox.cli.output import shown
 
     for notice in prepared.notices:
@@ -144,6 +162,10 @@ def _with_profile(arguments: Namespace | Arguments, command: list[str]) -> tuple
 
 def _run(arguments: Namespace | Arguments) -> int:
     resolved, command = _asked(arguments)
+    if (cluster := _cluster(resolved)) is not None:
+        from sandbox.cli import run_on_cluster
+
+        return run_on_cluster.run(cluster, resolved, command)
     if arguments.detach:
         from sandbox.registry.detach import detach
 

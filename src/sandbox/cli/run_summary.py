@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sandbox.client import Client
     from sandbox.result import ExecResult
     from sandbox.sandbox import Sandbox
 
@@ -28,12 +29,13 @@ class Refusals:
     refused, or how to change that.
     """
 
-    def __init__(self, sandbox: Sandbox, expected: Sequence[str] = ()) -> None:
+    def __init__(self, sandbox: Sandbox | Client, expected: Sequence[str] = ()) -> None:
         """`expected`: hosts whose refusal is no news, because the program can do without them."""
         self._expected = frozenset(expected)
         self._reasons: dict[str, dict[str, object]] = {}
         self._files: dict[tuple[object, object], None] = {}
-        self.told = len(sandbox.notices)  # those that came later are told at the end: a terminal is the command's now
+        # Those that came later are told at the end: a terminal is the command's now.
+        self.told = len(getattr(sandbox, "notices", ()))
         sandbox.on_event(self._hear)
 
     def _hear(self, event: dict[str, object]) -> None:
@@ -50,7 +52,7 @@ class Refusals:
         files: list[dict[str, object]] = [{"path": path, "op": op} for path, op in self._files]
         return {"hosts": list(self._reasons.values()), "files": files}
 
-    def tell(self, sandbox: Sandbox) -> None:
+    def tell(self, sandbox: Sandbox | Client) -> None:
         """Prints one line each, and how to list the rest."""
         told = [reason for reason, one in self._reasons.items() if _host(str(one.get("url", ""))) not in self._expected]
         for reason in told[:MOST]:

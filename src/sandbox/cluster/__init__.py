@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sandbox.cluster.cluster import Cluster, ClusterSandbox
+from sandbox.cluster.checkpoints import Checkpoints
+from sandbox.cluster.cluster import Cluster
+from sandbox.cluster.cluster_sandbox import ClusterSandbox
 from sandbox.errors import SandboxLost
 
-__all__ = ["Cluster", "ClusterSandbox", "SandboxLost"]
+__all__ = ["Checkpoints", "Cluster", "ClusterSandbox", "SandboxLost"]

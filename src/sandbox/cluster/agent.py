@@ -18,9 +18,13 @@ from typing import Any
 
 import uvicorn
 
+from sandbox.audit.kept import Kept
+from sandbox.cluster import record_routes
 from sandbox.cluster.blob_routes import routes
 from sandbox.cluster.blobs import Blobs
 from sandbox.cluster.identity import Identity, admit
+from sandbox.cluster.line import Line
+from sandbox.cluster.shipping import Ownership, Shipper
 from sandbox.config.home import home, record_directory
 from sandbox.config.layers import resolve
 from sandbox.errors import SandboxError
@@ -37,21 +41,27 @@ from sandbox.websocket import notice_silence
 SCOPES = frozenset(("read", "create", "exec", "files", "apply", "network", "answer", "kill", "host"))
 UNUSED = 60.0  # seconds in which a lease must be used
 SILENCE = 20  # seconds after which a client that does not answer counts as gone: its lease
+LONGEST = 86400.0  # seconds that a token for records is good for; then another one is asked for
 THREADS = 16  # calls of Ray's at a time
 
 
 class Agent:
     """One machine's. Its methods are called by way of Ray."""
 
-    def __init__(self, node: str, address: str, pool: int = 0) -> None:
-        """`node` is Ray's id of the machine, `address` where others reach it."""
-        os.environ["SANDBOX_HOME"] = self._home = os.path.join(home(), "nodes", node[:12])
+    def __init__(self, node: str, address: str, pool: int = 0, keeper: str = "") -> None:
+        """`node` is Ray's id of the machine, `address` where others reach it, `keeper` the node that keeps records."""
+        nodes = os.path.join(home(), "nodes")
+        kept = os.path.join(home(), "cluster-records")
+        os.environ["SANDBOX_HOME"] = self._home = os.path.join(nodes, node[:12])
         os.makedirs(self._home, mode=0o700, exist_ok=True)
         self._node, self._address, self._pool = node, address, pool
+        self._kept = Kept(kept) if node == keeper else None
         self._identity = Identity(f"sandbox agent {node[:12]}", (address,))
         self._context = self._identity.for_server()
         self._admitted: set[bytes] = set()
         self._leases: dict[str, float] = {}
+        self._readers: dict[bytes, str] = {}  # tokens for records, by who has them
+        self._mine = Identity(f"sandbox shipper {node[:12]}")
         self._lock = Lock()
         self._draining = False
         self._listening = _listen(address)
@@ -59,6 +69,7 @@ class Agent:
         self._server: Any = None
         Thread(target=self._serve, name="sandbox-agent", daemon=True).start()
         self._started.wait()
+        self._shipper = Shipper(Ownership(nodes, node[:12]), lambda: self._to_keeper(keeper)) if keeper else None
 
     def lease(self, authority: bytes) -> tuple[str, bytes, str, str]:
         """Lets a client of that authority make one sandbox: the address, our authority, a token and its id.
@@ -68,20 +79,26 @@ class Agent:
         if self._draining:
             raise SandboxError("the node {node} is being drained", node=self._node[:12])
         with self._lock:
-            if authority not in self._admitted:
-                admit(self._context, authority)
-                self._admitted.add(authority)
+            self._admit(authority)
             self._forget_unused()
             text, token = self._server.tokens.new(SCOPES, name="lease", passing=True)
             self._server.leases[token.id] = ""
             self._leases[token.id] = time.monotonic()
-        host = f"[{self._address}]" if ":" in self._address else self._address
-        return f"https://{host}:{self._listening.getsockname()[1]}", self._identity.authority, text, token.id
+        return self._url(), self._identity.authority, text, token.id
 
     def release(self, token: str) -> None:
         """The sandbox of that lease has ended. Idempotent."""
         with self._lock:
             self._forget(token)
+
+    def keeper(self, authority: bytes) -> tuple[str, bytes, str]:
+        """Lets somebody of that authority send and read records: the address, our authority and a token."""
+        with self._lock:
+            self._admit(authority)
+            self._server.tokens.forget(self._readers.pop(authority, ""))
+            text, token = self._server.tokens.new(frozenset(("audit",)), name="record", lifetime=LONGEST, passing=True)
+            self._readers[authority] = token.id
+        return self._url(), self._identity.authority, text
 
     def status(self) -> dict[str, Any]:
         """The machine as `sandbox cluster nodes` shows it."""
@@ -90,11 +107,28 @@ class Agent:
         return {
             "node": self._node, "address": self._address, "pid": os.getpid(), "sandboxes": len(running) - ready,
             "ready": ready, "draining": self._draining, "home": self._home,
+            "record": self._shipper.problem if self._shipper is not None else "",
         }  # fmt: skip
 
     def drain(self, draining: bool = True) -> None:
         """No further sandbox is made here; those that are go on."""
         self._draining = draining
+
+    def _url(self) -> str:
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        return f"https://{host}:{self._listening.getsockname()[1]}"
+
+    def _admit(self, authority: bytes) -> None:
+        if authority not in self._admitted:
+            admit(self._context, authority)
+            self._admitted.add(authority)
+
+    def _to_keeper(self, node: str) -> Line:
+        """A connection to the agent that keeps records, which Ray knows how to find. Raises SandboxError."""
+        from sandbox.cluster.nodes import Nodes
+
+        url, authority, token = Nodes("auto", 0).ask(node, "keeper", self._mine.authority, timeout=SILENCE)
+        return Line(url, self._mine.for_client(authority), token, timeout=SILENCE)
 
     # -- leases
 
@@ -127,6 +161,8 @@ class Agent:
         announce(self._home, port)
         self._server = Server(Sandboxes(tell=lambda ignored: None), settings)
         more = routes(Blobs(os.path.join(self._home, "blobs")))
+        if self._kept is not None:
+            more += record_routes.routes(self._kept)
         served = uvicorn.Config(
             application(self._server, more), http=bounded(), ws="wsproto", ws_max_size=LARGEST_MESSAGE,
             ws_per_message_deflate=False, loop="asyncio", lifespan="on", log_config=None, access_log=False,

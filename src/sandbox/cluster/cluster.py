@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sandbox.client import Client
 from sandbox.cluster import travel
+from sandbox.cluster.checkpoints import Saving, pack, unpack
+from sandbox.cluster.cluster_sandbox import ClusterSandbox
+from sandbox.cluster.given import hiding, with_secrets
+from sandbox.cluster.line import Refused
 from sandbox.cluster.nodes import Nodes, queue_length
+from sandbox.cluster.watch import Watch
 from sandbox.config.given import read_config
 from sandbox.config.section import owned
-from sandbox.errors import ConfigError, InvalidArgument, SandboxClosed, SandboxError, SandboxLost
+from sandbox.errors import SandboxClosed, SandboxError, SandboxLost
 from sandbox.remote_server import _connection
 
 if TYPE_CHECKING:
@@ -26,46 +30,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
+    from sandbox.cluster.checkpoints import Checkpoints
     from sandbox.cluster.identity import Identity
     from sandbox.cluster.nodes import Place
+    from sandbox.cluster.records import Records
     from sandbox.cluster.travel import Sent
     from sandbox.rpc.connection import Connection
-    from sandbox.sandbox import Sandbox
 
 DEFAULT_CPUS = 0.1  # reserved for a sandbox whose configuration does not limit its processors
 ATTEMPTS = 3  # at finding a machine whose agent answers
 ENGINES = {"qemu": "sandbox_qemu", "microvm": "sandbox_qemu", "firecracker": "sandbox_kvm"}
 
 
-class ClusterSandbox(Client):
-    """A sandbox on a machine of the cluster. `node` is Ray's id of the machine.
+class _Way(NamedTuple):
+    """How an agent is reached for one sandbox: what `Agent.lease` answers."""
 
-    When the machine or its agent is gone, calls raise SandboxLost. It ends when it is closed, or with this process.
-    """
+    url: str
+    authority: bytes
+    token: str
+    id: str
 
-    node: str = ""
-    _sent: Sent | None = None
-    _release: Callable[[], object] = staticmethod(lambda: None)
 
-    def bring_back(self) -> Sandbox:
-        """Returns a sandbox on this machine with the changes of this one in its overlay: review and apply them there.
+class _Asked(NamedTuple):
+    """What a sandbox was asked for, to ask for it again."""
 
-        Raises InvalidArgument when no project was sent, SandboxError for a path that was changed here, too.
-        """
-        if self._sent is None:
-            raise InvalidArgument("no project was sent with this sandbox")
-        return travel.bring_back(self, self._sent)
-
-    def close(self, grace: float = 0.0) -> None:
-        """Ends the sandbox and gives its place back. Idempotent.
-
-        Commands that run have `grace` seconds to end by themselves; no new one is started meanwhile.
-        """
-        super().close(grace)
-        self._release()
-
-    def __repr__(self) -> str:
-        return f"<ClusterSandbox {self.id} on {self.node[:12]}{' closed' if self._connection.ended else ''}>"
+    config: dict[str, Any]
+    resources: dict[str, float]
+    hooks: object | None
+    project: str | os.PathLike[str] | None
+    timeout: float | None
+    on_wait: Callable[[int], object] | None
 
 
 class Cluster:
@@ -83,6 +77,7 @@ class Cluster:
         self._identity: Identity = Identity(f"sandbox client {os.getpid()}")
         self._contexts: dict[bytes, ssl.SSLContext] = {}
         self._made: weakref.WeakSet[ClusterSandbox] = weakref.WeakSet()
+        self._watch = Watch(self._nodes)
         self._closed = False
 
     def sandbox(
@@ -96,6 +91,7 @@ class Cluster:
         resources: Mapping[str, float] | None = None,
         timeout: float | None = None,
         on_wait: Callable[[int], object] | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> ClusterSandbox:
         """Starts a sandbox where there is room, and waits for room: `timeout` seconds, or for ever.
 
@@ -103,18 +99,29 @@ class Cluster:
         and further `resources` of Ray's by name. While it waits, `on_wait` is called each second with the position in
         the queue. With `project`, a directory here, the sandbox has what a program in a sandbox around it could
         read, under an overlay: `bring_back`. Other paths are the machine's, and without `filesystem.root` the sandbox
-        has a new, empty directory. Raises what `Sandbox` raises, and SandboxError when no machine has room in time.
+        has a new, empty directory. With `checkpoints`, it goes on elsewhere from the last one when its machine is lost.
+        Raises what `Sandbox` raises, and SandboxError when no machine has room in time.
         """
         if self._closed:
             raise SandboxClosed("the cluster is closed")
-        given = with_secrets(owned(config) or {}, os.environ)
-        wanted = needed(given, cpus, memory, resources)
+        given = with_secrets(owned(config) or {})
+        if checkpoints is not None:
+            given["filesystem"] = {**given.get("filesystem", {}), "overlay": True}
+        asked = _Asked(given, needed(given, cpus, memory, resources), hooks, project, timeout, on_wait)
+        made = self._placed(asked, lambda place: self._on(place, given, hooks, project))
+        if checkpoints is not None:
+            made._saving = Saving(checkpoints, lambda: pack(made))
+            made._recover = lambda lost: self._move(lost, asked)
+        return made
+
+    def _placed(self, asked: _Asked, start: Callable[[Place], ClusterSandbox]) -> ClusterSandbox:
+        """What `start` returns on a machine with room whose agent answers. Raises SandboxError."""
         problem: SandboxError | None = None
         without: list[str] = []
         for _ in range(ATTEMPTS):
-            place = self._nodes.place(wanted, timeout, on_wait, without)
+            place = self._nodes.place(asked.resources, asked.timeout, asked.on_wait, without)
             try:
-                return self._on(place, given, hooks, project)
+                return start(place)
             except SandboxLost as lost:  # its agent is gone, or takes no more
                 problem = lost
                 without.append(place.node)
@@ -128,31 +135,66 @@ class Cluster:
     def _on(
         self, place: Place, config: dict[str, Any], hooks: object | None, project: str | os.PathLike[str] | None
     ) -> ClusterSandbox:
+        connection, asked, sent, way = self._reached(place, config, project)
+        made = ClusterSandbox(asked, hooks=hooks, connection=connection, create=True)
+        made._sent = sent
+        self._settle(made, place, way)
+        self._made.add(made)
+        return made
+
+    def _reached(
+        self, place: Place, config: dict[str, Any], project: str | os.PathLike[str] | None
+    ) -> tuple[Connection, dict[str, Any], Sent | None, _Way]:
+        """A connection to the agent there, and the configuration to create a sandbox with. Raises SandboxLost."""
         try:
-            url, authority, token, id = self._nodes.ask(place.node, "lease", self._identity.authority)
+            way = _Way(*self._nodes.ask(place.node, "lease", self._identity.authority))
             sent = None
             if project is not None:
-                sent = travel.send(os.fspath(project), url, self._context(authority), token)
+                sent = travel.send(os.fspath(project), way.url, self._context(way.authority), way.token, hiding(config))
                 config = {**config, "filesystem": {**config.get("filesystem", {}), "root": sent.root, "overlay": True}}
-            connection = self._connect(f"{url}/v1/rpc", authority, token)
+            connection = self._connect(f"{way.url}/v1/rpc", way.authority, way.token)
         except SandboxError as problem:
-            if type(problem) is not SandboxError:
+            if type(problem) not in (SandboxError, Refused):
                 raise
             raise SandboxLost(*problem.args) from problem
         connection.on_end = place.release
-        made = ClusterSandbox(config, hooks=hooks, connection=connection, create=True)
-        made.node, made._sent = place.node, sent
-        nodes, node = self._nodes, place.node
+        return connection, config, sent, way
+
+    def _settle(self, made: ClusterSandbox, place: Place, way: _Way) -> None:
+        """What a sandbox needs to know about where it is now."""
+        nodes, line = self._nodes, made._line
 
         def release() -> None:
+            self._watch.remove(line)
             place.release()
             if not nodes.closed:
-                nodes.tell(node, "release", id)
+                nodes.tell(place.node, "release", way.id)
 
-        made._release = release
-        made._reach = lambda other: self._connect(f"{url}/v1/sandboxes/{other}/rpc", authority, token)
-        self._made.add(made)
-        return made
+        made.node, made._release = place.node, release
+        made._reach = lambda other: self._connect(f"{way.url}/v1/sandboxes/{other}/rpc", way.authority, way.token)
+        self._watch.add(line, place.node, line.abandon)
+
+    def _move(self, made: ClusterSandbox, asked: _Asked) -> None:
+        """Has a sandbox whose machine was lost go on elsewhere. Raises SandboxLost when there is no checkpoint."""
+        assert made._saving is not None
+        content = made._saving.last()
+        if content is None:
+            raise SandboxLost("the sandbox was lost before its first checkpoint")
+        lost, sent = made._line, made._sent
+        lost.close()
+        made._release()
+
+        def again(place: Place) -> ClusterSandbox:
+            connection, config, _, way = self._reached(place, asked.config, asked.project)
+            other = ClusterSandbox(config, hooks=asked.hooks, connection=connection, create=True)
+            unpack(other, content)
+            made._line, made._sent = connection, sent
+            made._learn(other._info())
+            self._settle(made, place, way)
+            made.recovered += 1
+            return made
+
+        self._placed(asked, again)
 
     def _context(self, authority: bytes) -> ssl.SSLContext:
         context = self._contexts.get(authority)
@@ -181,11 +223,18 @@ class Cluster:
 
         self._nodes.ask(found(self._nodes, node), "drain", draining)
 
+    def records(self) -> Records:
+        """Returns a reader of the records of all machines, as one feed. Raises SandboxError."""
+        from sandbox.cluster.records import Records
+
+        return Records(self._nodes)
+
     def close(self) -> None:
         """Ends the sandboxes that were made here, and leaves the cluster. Idempotent."""
         self._closed = True
         for one in list(self._made):
             one.close()
+        self._watch.close()
         self._nodes.close()
 
     def __enter__(self) -> Self:
@@ -193,27 +242,6 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def with_secrets(config: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The configuration with the values of secrets that come from the environment: it is this process's that is meant.
-
-    Raises ConfigError when it has no such variable.
-    """
-    network = config.get("network")
-    secrets = network.get("secrets") if isinstance(network, dict) else None
-    if not isinstance(network, dict) or not isinstance(secrets, dict):
-        return dict(config)
-    filled = {}
-    for name, one in secrets.items():
-        if isinstance(one, dict) and isinstance(one.get("from_env"), str):
-            variable = one["from_env"]
-            if variable not in environment:
-                path = f"network.secrets.{name}.from_env"
-                raise ConfigError("the environment has no variable {name!r}", name=variable, path=path)
-            one = {key: value for key, value in one.items() if key != "from_env"} | {"value": environment[variable]}
-        filled[name] = one
-    return {**config, "network": {**network, "secrets": filled}}
 
 
 def needed(

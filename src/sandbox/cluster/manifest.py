@@ -7,7 +7,7 @@ readable in there, so it has no digest, and what has none is not sent.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from sandbox.errors import SandboxError
 from sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 # The type, the permission bits, the target of a link, and the name, for everything that `find` can see.
 FIND = r"find . -mindepth 1 \( -type d -printf 'd %m\0\0%P\0' \) -o \( -type l -printf 'l 0\0%l\0%P\0' \)"
@@ -47,11 +47,14 @@ def look(sandbox: Sandbox) -> list[Entry]:
     return sorted(found, key=lambda one: one.path.split("/"))
 
 
-def around(project: str) -> Sandbox:
-    """A sandbox that sees the project and cannot change it. Raises what `Sandbox` raises."""
+def around(project: str, hiding: Mapping[str, Any]) -> Sandbox:
+    """A sandbox that sees the project and cannot change it; `hiding` are further settings of `filesystem`.
+
+    Raises what `Sandbox` raises.
+    """
     from sandbox.service import configuration
 
-    resolved = configuration({"filesystem": {"root": project}}).config
+    resolved = configuration({"filesystem": {**hiding, "root": project}}, project=project).config
     resolved.filesystem.read_only, resolved.filesystem.overlay, resolved.filesystem.branch = True, False, None
     return Sandbox(resolved)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "sandbox"
 WAITING = "PENDING"
+HEAD = "node:__internal_head__"  # a resource that Ray gives to one machine
 PREFIX = "sandbox"
 
 
@@ -110,6 +111,11 @@ class Nodes:
                 self._agents[node] = self._start(node)
             return self._agents[node]
 
+    def keeper(self, alive: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The machine that keeps the records of all: Ray's head."""
+        known = self.alive() if alive is None else alive
+        return next((str(one["NodeID"]) for one in known if HEAD in one["Resources"]), "")
+
     def has_agent(self, node: str) -> bool:
         """Whether one was started there, by anybody."""
         try:
@@ -151,9 +157,13 @@ class Nodes:
 
         from sandbox.cluster.agent import THREADS, Agent
 
-        address = next((one["NodeManagerAddress"] for one in self.alive() if one["NodeID"] == node), None)
+        alive = self.alive()
+        address = next((one["NodeManagerAddress"] for one in alive if one["NodeID"] == node), None)
         if address is None:
             raise SandboxError("there is no node {node} any more", node=node[:12])
+        keeper = self.keeper(alive)
+        if keeper not in ("", node) and keeper not in self._agents:
+            self._agents[keeper] = self._start(keeper)
         made = self._ray.remote(Agent).options(
             name=f"agent-{node}",
             namespace=NAMESPACE,
@@ -164,7 +174,7 @@ class Nodes:
             max_concurrency=THREADS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
-        return made.remote(node, address, self._pool)
+        return made.remote(node, address, self._pool, keeper)
 
     def close(self) -> None:
         """Leaves the cluster, if we joined it. Agents go on."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import http.client
 import os
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from sandbox.cluster.line import Line
 from sandbox.cluster.manifest import Entry, around, look
 from sandbox.errors import SandboxError, SandboxLost
 from sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sandbox.client import Client
     from sandbox.vfs.changes import Change
@@ -32,23 +32,22 @@ class Sent:
         self.entries = {one.path: one for one in entries}
 
 
-def send(project: str, url: str, context: ssl.SSLContext, token: str) -> Sent:
-    """Sends a project to an agent. Raises what `Sandbox` raises, and SandboxLost."""
+def send(project: str, url: str, context: ssl.SSLContext, token: str, hiding: Mapping[str, Any]) -> Sent:
+    """Sends a project to an agent; `hiding` are settings about what is hidden in it.
+
+    Raises what `Sandbox` raises, and SandboxLost.
+    """
     project = os.path.abspath(os.path.expanduser(project))
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    line = http.client.HTTPSConnection(parts.hostname, parts.port, context=context, timeout=60)
+    line = Line(url, context, token)
     try:
-        with around(project) as sandbox:
+        with around(project, hiding) as sandbox:
             entries = look(sandbox)
             wanted = {one.digest: one.path for one in entries if one.kind == "file"}
-            lacking = _ask(line, token, "POST", "/v1/cluster/missing", {"digests": list(wanted)})["digests"]
+            lacking = line.ask_json("POST", "/v1/cluster/missing", {"digests": list(wanted)})["digests"]
             for digest in lacking:
                 content = sandbox.read_file(wanted[digest], max_bytes=LARGEST)
-                _ask(line, token, "PUT", f"/v1/cluster/blobs/{digest}", content)
-        told = _ask(
-            line, token, "POST", "/v1/cluster/projects", {"entries": [msgspec.to_builtins(one) for one in entries]}
-        )
+                line.ask("PUT", f"/v1/cluster/blobs/{digest}", content)
+        told = line.ask_json("POST", "/v1/cluster/projects", {"entries": [msgspec.to_builtins(one) for one in entries]})
         return Sent(project, told["root"], entries)
     except (OSError, http.client.HTTPException) as problem:
         if isinstance(problem, FileNotFoundError):
@@ -56,18 +55,6 @@ def send(project: str, url: str, context: ssl.SSLContext, token: str) -> Sent:
         raise SandboxLost("the node ended the connection: {problem}", problem=problem) from problem
     finally:
         line.close()
-
-
-def _ask(line: http.client.HTTPSConnection, token: str, method: str, path: str, body: Any) -> Any:
-    raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
-    line.request(method, path, raw, {"Authorization": f"Bearer {token}", "Content-Type": kind})
-    answer = line.getresponse()
-    content = answer.read()
-    if answer.status >= 300:
-        problem = msgspec.json.decode(content).get("error", {}).get("message", answer.status)
-        raise SandboxError("the node refused the project: {problem}", problem=problem)
-    return msgspec.json.decode(content)
 
 
 def bring_back(remote: Client, sent: Sent) -> Sandbox:

@@ -3,9 +3,8 @@
 Empty allow-lists allow nothing. Field documentation here is what the JSON Schema and `docs/config.md` show.
 """
 
-from sandbox.config import caches, patterns, units
+from sandbox.config import caches
 from sandbox.config.section import Section, field
-from sandbox.config.state_names import home_directory, project_names, state_name, state_paths
 from sandbox.config.variables import without_password
 from sandbox.errors import ConfigError
 
@@ -54,7 +53,7 @@ class Filesystem(Section):
     also_at: str | None = field(
         None,
         "A directory in /home that leads to the project too, unless something is there; for programs that expect one.",
-        parse=home_directory,
+        parse="state_names.home_directory",
         example="/home/user",
     )
     read_only: bool = field(False, "The project can be read but not changed.")
@@ -81,13 +80,13 @@ class Filesystem(Section):
     blocked_patterns: list[str] = field(
         SENSITIVE_PATTERNS,
         "Names or paths, as in gitignore, that cannot be read or changed anywhere under the visible paths.",
-        parse=patterns.checked,
+        parse="patterns.checked",
     )
     allowed_patterns: list[str] = field(
         [".env.example", "**/node_modules/**", "**/site-packages/**"],
         "Exceptions to `blocked_patterns`. Installed packages have certificates and code with such names, not secrets.",
         example=[".env.template"],
-        parse=patterns.checked,
+        parse="patterns.checked",
     )
     toolchains: bool = field(
         True, "Programs on PATH that live under the home directory (pyenv, nvm, cargo, …) work, read-only."
@@ -98,7 +97,7 @@ class Filesystem(Section):
         example=["/srv/x/bin/x"],
     )
     scratch_size: int = field(
-        2**30, "Maximum size of each of the sandbox's own /tmp, /run, /dev/shm and home.", parse=units.size
+        2**30, "Maximum size of each of the sandbox's own /tmp, /run, /dev/shm and home.", parse="units.size"
     )
     ask: bool = field(False, "Ask you when a blocked file is touched; if you allow it, the next attempt succeeds.")
 
@@ -106,15 +105,20 @@ class Filesystem(Section):
 class State(Section):
     """Directories of the tenant's home that are kept from run to run. They are the sandbox's own, never yours."""
 
-    name: str | None = field(None, "Whose they are: kept in `state/NAME` under the sandbox home.", parse=state_name)
+    name: str | None = field(
+        None, "Whose they are: kept in `state/NAME` under the sandbox home.", parse="state_names.state_name"
+    )
     keep: list[str] = field(
-        [], 'Directories, relative to the home; "." is the whole home.', parse=state_paths, example=[".config/tool"]
+        [],
+        'Directories, relative to the home; "." is the whole home.',
+        parse="state_names.state_paths",
+        example=[".config/tool"],
     )
     per_project: bool = field(True, "Each project has its own; otherwise all projects share them.")
     project: list[str] = field(
         [],
         "Dot directories of the project: what is written there is kept for this project, in the state and not there.",
-        parse=project_names,
+        parse="state_names.project_names",
         example=[".tool"],
     )
 
@@ -145,22 +149,24 @@ class Environment(Section):
 class Limits(Section):
     """What a sandbox may use. A limit that this machine cannot enforce is an error."""
 
-    memory: int | None = field(None, "Maximum memory of all processes together.", parse=units.memory, example="512m")
-    cpus: float | None = field(None, "Maximum number of processors; may be a fraction.", parse=units.cpus, example=1.5)
-    pids: int | None = field(None, "Maximum number of processes and threads.", parse=units.count)
-    file_size: int | None = field(None, "Largest file that can be written.", parse=units.size)
-    open_files: int | None = field(None, "Maximum number of open files per process.", parse=units.count)
-    timeout: float | None = field(None, "Maximum time that a command may run.", parse=units.seconds, example="5m")
+    memory: int | None = field(None, "Maximum memory of all processes together.", parse="units.memory", example="512m")
+    cpus: float | None = field(
+        None, "Maximum number of processors; may be a fraction.", parse="units.cpus", example=1.5
+    )
+    pids: int | None = field(None, "Maximum number of processes and threads.", parse="units.count")
+    file_size: int | None = field(None, "Largest file that can be written.", parse="units.size")
+    open_files: int | None = field(None, "Maximum number of open files per process.", parse="units.count")
+    timeout: float | None = field(None, "Maximum time that a command may run.", parse="units.seconds", example="5m")
     lifetime: float | None = field(
         None,
         "Maximum time that the sandbox lives; then it ends, with everything in it.",
-        parse=units.seconds,
+        parse="units.seconds",
         example="2h",
     )
     idle_timeout: float | None = field(
         None,
         "Maximum time that the sandbox lives without a running command, a file operation or a connection from outside.",
-        parse=units.seconds,
+        parse="units.seconds",
         example="15m",
     )
 
@@ -180,7 +186,7 @@ class Secret(Section):
         None, "With from_file or from_command: where it is in their JSON.", key="field", example="token.access"
     )
     ttl: float | None = field(
-        None, "With from_command: how long what it prints is good for.", parse=units.seconds, example="50m"
+        None, "With from_command: how long what it prints is good for.", parse="units.seconds", example="50m"
     )
     expires: str | None = field(None, "With from_command: where in its JSON the end of its life is.")
     hosts: list[str] = field([], "Hosts it may be sent to.", example=["api.openai.com"])
@@ -318,7 +324,7 @@ class Network(Section):
     )
     ask: bool = field(False, "A connection to a host that is not listed waits while you are asked.")
     ask_timeout: float = field(
-        30.0, "How long such a connection waits for an answer; then it is refused.", parse=units.seconds, example="1m"
+        30.0, "How long such a connection waits for an answer; then it is refused.", parse="units.seconds", example="1m"
     )
     upstream_exceptions: list[str] = field(
         [], "Hosts, written as in `allowed_hosts`, that are reached without that proxy.", example=["*.corp.example"]
@@ -348,7 +354,7 @@ class Audit(Section):
     """The record. It cannot be switched off."""
 
     directory: str | None = field(None, "Where it is kept; by default `audit` under the sandbox home.")
-    rotate_size: int = field(64 * 2**20, "Maximum size of one file of the record.", parse=units.size)
+    rotate_size: int = field(64 * 2**20, "Maximum size of one file of the record.", parse="units.size")
 
 
 class DirectMount(Section):
@@ -364,7 +370,7 @@ class Mount(Section):
     type: str = field("memory", "Type of the provider.", choices=("memory", "real_fs", "readonly", "overlay", "custom"))
     host_path: str | None = field(None, "For real_fs and readonly: the directory on the host.")
     readonly: bool = field(False, "It cannot be changed.")
-    size: int | None = field(None, "For memory: maximum size.", parse=units.size)
+    size: int | None = field(None, "For memory: maximum size.", parse="units.size")
     upper: dict[str, object] | None = field(None, "For overlay: where changes go.")
     lower: dict[str, object] | None = field(None, "For overlay: what is under it.")
 
@@ -381,9 +387,9 @@ class SignedArgument(Section):
     """What one argument of a function may be."""
 
     allowed: list[str] | None = field(None, "Its values, as text. Not given: any.", example=["0x5fbd…"])
-    max: int | None = field(None, "The largest number.", parse=units.wei)
+    max: int | None = field(None, "The largest number.", parse="units.wei")
     min: int | None = field(
-        None, "The smallest number. Not given: any, and 0 where there is a max.", parse=units.whole_wei
+        None, "The smallest number. Not given: any, and 0 where there is a max.", parse="units.whole_wei"
     )
 
 
@@ -396,10 +402,10 @@ class SignedFunction(Section):
 class SigningLimits(Section):
     """Further limits, besides those for everything together."""
 
-    max_value: int | None = field(None, "Most wei that one transaction may send.", parse=units.wei)
-    max_per_hour: int | None = field(None, "Most signatures in an hour.", parse=units.count)
-    max_per_day: int | None = field(None, "Most signatures in a day.", parse=units.count)
-    max_spend_per_day: int | None = field(None, "Most wei in a day, with fees.", parse=units.wei)
+    max_value: int | None = field(None, "Most wei that one transaction may send.", parse="units.wei")
+    max_per_hour: int | None = field(None, "Most signatures in an hour.", parse="units.count")
+    max_per_day: int | None = field(None, "Most signatures in a day.", parse="units.count")
+    max_spend_per_day: int | None = field(None, "Most wei in a day, with fees.", parse="units.wei")
 
 
 class SignedContract(SigningLimits):
@@ -451,17 +457,19 @@ class Signing(Section):
     allowed_addresses: list[str] = field([], 'Addresses that ether may be sent to; "*" is any.')
     denied_addresses: list[str] = field([], "Addresses that nothing may go to. Overrides the others.")
     contracts: dict[str, SignedContract] = field({}, "Destinations with rules of their own, by address.")
-    max_value: int = field(10**17, "Most wei that one transaction may send.", parse=units.wei, example="0.1 ether")
-    max_gas: int = field(1_000_000, "Most gas of one transaction.", parse=units.count)
-    max_fee_per_gas: int = field(500 * 10**9, "Most wei for a unit of gas.", parse=units.wei, example="500 gwei")
-    max_per_hour: int = field(10, "Most signatures in an hour.", parse=units.count)
-    max_per_day: int = field(50, "Most signatures in a day.", parse=units.count)
-    max_spend_per_day: int = field(10**18, "Most wei in a day, with fees.", parse=units.wei, example="1 ether")
+    max_value: int = field(10**17, "Most wei that one transaction may send.", parse="units.wei", example="0.1 ether")
+    max_gas: int = field(1_000_000, "Most gas of one transaction.", parse="units.count")
+    max_fee_per_gas: int = field(500 * 10**9, "Most wei for a unit of gas.", parse="units.wei", example="500 gwei")
+    max_per_hour: int = field(10, "Most signatures in an hour.", parse="units.count")
+    max_per_day: int = field(50, "Most signatures in a day.", parse="units.count")
+    max_spend_per_day: int = field(10**18, "Most wei in a day, with fees.", parse="units.wei", example="1 ether")
     per_sandbox: SigningLimits = field(SigningLimits, "The same for each sandbox.")
     confirm_above: int = field(
-        10**16, "A person must approve what costs more wei than this, with fees.", parse=units.wei
+        10**16, "A person must approve what costs more wei than this, with fees.", parse="units.wei"
     )
-    approval_lifetime: float = field(300.0, "How long a request waits for a person.", parse=units.seconds, example="5m")
+    approval_lifetime: float = field(
+        300.0, "How long a request waits for a person.", parse="units.seconds", example="5m"
+    )
     messages: SignedMessages = field(SignedMessages, "Messages that may be signed.")
 
 
@@ -471,7 +479,7 @@ class Desktop(Section):
     enabled: bool = field(True, "There may be one; it is started on first use.")
     start: bool = field(False, "Start the screen with the sandbox, so that every command has DISPLAY.")
     size: str = field(
-        "1280x800", "Width and height of the screen, in pixels.", parse=units.screen_size, example="1920x1080"
+        "1280x800", "Width and height of the screen, in pixels.", parse="units.screen_size", example="1920x1080"
     )
     sound: bool = field(True, "Programs inside can play and record sound, which nobody outside hears.")
     display: str = field(
@@ -486,12 +494,14 @@ class Browser(Section):
 
     enabled: bool = field(True, "There may be one; it is started on first use.")
     headless: bool = field(False, "It draws nowhere, instead of on the sandbox's screen.")
-    cdp_port: int = field(0, "The port of this machine's loopback where it can be driven; 0 is any.", parse=units.port)
+    cdp_port: int = field(
+        0, "The port of this machine's loopback where it can be driven; 0 is any.", parse="units.port"
+    )
     vnc_port: int = field(
-        0, "Known for the specification's sake: the screen is shown by the server, at its own port.", parse=units.port
+        0, "Known for the specification's sake: the screen is shown by the server, at its own port.", parse="units.port"
     )
     auto_start: bool = field(False, "Start it with the sandbox.")
-    auto_start_timeout: float = field(30.0, "How long its start may take.", parse=units.seconds, example="10s")
+    auto_start_timeout: float = field(30.0, "How long its start may take.", parse="units.seconds", example="10s")
 
 
 class Ui(Section):
@@ -538,7 +548,7 @@ class Config(Section):
     caches: list[str] = field(
         caches.TOOLS,
         "Tools whose package cache of yours can be read; what is added is kept apart, for this project.",
-        parse=caches.checked,
+        parse="caches.checked",
     )
     tools: Tools = field(Tools, "An agent's tools.")
     agents: Agents = field(Agents, "How to run agents.")
@@ -548,3 +558,8 @@ class Config(Section):
     browser: Browser = field(Browser, "A browser inside.")
     desktop: Desktop = field(Desktop, "Screen, keyboard, mouse and sound.")
     ui: Ui = field(Ui, "Language.")
+    cluster: str | None = field(
+        None,
+        "A Ray cluster where `sandbox run` runs its commands (docs/cluster.md); SANDBOX_CLUSTER overrides it.",
+        example="ray://head:10001",
+    )

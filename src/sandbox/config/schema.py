@@ -9,7 +9,6 @@ import os
 import types
 from typing import Any
 
-from sandbox.config import units
 from sandbox.config.model import Config
 from sandbox.config.section import Field, Section
 
@@ -17,11 +16,11 @@ FILE = os.path.join(os.path.dirname(__file__), "schema.json")
 _NAMES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 # What a user may write for a number.
 _SPELLINGS: dict[object, list[str]] = {
-    units.size: ["string", "integer"],
-    units.memory: ["string", "integer"],
-    units.seconds: ["string", "number"],
-    units.cpus: ["number", "string"],
-    units.wei: ["string", "integer"],
+    "units.size": ["string", "integer"],
+    "units.memory": ["string", "integer"],
+    "units.seconds": ["string", "number"],
+    "units.cpus": ["number", "string"],
+    "units.wei": ["string", "integer"],
 }
 
 

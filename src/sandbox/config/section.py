@@ -31,11 +31,20 @@ class Field:
         self.default = default
         self.doc: str = doc
         self.choices: tuple[str, ...] | None = choices
-        self.parse: Callable[[Any], Any] | None = parse
+        self.parse: Callable[[Any], Any] | str | None = parse
         self.key: str = key
         self.example: Any = example
         self.secret: bool = secret
         self.shown: Callable[[Any], Any] | None = shown
+
+    def parsed(self, value: "Any") -> "Any":
+        """The value that the user's spelling stands for. Raises ValueError, TypeError or ConfigError."""
+        if not isinstance(self.parse, str):
+            return self.parse(value) if self.parse is not None else value
+        from importlib import import_module
+
+        module, _, name = self.parse.partition(".")
+        return getattr(import_module(f"sandbox.config.{module}"), name)(value)
 
     def fresh_default(self) -> "Any":
         """The default, never shared between two sections."""
@@ -49,14 +58,15 @@ def field(
     doc: str,
     *,
     choices: "tuple[str, ...] | None" = None,
-    parse: "Callable[[Any], Any] | None" = None,
+    parse: "Callable[[Any], Any] | str | None" = None,
     key: str = "",
     example: object = None,
     secret: bool = False,
     shown: "Callable[[Any], Any] | None" = None,
 ) -> "Any":
-    """Declares a field. `parse` turns the user's spelling ("512m") into the value; `key` is its name in
-    files; a `secret` one is never shown, another as `shown` makes it."""
+    """Declares a field. `parse` turns the user's spelling ("512m") into the value, by name ("units.size") if it is in
+    this package: it is loaded when there is something to read. `key` is its name in files; a `secret` one is never
+    shown, another as `shown` makes it."""
     return Field(default, doc, choices, parse, key, example, secret, shown)
 
 
@@ -189,7 +199,7 @@ def _join(path: str, key: object) -> str:
 def _checked(one: Field, value: object, path: str) -> "Any":
     if one.parse is not None and value is not None:
         try:
-            return one.parse(value)
+            return one.parsed(value)
         except ConfigError as problem:
             raise ConfigError(problem.problem, path=path) from None
         except (ValueError, TypeError) as problem:

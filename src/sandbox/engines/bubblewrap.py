@@ -11,10 +11,13 @@ import os
 
 from sandbox.engines.base import Capabilities, Engine, Finding
 from sandbox.engines.launch import Launch
-from sandbox.engines.local import LocalStart
 from sandbox.errors import EngineUnavailable, Message, SandboxError, WallError
 from sandbox.guest.binary import guest_binary
-from sandbox.plan.plan import HOSTNAME
+from sandbox.plan import HOSTNAME
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from sandbox.engines.local import LocalStart
 
 ARGUMENTS = 4  # where bwrap reads its arguments: `ps` would show them on the command line
 GUEST = 5  # the guest program: with its path, /proc/1/cmdline would tell tenants where we are installed
@@ -60,7 +63,10 @@ class Bubblewrap(Engine):
         bwrap = find_bwrap()
         if bwrap is None:
             raise EngineUnavailable(MISSING)
-        return LocalStart(_launch(bwrap), explain, STAGE)
+        launch = _launch(bwrap)
+        from sandbox.engines.local import LocalStart  # bwrap works while this is loaded
+
+        return LocalStart(launch, explain, STAGE)
 
     def findings(self) -> list[Finding]:
         bwrap = find_bwrap()

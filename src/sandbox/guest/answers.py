@@ -13,8 +13,11 @@ _MODE = 0o177777
 _SIZE = 2**63 - 1
 
 
-def check(operation: str, answer: dict[str, Any], fds: Sequence[int], most: object = None) -> None:
-    """Raises GuestError unless `done` carries what `operation` promises. `most`: bytes that were asked for."""
+def check(
+    operation: str, answer: dict[str, Any], fds: Sequence[int], most: object = None, below: object = False
+) -> None:
+    """Raises GuestError unless `done` carries what `operation` promises. `most`: bytes that were asked for; `below`: of
+    the files in a directory."""
     right = len(fds) == (operation == "open")
     if operation == "stat":
         right = right and _describes(answer.get("mode"), answer.get("size"), answer.get("mtime_ns"))
@@ -23,6 +26,9 @@ def check(operation: str, answer: dict[str, Any], fds: Sequence[int], most: obje
         right = right and isinstance(entries, list) and all(map(_is_entry, entries))
     elif operation == "readlink":
         right = right and isinstance(answer.get("target"), bytes)
+    elif operation == "attributes":
+        found = answer.get("attributes")
+        right = right and isinstance(found, list) and all(map(_is_file if below else _is_attribute, found))
     elif operation == "read":
         data = answer.get("data")
         right = right and isinstance(data, bytes) and isinstance(most, int) and len(data) <= most
@@ -35,6 +41,18 @@ def _is_entry(entry: object) -> bool:
         return False
     name = entry[0]
     return b"/" not in name and b"\0" not in name and name not in (b"", b".", b"..") and _describes(*entry[1:])
+
+
+def _is_attribute(pair: object) -> bool:
+    """[name, value]."""
+    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, bytes) for one in pair)
+
+
+def _is_file(pair: object) -> bool:
+    """[file, [[name, value], …]], of those in a directory."""
+    if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], bytes) or not isinstance(pair[1], list):
+        return False
+    return all(map(_is_attribute, pair[1]))
 
 
 def _describes(mode: object, size: object, mtime_ns: object) -> bool:

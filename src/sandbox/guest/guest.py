@@ -110,7 +110,7 @@ class Guest:
                 raise OSError(errno.EINVAL, "not a regular file", os.fsdecode(path)) from None
             raise
         try:
-            check(operation, answer, fds, more.get("size"))
+            check(operation, answer, fds, more.get("size"), more.get("below"))
         except GuestError:
             frames.close_all(fds)
             raise

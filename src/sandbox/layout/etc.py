@@ -7,8 +7,8 @@ import pwd
 import stat
 
 from sandbox.guards.git_person import ignored, settings_for
+from sandbox.plan import HOSTNAME
 from sandbox.plan.mount_operations import Bind
-from sandbox.plan.plan import HOSTNAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

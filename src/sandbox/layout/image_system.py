@@ -13,7 +13,8 @@ from sandbox.config.rooted import inside, read_inside
 from sandbox.guards.git_person import settings_for
 from sandbox.layout.etc import HOSTS, NSSWITCH, RESOLVER
 from sandbox.layout.system import System
-from sandbox.plan.plan import HOSTNAME, ImageRoot
+from sandbox.plan import HOSTNAME
+from sandbox.plan.plan import ImageRoot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

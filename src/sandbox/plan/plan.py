@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 
 from sandbox.config.model import Limits
+from sandbox.plan import HOSTNAME
 from sandbox.plan.mount_operations import (
     Bind,
     CacheOverlay,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sandbox.config.model import Config
-
-HOSTNAME = "sandbox"
 
 
 class Shown:

@@ -133,12 +133,7 @@ class Pool:
             )
         root = os.path.abspath(os.path.expanduser(os.fspath(project)))
         config = late.complete(self._config, root, secrets, given)
-        launcher = self._shelf.take()
-        try:
-            sandbox: Sandbox = self._build(config, launcher=launcher)
-        except BaseException:
-            launcher.abandon()
-            raise
+        sandbox: Sandbox = self._build(config, launcher=self._shelf.take())
         late.handed_out(sandbox, {"project": True, "secrets": bool(secrets), "environment": bool(given)})
         return sandbox
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import CommandError, SandboxError
 from sandbox.pool.shelf import Shelf
-from sandbox.sandbox import Sandbox
+from sandbox.sandbox import Sandbox, with_launcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,9 +39,7 @@ def build(
 ) -> Sandbox:
     """A sandbox; without `launcher`, one that waits and has answered once, which also loads what its first command
     needs. Raises what `Sandbox` raises."""
-    made = Sandbox.__new__(Sandbox)
-    made._launched = launcher
-    made.__init__(config, hooks=hooks, resolve=resolve)  # type: ignore[misc]
+    made = with_launcher(launcher, config, hooks=hooks, resolve=resolve)
     if launcher is None:
         try:
             made._lifetime.set(None, None)  # its life begins when it is handed out

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-# The C part of the standard library's `json`. Importing all of `json` (with `re`) takes milliseconds.
-from _json import encode_basestring_ascii as quoted
-from _json import make_scanner
+from sandbox.audit.entry import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,12 +53,13 @@ class _Settings:
     parse_int, parse_float, parse_constant = int, float, float
 
 
-_scan = make_scanner(_Settings)  # type: ignore[arg-type]  # typeshed takes the scanner itself for its settings
-
-
 def decode(text: str) -> object:
     """The value that `text` begins with. Raises ValueError."""
+    # The C part of the standard library's `json`. Importing all of `json` (with `re`) takes milliseconds.
+    from _json import make_scanner
+
     try:
-        return _scan(text, 0)[0]
+        # Typeshed takes the scanner itself for its settings.
+        return make_scanner(_Settings)(text, 0)[0]  # type: ignore[arg-type]
     except StopIteration:
         raise ValueError("not JSON") from None

@@ -176,6 +176,14 @@ class Connection:
         """A request that wants no answer."""
         self._writer.send({"jsonrpc": "2.0", "method": method, "params": params})
 
+    def abandon(self) -> None:
+        """The other side is known to be gone, though it has not said so: who waits for it is told. Idempotent."""
+        if self._kept is not None:
+            try:
+                self._kept.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
     def close(self) -> None:
         """Ends the conversation. Idempotent."""
         with self._lock:

@@ -56,6 +56,7 @@ class _ResponseChanges(_Changes, kw_only=True):
 
 class _RequestAnswer(_Answer, kw_only=True):
     request: _RequestChanges | None = None
+    status: Annotated[int, msgspec.Meta(ge=400, le=599)] | None = None  # of a refusal, instead of 403
 
 
 class _ResponseAnswer(_Answer, kw_only=True):
@@ -95,7 +96,7 @@ def _asked(ask: Ask, kind: type[A], name: str, /, **params: Any) -> A:
         answer = msgspec.convert(ask({"name": name, **params}), kind)
     except msgspec.ValidationError as problem:
         raise Denied(f"hook: {name}", "invalid hook answer: {problem}", problem=problem) from None
-    if answer.blocked is not None:
+    if answer.blocked is not None and getattr(answer, "status", None) is None:
         raise Denied(f"hook: {name}", answer.blocked or Message("blocked by {name}", name=name))
     return answer
 
@@ -103,6 +104,10 @@ def _asked(ask: Ask, kind: type[A], name: str, /, **params: Any) -> A:
 def _on_request(ask: Ask, body: bool) -> Callable[[Any], Any]:
     def on_request(request: Any) -> Any:
         answer = _asked(ask, _RequestAnswer, "on_request", request=_shown_request(request, body))
+        if answer.blocked is not None:  # with a status of its own
+            from sandbox.network.intercept.hooks import RefusedWith
+
+            raise RefusedWith(answer.status or 403, answer.blocked or "blocked by on_request", "hook")
         changed = answer.request or _RequestChanges()
         request.method = changed.method or request.method
         if changed.url is not None and changed.url != request.url:

@@ -20,6 +20,7 @@ from weakref import WeakSet
 from sandbox.errors import CommandError, GuestError, InvalidArgument
 from sandbox.guest import frames
 from sandbox.policy.environment import EnvFilter
+from sandbox.policy.plain_words import with_defaults, without_shell
 from sandbox.processes import Launched
 from sandbox.rpc.same_user import same_user
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sandbox.guest.process import Process
-    from sandbox.result import ExecResult
     from sandbox.rpc.event_queue import EventQueue
     from sandbox.sandbox import Sandbox
 
@@ -49,6 +49,7 @@ class Launches:
         self.sandbox = sandbox
         self.environments = Environments(sandbox)
         self.told: WeakSet[EventQueue] = WeakSet()  # of clients that hear of refusals and then of a command's end
+        self.ending = Lock()  # held while a launcher hears of its command's end and everybody else does
         self._lock = Lock()
         self._threads = self._idle = 0
         self._closed = False
@@ -108,9 +109,8 @@ class _Launch:
     """One command, from a launcher's request to its end."""
 
     def __init__(self, launches: Launches, connection: socket.socket) -> None:
-        sandbox, environments, self._told = launches.sandbox, launches.environments, launches.told
-        self._sandbox = sandbox
-        self._environments = environments
+        self._launches = launches
+        self._sandbox = launches.sandbox
         self._connection = connection
         self._mine: list[int] = []
 
@@ -118,9 +118,11 @@ class _Launch:
         asked, fds = frames.receive(self._connection)
         self._mine += fds
         try:
-            process = self._start(asked, fds)
+            more = self._launched(asked)
+            process = self._start(asked, fds, more)
             with process:
-                result = self._until_the_end(process)
+                self._until_the_end(process)
+                self._tell_the_end(process, more)
         except (CommandError, InvalidArgument) as problem:
             text = str(problem).encode(errors="backslashreplace")[:4096]  # names need not be UTF-8
             status = problem.exit_code if isinstance(problem, CommandError) else _NOT_RUNNABLE
@@ -128,23 +130,39 @@ class _Launch:
             return
         finally:
             self._close()
-        # Whoever asks after the command's end what it was refused has heard of it.
-        for queue in list(self._told):
-            queue.settle(("network", "file"), _PATIENCE)
-        if result.signal is not None:
-            self._say(b"K", result.signal)
-        else:
-            self._say(b"X", result.exit_code)
 
-    def _start(self, asked: dict[str, Any], fds: list[int]) -> Process:
-        """Raises CommandError when it never ran, GuestError for a request that makes no sense."""
-        if asked["t"] != "launch" or len(fds) != (asked.get("stdin") == "given"):
+    def _tell_the_end(self, process: Process, more: Launched) -> None:
+        """To the launcher first: somebody waits for it, and may ask then what the command was refused."""
+        result = process.result
+        assert result is not None
+        for queue in list(self._launches.told):
+            queue.settle(("network", "file"), _PATIENCE)
+        with self._launches.ending:
+            try:
+                self._say(b"X", result.exit_code) if result.signal is None else self._say(b"K", result.signal)
+            finally:
+                more.announce()
+
+    def _launched(self, asked: dict[str, Any]) -> Launched:
+        """Raises GuestError for a request that makes no sense."""
+        if asked["t"] != "launch":
             raise GuestError("a launcher asks for something unknown")
-        more = Launched(
-            environment=self._environments.of(_strings(asked, "env")),
+        pairs, environment = self._launches.environments.of(_string(asked, "env", nul=True))
+        directory, argv = os.fsdecode(_string(asked, "cwd")), _strings(asked, "argv")
+        direct = without_shell(argv, environment, directory)
+        return Launched(
+            pairs=pairs if direct is None else with_defaults(pairs, os.fsencode(directory)),
             umask=_number(asked, "umask", 0o777),
             label=os.fsdecode(_string(asked, "label")),
+            direct=direct,
         )
+
+    def _start(self, asked: dict[str, Any], fds: list[int], more: Launched) -> Process:
+        """Raises CommandError when it never ran, GuestError for a request that makes no sense."""
+        if len(fds) != (asked.get("stdin") == "given"):
+            raise GuestError("a launcher asks for something unknown")
+        with self._launches.ending:  # a command that was started after another one's end is announced after it
+            pass
         argv, directory = _strings(asked, "argv"), os.fsdecode(_string(asked, "cwd"))
         size = asked.get("pty")
         if isinstance(size, dict):
@@ -204,7 +222,7 @@ class _Launch:
     def _say(self, letter: bytes, value: int, more: bytes = b"") -> None:
         self._connection.sendall(_WORD.pack(letter, value) + more)
 
-    def _until_the_end(self, process: Process) -> ExecResult:
+    def _until_the_end(self, process: Process) -> None:
         """Passes signals on. When the launcher goes, the command goes. Raises SandboxClosed or GuestError."""
         poll = select.poll()
         poll.register(process.fileno(), select.POLLIN)
@@ -216,7 +234,6 @@ class _Launch:
             elif not self._pass_signal(process):
                 poll.unregister(self._connection)
                 process.kill()
-        return process.result
 
     def _pass_signal(self, process: Process) -> bool:
         """False when the launcher has gone, or does not speak our language."""
@@ -248,32 +265,34 @@ class Environments:
             if at_start.get(name) != value or name in self._rules.set
         }
         self._path = os.environ.get("PATH")
-        self._last: tuple[list[bytes], dict[str, str]] = [], {}  # a program's commands mostly have the same
+        # A program's commands mostly have the same.
+        self._last: tuple[bytes, tuple[list[bytes], dict[str, str]]] = b"", ([], {})
 
-    def of(self, entries: list[bytes]) -> dict[str, str]:
-        """For a launcher with these variables."""
+    def of(self, block: bytes) -> tuple[list[bytes], dict[str, str]]:
+        """For a launcher with these variables, each ended by a NUL: as the guest takes them, and by their names."""
         given, made = self._last
-        if given != entries or not given:
-            made = self._made(entries)
-            self._last = entries, made
-        return dict(made)
+        if given != block or not given:
+            made = self._made(block)
+            self._last = block, made
+        return made
 
-    def _made(self, entries: list[bytes]) -> dict[str, str]:
-        pairs = (os.fsdecode(entry).partition("=") for entry in entries)
+    def _made(self, block: bytes) -> tuple[list[bytes], dict[str, str]]:
+        pairs = (os.fsdecode(entry).partition("=") for entry in block.split(b"\0"))
         given = {name: value for name, equals, value in pairs if equals and name}
         own = dict(self._own)
         if given.get("PATH", self._path) != self._path:
             own.pop("PATH", None)
-        return {**self._rules.filter(given), **own}
+        variables = {**self._rules.filter(given), **own}
+        return [os.fsencode(f"{name}={value}") for name, value in variables.items()], variables
 
 
 def _anonymous_pipe(fd: int) -> bool:
     return stat.S_ISFIFO(os.fstat(fd).st_mode) and os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:")
 
 
-def _string(asked: Mapping[str, Any], key: str) -> bytes:
+def _string(asked: Mapping[str, Any], key: str, nul: bool = False) -> bytes:
     value = asked.get(key)
-    if not isinstance(value, bytes) or b"\0" in value:
+    if not isinstance(value, bytes) or (b"\0" in value and not nul):
         raise GuestError("a launcher sent no {key}", key=key)
     return value
 

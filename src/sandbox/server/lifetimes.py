@@ -20,20 +20,29 @@ RULE = "owners-lifetime"
 
 def check(sandboxes: Sandboxes, id: str, asked: m.Extend) -> None:
     """Raises Denied when the sandbox would live longer, or idle longer, than the owner allows it."""
-    most = sandboxes.most_lifetime(id)
-    entry = find(home(), id)
-    lifetime, idle = most if most is not None else _own(entry.config)
-    age = max(0.0, time.time() - entry.created_at)
-    if asked.lifetime is not UNSET and lifetime is not None:
-        left = lifetime - age
-        if asked.lifetime is None or asked.lifetime > left:
-            raise Denied(RULE, "limits.lifetime ends this sandbox in {left:.0f} seconds", left=max(0.0, left))
+    left, idle = _allowed(sandboxes, id)
+    if asked.lifetime is not UNSET and left is not None and (asked.lifetime is None or asked.lifetime > left):
+        raise Denied(RULE, "limits.lifetime ends this sandbox in {left:.0f} seconds", left=max(0.0, left))
     if (
         asked.idle_timeout is not UNSET
         and idle is not None
         and (asked.idle_timeout is None or asked.idle_timeout > idle)
     ):
         raise Denied(RULE, "limits.idle_timeout is {idle:g} seconds", idle=idle)
+
+
+def left(sandboxes: Sandboxes, id: str) -> float | None:
+    """The seconds that its owner still allows it; None is no end."""
+    return _allowed(sandboxes, id)[0]
+
+
+def _allowed(sandboxes: Sandboxes, id: str) -> tuple[float | None, float | None]:
+    """The seconds that are left, and those that it may be idle."""
+    most = sandboxes.most_lifetime(id)
+    entry = find(home(), id)
+    lifetime, idle = most if most is not None else _own(entry.config)
+    age = max(0.0, time.time() - entry.created_at)
+    return (None if lifetime is None else lifetime - age), idle
 
 
 def _own(config: dict[str, Any]) -> tuple[float | None, float | None]:

@@ -1,3 +1,5 @@
+import type { FilterRequestCallback } from './request-filter.js';
+
 /** A path as srt takes it; `literal` means that `*`, `?` and `[` in it are characters of its name. */
 export type FilesystemPath = string | { path: string; literal: true };
 
@@ -12,6 +14,8 @@ export interface NetworkConfig {
   allowMachLookup?: string[];
   httpProxyPort?: number;
   socksProxyPort?: number;
+  /** Decides about every request, over HTTP and TLS. */
+  filterRequest?: FilterRequestCallback;
   /** What else srt knows. The sandbox honours it, or refuses it by name (docs/srt.md). */
   [setting: string]: unknown;
 }

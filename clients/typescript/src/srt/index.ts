@@ -14,6 +14,7 @@ export type {
   SandboxRuntimeConfig,
 } from './config.js';
 export { SandboxManager, type ISandboxManager, type SandboxDependencyCheck, type WrapWithSandboxOptions } from './manager.js';
+export type { FilterRequestCallback, RequestDecision, RequestInfo } from './request-filter.js';
 export {
   CredentialsConfigSchema,
   FilesystemConfigSchema,

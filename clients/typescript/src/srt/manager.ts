@@ -14,6 +14,7 @@ import {
   type SandboxRuntimeConfig,
 } from './config.js';
 import { HostProxy } from './host-proxy.js';
+import { RequestFilter, type FilterRequestCallback } from './request-filter.js';
 import { isAllowedDomain } from './schema.js';
 import { encoded, ignored, SandboxViolationStore } from './violations.js';
 import { WarmSandbox, type Ask, type Refusal } from './warm.js';
@@ -49,6 +50,7 @@ class Manager {
   private starting: Promise<void> | undefined;
   private ask: Ask | undefined;
   private proxy: HostProxy | undefined;
+  private filter: RequestFilter | undefined; // as in srt, the one of `initialize`
   private updating: Promise<void> = Promise.resolve();
   private readonly sandboxes = new Map<string, Entry>(); // in the order of their last use
   private readonly store = new SandboxViolationStore();
@@ -62,6 +64,7 @@ class Manager {
     this.starting ??= (async () => {
       this.config = undefined; // a session before this one is over, whatever comes of this one
       const own = copy(config);
+      this.filter = RequestFilter.of(config.network);
       this.ask = ask && ((host, port) => verdict(ask, host, port));
       await this.sandbox(() => own, undefined);
       this.config ??= own; // `updateConfig` may have been faster
@@ -265,7 +268,7 @@ class Manager {
   }
 
   private start(settings: SandboxRuntimeConfig, listsId: string | undefined): Entry {
-    const started = WarmSandbox.start(this.withLists(settings, listsId), this.ask, (refusal) => this.refused(refusal));
+    const started = WarmSandbox.start(this.withLists(settings, listsId), this.ask, this.filter, (refusal) => this.refused(refusal));
     started.catch(() => {});
     return { started, settings, listsId };
   }
@@ -327,12 +330,13 @@ async function verdict(ask: SandboxAskCallback, host: string, port: number): Pro
   }
 }
 
-/** A copy that the caller cannot change. A function in it is refused: a rule that is not there would be none. */
+/** A copy that the caller cannot change, without the function that it may hold. */
 function copy<T extends object>(config: T): T {
-  if ((config as { network?: { filterRequest?: unknown } }).network?.filterRequest !== undefined) {
-    throw new TypeError('network.filterRequest is not supported: use hooks of Sandbox.create, or network.policy_script');
-  }
-  return structuredClone(config);
+  const { network } = config as { network?: { filterRequest?: FilterRequestCallback } };
+  if (network?.filterRequest === undefined) return structuredClone(config);
+  RequestFilter.of(network); // throws what is wrong with it
+  const { filterRequest: _, ...rest } = network;
+  return structuredClone({ ...config, network: rest });
 }
 
 function shell(): string {

@@ -7,6 +7,7 @@ import { startServer } from '../transport.js';
 import type { Event } from '../events.js';
 import type { SandboxRuntimeConfig } from './config.js';
 import { NamedPaths } from './named-paths.js';
+import type { RequestFilter } from './request-filter.js';
 
 /** @internal A refusal, and the label of the command that met it, if that is known. */
 export interface Refusal {
@@ -46,16 +47,22 @@ export class WarmSandbox {
   static async start(
     settings: SandboxRuntimeConfig,
     ask: Ask | undefined,
+    filter: RequestFilter | undefined,
     refused: (refusal: Refusal) => void,
   ): Promise<WarmSandbox> {
     const named = new NamedPaths(settings);
     const connection = new Connection(await startServer([...command(), '--rpc']));
     try {
-      const hooks = ask ? { hooks: { on_ask: {} } } : {};
-      await connection.call('create', { srt: settings as unknown as Json, ...hooks });
+      const hooks = { ...(ask ? { on_ask: {} } : {}), ...filter?.hooks };
+      const asking = Object.keys(hooks).length > 0 ? { hooks } : {};
+      await connection.call('create', { srt: settings as unknown as Json, ...asking });
       const launcher = await connection.call<Launcher>('launcher');
       const sandbox = new WarmSandbox(connection, launcher, named, refused);
-      if (ask) connection.onHook = (params) => sandbox.answer(ask, params['ask'] as { host: string; port: number });
+      connection.onHook = async (params) => {
+        if (params['name'] !== 'on_ask' && filter) return filter.answer(params);
+        if (ask) return sandbox.answer(ask, params['ask'] as { host: string; port: number });
+        throw new Error('this program has no hooks');
+      };
       return sandbox;
     } catch (problem) {
       await connection.close();

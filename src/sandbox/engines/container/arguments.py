@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.plan.plan import HOSTNAME
+from sandbox.plan import HOSTNAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -89,7 +89,13 @@ def _shared(template: bool) -> str:
 # it is a third of a short command's time. The wall is the machine; its kernel's own hardening only slows it down.
 _LEAN = (
     *("mitigations=off", "lsm=landlock,yama", "psi=0", "noautogroup", "audit=0", "init_on_alloc=0"),
-    *("hardened_usercopy=off", "numa_balancing=disable", "transparent_hugepage=madvise", "nowatchdog"),
+    *(
+        "hardened_usercopy=off",
+        "numa_balancing=disable",
+        "deferred_probe_timeout=0",
+        "transparent_hugepage=madvise",
+        "nowatchdog",
+    ),
 )
 
 

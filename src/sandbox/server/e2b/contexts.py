@@ -40,6 +40,7 @@ class Context:
         self.place = place
         self.count = 0
         self.turn = asyncio.Lock()
+        self.prepared = language != "python"  # its interpreter knows E2B's own forms of values
         self.session = open_session(_Inside(reached, place, cwd), language)
 
     def told(self) -> dict[str, str]:
@@ -124,7 +125,7 @@ async def restart(request: Asking, server: Server, access: Access, context: str)
     """A new interpreter for a context, without state."""
     found = _known(server.e2b.of((await there(server, access, request)).id), context)
     await server.run(found.session.restart)
-    found.count = 0
+    found.count, found.prepared = 0, found.language != "python"
 
 
 @delete("/contexts/{context:str}", status_code=200, **_PLAIN)

@@ -10,11 +10,10 @@ from litestar.enums import HttpMethod
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from sandbox.config.home import home
-from sandbox.errors import Denied, NotFound, SandboxError
+from sandbox.errors import NotFound, SandboxError
 from sandbox.registry.registry import Entry, entries, find
-from sandbox.rpc import messages as m
-from sandbox.server import lifetimes
-from sandbox.server.e2b import shapes
+from sandbox.server.e2b import endings, shapes
+from sandbox.server.e2b.endings import TIMEOUT
 from sandbox.server.e2b.hosts import whole_id
 from sandbox.server.e2b.listing import Filter, page
 from sandbox.server.e2b.messages import Variables
@@ -28,7 +27,6 @@ from sandbox.server.routes.sandboxes import kill as end_sandbox
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 
-TIMEOUT = 300  # seconds that a sandbox lives, unless the client says how many
 TEMPLATES = ("base", "code-interpreter-v1")
 ANYWHERE = ("0.0.0.0/0", "::/0")
 Asking = Request[Any, Any, Any]
@@ -50,6 +48,10 @@ class Network(Struct, rename="camel"):
     allow_internet_access: bool | None = msgspec.field(default=None, name="allow_internet_access")
 
 
+class AutoResume(Struct):
+    enabled: bool = False
+
+
 class NewSandbox(Struct):
     template: Annotated[str, Meta(max_length=300)] = msgspec.field(name="templateID")
     timeout: Seconds = TIMEOUT
@@ -58,6 +60,8 @@ class NewSandbox(Struct):
     allow_internet_access: bool | None = None
     network: Network | None = None
     auto_pause: bool | None = msgspec.field(default=None, name="autoPause")
+    auto_pause_memory: bool | None = msgspec.field(default=None, name="autoPauseMemory")
+    auto_resume: AutoResume | None = msgspec.field(default=None, name="autoResume")
     mcp: Any = None
     iam: Any = None
     volumes: list[Any] | None = msgspec.field(default=None, name="volumeMounts")
@@ -91,6 +95,9 @@ async def create(request: Asking, server: Server, access: Access) -> dict[str, A
     place.internet = asked.allow_internet_access
     await _sweep(server)
     server.e2b.add(reached.id, place)
+    if asked.auto_pause:
+        place.wakes = asked.auto_resume is not None and asked.auto_resume.enabled
+        await endings.begin_to_pause(server, access, reached, place, asked.timeout)
     place.home = await server.run(lambda: home_of(reached))
     return shapes.opened(server, access, request, reached.id, place)
 
@@ -120,8 +127,8 @@ def _config(asked: NewSandbox) -> dict[str, Any]:
     for name, wanted in (("mcp", asked.mcp), ("iam", asked.iam), ("volumeMounts", asked.volumes)):
         if wanted:
             raise not_supported(name)
-    if asked.auto_pause:
-        raise not_supported("autoPause")
+    if asked.auto_pause and asked.auto_pause_memory is False:
+        raise not_supported("a pause that keeps files alone")
     # An overlay, so that forks and snapshots have the workspace as it was, and not the same one.
     files = {"also_at": HOME, "overlay": True}
     config: dict[str, Any] = {"limits": {"lifetime": max(1, asked.timeout)}, "filesystem": files}
@@ -220,25 +227,12 @@ async def metrics(request: Asking, server: Server, access: Access, id: str) -> l
 # -- how long they live
 
 
-async def extend(server: Server, access: Access, reached: Reached, seconds: int) -> None:
-    """Has a sandbox end after so many seconds from now. Without scope `host`, not later than its owner allows."""
-
-    def change() -> None:
-        wanted = m.Extend(lifetime=max(1, seconds))
-        if not access.may("host"):
-            lifetimes.check(server.sandboxes, reached.id, wanted)
-        reached.call("extend", wanted)
-
-    await server.run(change)
-    server.e2b.of(reached.id).ends = now() + seconds
-
-
 @post("/sandboxes/{id:str}/timeout", status_code=204, **plain("kill"))
 async def set_timeout(request: Asking, server: Server, access: Access, id: str) -> None:
     """Has a sandbox end after so many seconds from now."""
     asked: Timeout = await read(request, Timeout)
     reached = await reached_of(server, access, id)
-    await extend(server, access, reached, TIMEOUT if asked.timeout is UNSET else asked.timeout)
+    await endings.extend(server, access, reached, TIMEOUT if asked.timeout is UNSET else asked.timeout)
 
 
 @post(["/sandboxes/{id:str}/connect", "/v2/sandboxes/{id:str}/connect"], status_code=200, **plain("read"))
@@ -254,7 +248,7 @@ async def connect(request: Asking, server: Server, access: Access, id: str) -> R
     wanted = TIMEOUT if asked.timeout is UNSET and paused else asked.timeout
     if wanted is not UNSET and (paused or (place.ends is not None and now() + wanted > place.ends)):
         require(access, "kill")
-        await extend(server, access, reached, wanted)
+        await endings.extend(server, access, reached, wanted)
     told = shapes.opened(server, access, request, id, place)
     return Response(told, status_code=201 if paused else 200)
 
@@ -267,7 +261,7 @@ async def resume(request: Asking, server: Server, access: Access, id: str) -> di
     if not reached.paused:
         raise E2bRefusal(409, f"sandbox {id} is not paused")
     await server.run(reached.sandbox.resume)
-    await extend(server, access, reached, TIMEOUT if asked.timeout is UNSET else asked.timeout)
+    await endings.extend(server, access, reached, TIMEOUT if asked.timeout is UNSET else asked.timeout)
     return shapes.opened(server, access, request, id, server.e2b.of(id))
 
 
@@ -280,18 +274,7 @@ async def pause(request: Asking, server: Server, access: Access, id: str) -> Non
     reached = await reached_of(server, access, id)
     if reached.paused:
         raise E2bRefusal(409, f"sandbox {id} is paused already")
-    await server.run(reached.sandbox.pause)
-
-    def no_end() -> None:
-        wanted = m.Extend(lifetime=None)
-        if not access.may("host"):
-            lifetimes.check(server.sandboxes, id, wanted)
-        reached.call("extend", wanted)
-
-    try:
-        await server.run(no_end)
-    except Denied:
-        pass  # the owner's limit goes on counting
+    await endings.pause(server, access, reached)
 
 
 @put("/sandboxes/{id:str}/network", status_code=204, **plain("network"))

@@ -8,6 +8,8 @@ import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from sandbox.server.e2b.refusals import E2bRefusal
@@ -33,6 +35,7 @@ class Execution:
     def __init__(self, server: Server, context: Context, code: str, variables: Mapping[str, str]) -> None:
         """`variables` are set while it runs. Raises E2bRefusal."""
         self._server, self._session, self._turn = server, context.session, context.turn
+        self._context = context
         self._code = code
         self._before, self._after = environment(context.language, variables, context.place.envs)
         self._said: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(AHEAD)
@@ -79,6 +82,9 @@ class Execution:
 
     def _work(self) -> CodeResult:
         """In a thread."""
+        if not self._context.prepared:
+            self._session.run(_forms())
+            self._context.prepared = True
         if self._before:
             self._session.run(self._before)
         try:
@@ -98,6 +104,11 @@ class Execution:
     def _say(self, what: dict[str, Any]) -> None:
         if not self._left:
             asyncio.run_coroutine_threadsafe(self._said.put(what), self._loop).result()
+
+
+@cache
+def _forms() -> str:
+    return (files("sandbox.server.e2b") / "drivers" / "forms.py").read_text(encoding="utf-8")
 
 
 def shown(output: RichOutput) -> dict[str, Any]:

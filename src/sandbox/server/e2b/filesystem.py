@@ -14,7 +14,7 @@ from litestar import Request, post
 from litestar.response import Stream
 
 from sandbox.rpc import messages as m
-from sandbox.server.e2b import connect, messages, watching
+from sandbox.server.e2b import connect, messages, metadata, watching
 from sandbox.server.e2b.connect import Failed
 from sandbox.server.e2b.pings import ping_of
 from sandbox.server.e2b.places import MOST_STREAMS, MOST_WATCHERS
@@ -43,7 +43,7 @@ def entry(reached: Reached, path: str) -> dict[str, Any]:
         if target is None:
             raise
         found = {"kind": "symlink", "size": 0, "mode": 0o777, "mtime": 0.0}
-    return _told(path, found, target)
+    return _told(path, found, target, metadata.of(reached, path) if found["kind"] == "file" else {})
 
 
 def _link(reached: Reached, path: str) -> str | None:
@@ -56,8 +56,8 @@ def _link(reached: Reached, path: str) -> str | None:
     return os.path.normpath(os.path.join(os.path.dirname(path), target))
 
 
-def _told(path: str, found: dict[str, Any], target: str | None) -> dict[str, Any]:
-    told = {
+def _told(path: str, found: dict[str, Any], target: str | None, more: dict[str, str]) -> dict[str, Any]:
+    told: dict[str, Any] = {
         "name": shown(os.path.basename(path)) or "/",
         "type": KINDS.get(found["kind"], "FILE_TYPE_UNSPECIFIED"),
         "path": shown(path),
@@ -68,6 +68,8 @@ def _told(path: str, found: dict[str, Any], target: str | None) -> dict[str, Any
         "group": USER,
         "modifiedTime": datetime.fromtimestamp(found["mtime"], UTC).isoformat().replace("+00:00", "Z"),
     }
+    if more:
+        told["metadata"] = more
     return told if target is None else {**told, "symlinkTarget": shown(target)}
 
 
@@ -149,9 +151,13 @@ def _listed(reached: Reached, top: str, depth: int) -> list[dict[str, Any]]:
     below = deque([(top, 1)])
     while below:
         directory, level = below.popleft()
+        known = metadata.below(reached, directory)
         for one in reached.call("list_files", m.OnePath(directory))["files"]:
             path = os.path.join(directory, one["name"])
-            found[path] = entry(reached, path) if one["kind"] == "symlink" else _told(path, one, None)
+            if one["kind"] == "symlink":
+                found[path] = entry(reached, path)
+            else:
+                found[path] = _told(path, one, None, known.get(one["name"], {}))
             if len(found) > MOST_ENTRIES:
                 raise Failed("resource_exhausted", f"a listing has at most {MOST_ENTRIES} entries")
             if one["kind"] == "directory" and level < depth:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, TypeVar
@@ -38,6 +39,10 @@ class Place:
         self.home: str | None = None  # where clients are at home, unless that is the sandbox's directory
         self.started: float | None = None  # seconds since 1970, where they are known better than by the registry
         self.ends = ends
+        self.pauses = False  # when its time is over; else it ends
+        self.wakes = False  # when somebody uses it while it is paused
+        self.waking = asyncio.Lock()
+        self.timer: asyncio.Task[None] | None = None
         self.contexts: dict[str, Context] = {}
         self.default_contexts: dict[str, str] = {}  # language -> id
         self.watchers: dict[str, Watcher] = {}
@@ -47,6 +52,11 @@ class Place:
     def end(self, started: float) -> float:
         """When it ends."""
         return self.ends if self.ends is not None else started + NO_END
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
     def close(self) -> None:
         """Gives back what its watchers and interpreters hold. May block; its sandbox has ended."""
@@ -98,7 +108,10 @@ class E2b:
         """Drops what is known of sandboxes that have ended."""
         there = set(living)
         self._ended.update(id for id, place in self._places.items() if place.made_here and id not in there)
-        self._dropped += [place for id, place in self._places.items() if id not in there]
+        dropped = [place for id, place in self._places.items() if id not in there]
+        for place in dropped:
+            place.stop_timer()
+        self._dropped += dropped
         self._places = {id: place for id, place in self._places.items() if id in there}
         self.credentials.forget(there)
 

@@ -12,6 +12,7 @@ from litestar import Request
 from sandbox.client import Client
 from sandbox.errors import SandboxError
 from sandbox.rpc import messages as m
+from sandbox.server.e2b import endings
 from sandbox.server.e2b.credentials import SURFACE
 from sandbox.server.e2b.hosts import addressed, whole_id
 from sandbox.server.e2b.refusals import E2bRefusal, gone
@@ -27,8 +28,11 @@ def opt(verb: str) -> dict[str, str]:
     return {"verb": verb, "surface": SURFACE}
 
 
-async def running(server: Server, access: Access, id: str) -> Reached:
-    """The running sandbox of that id, which is whole. Raises E2bRefusal, also where the token has no reach."""
+async def running(server: Server, access: Access, id: str, *, wakes: bool = True) -> Reached:
+    """The running sandbox of that id, which is whole. `wakes`: a paused one goes on, if its client wanted that.
+
+    Raises E2bRefusal, also where the token has no reach.
+    """
     if not whole_id(id):
         raise gone()
     known = server.reach.known(id)
@@ -37,14 +41,18 @@ async def running(server: Server, access: Access, id: str) -> Reached:
             known = await server.run(lambda: server.reach.get(id, access))
         except SandboxError:
             raise gone() from None
-    if known.id != id or not access.reaches(known.id, known.name) or known.paused:
+    if known.id != id or not access.reaches(known.id, known.name):
+        raise gone()
+    if known.paused and wakes:
+        await endings.wake(server, known)
+    if known.paused:
         raise gone()
     return known
 
 
-async def there(server: Server, access: Access, request: Request[Any, Any, Any]) -> Reached:
+async def there(server: Server, access: Access, request: Request[Any, Any, Any], *, wakes: bool = True) -> Reached:
     """The running sandbox that the request is for. Raises E2bRefusal."""
-    return await running(server, access, addressed(request.scope))
+    return await running(server, access, addressed(request.scope), wakes=wakes)
 
 
 def user_of(request: Request[Any, Any, Any]) -> str:

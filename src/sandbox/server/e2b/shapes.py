@@ -68,7 +68,8 @@ def detailed(server: Server, access: Access, request: Request[Any, Any, Any], en
     """All of one."""
     place = server.e2b.of(entry.id)
     whole = {**listed(server, entry), **opened(server, access, request, entry.id, place)}
-    return {**whole, "allowInternetAccess": place.internet, "lifecycle": {"autoResume": False, "onTimeout": "kill"}}
+    lifecycle = {"autoResume": place.wakes, "onTimeout": "pause" if place.pauses else "kill"}
+    return {**whole, "allowInternetAccess": place.internet, "lifecycle": lifecycle}
 
 
 def measured(place: Place, entry: Entry, stats: dict[str, Any], moment: float) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from msgspec import Meta, Struct
 from sandbox.checkpoints import store
 from sandbox.errors import SandboxError
 from sandbox.server.e2b import shapes
-from sandbox.server.e2b.control import TIMEOUT, Seconds, extend, plain, reached_of, read
+from sandbox.server.e2b.control import Seconds, plain, reached_of, read
+from sandbox.server.e2b.endings import TIMEOUT, begin_to_pause, extend
 from sandbox.server.e2b.places import Place, now
 from sandbox.server.e2b.reaching import home_of
 from sandbox.server.e2b.refusals import E2bRefusal, not_supported
@@ -75,11 +76,15 @@ async def fork(request: Asking, server: Server, access: Access, id: str) -> list
     for one in made.sandboxes:
         new = Place(template=place.template, ends=now() + asked.timeout)
         new.started = now()
+        new.pauses, new.wakes = place.pauses, place.wakes
         new.metadata, new.envs, new.internet = dict(place.metadata), dict(place.envs), place.internet
         server.e2b.add(one.id, new)
         copy = await reached_of(server, access, one.id)
         new.home = await server.run(partial(home_of, copy))
-        await extend(server, access, copy, asked.timeout)
+        if new.pauses:
+            await begin_to_pause(server, access, copy, new, asked.timeout)
+        else:
+            await extend(server, access, copy, asked.timeout)
         told.append({"sandbox": shapes.opened(server, access, request, one.id, new)})
     return told
 

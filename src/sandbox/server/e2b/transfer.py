@@ -13,10 +13,11 @@ from litestar.response import Stream
 from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
 from sandbox.rpc import messages as m
+from sandbox.server.e2b import metadata
 from sandbox.server.e2b.credentials import FILES
 from sandbox.server.e2b.filesystem import entry
 from sandbox.server.e2b.reaching import check_user, opt, resolved, there, user_of
-from sandbox.server.e2b.refusals import E2bRefusal, answer, not_supported
+from sandbox.server.e2b.refusals import E2bRefusal, answer
 from sandbox.server.reach import Reached
 from sandbox.server.routes.files import content
 from sandbox.server.scopes import Access
@@ -32,8 +33,8 @@ _PLAIN: dict[str, Any] = {"include_in_schema": False, "exception_handlers": {Exc
 
 @get("/health", opt=opt("read"), status_code=204, **_PLAIN)
 async def health(request: Asking, server: Server, access: Access) -> None:
-    """Whether the sandbox runs."""
-    await there(server, access, request)
+    """Whether the sandbox runs. Asking does not wake one that is paused."""
+    await there(server, access, request, wakes=False)
 
 
 @get(FILES, opt=opt("files"), **_PLAIN)
@@ -51,8 +52,7 @@ async def upload(
     request: Asking, server: Server, access: Access, path: Where = "", username: Where = ""
 ) -> list[dict[str, Any]]:
     """Makes or replaces files: one as the whole body, or those of a form, by their names."""
-    if any(name.lower().startswith("x-metadata-") for name in request.headers):
-        raise not_supported("metadata of files")
+    wanted = metadata.asked(request.headers.multi_items())
     reached = await _here(server, access, request, username)
     told = request.headers.get("content-length", "")
     if told.isdecimal() and int(told) > 2 * server.settings.upload_limit:
@@ -67,11 +67,14 @@ async def upload(
             raise E2bRefusal(400, "say where to: ?path=")
         await _one(server, reached, body, resolved(server, reached, path))
         paths = [resolved(server, reached, path)]
-    return [_written(await server.run(lambda one=one: entry(reached, one))) for one in paths]  # type: ignore[misc]
+    return [await server.run(lambda one=one: _written(reached, one, wanted)) for one in paths]  # type: ignore[misc]
 
 
-def _written(told: dict[str, Any]) -> dict[str, Any]:
-    return {"name": told["name"], "path": told["path"], "type": "file"}
+def _written(reached: Reached, path: str, wanted: dict[str, str]) -> dict[str, Any]:
+    metadata.replace(reached, path, wanted)
+    told = entry(reached, path)
+    written = {"name": told["name"], "path": told["path"], "type": "file"}
+    return {**written, "metadata": wanted} if wanted else written
 
 
 async def _here(server: Server, access: Access, request: Asking, username: str) -> Reached:

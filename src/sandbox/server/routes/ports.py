@@ -23,6 +23,7 @@ from wsproto.events import Request as Handshake
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from sandbox.server.e2b.credentials import ONCE, SURFACE
+from sandbox.server.e2b.endings import wake
 from sandbox.server.reach import Reached
 from sandbox.server.refusal import Refusal
 from sandbox.server.server import Server
@@ -56,6 +57,8 @@ Number = Annotated[int, Parameter(ge=1, le=65535)]
 )
 async def port(request: Request[Any, Any, Any], server: Server, reached: Reached, port: Number) -> Stream:
     """What the program at that port answers. 502 when nobody listens there."""
+    if reached.paused:
+        await wake(server, reached)
     line = await _dial(server, reached, port)
     try:
         wire, head = await asyncio.wait_for(_asked(request, server, line), PATIENCE)

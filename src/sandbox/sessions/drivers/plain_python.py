@@ -47,7 +47,14 @@ class Session:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True, write_through=False, encoding="utf-8", errors="backslashreplace")
         threading.Thread(target=self.forward, daemon=True).start()
-        self.names = {"__name__": "__main__", "__builtins__": builtins, "display": self.display}
+        self.makers = {}  # (module, class) -> a function that gives more forms of such a value
+
+        def display(*values):
+            """Shows values in every form that they have."""
+            self.display(*values)
+
+        display.makers = self.makers
+        self.names = {"__name__": "__main__", "__builtins__": builtins, "display": display}
         sys.modules["__main__"].__dict__.clear()
         sys.modules["__main__"].__dict__.update(self.names)
         self.names = sys.modules["__main__"].__dict__  # pickle, dataclasses and doctest look there
@@ -90,13 +97,17 @@ class Session:
             self.drain()
 
     def display(self, *values):
-        """Shows values in every form that they have."""
         for value in values:
             self.flush()
             self.show(value, False)
 
+    def more(self, value):
+        """The forms that a maker gives for values of its class."""
+        maker = self.makers.get((type(value).__module__, type(value).__name__))
+        return maker(value) if maker is not None else {}
+
     def show(self, value, result):
-        data = {"text/plain": repr(value)}
+        data = {"text/plain": repr(value), **self.more(value)}
         bundle = getattr(value, "_repr_mimebundle_", None)
         try:
             if callable(bundle) and not isinstance(value, type):
@@ -129,6 +140,7 @@ class Session:
             figure, file = pyplot.figure(number), io.BytesIO()
             figure.savefig(file, format="png", bbox_inches="tight")
             data = {"text/plain": repr(figure), "image/png": base64.b64encode(file.getvalue()).decode()}
+            data.update(self.more(figure))
             with self.lock:
                 self.send(data=data, result=False)
         pyplot.close("all")

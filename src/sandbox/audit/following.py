@@ -1,0 +1,95 @@
+"""The lines of a record after a number, as bytes and as they are written: what is sent to another machine."""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.audit import chain
+from sandbox.audit.reading import files
+from sandbox.audit.record import CURRENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+LONGEST_LINE = 2**20
+
+
+class Following:
+    """A place in a record. `after` is the number of the last line that was returned."""
+
+    def __init__(self, directory: str, after: int = 0) -> None:
+        self._directory = directory
+        self.after = after
+        self._file: BinaryIO | None = None
+
+    def lines(self, most: int = 2**20) -> bytes:
+        """The next whole lines, of about `most` bytes together; b"" when there are none yet. Raises OSError.
+
+        Half a line, which its writer is about to finish or a crash left, is none yet.
+        """
+        found = self._next(most)
+        if not found and self._over():
+            self.close()
+            found = self._next(most)
+        return found
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _next(self, most: int) -> bytes:
+        if self._file is None:
+            self._file = self._opened()
+        if self._file is None:
+            return b""
+        kept: list[bytes] = []
+        size = 0
+        while size < most:
+            place = self._file.tell()
+            line = self._file.readline(LONGEST_LINE)
+            if not line.endswith(b"\n"):
+                self._file.seek(place)
+                break
+            number = _number(line)
+            if number is not None and number <= self.after:
+                continue
+            # A line that is none of the record's goes along: whoever verifies should see it.
+            self.after = number if number is not None else self.after
+            kept.append(line)
+            size += len(line)
+        return b"".join(kept)
+
+    def _opened(self) -> BinaryIO | None:
+        """The file that has the next line: the last one that does not begin after it."""
+        chosen: BinaryIO | None = None
+        for name in files(self._directory):
+            try:
+                file = open(name, "rb")  # noqa: SIM115 - it stays open
+            except FileNotFoundError:
+                continue  # it was just given its final name
+            first = _number(file.readline(LONGEST_LINE))
+            if chosen is not None and (first is None or first > self.after + 1):
+                file.close()
+                break
+            file.seek(0)
+            if chosen is not None:
+                chosen.close()
+            chosen = file
+        return chosen
+
+    def _over(self) -> bool:
+        """Whether the next line is in another file."""
+        if self._file is None:
+            return False
+        try:
+            return os.stat(os.path.join(self._directory, CURRENT)).st_ino != os.fstat(self._file.fileno()).st_ino
+        except FileNotFoundError:
+            return False
+
+
+def _number(line: bytes) -> int | None:
+    found = chain.opened(line.decode("ascii", "replace"))
+    return None if found is None else found[1]

@@ -1,0 +1,98 @@
+"""`sandbox run` on a cluster: the project travels guarded, the command has our streams or terminal, and what it changed
+comes back as a layer to review."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from sandbox.cli.run_summary import Refusals
+from sandbox.errors import SandboxError
+from sandbox.i18n import _
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Sequence
+
+    from sandbox.cli.options import Arguments
+    from sandbox.cluster import ClusterSandbox
+    from sandbox.config.layers import Resolved
+
+HERE = ("detach", "branch", "profile", "publish", "localhost")  # options about this machine
+
+
+def refuse(arguments: Namespace | Arguments, command: Sequence[str]) -> None:
+    """Raises SandboxError for what only this machine can do: it is not done here unasked."""
+    for name in HERE:
+        if getattr(arguments, name):
+            raise SandboxError(
+                "--{option} is about this machine; with `SANDBOX_CLUSTER=` before the command, it runs here",
+                option=name,
+            )
+    if not command:
+        raise SandboxError("no command; try `sandbox run -- ls`")
+
+
+def run(address: str, resolved: Resolved, command: Sequence[str], *, as_json: bool = False) -> int:
+    """Runs the command there. Returns its exit status. Raises what `Cluster.sandbox` raises, and SandboxLost."""
+    from sandbox.cluster import Cluster
+    from sandbox.cluster.given import travelling
+
+    config = travelling(resolved, os.environ)
+    project = resolved.config.filesystem.root
+    with Cluster(address) as cluster, cluster.sandbox(config, project=project, on_wait=_Queue().tell) as sandbox:
+        refusals = Refusals(sandbox, resolved.expected)
+        if as_json:
+            return _as_json(sandbox, command, refusals)
+        code = _foreground(sandbox, command)
+        if code != 0 or os.isatty(2):
+            refusals.tell(sandbox)
+        review, changed = _brought_back(sandbox)
+        if changed:
+            text = _("{count} changed: see `sandbox diff {id}`, then `sandbox apply {id}` or `sandbox discard {id}`")
+            print(f"sandbox: {text.format(count=changed, id=review)}", file=sys.stderr)
+        return code
+
+
+def _foreground(sandbox: ClusterSandbox, command: Sequence[str]) -> int:
+    from sandbox.cli.in_background import in_background
+    from sandbox.cli.remote import piped, with_terminal
+
+    if os.isatty(0) and os.isatty(1) and not in_background():
+        return with_terminal(sandbox, command, None, {})
+    return piped(sandbox, command, None, {})
+
+
+def _as_json(sandbox: ClusterSandbox, command: Sequence[str], refusals: Refusals) -> int:
+    from sandbox.cli import as_json
+
+    result = sandbox.exec(command)
+    review, changed = _brought_back(sandbox)
+    told: dict[str, object] = {
+        "id": sandbox.id, "node": sandbox.node, "overlay": review or None, "changed": changed,
+        "refused": refusals.plain(), "made": [],
+    }  # fmt: skip
+    return as_json.ended(result, told)
+
+
+def _brought_back(sandbox: ClusterSandbox) -> tuple[str, int]:
+    """The id of the layer here that has the changes, and how many there are."""
+    if not sandbox.changes():
+        return "", 0
+    with sandbox.bring_back() as review:
+        pass
+    return review.id, len(review.changes())
+
+
+class _Queue:
+    """Tells whoever looks where we are in the queue, once for each place."""
+
+    def __init__(self) -> None:
+        self._place = 0
+
+    def tell(self, place: int) -> None:
+        if os.isatty(2) and place != self._place:
+            text = _("the cluster is full; number {place} in the queue").format(place=place)
+            print(f"sandbox: {text}", file=sys.stderr)
+        self._place = place

@@ -1,0 +1,59 @@
+"""The records of a cluster's machines at the one that keeps them: taken from the others, and read by people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get, post
+
+from sandbox.audit.following import Following
+from sandbox.audit.kept import Kept
+from sandbox.server.server import Server
+
+PIECE = 2**20  # bytes of lines that are sent at once
+LARGEST = 2 * PIECE + 2**20  # the last line may be a long one
+
+
+class Reached(msgspec.Struct):
+    """How far a record is kept."""
+
+    chain: str
+    number: int
+    problem: str = ""
+
+
+def routes(kept: Kept) -> list[Any]:
+    """The routes of the agent that keeps records. A lease does not have their verb."""
+
+    def reached(chain: str) -> Reached:
+        return Reached(chain, kept.number(chain), kept.problem(chain))
+
+    @get("/v1/cluster/records", opt={"verb": "audit"})
+    async def listed(server: Server) -> list[Reached]:
+        """Every record that is kept here."""
+        return await server.run(lambda: [reached(one) for one in kept.chains()])
+
+    @get("/v1/cluster/records/{chain:str}", opt={"verb": "audit"})
+    async def number(server: Server, chain: str) -> Reached:
+        """How far one is kept."""
+        return await server.run(lambda: reached(chain))
+
+    @post("/v1/cluster/records/{chain:str}", opt={"verb": "audit"}, status_code=200, request_max_body_size=LARGEST)
+    async def take(request: Request[Any, Any, Any], server: Server, chain: str) -> Reached:
+        """Takes the lines that follow."""
+        lines = await request.body()
+        await server.run(lambda: kept.take(chain, lines))
+        return await server.run(lambda: reached(chain))
+
+    @get("/v1/cluster/records/{chain:str}/lines", opt={"verb": "audit"}, media_type="application/x-ndjson")
+    async def lines(server: Server, chain: str, after: int = 0) -> Response[bytes]:
+        """The lines after a number, about a megabyte at a time."""
+        following = Following(kept.directory(chain), after)
+        try:
+            found = await server.run(lambda: following.lines(PIECE))
+        finally:
+            following.close()
+        return Response(found, media_type="application/x-ndjson")
+
+    return [listed, number, take, lines]

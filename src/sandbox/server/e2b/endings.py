@@ -1,0 +1,85 @@
+"""What happens when a sandbox's time is over: it ends, or, where its client asked for that, it is paused.
+
+One that ends does so by its own `limits.lifetime`, with or without this server. One that is to be paused has no such
+end but its owner's, and a timer here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sandbox.errors import Denied, SandboxError
+from sandbox.rpc import messages as m
+from sandbox.server import lifetimes
+from sandbox.server.e2b.places import Place, now
+from sandbox.server.reach import Reached
+from sandbox.server.scopes import Access
+from sandbox.server.server import Server
+
+TIMEOUT = 300  # seconds that a sandbox lives, unless the client says how many
+
+
+async def extend(server: Server, access: Access, reached: Reached, seconds: int) -> None:
+    """Has its time be over after so many seconds from now. Without scope `host`, not later than its owner allows."""
+    place = server.e2b.of(reached.id)
+
+    def change() -> None:
+        wanted = m.Extend(lifetime=max(1, seconds))
+        if not access.may("host"):
+            lifetimes.check(server.sandboxes, reached.id, wanted)
+        if not place.pauses:
+            reached.call("extend", wanted)
+
+    await server.run(change)
+    place.ends = now() + seconds
+    if place.pauses:
+        _set_timer(server, reached, place, max(1, seconds))
+
+
+async def begin_to_pause(server: Server, access: Access, reached: Reached, place: Place, seconds: int) -> None:
+    """For a new sandbox: it is paused after so many seconds, and does not end."""
+    place.pauses = True
+    await server.run(lambda: _no_end(server, access.may("host"), reached))
+    _set_timer(server, reached, place, max(1, seconds))
+
+
+async def pause(server: Server, access: Access, reached: Reached) -> None:
+    """Stops everything inside; it stays in memory, and has no end unless the owner set one."""
+    server.e2b.of(reached.id).stop_timer()
+    await server.run(reached.sandbox.pause)
+    await server.run(lambda: _no_end(server, access.may("host"), reached))
+
+
+async def wake(server: Server, reached: Reached) -> None:
+    """Has a paused sandbox go on for the usual time, if it is one that wakes when somebody uses it."""
+    place = server.e2b.of(reached.id)
+    async with place.waking:
+        if not (place.wakes and reached.paused):
+            return
+        await server.run(reached.sandbox.resume)
+        place.ends = now() + TIMEOUT
+        _set_timer(server, reached, place, TIMEOUT)
+
+
+def _no_end(server: Server, host: bool, reached: Reached) -> None:
+    """As late as its owner allows, or never. May block."""
+    wanted = m.Extend(lifetime=None)
+    if not host:
+        try:
+            lifetimes.check(server.sandboxes, reached.id, wanted)
+        except Denied:
+            wanted = m.Extend(lifetime=max(1.0, lifetimes.left(server.sandboxes, reached.id) or 1.0))
+    reached.call("extend", wanted)
+
+
+def _set_timer(server: Server, reached: Reached, place: Place, seconds: float) -> None:
+    place.stop_timer()
+    place.timer = asyncio.get_running_loop().create_task(_pause_later(server, reached, seconds))
+
+
+async def _pause_later(server: Server, reached: Reached, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    try:
+        await server.run(reached.sandbox.pause)
+    except SandboxError:
+        pass  # it has ended, or is paused already
