@@ -136,6 +136,13 @@ def test_a_tenant_that_makes_such_names_by_the_hundred_fills_nothing(project: Pa
         assert watched.covered.qsize() <= 110
 
 
+def test_where_a_tenant_makes_too_many_the_person_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.guards.late_masks.MOST", 20)
+    with Watched(project) as watched:
+        watched.sandbox.exec("for i in $(seq 60); do echo x > $i.pem; done")
+        until(lambda: any("from now on" in notice for notice in watched.sandbox.notices))
+
+
 TAKE_ALL = """
 import ctypes, sys
 libc = ctypes.CDLL(None)
