@@ -15,7 +15,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
 from sandbox.guards.late_masks import NO_QUEUE
-from tests.patience import assert_given_back, open_descriptors
+from tests.patience import assert_given_back, open_descriptors, until
 
 pytestmark = pytest.mark.walls
 

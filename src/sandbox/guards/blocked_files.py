@@ -163,8 +163,8 @@ class BlockedFiles:
 
     @staticmethod
     def _bounded(entries: list[Entry]) -> list[Entry]:
-        """Drops entries that were not found lately, then those of files that tenants may have made, of which there may be
-        any number, then the newest."""
+        """Drops entries that were not found lately, then those of files that tenants may have made (they can make any
+        number), then the newest."""
         if len(entries) > MOST:
             entries = [one for one in entries if not one.missed]
         if len(entries) > MOST:
