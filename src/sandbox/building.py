@@ -228,6 +228,7 @@ class Building(Serving):
         trees = writable_trees(filesystem)
         self._guard.note_written(trees)  # before a program of the host is looked for
         self._freeze_own_program(trees)
+        self._look_at_path(trees)
         self._freeze_what_signs()
         self._logins = self._known_logins()
         if filesystem.branch is not None:
@@ -362,6 +363,22 @@ class Building(Serving):
 
             filesystem = self.config.filesystem
             filesystem.deny_write = [*filesystem.deny_write, *frozen(self.config)]
+
+    def _look_at_path(self, trees: Sequence[str]) -> None:
+        """Programs that the person starts by name: in the home directory they are frozen, elsewhere looked at."""
+        tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
+        mine = (os.path.realpath(one or ".") for one in os.get_exec_path() if not one.startswith("/usr/"))
+        if not any(f"{one}/".startswith(tops) for one in mine):
+            return
+        from sandbox.guards.path_programs import on_path
+
+        places, filesystem = on_path(trees), self.config.filesystem
+        user = os.path.realpath(os.path.expanduser("~"))
+        if user in trees:
+            # Those in hidden directories (`~/.local/bin`) are shown read-only as it is.
+            plain = [one for one in places if one != user and not one[len(user) + 1 :].startswith(".")]
+            filesystem.deny_write = [*filesystem.deny_write, *plain]
+        self._guard.note_programs(places)
 
     def _freeze_own_program(self, trees: Sequence[str]) -> None:
         """Our own code is not for tenants to change, wherever it is installed. The check is quick, for every start."""
