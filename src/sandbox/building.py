@@ -64,6 +64,7 @@ class Serving:
     _asking: Callable[[], Asking]
     _guard: HostGuard
     _origin: Origin | None
+    _forked_from: GateThread | None
     _branch: Target | None
     _branch_in_use: InUse | None
 
@@ -194,11 +195,13 @@ class Serving:
         if self.config.signing.enabled:
             self._plan.environment.setdefault("ETH_RPC_URL", "http://signer.sandbox.internal")
         self._endings.append(watch.close)
+        if self._forked_from is not None:
+            watch.inherit(self._forked_from)
         watch.furnish(self._plan)
         return watch
 
     def _known_logins(self) -> Logins | None:
-        """The credential files and logins that tenants have placeholders for. Without a gate there are none."""
+        """The credential files and logins that tenants have placeholders for. Without a gate, None."""
         if not self.config.credentials or self._can.gate == "none":
             return None
         from sandbox.network.credentials.logins import Logins
