@@ -62,7 +62,7 @@ class _Finder:
         if path is not None or name in _BUILT_IN or not (name in sys.stdlib_module_names or _is_ours(sys._getframe(1))):
             return None
         spec = PathFinder.find_spec(name, [one for one in sys.path if not _is_written(_real(one))], target)
-        if spec is None:
+        if spec is None and PathFinder.find_spec(name, None, target) is not None:  # there alone
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return spec
 
