@@ -31,6 +31,7 @@ hypothesis.settings.register_profile("soak", patient, max_examples=20_000)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _leave_our_modules_as_they_are(config)
     soaking = config.getoption("markexpr") == "soak"
     hypothesis.settings.load_profile("soak" if soaking else "suite")
     # Under nohup, or in the background of a script, these are ignored, and whatever is started here would ignore them
@@ -38,6 +39,16 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+def _leave_our_modules_as_they_are(config: pytest.Config) -> None:
+    """pytest rewrites the assertions of plugins, and ours is one, so it parses every module of ours when it is imported
+    for the first time. The gate imports its own in its thread, and two threads that parse at once are a SystemError in
+    Python 3.11.2 ("AST constructor recursion depth mismatch")."""
+    hook = config.pluginmanager.rewrite_hook
+    marked: set[str] = getattr(hook, "_must_rewrite", set())
+    marked -= {name for name in marked if name.partition(".")[0] == "sandbox"}
+    getattr(hook, "_marked_for_rewrite_cache", {}).clear()
 
 
 def pytest_report_header() -> str:
