@@ -17,7 +17,7 @@ from sandbox import Sandbox
 MB = 1 << 20
 CLONES = 20
 PIECE = b"x" * MB
-TOUCH = "x = bytearray(256 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('up', flush=True)\ninput()"
+TOUCH = "x = bytearray(256 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nprint('up', flush=True)\nimport signal\nsignal.pause()"
 
 
 def machine(**more: object) -> Sandbox:
