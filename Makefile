@@ -1,7 +1,7 @@
 # Each target sets up what it needs by itself (system packages, .venv, the guest program); the second time is quick.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test desktop pictures signing vm containers setup-containers lint docs bench scale soak image compat agents integrations cluster kernels bare setup-run setup-dev setup-bench setup-kernels setup-image clean
+.PHONY: help demo serve test desktop pictures signing vm containers setup-containers lint docs bench scale soak image compat agents integrations cluster chaos kernels bare setup-run setup-dev setup-bench setup-kernels setup-image clean
 
 BIN := src/sandbox/guest/bin
 GUEST := $(BIN)/guest-$(subst arm64,aarch64,$(shell uname -m))
@@ -60,6 +60,9 @@ integrations: setup-dev $(GUEST) ## the suites that agent frameworks ship, and t
 
 cluster: setup-dev $(GUEST) ## Ray: the cluster's tests, and the API's suite over three nodes on this machine
 	@scripts/cluster
+
+chaos: setup-dev $(GUEST) ## Ray: agents, nodes and clients are killed at random for 20 minutes, under load
+	@scripts/cluster --chaos 20
 
 kernels: setup-kernels $(GUEST) ## the tests about walls on Debian's stock kernels and on aarch64, in QEMU
 	@.venv/bin/python guest/build.py $(BIN) --arch all >/dev/null

@@ -62,28 +62,29 @@ static void forget(const struct fuse_in_header *head, const void *body, size_t s
 }
 
 /* How many bytes stand before the names of a request, and how many names there must be. */
+static const struct {
+	uint32_t operation;
+	size_t before;
+	int names;
+} table[] = {
+	{FUSE_LOOKUP, 0, 1}, {FUSE_UNLINK, 0, 1}, {FUSE_RMDIR, 0, 1}, {FUSE_SYMLINK, 0, 2},
+	{FUSE_MKNOD, sizeof(struct fuse_mknod_in), 1}, {FUSE_MKDIR, sizeof(struct fuse_mkdir_in), 1},
+	{FUSE_RENAME, sizeof(struct fuse_rename_in), 2}, {FUSE_RENAME2, sizeof(struct fuse_rename2_in), 2},
+	{FUSE_LINK, sizeof(struct fuse_link_in), 1}, {FUSE_CREATE, sizeof(struct fuse_create_in), 1},
+	{FUSE_INIT, 16, 0}, {FUSE_SETATTR, sizeof(struct fuse_setattr_in), 0}, {FUSE_OPEN, sizeof(struct fuse_open_in), 0},
+	{FUSE_READ, sizeof(struct fuse_read_in), 0}, {FUSE_READDIR, sizeof(struct fuse_read_in), 0},
+	{FUSE_READDIRPLUS, sizeof(struct fuse_read_in), 0}, {FUSE_WRITE, sizeof(struct fuse_write_in), 0},
+	{FUSE_RELEASE, sizeof(struct fuse_release_in), 0}, {FUSE_RELEASEDIR, sizeof(struct fuse_release_in), 0},
+	{FUSE_FSYNC, sizeof(struct fuse_fsync_in), 0}, {FUSE_FSYNCDIR, sizeof(struct fuse_fsync_in), 0},
+	{FUSE_LSEEK, sizeof(struct fuse_lseek_in), 0}, {FUSE_FALLOCATE, sizeof(struct fuse_fallocate_in), 0},
+	{FUSE_GETXATTR, sizeof(struct fuse_getxattr_in), 1}, {FUSE_LISTXATTR, sizeof(struct fuse_getxattr_in), 0},
+	{FUSE_SETXATTR, FUSE_COMPAT_SETXATTR_IN_SIZE, 1}, {FUSE_REMOVEXATTR, 0, 1},
+	{FUSE_GETLK, sizeof(struct fuse_lk_in), 0}, {FUSE_SETLK, sizeof(struct fuse_lk_in), 0},
+	{FUSE_SETLKW, sizeof(struct fuse_lk_in), 0}, {FUSE_INTERRUPT, sizeof(struct fuse_interrupt_in), 0},
+};
+
 static bool well_formed(uint32_t operation, const char *body, size_t size, size_t *before, const char *names[2])
 {
-	static const struct {
-		uint32_t operation;
-		size_t before;
-		int names;
-	} table[] = {
-		{FUSE_LOOKUP, 0, 1}, {FUSE_UNLINK, 0, 1}, {FUSE_RMDIR, 0, 1}, {FUSE_SYMLINK, 0, 2},
-		{FUSE_MKNOD, sizeof(struct fuse_mknod_in), 1}, {FUSE_MKDIR, sizeof(struct fuse_mkdir_in), 1},
-		{FUSE_RENAME, sizeof(struct fuse_rename_in), 2}, {FUSE_RENAME2, sizeof(struct fuse_rename2_in), 2},
-		{FUSE_LINK, sizeof(struct fuse_link_in), 1}, {FUSE_CREATE, sizeof(struct fuse_create_in), 1},
-		{FUSE_INIT, 16, 0}, {FUSE_SETATTR, sizeof(struct fuse_setattr_in), 0}, {FUSE_OPEN, sizeof(struct fuse_open_in), 0},
-		{FUSE_READ, sizeof(struct fuse_read_in), 0}, {FUSE_READDIR, sizeof(struct fuse_read_in), 0},
-		{FUSE_READDIRPLUS, sizeof(struct fuse_read_in), 0}, {FUSE_WRITE, sizeof(struct fuse_write_in), 0},
-		{FUSE_RELEASE, sizeof(struct fuse_release_in), 0}, {FUSE_RELEASEDIR, sizeof(struct fuse_release_in), 0},
-		{FUSE_FSYNC, sizeof(struct fuse_fsync_in), 0}, {FUSE_FSYNCDIR, sizeof(struct fuse_fsync_in), 0},
-		{FUSE_LSEEK, sizeof(struct fuse_lseek_in), 0}, {FUSE_FALLOCATE, sizeof(struct fuse_fallocate_in), 0},
-		{FUSE_GETXATTR, sizeof(struct fuse_getxattr_in), 1}, {FUSE_LISTXATTR, sizeof(struct fuse_getxattr_in), 0},
-		{FUSE_SETXATTR, FUSE_COMPAT_SETXATTR_IN_SIZE, 1}, {FUSE_REMOVEXATTR, 0, 1},
-		{FUSE_GETLK, sizeof(struct fuse_lk_in), 0}, {FUSE_SETLK, sizeof(struct fuse_lk_in), 0},
-		{FUSE_SETLKW, sizeof(struct fuse_lk_in), 0}, {FUSE_INTERRUPT, sizeof(struct fuse_interrupt_in), 0},
-	};
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		if (table[i].operation != operation)
 			continue;

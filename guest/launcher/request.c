@@ -89,6 +89,16 @@ static bool on_terminal(bool *behind)
 	return isatty(0) && isatty(1) && !*behind;
 }
 
+static void put_terminal(struct out *out)
+{
+	struct winsize size = {0};
+	ioctl(0, TIOCGWINSZ, &size);
+	put_text(out, "pty");
+	put_map(out, 2);
+	put_key_uint(out, "rows", size.ws_row ? size.ws_row : 24);
+	put_key_uint(out, "cols", size.ws_col ? size.ws_col : 80);
+}
+
 static void send_frame(int server, struct out *body, int fd)
 {
 	uint32_t size = (uint32_t)body->size;
@@ -117,7 +127,6 @@ void ask(int server, const char *label, char **argv, struct streams *streams)
 {
 	struct out body = {0};
 	struct stat in, out, err;
-	struct winsize size = {0};
 	char cwd[PATH_MAX];
 	bool behind;
 	mode_t mask = umask(0);
@@ -139,13 +148,8 @@ void ask(int server, const char *label, char **argv, struct streams *streams)
 	put_key_uint(&body, "umask", mask);
 	put_key_text(&body, "stdin", nothing ? "null" : given ? "given" : "relayed");
 	put_key_bool(&body, "merged", merged);
-	if (streams->terminal) {
-		ioctl(0, TIOCGWINSZ, &size);
-		put_text(&body, "pty");
-		put_map(&body, 2);
-		put_key_uint(&body, "rows", size.ws_row ? size.ws_row : 24);
-		put_key_uint(&body, "cols", size.ws_col ? size.ws_col : 80);
-	}
+	if (streams->terminal)
+		put_terminal(&body);
 	if (given)
 		put_key_uint(&body, "fds", 1);
 	if (body.failed)

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from sandbox.vfs.provider import Provider
 
 
-class Building:
-    """What `Sandbox` is built from. It is made by `Sandbox` alone, which sets what is declared first."""
+class Serving:
+    """What serves a sandbox and looks after it while it stands. `Sandbox` sets what is declared first."""
 
     config: Config
     id: str
@@ -80,6 +80,140 @@ class Building:
 
         @property
         def ports(self) -> list[Port]: ...
+
+    def _register(self) -> Registration:
+        """Our entry in the registry, made when it is first needed."""
+        if self._registration is None:
+            from sandbox.policy.environment import EnvFilter
+            from sandbox.registry.registration import Registration
+
+            secrets = self.config.network.secrets.values()
+            held = [one.value or os.environ.get(one.from_env or "", "") for one in secrets]
+            more = [value for value in (*held, *(self._logins.values() if self._logins is not None else ())) if value]
+            shown = EnvFilter(self.config.environment).redacted(self._command, os.environ, more)
+            self._registration = Registration(home(), self.id, self.config.plain(), shown)
+        return self._registration
+
+    def _tell_notices(self) -> None:
+        """What is hidden, and what of a limit cannot be held here."""
+        self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
+        self.notices += self._logins.notices if self._logins is not None else []
+        if self._project_state is not None:
+            self.notices += self._project_state.notices(self._running.pid)
+        elif self.config.state.project and not self._can.overlay:
+            from sandbox.layout.project_state import impossible
+
+            self.notices.append(impossible(self.config.state.project))
+        for notice in self.notices:
+            self.record.write("policy_decision", notice, severity="warn")
+
+    def _serve(self) -> None:
+        """Starts everything that serves the sandbox and looks after it while it stands."""
+        running, plan = self._running, self._plan
+        if self.config.filesystem.ask:
+            from sandbox.guards.tripwire import require_armed
+
+            require_armed(plan, running.tripwires)
+        if running.tripwires:
+            from sandbox.audit import file_entries
+            from sandbox.engines.base import Reporting
+            from sandbox.guards.tripwire_reports import Reports
+
+            tops = {plan.directory: ".", plan.environment.get("HOME", ""): "~"}
+            touches = file_entries.Touches(self.record, self._events, plan.rules(), tops)
+            asks = None
+            if self.config.filesystem.ask and running.pid is not None:
+                from sandbox.optional_parts import file_asks
+
+                asks = file_asks(self, running.pid)
+            assert isinstance(running, Reporting)  # as the engine declares
+            self._endings.append(Reports(running, touches, asks).close)
+        self._gate_thread.sockets, self._gate_thread.dial = running.take_sockets(), running.dial
+        self._gate_thread.pid = running.pid if self._can.namespace else None
+        self._gate_thread.start()
+        if self._mounts is not None:
+            self._mounts.serve(running.take_devices())
+        if self.config.vfs.file_events:
+            from sandbox.optional_parts import report_changes
+
+            report_changes(self)
+        if self._can.namespace:
+            self._guard.watch(self.notices.append)
+            self._endings.append(self._guard.stop_watching)
+
+    def _layered(self) -> list[str]:
+        """The directories of the project that have a layer of the state's: docs/agents.md."""
+        names, filesystem = self.config.state.project, self.config.filesystem
+        if not names or not self._can.overlay or filesystem.show_host:
+            return []
+        from sandbox.layout.paths import project_root
+
+        is_home = project_root(filesystem) == os.path.realpath(os.path.expanduser("~"))  # its dot entries are hidden
+        return [] if is_home else names
+
+    def _refuse_servers(self, network: Network) -> None:
+        """Raises ConfigError when the host's port of our own server is among those that tenants could reach."""
+        if network.localhost_ports:
+            from sandbox.registry.servers import refuse_servers
+
+            refuse_servers(home(), network.localhost_ports)
+
+    def _gate(self) -> GateThread:
+        """What will answer every connection, with the secrets' placeholders where tenants look for them."""
+        from sandbox.network.gate_thread import GateThread
+
+        network = self.config.network
+        self._refuse_servers(network)
+        held: dict[str, str] = {}
+        if network.secrets:
+            from sandbox.network.secrets.placeholders import placeholders
+
+            held = placeholders(network.secrets)
+        if held or self._logins is not None:
+            given = self._logins.environment if self._logins is not None else {}
+            self._plan.environment.update(given)
+            self._plan.environment.update(with_placeholders(self.config.environment.set, {**given, **held}))
+        watch = GateThread(
+            {},
+            network,
+            sandbox_id=self.id,
+            emit=self._events.emit,
+            record=self.record.write,
+            dial=nobody_there,
+            hooks=self._hooks,
+            resolve=self._resolve,
+            placeholders=held,
+            proxy_token=self._plan.proxy_token,
+            logins=self._logins,
+            asks=partial(asks_of, self._asking),
+            signing=self.config.signing if self.config.signing.enabled else None,
+        )
+        if self.config.signing.enabled:
+            self._plan.environment.setdefault("ETH_RPC_URL", "http://signer.sandbox.internal")
+        self._endings.append(watch.close)
+        watch.furnish(self._plan)
+        return watch
+
+    def _known_logins(self) -> Logins | None:
+        """The credential files and logins that tenants have placeholders for. Without a gate there are none."""
+        if not self.config.credentials or self._can.gate == "none":
+            return None
+        from sandbox.network.credentials.logins import Logins
+        from sandbox.state.places import project_word
+
+        project = project_word(os.path.realpath(self.config.filesystem.root))
+        return Logins(self.config.credentials, self._guard.cover_new, project)
+
+    def _credential_files(self) -> Furnishing | None:
+        if self._logins is None:
+            return None
+        from sandbox.network.credentials.credential_files import Furnishing
+
+        return Furnishing(self._logins, self._plan, self._layout.views.inside)
+
+
+class Building(Serving):
+    """What is decided before a sandbox stands. It is made by `Sandbox` alone."""
 
     def _arrange(self, directory: str | None) -> None:
         """Decides what is built, and makes what must be there before. `directory` is the tenants' own, if any."""
@@ -222,134 +356,6 @@ class Building:
 
             filesystem = self.config.filesystem
             filesystem.deny_write = [*filesystem.deny_write, *frozen(self.config)]
-
-    def _register(self) -> Registration:
-        """Our entry in the registry, made when it is first needed."""
-        if self._registration is None:
-            from sandbox.policy.environment import EnvFilter
-            from sandbox.registry.registration import Registration
-
-            secrets = self.config.network.secrets.values()
-            held = [one.value or os.environ.get(one.from_env or "", "") for one in secrets]
-            more = [value for value in (*held, *(self._logins.values() if self._logins is not None else ())) if value]
-            shown = EnvFilter(self.config.environment).redacted(self._command, os.environ, more)
-            self._registration = Registration(home(), self.id, self.config.plain(), shown)
-        return self._registration
-
-    def _tell_notices(self) -> None:
-        """What is hidden, and what of a limit cannot be held here."""
-        self.notices += [*self._layout.notices, *([self._running.unheld] if self._running.unheld is not None else [])]
-        self.notices += self._logins.notices if self._logins is not None else []
-        if self._project_state is not None:
-            self.notices += self._project_state.notices(self._running.pid)
-        elif self.config.state.project and not self._can.overlay:
-            from sandbox.layout.project_state import impossible
-
-            self.notices.append(impossible(self.config.state.project))
-        for notice in self.notices:
-            self.record.write("policy_decision", notice, severity="warn")
-
-    def _serve(self) -> None:
-        """Starts everything that serves the sandbox and looks after it while it stands."""
-        running, plan = self._running, self._plan
-        if self.config.filesystem.ask:
-            from sandbox.guards.tripwire import require_armed
-
-            require_armed(plan, running.tripwires)
-        if running.tripwires:
-            from sandbox.audit import file_entries
-            from sandbox.guards.tripwire_reports import Reports
-
-            tops = {plan.directory: ".", plan.environment.get("HOME", ""): "~"}
-            touches = file_entries.Touches(self.record, self._events, plan.rules(), tops)
-            asks = None
-            if self.config.filesystem.ask and running.pid is not None:
-                from sandbox.optional_parts import file_asks
-
-                asks = file_asks(self, running.pid)
-            self._endings.append(Reports(running, touches, asks).close)
-        self._gate_thread.sockets, self._gate_thread.dial = running.take_sockets(), running.dial
-        self._gate_thread.pid = running.pid if self._can.namespace else None
-        self._gate_thread.start()
-        if self._mounts is not None:
-            self._mounts.serve(running.take_devices())
-        if self.config.vfs.file_events:
-            from sandbox.optional_parts import report_changes
-
-            report_changes(self)
-        if self._can.namespace:
-            self._guard.watch(self.notices.append)
-            self._endings.append(self._guard.stop_watching)
-
-    def _layered(self) -> list[str]:
-        """The directories of the project that have a layer of the state's: docs/agents.md."""
-        names, filesystem = self.config.state.project, self.config.filesystem
-        if not names or not self._can.overlay or filesystem.show_host:
-            return []
-        from sandbox.layout.paths import project_root
-
-        is_home = project_root(filesystem) == os.path.realpath(os.path.expanduser("~"))  # its dot entries are hidden
-        return [] if is_home else names
-
-    def _refuse_servers(self, network: Network) -> None:
-        """Raises ConfigError when the host's port of our own server is among those that tenants could reach."""
-        if network.localhost_ports:
-            from sandbox.registry.servers import refuse_servers
-
-            refuse_servers(home(), network.localhost_ports)
-
-    def _gate(self) -> GateThread:
-        """What will answer every connection, with the secrets' placeholders where tenants look for them."""
-        from sandbox.network.gate_thread import GateThread
-
-        network = self.config.network
-        self._refuse_servers(network)
-        held: dict[str, str] = {}
-        if network.secrets:
-            from sandbox.network.secrets.placeholders import placeholders
-
-            held = placeholders(network.secrets)
-        if held or self._logins is not None:
-            given = self._logins.environment if self._logins is not None else {}
-            self._plan.environment.update(given)
-            self._plan.environment.update(with_placeholders(self.config.environment.set, {**given, **held}))
-        watch = GateThread(
-            {},
-            network,
-            sandbox_id=self.id,
-            emit=self._events.emit,
-            record=self.record.write,
-            dial=nobody_there,
-            hooks=self._hooks,
-            resolve=self._resolve,
-            placeholders=held,
-            proxy_token=self._plan.proxy_token,
-            logins=self._logins,
-            asks=partial(asks_of, self._asking),
-            signing=self.config.signing if self.config.signing.enabled else None,
-        )
-        if self.config.signing.enabled:
-            self._plan.environment.setdefault("ETH_RPC_URL", "http://signer.sandbox.internal")
-        self._endings.append(watch.close)
-        watch.furnish(self._plan)
-        return watch
-
-    def _known_logins(self) -> Logins | None:
-        """The credential files and logins that tenants have placeholders for. Without a gate there are none."""
-        if not self.config.credentials or self._can.gate == "none":
-            return None
-        from sandbox.network.credentials.logins import Logins
-        from sandbox.state.places import project_word
-
-        project = project_word(os.path.realpath(self.config.filesystem.root))
-        return Logins(self.config.credentials, self._guard.cover_new, project)
-
-    def _credential_files(self) -> Furnishing | None:
-        if self._logins is None:
-            return None
-        from sandbox.network.credentials.credential_files import Furnishing
-
-        return Furnishing(self._logins, self._plan, self._layout.views.inside)
 
 
 def nobody_there(address: str, port: int) -> socket.socket:

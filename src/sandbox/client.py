@@ -46,7 +46,7 @@ class Client(ClientFiles):
     the variables that were asked for, as tenants see them.
     """
 
-    _begin = "create"
+    _first_call = "create"
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Client(ClientFiles):
 
             self._connection.hook = lambda params: answer(hooks, params)
         try:
-            self._learn(self._connection.call(self._begin, asked) if self._owns else self._info())
+            self._learn(self._connection.call(self._first_call, asked) if self._owns else self._info())
         except BaseException:
             self._connection.close()
             raise
@@ -218,6 +218,13 @@ class Client(ClientFiles):
 
         return open_session(self, language, kernel)
 
+    def _begin(
+        self, command: Command, directory: str | None, *, env: Mapping[str, str] | None, input: bytes | None,
+        timeout: float | None,
+    ) -> RemoteProcess:  # fmt: skip
+        """A command as `AsyncSandbox` starts one."""
+        return self._streamed(_asked(command, directory, None, env, timeout) | _input(input, None))
+
     def _streamed(self, asked: dict[str, Any]) -> RemoteProcess:
         stream = self._connection.stream("exec_stream", asked | {"credit": WINDOW})
         return RemoteProcess(self._connection, stream, announced=False)
@@ -318,7 +325,7 @@ class Client(ClientFiles):
         Raises what that raises, and SandboxError when the server cannot be started.
         """
         made = cls.__new__(cls)
-        made._begin = "restore"
+        made._first_call = "restore"
         made.__init__({"checkpoint": name, "config": dict(config or {})}, hooks=hooks)  # type: ignore[misc]
         return made
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from sandbox.sessions.session import CodeSession
 
 
-class Commands:
-    """What `Sandbox` can do with commands. It is made by `Sandbox` alone, which furnishes what is declared here."""
+class Starting:
+    """How a command is started, followed and judged. Part of `Sandbox`, which furnishes what is declared here."""
 
     config: Config
     record: Record
@@ -46,126 +46,6 @@ class Commands:
     if TYPE_CHECKING:  # of `Sandbox`
 
         def _not_paused(self) -> None: ...
-
-    def exec(
-        self,
-        command: Command,
-        working_dir: Path | None = None,
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        input: bytes | str | None = None,
-        stdin: bytes | str | None = None,
-        timeout: float | None = None,
-        check: bool = False,
-        max_output: int = OUTPUT_LIMIT,
-        on_stdout: Listener | None = None,
-        on_stderr: Listener | None = None,
-    ) -> ExecResult:
-        """Runs a command to its end and returns its result: text is run by the shell, a list as it is.
-
-        It starts in the project, or in `working_dir` (`cwd` is the same), reads `input` (`stdin` is the same) and has
-        the variables `env` besides the sandbox's. After `timeout` seconds it is killed; the result says so in
-        `timed_out` and has the output until then. Each output is kept up to `max_output` bytes; the rest is cut, and
-        marked. `on_stdout` and `on_stderr` are called with each piece of output as it comes; what they raise kills the
-        command.
-
-        Raises CommandError when the command never started, and with `check=True` also when it failed, with its result
-        and both outputs; InvalidArgument; SandboxClosed when the sandbox ended meanwhile.
-        """
-        output = Output(max_output, on_stdout, on_stderr)
-        directory, given = arguments.directory(working_dir, cwd), arguments.whole_input(input, stdin)
-        with self._begin(command, directory, env=env, input=given, timeout=timeout) as process:
-            for chunk in process.chunks():
-                output.add(chunk)
-            assert process.result is not None
-            result = output.into(process.result)
-        if check:
-            result.check(arguments.name(command))
-        return result
-
-    def exec_stream(
-        self,
-        command: Command,
-        working_dir: Path | None = None,
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        input: bytes | str | None = None,
-        stdin: bytes | str | None = None,
-        timeout: float | None = None,
-    ) -> Iterator[Chunk | ExecResult]:
-        """Runs a command as `exec` does. Yields its output as it comes, and the result, without output, last.
-
-        Who stops iterating kills the command. A reader that is slow slows the command down. Raises what `exec` raises.
-        """
-        directory, given = arguments.directory(working_dir, cwd), arguments.whole_input(input, stdin)
-        with self._begin(command, directory, env=env, input=given, timeout=timeout) as process:
-            yield from process.chunks()
-            assert process.result is not None
-            yield process.result
-
-    def spawn(
-        self,
-        command: Command,
-        working_dir: Path | None = None,
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        pty: tuple[int, int] | None = None,
-        keep: str | None = None,
-    ) -> Process:
-        """Starts a command and returns it as soon as it runs; the caller talks to it and closes it.
-
-        With `pty` (rows, columns) it runs on a terminal, else on pipes. With `keep` (a name) it goes on running when
-        it is closed here, and `connect` joins it; when a command of that name runs already, that one is returned.
-        Raises CommandError when it cannot be started, InvalidArgument, SandboxClosed.
-        """
-        directory, size = arguments.directory(working_dir, cwd), arguments.size(pty)
-        if arguments.kept_name(keep) is None:
-            return self._spawn(command, directory, env=env, timeout=timeout, pty=size)
-        assert keep is not None
-
-        def start() -> LocalProcess:
-            return self._spawn(command, directory, env=env, timeout=timeout, pty=size, keep=keep)
-
-        process, joined = self._processes.keep(keep, start)
-        if joined and size is not None:
-            process.resize(*size)
-        return process
-
-    def processes(self) -> list[ProcessInfo]:
-        """Returns the commands that run now, whoever started them: here, or over a connection."""
-        return self._processes.list()
-
-    def _join(self, name: str) -> Process:
-        """Joins the command that was started with `keep=name`; what it printed last comes first.
-
-        Raises NotFound when none of that name runs.
-        """
-        if self._closed:
-            raise SandboxClosed("the sandbox is closed")
-        return self._processes.connect(name)
-
-    def python(self, kernel: str = "auto") -> CodeSession:
-        """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
-
-        It is a Jupyter kernel where `ipykernel` is inside, else a small one of ours; "jupyter" or "plain" asks for one.
-        It starts with the first `run`. Raises InvalidArgument.
-        """
-        return self.session("python", kernel)
-
-    def session(self, language: str, kernel: str = "auto") -> CodeSession:
-        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
-
-        Raises InvalidArgument.
-        """
-        from sandbox.sessions.languages import open_session
-
-        return open_session(self, language, kernel)
-
-    # -- starting
 
     def _begin(
         self,
@@ -347,6 +227,128 @@ class Commands:
             policy=f"mode-{self.config.mode}",
             metadata={"exitCode": result.exit_code, "durationMs": result.duration_ms},
         )
+
+
+class Commands(Starting):
+    """What `Sandbox` can do with commands."""
+
+    def exec(
+        self,
+        command: Command,
+        working_dir: Path | None = None,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        input: bytes | str | None = None,
+        stdin: bytes | str | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        max_output: int = OUTPUT_LIMIT,
+        on_stdout: Listener | None = None,
+        on_stderr: Listener | None = None,
+    ) -> ExecResult:
+        """Runs a command to its end and returns its result: text is run by the shell, a list as it is.
+
+        It starts in the project, or in `working_dir` (`cwd` is the same), reads `input` (`stdin` is the same) and has
+        the variables `env` besides the sandbox's. After `timeout` seconds it is killed; the result says so in
+        `timed_out` and has the output until then. Each output is kept up to `max_output` bytes; the rest is cut, and
+        marked. `on_stdout` and `on_stderr` are called with each piece of output as it comes; what they raise kills the
+        command.
+
+        Raises CommandError when the command never started, and with `check=True` also when it failed, with its result
+        and both outputs; InvalidArgument; SandboxClosed when the sandbox ended meanwhile.
+        """
+        output = Output(max_output, on_stdout, on_stderr)
+        directory, given = arguments.directory(working_dir, cwd), arguments.whole_input(input, stdin)
+        with self._begin(command, directory, env=env, input=given, timeout=timeout) as process:
+            for chunk in process.chunks():
+                output.add(chunk)
+            assert process.result is not None
+            result = output.into(process.result)
+        if check:
+            result.check(arguments.name(command))
+        return result
+
+    def exec_stream(
+        self,
+        command: Command,
+        working_dir: Path | None = None,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        input: bytes | str | None = None,
+        stdin: bytes | str | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Chunk | ExecResult]:
+        """Runs a command as `exec` does. Yields its output as it comes, and the result, without output, last.
+
+        Who stops iterating kills the command. A reader that is slow slows the command down. Raises what `exec` raises.
+        """
+        directory, given = arguments.directory(working_dir, cwd), arguments.whole_input(input, stdin)
+        with self._begin(command, directory, env=env, input=given, timeout=timeout) as process:
+            yield from process.chunks()
+            assert process.result is not None
+            yield process.result
+
+    def spawn(
+        self,
+        command: Command,
+        working_dir: Path | None = None,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        pty: tuple[int, int] | None = None,
+        keep: str | None = None,
+    ) -> Process:
+        """Starts a command and returns it as soon as it runs; the caller talks to it and closes it.
+
+        With `pty` (rows, columns) it runs on a terminal, else on pipes. With `keep` (a name) it goes on running when
+        it is closed here, and `connect` joins it; when a command of that name runs already, that one is returned.
+        Raises CommandError when it cannot be started, InvalidArgument, SandboxClosed.
+        """
+        directory, size = arguments.directory(working_dir, cwd), arguments.size(pty)
+        if arguments.kept_name(keep) is None:
+            return self._spawn(command, directory, env=env, timeout=timeout, pty=size)
+        assert keep is not None
+
+        def start() -> LocalProcess:
+            return self._spawn(command, directory, env=env, timeout=timeout, pty=size, keep=keep)
+
+        process, joined = self._processes.keep(keep, start)
+        if joined and size is not None:
+            process.resize(*size)
+        return process
+
+    def processes(self) -> list[ProcessInfo]:
+        """Returns the commands that run now, whoever started them: here, or over a connection."""
+        return self._processes.list()
+
+    def _join(self, name: str) -> Process:
+        """Joins the command that was started with `keep=name`; what it printed last comes first.
+
+        Raises NotFound when none of that name runs.
+        """
+        if self._closed:
+            raise SandboxClosed("the sandbox is closed")
+        return self._processes.connect(name)
+
+    def python(self, kernel: str = "auto") -> CodeSession:
+        """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
+
+        It is a Jupyter kernel where `ipykernel` is inside, else a small one of ours; "jupyter" or "plain" asks for one.
+        It starts with the first `run`. Raises InvalidArgument.
+        """
+        return self.session("python", kernel)
+
+    def session(self, language: str, kernel: str = "auto") -> CodeSession:
+        """Returns an interpreter inside that keeps its state between calls: "python", "node" or "bash".
+
+        Raises InvalidArgument.
+        """
+        from sandbox.sessions.languages import open_session
+
+        return open_session(self, language, kernel)
 
 
 def _argv(command: Command) -> list[bytes]:

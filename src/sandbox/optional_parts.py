@@ -13,7 +13,7 @@ from sandbox.events import event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from sandbox.building import Building
+    from sandbox.building import Building, Serving
     from sandbox.events import Events
     from sandbox.guards.file_asks import FileAsks
     from sandbox.layout.system import System
@@ -108,7 +108,7 @@ def outside_repository(building: Building, layer: str | None) -> tuple[str, str]
     return building._branch.common, state
 
 
-def file_asks(building: Building, pid: int) -> FileAsks:
+def file_asks(building: Serving, pid: int) -> FileAsks:
     """What asks the owner about a blocked file that is touched."""
     from sandbox.audit import file_entries
     from sandbox.guards.file_asks import FileAsks
@@ -121,7 +121,7 @@ def file_asks(building: Building, pid: int) -> FileAsks:
     return found
 
 
-def report_changes(building: Building) -> None:
+def report_changes(building: Serving) -> None:
     """Watches what the kernel serves; what goes through FUSE tells by itself."""
     from sandbox.vfs.file_events import FileEvents
 

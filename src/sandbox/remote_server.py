@@ -54,9 +54,7 @@ def remote(
     return client
 
 
-def _connection(
-    url: str, token: str, certificates: str | None, context: ssl.SSLContext | None = None
-) -> Connection:
+def _connection(url: str, token: str, certificates: str | None, context: ssl.SSLContext | None = None) -> Connection:
     """JSON-RPC over a WebSocket. `context`: mutual TLS, as a cluster has it."""
     headers = {"Authorization": f"Bearer {token}"}
     web = WebSocketClient(url, headers, certificates=certificates, context=context)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import AsyncSandbox, Chunk, CommandError, ExecResult, Sandbox, SandboxClosed
+from sandbox.engines.base import Pausable, Reporting
 
 
 class Conformance:
@@ -34,6 +35,12 @@ class Conformance:
     def sandbox(self, project: Path) -> Iterator[Sandbox]:
         with self.make(project) as sandbox:
             yield sandbox
+
+    def test_what_the_engine_declares_is_there(self, sandbox: Sandbox) -> None:
+        running, can = sandbox._running, sandbox._can
+        assert isinstance(running, Pausable) or not can.checkpoint
+        assert isinstance(running, Reporting) or not can.tripwires
+        assert running.pid is not None or not can.namespace
 
     # -- commands
 

@@ -15,6 +15,7 @@ NEEDS = {
     "test_smolagents.py": ["smolagents"],
     "test_jupyter.py": ["jupyter_client", "nbclient"],
     "test_mcp_server.py": ["mcp"],
+    "test_mcp_clients.py": ["mcp"],
     "test_harbor.py": ["harbor"],
     "test_claude_agent_sdk.py": ["claude_agent_sdk"],
     "test_openai_agents.py": ["agents"],

@@ -35,7 +35,7 @@ class Row:
 
 
 ROWS = (
-    Row("MCP clients", "mcp.md", ("test_mcp_server",), ("mcp",)),
+    Row("MCP clients", "mcp.md", ("test_mcp_server", "test_mcp_clients"), ("mcp",)),
     Row("other people's MCP servers", "mcp.md", ("test_mcp_wrap",)),
     Row("ssh, scp, rsync, editors over ssh", "ssh.md", ("test_ssh",)),
     Row("inspect_ai", "inspect.md", ("test_inspect",), ("inspect_ai",), "`inspect_ai.util._sandbox.self_check`"),

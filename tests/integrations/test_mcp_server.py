@@ -111,6 +111,22 @@ def test_output_is_streamed_and_bounded(home: Path, project: Path) -> None:
     assert len(done["stdout"]) < 110_000 and seen and (seen[0] or "").startswith("first")
 
 
+def test_a_call_that_is_cancelled_is_killed(home: Path, project: Path) -> None:
+    async def what(client: Client) -> Any:
+        call = asyncio.ensure_future(client.call_tool("run_command", {"command": "touch begun; sleep 600"}))
+        while not (project / "begun").exists():
+            await asyncio.sleep(0.05)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        left = "sleep"
+        while "sleep" in left:
+            listed = await client.call_tool("run_command", {"command": "cat /proc/[0-9]*/comm 2>/dev/null"})
+            left = listed.structured_content["stdout"]  # type: ignore[index]
+        return left
+
+    assert "sleep" not in talk(project, what)
+
+
 def test_a_model_cannot_widen_its_own_walls_but_sees_them_and_the_record(home: Path, project: Path) -> None:
     async def what(client: Client) -> Any:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}

@@ -73,3 +73,46 @@ def test_a_suite_has_a_fresh_sandbox_for_each_test(tmp_path: Path) -> None:
 def test_the_page_s_own_suite_passes(tmp_path: Path) -> None:
     (block,) = [block for block in BLOCKS if block.note("needs") == "pytest"]
     assert "3 passed" in run(tmp_path / "project", block.code, tmp_path / "base")
+
+
+HOSTILE = """
+import os, socket
+from pathlib import Path
+
+Path("ran-at").write_text(socket.gethostname())
+
+def test_it_is_behind_walls():
+    assert not os.path.exists(SECRET)
+    Path("made").write_text("in the project")
+
+def test_one_fails():
+    assert "a reason" == "another"
+"""
+
+
+def whole(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    script = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.main())", "-q", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [*script, *words], cwd=project, env=dict(os.environ), capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_whole_session_runs_inside_with_its_conftest_and_its_status(tmp_path: Path) -> None:
+    secret, project = tmp_path / "secret", tmp_path / "project"
+    secret.write_text("s3cret")
+    project.mkdir(exist_ok=True)
+    (project / "conftest.py").write_text(f"import os\nassert not os.path.exists({str(secret)!r})\n")
+    (project / "test_it.py").write_text(HOSTILE.replace("SECRET", repr(str(secret))))
+    (project / "pytest.ini").write_text("[pytest]\naddopts = --sandbox\n")
+    done = whole(project, "--sandbox")
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout and "another" in done.stdout, done.stderr
+    assert (project / "made").exists() and (project / "ran-at").read_text() == "sandbox"
+
+
+def test_code_that_a_projects_settings_had_imported_first_is_told(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir(exist_ok=True)
+    (project / "early.py").write_text("")
+    (project / "pytest.ini").write_text("[pytest]\naddopts = -p early\n")
+    done = whole(project, "--sandbox")
+    assert done.returncode == 4 and "early of the project was imported before" in done.stderr

@@ -51,6 +51,15 @@ def test_files_are_copied_both_ways(settings: Path, sandbox: Sandbox, tmp_path: 
     assert sandbox.read_text("/tmp/there") == (tmp_path / "down").read_text() == "content"
 
 
+def test_a_tree_is_synchronised_both_ways(settings: Path, sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "up" / "below").mkdir(parents=True)
+    (tmp_path / "up" / "below" / "a").write_text("content")
+    inside = f"sandbox-{sandbox.id}:/tmp/tree/"
+    for source, target in ((f"{tmp_path}/up/", inside), (inside, f"{tmp_path}/down/")):
+        subprocess.run(["rsync", "-rt", "-e", f"ssh -F {settings}", source, target], check=True, timeout=60)
+    assert sandbox.read_text("/tmp/tree/below/a") == (tmp_path / "down" / "below" / "a").read_text() == "content"
+
+
 def test_the_private_key_stays_outside_and_nothing_is_left_inside(settings: Path, sandbox: Sandbox, home: Path) -> None:
     key = (home / "ssh" / "key").read_text()
     assert (home / "ssh" / "key").stat().st_mode & 0o077 == 0

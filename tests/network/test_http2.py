@@ -268,6 +268,7 @@ REFUSED = {
     "another scheme": {"scheme": "http"},
     "a path that is none": {"path_": "no-slash"},
     "a space in the path": {"path_": "/a b"},
+    "a length without a body": {"_content_length": "5"},
 }
 
 
@@ -278,6 +279,20 @@ def test_ambiguous_streams_are_refused(make_lab: MakeLab, make_client: Any, what
     fields = dict(REFUSED[what])
     head, _, _ = client.answer(client.begin(fields.pop("path_", "/"), **fields))
     assert head[":status"] in ("400", "421")
+    assert lab.origins[API].seen == []
+
+
+def test_a_body_shorter_than_its_length_is_refused_also_when_trailers_end_it(
+    make_lab: MakeLab, make_client: Any
+) -> None:
+    lab = make_lab({"secrets": {"KEY": secret()}}, protocols=H2)
+    client = make_client(lab, validate=False)
+    number = client.begin("/", end=False, method="POST", _content_length="50")
+    client.h2.send_data(number, b"short")
+    client.h2.send_headers(number, [("x-end", "1")], end_stream=True)
+    client.flush()
+    head, _, _ = client.answer(number)
+    assert head[":status"] == "400"
     assert lab.origins[API].seen == []
 
 

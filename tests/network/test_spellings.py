@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import re
+from html.entities import html5
 from zlib import crc32
 
 import pytest
@@ -31,11 +32,21 @@ escapes = st.sampled_from(
         lambda byte: b"%%5Cu%04x" % byte,
         lambda byte: b"&#%d;" % byte,
         lambda byte: b"&#x%x;" % byte,
+        lambda byte: b"&#%08d;" % byte,
+        lambda byte: b"&#X%08X;" % byte,
+        lambda byte: b"\\%03o" % byte,
+        lambda byte: b"\\u{%x}" % byte,
+        lambda byte: b"\\U%08x" % byte,
+        lambda byte: b"%%u%04X" % byte,
+        lambda byte: bytes((byte,)).swapcase(),
         lambda byte: (b"\\" if byte in b'"/\\' else b"") + bytes((byte,)),
     ]
 )
 # What may stand around it: also the beginning of an escape, which must not swallow the value's own beginning.
-around = st.one_of(st.binary(max_size=9), st.sampled_from([b"%", b"\\u00", b"\\", b"&#", b"%2", b"user:"]))
+around = st.one_of(
+    st.binary(max_size=9),
+    st.sampled_from([b"%", b"\\u00", b"\\", b"&#", b"%2", b"user:", b"&#x0", b"\\U", b"\\0", b"&"]),
+)
 
 
 def known(*values: bytes) -> Values:
@@ -49,6 +60,29 @@ def known(*values: bytes) -> Values:
 def test_any_mix_of_escaped_and_plain_characters_is_found(before: bytes, ways: list, after: bytes) -> None:  # type: ignore[type-arg]
     spelled = b"".join(way(byte) for way, byte in zip(ways, VALUE, strict=True))
     assert HIDDEN in known().scrubbed(before + spelled + after)
+
+
+# Values whose first or last characters an escape around them can take.
+@pytest.mark.parametrize(
+    "value", [b"00000431abcd", b"plus;abcdefgh", b"41414141414141", b"abcdefgh&#4", b"u0041abcdefgh"]
+)
+@given(around, st.sampled_from([b"", b"3;", b"%41", b"41"]), st.data())
+def test_no_beginning_of_an_escape_around_a_value_hides_it(
+    value: bytes, before: bytes, after: bytes, data: st.DataObject
+) -> None:
+    ways = data.draw(st.lists(escapes, min_size=len(value), max_size=len(value)))
+    mixed = value[:-3] + b"".join(way(byte) for way, byte in zip(ways, value[-3:], strict=False))
+    for spelled in (value, mixed):
+        assert HIDDEN in known(value).scrubbed(before + spelled + after)
+
+
+@pytest.mark.parametrize("byte", range(0x21, 0x7F))
+def test_a_character_by_any_of_its_names_in_html_is_found(byte: int) -> None:
+    value = b"sk-live-%c-0123456789" % byte
+    named = [name for name, text in html5.items() if name.endswith(";") and text == chr(byte)]
+    for written in [*(f"&{name}" for name in named), f"&#{byte};", f"&#{byte}", f"&#x{byte:x}", f"&amp;#{byte};"]:
+        text = value.replace(b"%c" % byte, written.encode()) if byte not in b"sklive-0123456789" else value
+        assert known(value).scrubbed(b"<" + text + b">") == b"<" + HIDDEN + b">"
 
 
 @given(st.binary(max_size=7), st.binary(max_size=7), st.booleans(), st.booleans())

@@ -269,7 +269,7 @@ class Asks:
             self._claimed.discard(question.id)
             del self._questions[subject.key]
             waiters = self._waiting.pop(subject.key)
-            left = self._settle(subject, verdict, event, waiters, settled)
+            left = _settle(self._earlier, self._budget, subject, verdict, event, waiters, settled)
             following = None
             if left:
                 refused, following = self._begin(left)
@@ -290,36 +290,6 @@ class Asks:
         if following is not None:
             self._show(following)
 
-    def _settle(
-        self,
-        subject: Subject,
-        verdict: Verdict,
-        event: str,
-        waiters: list[Waiter],
-        settled: list[tuple[Waiter, Verdict]],
-    ) -> list[Waiter]:
-        """Says what each waiter gets; returns those about whom the answer says nothing. Under the lock."""
-        if not verdict:
-            if event != "close":
-                self._earlier.deny(subject)
-                self._budget.denied()
-            settled += [(one, verdict) for one in waiters]
-            return []
-        self._budget.allowed()
-        self._earlier.forget_denials(subject)
-        if event == ONCE:
-            meant = [one for one in waiters if one.subject.exact == subject.exact]
-            if not any(one.alive() for one in meant):
-                # For the next attempt, and so not for these: one that has only closed its own end would have both.
-                self._earlier.allow_next(subject)
-                settled += [(one, Verdict(False, "", LATER)) for one in meant]
-                return [one for one in waiters if one not in meant]
-        else:
-            self._earlier.grant(subject)
-            meant = [one for one in waiters if one.subject.grant == subject.grant]
-        settled += [(one, verdict) for one in meant]
-        return [one for one in waiters if one not in meant]
-
     # -- the end
 
     def close(self) -> None:
@@ -332,3 +302,35 @@ class Asks:
             self._end(question, "close", "", ENDED)
         if self._timer is not None:
             self._timer.close()
+
+
+def _settle(
+    earlier: EarlierAnswers,
+    budget: Budget,
+    subject: Subject,
+    verdict: Verdict,
+    event: str,
+    waiters: list[Waiter],
+    settled: list[tuple[Waiter, Verdict]],
+) -> list[Waiter]:
+    """Says what each waiter gets; returns those about whom the answer says nothing. Under the lock."""
+    if not verdict:
+        if event != "close":
+            earlier.deny(subject)
+            budget.denied()
+        settled += [(one, verdict) for one in waiters]
+        return []
+    budget.allowed()
+    earlier.forget_denials(subject)
+    if event == ONCE:
+        meant = [one for one in waiters if one.subject.exact == subject.exact]
+        if not any(one.alive() for one in meant):
+            # For the next attempt, and so not for these: one that has only closed its own end would have both.
+            earlier.allow_next(subject)
+            settled += [(one, Verdict(False, "", LATER)) for one in meant]
+            return [one for one in waiters if one not in meant]
+    else:
+        earlier.grant(subject)
+        meant = [one for one in waiters if one.subject.grant == subject.grant]
+    settled += [(one, verdict) for one in meant]
+    return [one for one in waiters if one not in meant]

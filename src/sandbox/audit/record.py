@@ -101,18 +101,14 @@ class Record:
             "reason": reason,
             "traceId": trace_id,
         }
-        body = entry.line(fields, metadata)
         try:
             with self._lock:
-                self._append(body, sync)
+                self._append(entry.line(fields, metadata), sync)
         except OSError as problem:
             raise SandboxError(
                 "cannot write the record in {directory}: {problem}", directory=self.directory, problem=problem
             ) from problem
-        told: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
-        if metadata:
-            told["metadata"] = dict(metadata)
-        feed.publish(told)
+        feed.publish(_published(fields, metadata))
 
     def close(self) -> None:
         """Closes the descriptors. Idempotent."""
@@ -240,6 +236,12 @@ class Record:
         head = Head(head.number, head.digest, 0, self._generation)
         os.pwrite(self._head, head.pack(), 0)
         return head
+
+
+def _published(fields: Mapping[str, object], metadata: Mapping[str, Plain] | None) -> dict[str, object]:
+    """An entry as subscribers of the feed see it."""
+    told = {name: value for name, value in fields.items() if value is not None}
+    return {**told, "metadata": dict(metadata)} if metadata else told
 
 
 def _note(summary: str, severity: str) -> str:

@@ -12,8 +12,10 @@ from sandbox.i18n import _
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
     from sandbox.aio import AsyncSandbox
+    from sandbox.integrations.mcp_wrap import Wrapped
     from sandbox.protocols import Process
 
 LEFT_OUT = ("--detach", "--json", "--branch", "--commit-rest", "--force", "--profile", "--trust")
@@ -102,14 +104,13 @@ def _tell(name: str) -> None:
     print(line.format(name=shown(name)), file=sys.stderr)
 
 
-def _relay(process: Process, wrapped: object) -> int:
+def _relay(process: Process, wrapped: Wrapped) -> int:
     """Moves lines both ways until the server ends, or the client has said all and the server has answered."""
     from threading import Lock, Thread
 
     from sandbox.cli.output import shown
-    from sandbox.integrations.mcp_wrap import Lines, Wrapped
+    from sandbox.integrations.mcp_wrap import Lines
 
-    assert isinstance(wrapped, Wrapped)
     printing = Lock()
 
     def answer(line: bytes) -> None:
@@ -117,21 +118,7 @@ def _relay(process: Process, wrapped: object) -> int:
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
 
-    def read_client() -> None:
-        lines = Lines()
-        try:
-            while data := os.read(0, PIECE):
-                for line in lines.add(data):
-                    passed, answered = wrapped.from_client(line)
-                    if answered is not None:
-                        answer(answered)
-                    if passed is not None:
-                        process.write(passed)
-            process.close_stdin()
-        except (OSError, SandboxError):
-            process.kill()  # the client, or the server, speaks no more
-
-    Thread(target=read_client, daemon=True).start()
+    Thread(target=_read_client, args=(process, wrapped, answer), daemon=True).start()
     lines = Lines()
     for chunk in process.chunks():
         if chunk.stream == "stderr":
@@ -143,3 +130,21 @@ def _relay(process: Process, wrapped: object) -> int:
             if passed is not None:
                 answer(passed)
     return process.result.exit_code if process.result is not None else 1
+
+
+def _read_client(process: Process, wrapped: Wrapped, answer: Callable[[bytes], None]) -> None:
+    """The client's lines, to the server."""
+    from sandbox.integrations.mcp_wrap import Lines
+
+    lines = Lines()
+    try:
+        while data := os.read(0, PIECE):
+            for line in lines.add(data):
+                passed, answered = wrapped.from_client(line)
+                if answered is not None:
+                    answer(answered)
+                if passed is not None:
+                    process.write(passed)
+        process.close_stdin()
+    except (OSError, SandboxError):
+        process.kill()  # the client, or the server, speaks no more

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from sandbox.cluster.async_cluster import AsyncCluster, AsyncClusterSandbox
 from sandbox.cluster.checkpoints import Checkpoints
 from sandbox.cluster.cluster import Cluster
 from sandbox.cluster.cluster_sandbox import ClusterSandbox
 from sandbox.errors import SandboxLost
 
-__all__ = ["Checkpoints", "Cluster", "ClusterSandbox", "SandboxLost"]
+__all__ = ["AsyncCluster", "AsyncClusterSandbox", "Checkpoints", "Cluster", "ClusterSandbox", "SandboxLost"]

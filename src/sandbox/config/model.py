@@ -227,6 +227,7 @@ class Refresh(Section):
 
     hosts: list[str] = field([], "Its hosts.", example=["auth.openai.com"])
     paths: list[str] = field([], "Its paths, exactly.", example=["/oauth/token"])
+    logins: list[str] = field([], "Those of them that end a login whatever was asked: a page that is polled.")
     expires: str | None = field(None, "The field of the file that says when the access token ends.")
     expires_as: str = field(
         "ms", "How it says so: milliseconds or seconds since 1970, or ISO 8601.", choices=("ms", "s", "iso")

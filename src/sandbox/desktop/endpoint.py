@@ -23,6 +23,8 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 from sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sandbox.desktop.browser import Browser
 
 _NAMES = ("127.0.0.1", "localhost")
@@ -171,56 +173,74 @@ class Endpoint:
     # -- WebSocket
 
     def _carry(self, line: socket.socket, head: bytes, path: str) -> None:
-        wire = WSConnection(ConnectionType.SERVER)
-        sending = Lock()
-
-        def send(event: Any) -> None:
-            with sending:
-                line.sendall(wire.send(event))
-
-        def gone() -> None:
-            try:
-                line.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-        def tell(text: str) -> None:
-            try:
-                send(TextMessage(text))
-            except (OSError, LocalProtocolError):
-                gone()
-
         target = path.removeprefix("/devtools/page/") if path.startswith("/devtools/page/") else None
         if target is None and path != f"/devtools/browser/{self._browser.id}":
             self._send(line, 404, {"error": "no such target"})
             return
-        wire.receive_data(head)
-        if not any(isinstance(one, Request) for one in wire.events()):
+        conversation = _Conversation(line)
+        if not conversation.is_asked_for(head):
             return
-        client = self._browser.attach(tell, gone, target)
+        client = self._browser.attach(conversation.tell, conversation.end, target)
         try:
-            send(AcceptConnection())
-            line.settimeout(None)
-            parts: list[str] = []
-            while data := line.recv(2**16):
-                with sending:
-                    wire.receive_data(data)
-                    events = list(wire.events())
-                for event in events:
-                    if isinstance(event, TextMessage):
-                        parts.append(event.data)
-                        if sum(map(len, parts)) > _MOST_MESSAGE:
-                            return
-                        if event.message_finished:
-                            client.send("".join(parts))
-                            parts = []
-                    elif isinstance(event, Ping):
-                        send(event.response())
-                    elif isinstance(event, CloseConnection):
-                        send(event.response())
-                        return
+            for text in conversation.messages():
+                client.send(text)
         finally:
             client.close()
+
+
+class _Conversation:
+    """One client's WebSocket. `tell` and `end` are called in the browser's thread."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._wire = WSConnection(ConnectionType.SERVER)
+        self._sending = Lock()
+
+    def is_asked_for(self, head: bytes) -> bool:
+        """Whether the request asks for a WebSocket."""
+        self._wire.receive_data(head)
+        return any(isinstance(one, Request) for one in self._wire.events())
+
+    def tell(self, text: str) -> None:
+        """Sends a message; ends the conversation when that cannot be done."""
+        try:
+            self._send(TextMessage(text))
+        except (OSError, LocalProtocolError):
+            self.end()
+
+    def end(self) -> None:
+        """Ends it. Idempotent."""
+        try:
+            self._line.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def messages(self) -> Iterator[str]:
+        """Accepts the WebSocket, and yields the client's messages until it closes or says too much at once."""
+        self._send(AcceptConnection())
+        self._line.settimeout(None)
+        parts: list[str] = []
+        while data := self._line.recv(2**16):
+            with self._sending:
+                self._wire.receive_data(data)
+                events = list(self._wire.events())
+            for event in events:
+                if isinstance(event, TextMessage):
+                    parts.append(event.data)
+                    if sum(map(len, parts)) > _MOST_MESSAGE:
+                        return
+                    if event.message_finished:
+                        yield "".join(parts)
+                        parts = []
+                elif isinstance(event, Ping):
+                    self._send(event.response())
+                elif isinstance(event, CloseConnection):
+                    self._send(event.response())
+                    return
+
+    def _send(self, event: Any) -> None:
+        with self._sending:
+            self._line.sendall(self._wire.send(event))
 
 
 def peer_user(peer: tuple[str, int], port: int) -> int | None:

@@ -134,15 +134,20 @@ class Running(ABC):
     def close(self) -> None:
         """Ends every tenant and releases everything; returns when nothing is left. Idempotent, never raises."""
 
-    def report_socket(self) -> _socket.socket:
-        """Where there are tripwires: readable when one has reported, or at the end. For looking at only."""
-        raise NotImplementedError
 
+class Reporting(ABC):
+    """What a `Running` is besides, where the engine declares `tripwires`."""
+
+    @abstractmethod
+    def report_socket(self) -> _socket.socket:
+        """Readable when a tripwire has reported, or at the end. Never read from it: that is for `reports`."""
+
+    @abstractmethod
     def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
         """What tripwires report, until the end, or until nothing came for `patience` seconds. For one reader."""
-        return iter(())
 
-    def finish(self) -> None:  # noqa: B027 - nothing to do where nothing reports
+    @abstractmethod
+    def finish(self) -> None:
         """Ends every tenant; reports can still be read."""
 
 
@@ -165,7 +170,7 @@ class Pausable(ABC):
         return []
 
 
-class GuestRunning(Running):
+class GuestRunning(Running, Reporting):
     """For an engine that runs our guest. One with a second guest for commands overrides `start`."""
 
     def __init__(self, guest: Guest) -> None:

@@ -9,7 +9,8 @@ from sandbox.errors import Message, message_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from sandbox.engines.container.engine import ContainerStart
     from sandbox.engines.local import LocalStart
@@ -55,6 +56,11 @@ def build_one(start: Callable[[], LocalStart | ContainerStart]) -> list[Finding]
             ]
         have = running.have
         running.close()
+    return _offered(have)
+
+
+def _offered(have: Mapping[str, Any]) -> list[Finding]:
+    """What a guest found in the kernel."""
     return [
         Finding(_ISOLATION, True, _BUILT_AS_ROOT if os.geteuid() == 0 else _BUILT),
         Finding(

@@ -30,7 +30,9 @@ def serve(server: MCPServer[Any], sandboxes: Sandboxes, port: int, tell: Callabl
         session_idle_timeout=IDLE,
         max_sessions=SESSIONS_MOST,
         transport_security=TransportSecuritySettings(
-            enable_dns_rebinding_protection=True, allowed_hosts=allowed, allowed_origins=[]
+            enable_dns_rebinding_protection=True,
+            allowed_hosts=allowed,
+            allowed_origins=[f"http://{one}" for one in allowed],  # this very server: no page comes from it
         ),
     )
     tell(f"http://{host}{PATH}", token)

@@ -138,7 +138,7 @@ def make_server(make: Callable[[], AsyncSandbox]) -> tuple[MCPServer[Sandboxes],
     server = MCPServer(
         "sandbox", version=__version__, instructions=INSTRUCTIONS, lifespan=lifespan, log_level="WARNING"
     )
-    for add in (_add_commands, _add_files, _add_policy, _add_resources):
+    for add in (_add_commands, _add_files, _add_searches, _add_policy, _add_resources):
         add(server, sandboxes)
     return server, sandboxes
 
@@ -226,6 +226,8 @@ def _add_files(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
         done = await (await sandboxes.of(context)).apply_patch(patch)
         return "\n".join(f"{one.change} {one.moved_to or one.path}" for one in done)
 
+
+def _add_searches(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
     @_tool(server, READS)
     async def list_files(context: Context[Any, Any], path: str = ".", depth: int = 2) -> str:
         """Draws the tree of files below a directory."""

@@ -1,10 +1,13 @@
-"""A pytest plugin: the fixtures `sandbox`, `sandbox_config` and `sandbox_factory`. See docs/integrations/pytest.md.
+"""A pytest plugin: the fixtures `sandbox`, `sandbox_config` and `sandbox_factory`, and `--sandbox`, which runs a whole
+session in one. See docs/integrations/pytest.md.
 
 pytest loads this wherever we are installed, so nothing else of ours is imported before a test asks for a sandbox.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +19,63 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 MARK = "sandbox"
+INSIDE = (
+    "SANDBOX_PYTEST_INSIDE"  # a variable of the session inside: there `--sandbox` in a project's settings means nothing
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup(MARK).addoption(
+        "--sandbox", action="store_true", dest="whole_in_sandbox", help="run the whole session in a sandbox"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before any conftest.py is imported: tests, fixtures and what they import are all inside. Raises SystemExit."""
+    if early_config.known_args_namespace.whole_in_sandbox and INSIDE not in os.environ:
+        raise SystemExit(_session_inside(early_config))
+
+
+def _session_inside(config: pytest.Config) -> int:
+    from sandbox.errors import SandboxError
+    from sandbox.result import Chunk
+    from sandbox.sandbox import Sandbox
+
+    here, root = config.invocation_params.dir, config.rootpath
+    root = root if here.is_relative_to(root) else here
+    _refuse_what_ran_already(root)
+    given = [str(word) for word in config.invocation_params.args if word != "--sandbox"]
+    colour = ["--color=yes"] if sys.stdout.isatty() and not any(one.startswith("--color") for one in given) else []
+    command = [sys.executable, "-m", "pytest", *given, *colour]
+    files: dict[str, Any] = {"root": str(root), "programs": [sys.executable]}
+    package = Path(__file__).parents[1]
+    if not package.is_relative_to(sys.prefix):  # installed in place, as whoever works on it has it
+        files["allow_read"] = [str(package)]
+    outputs = {"stdout": sys.stdout, "stderr": sys.stderr}
+    code = 1
+    try:
+        with Sandbox({"filesystem": files}) as sandbox:
+            for piece in sandbox.exec_stream(command, str(here), env={INSIDE: "1"}):
+                if isinstance(piece, Chunk):
+                    outputs[piece.stream].buffer.write(piece.data)
+                    outputs[piece.stream].flush()
+                else:
+                    code = piece.exit_code
+    except SandboxError as problem:
+        raise pytest.UsageError(f"--sandbox: {problem}") from problem
+    return code
+
+
+def _refuse_what_ran_already(root: Path) -> None:
+    """A project's settings (`-p NAME`) can have its code imported before any plugin is asked: then it ran outside."""
+    own = {Path(__file__).parent, Path(sys.prefix)}
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).is_relative_to(root) and not any(Path(file).is_relative_to(one) for one in own):
+            raise pytest.UsageError(
+                f"--sandbox: {name} of the project was imported before there was a sandbox; use `sandbox run -- pytest`"
+            )
 
 
 def pytest_configure(config: pytest.Config) -> None:

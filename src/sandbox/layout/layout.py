@@ -61,25 +61,16 @@ def layout(
     """
     if config.filesystem.show_host:
         return _whole_host(config, identity, environment, repositories, system)
-    system = system or HostSystem()
-    made = _begun(config, identity, system.tenant(config.user))
-    plan = made.plan
-    plan.environment = system.environment(EnvFilter(config.environment), environment)
     home = os.path.realpath(os.path.expanduser("~"))
-    _own(plan, home, config.filesystem)
-    system.show(plan, home)
-    _project(plan, config.filesystem, home, system)
+    system = system or HostSystem()
+    made = _shown(config, identity, environment, home, system)
+    plan = made.plan
     visible = [plan.directory, *further_paths(plan, config.filesystem), *_repository(plan, home)]
-    # A project or a home in /var/tmp needs a directory there, not a link to our /tmp.
-    targets = [f"{target}/" for target in (*(bind.target for bind in plan.binds), *(one for one, _ in plan.scratch))]
-    plan.links = [link for link in plan.links if not any(one.startswith(f"{link[0]}/") for one in targets)]
-    if config.filesystem.also_at is not None:
-        _also_at(plan, config.filesystem.also_at)
+    _drop_links(plan)
+    _also_at(plan, config.filesystem.also_at)
     own = own_directories(config)
     refuse_our_own([*(bind.source for bind in plan.binds), *(host for host, _, _ in shown)], own)
-    if home not in visible and any(is_beneath(home, one) for one in visible):
-        hiding = [*hiding, home]  # also where a directory above it is the project, the inside's home is its own
-        made.hidden = [home]
+    hiding = _hide_home(made, home, visible, hiding)
     made.views = Views([*((one, one) for one in visible), *((host, inside) for host, inside, _ in shown)], hiding)
     taken = [*visible, *own, *(inside for _, inside, _ in shown), *(target for _, target in kept), *hiding]
     _caches(made, config, environment, home, taken)
@@ -87,15 +78,48 @@ def layout(
     hide_and_freeze(made, config, own, repositories)
     hide_proc(plan)
     show_sockets(plan, config.network)
-    places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
-    plan.writable = [*system.writable(), *places, *(target for _, target in kept), "/dev", "/proc"]
-    if kept:
-        from sandbox.layout.kept import keep
-
-        keep(made, kept, home, home in visible)
+    _writable(plan, system, kept)
+    _keep(made, kept, home, home in visible)
     _environment(plan, home, system)
     _ports(plan, config.network)
     return made
+
+
+def _shown(config: Config, identity: str, environment: Mapping[str, str], home: str, system: System) -> Layout:
+    """The sandbox's own places, the system and the project."""
+    made = _begun(config, identity, system.tenant(config.user))
+    plan = made.plan
+    plan.environment = system.environment(EnvFilter(config.environment), environment)
+    _own(plan, home, config.filesystem)
+    system.show(plan, home)
+    _project(plan, config.filesystem, home, system)
+    return made
+
+
+def _keep(made: Layout, kept: Sequence[tuple[str, str]], home: str, is_seen: bool) -> None:
+    if kept:
+        from sandbox.layout.kept import keep
+
+        keep(made, kept, home, is_seen)
+
+
+def _drop_links(plan: Plan) -> None:
+    """A project or a home in /var/tmp needs a directory there, not a link to our /tmp."""
+    targets = [f"{target}/" for target in (*(bind.target for bind in plan.binds), *(one for one, _ in plan.scratch))]
+    plan.links = [link for link in plan.links if not any(one.startswith(f"{link[0]}/") for one in targets)]
+
+
+def _hide_home(made: Layout, home: str, visible: Sequence[str], hiding: Sequence[str]) -> Sequence[str]:
+    """Also where a directory above it is the project, the inside's home is its own. Returns all that is hidden."""
+    if home in visible or not any(is_beneath(home, one) for one in visible):
+        return hiding
+    made.hidden = [home]
+    return [*hiding, home]
+
+
+def _writable(plan: Plan, system: System, kept: Sequence[tuple[str, str]]) -> None:
+    places = [path for path, _ in plan.scratch] + [bind.target for bind in plan.binds if bind.writable]
+    plan.writable = [*system.writable(), *places, *(target for _, target in kept), "/dev", "/proc"]
 
 
 def _begun(config: Config, identity: str, user: tuple[str, int, int] | None = None) -> Layout:
@@ -199,8 +223,10 @@ def _project(plan: Plan, filesystem: Filesystem, home: str, system: System) -> N
         _installed(plan, system.installed(filesystem.programs, home, root))
 
 
-def _also_at(plan: Plan, path: str) -> None:
-    """A link to the project, where nothing else is."""
+def _also_at(plan: Plan, path: str | None) -> None:
+    """A link to the project, if one is asked for, where nothing else is."""
+    if path is None:
+        return
     taken = [bind.target for bind in plan.binds] + [one for one, _ in (*plan.scratch, *plan.links)]
     in_image = plan.image is not None and os.path.lexists(plan.image.source + path)
     if not in_image and not any(is_beneath(one, path) or is_beneath(path, one) for one in taken):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _functools import partial
 from _thread import allocate_lock as Lock  # `threading` is loaded later: see `wiring.py`
 
 from sandbox import sockets as socket
@@ -86,7 +87,6 @@ class GateThread:
         signing: Signing | None = None,
     ) -> None:
         self.sockets: Mapping[str, _socket.socket] = sockets
-        self.listening: dict[str, StandardSocket] = {}  # the same, once the gate runs
         self.sandbox_id = sandbox_id
         self.emit = emit
         self.record = record
@@ -98,24 +98,27 @@ class GateThread:
         self.logins = logins
         self.asks = asks
         self.signing = signing  # None: programs inside get no signatures
-        self.pid: int | None = None  # of a process that all tenants descend from, where that is on this machine
         self.network = network
+        self._authority = given_authority
+        # Stays true: a placeholder that was handed out stays blocked.
+        self.had_secrets = bool(network.secrets) or logins is not None
         self._policy: NetworkPolicy | None = None
+        self._not_running()
+        if network.allowed_hosts or network.denied_hosts or self._may_intercept():
+            self._policy = _compiled(network)
+        self.published = _published(network.publish)
+
+    def _not_running(self) -> None:
+        """What there is before the first connection."""
+        self.listening: dict[str, StandardSocket] = {}  # `sockets`, once the gate runs
+        self.pid: int | None = None  # of a process that all tenants descend from, where that is on this machine
         self._interception: Interception | None = None
         self._generation: Generation | None = None
-        self._authority = given_authority
-        self.had_secrets = (
-            bool(network.secrets) or logins is not None
-        )  # stays true: a placeholder that was handed out stays blocked
         self._pointed: dict[str, str] = {}  # the variables that name the files with our authority
         self._lock = Lock()
         self._thread: threading.Thread | None = None
         self.loop: AbstractEventLoop | None = None  # the gate's own, while it runs
         self._closed = False
-        self.published: list[tuple[Published, StandardSocket]] = []
-        if network.allowed_hosts or network.denied_hosts or self._may_intercept():
-            self._policy = _compiled(network)
-        self._publish(network.publish)
         self._watch: Watch | None = None
         self._stopper: socket.socket | None = None
 
@@ -126,24 +129,15 @@ class GateThread:
             self._policy = _compiled(self.network)
         return self._policy
 
-    def _publish(self, entries: Sequence[str]) -> None:
-        if entries:
-            from sandbox.network.gate.publish import Published
-
-            try:
-                for text in entries:
-                    rule = Published(text)
-                    self.published.append((rule, rule.listen()))
-            except BaseException:
-                for _, listener in self.published:
-                    listener.close()
-                raise
-
     def furnish(self, plan: Furnished) -> None:
         """Adds to a plan the certificates that tenants need to trust the gate, when it intercepts a connection or
         refuses one over TLS."""
         if plan.proxy_token is not None:
-            return self._furnish_proxy(plan)
+            if (certificate := self.ca_certificate()) is not None:
+                from sandbox.network.tls.own_trust import put_in_directory
+
+                self._pointed = dict(put_in_directory(plan, certificate, self.network.ca_certificates))
+            return
         if not plan.network:
             return
         from sandbox.network.tls.stored_authority import current
@@ -158,42 +152,14 @@ class GateThread:
 
             shown = for_image(shown, plan.image.source)
         if shown is None:
-            return self._furnish_own(plan)
+            from sandbox.network.tls.own_trust import show_own
+
+            return self._point_to(plan, show_own(plan, self.authority().pem, self.network.ca_certificates))
         for source, target in shown.files():
             plan.show(source, _at(plan, target), False)
         for path, by in shown.covered:
             plan.after_seal.append(Bind(path, _at(plan, by), read_only=True, optional=True))
         self._point_to(plan, {name: _at(plan, value) for name, value in shown.environment.items()})
-
-    def _furnish_proxy(self, plan: Furnished) -> None:
-        """Where nothing can be mounted: the files go to the tenants' own directory, and variables name them."""
-        authority = self.ca_certificate()
-        if authority is not None:
-            from sandbox.network.tls.further_certificates import further_certificates
-            from sandbox.network.tls.trust import trusted
-
-            further = further_certificates(self.network.ca_certificates)
-            trust = trusted(authority + further, directory=plan.environment["TMPDIR"])
-            plan.files += trust.files
-            plan.environment.update(trust.environment)
-            self._pointed = dict(trust.environment)
-
-    def _furnish_own(self, plan: Furnished) -> None:
-        """Makes the files for this sandbox alone: it trusts certificates of its own, or none can be stored because the
-        home is not writable. This costs such a start a few tenths of a second."""
-        from sandbox.network.tls.further_certificates import further_certificates
-        from sandbox.network.tls.trust import trusted
-
-        certificates = self.authority().pem + further_certificates(self.network.ca_certificates)
-        if plan.image is None:
-            trust = trusted(certificates, directory=plan.own_files)
-        else:
-            from sandbox.network.tls.image_trust import trusted_in
-
-            trust = trusted_in(plan.image.source, certificates)
-        plan.files += trust.files
-        plan.after_seal += trust.mounts()
-        self._point_to(plan, trust.environment)
 
     def take_secrets(self, plan: Furnished) -> dict[str, str]:
         """After `update` brought the first secrets to a sandbox that stands: checks them, has its programs trust the
@@ -224,10 +190,8 @@ class GateThread:
             from sandbox.network.tls.ca import Authority
 
             given = self.network.authority_certificate, self.network.authority_key
-            if given != (None, None):
-                self._authority = Authority.given(*given)
-            else:
-                self._authority = Authority.load(self._generation.directory) if self._generation else Authority()
+            stored = self._generation.directory if self._generation is not None else None
+            self._authority = Authority.chosen(*given, stored=stored)
         return self._authority
 
     def start(self) -> None:
@@ -260,9 +224,7 @@ class GateThread:
 
     def update(self, network: Network) -> None:
         """New connections see the new configuration at once. Raises ConfigError and changes nothing."""
-        if network.publish != self.network.publish:
-            raise ConfigError("cannot be changed while the sandbox runs", path="network.publish")
-        for name in ("authority_certificate", "authority_key"):
+        for name in ("publish", "authority_certificate", "authority_key"):
             if getattr(network, name) != getattr(self.network, name):
                 raise ConfigError("cannot be changed while the sandbox runs", path=f"network.{name}")
         policy = _compiled(network)
@@ -272,7 +234,9 @@ class GateThread:
             elif network.policy_script is not None:
                 from sandbox.network.intercept.script import Script
 
-                Script(network.policy_script, network.policy_secrets, self._said)  # whether it can be loaded
+                Script(
+                    network.policy_script, network.policy_secrets, partial(_print, self.emit)
+                )  # whether it can be loaded
             self.network, self._policy = network, policy
             self.had_secrets = self.had_secrets or bool(network.secrets)
 
@@ -296,10 +260,10 @@ class GateThread:
                     self.network,
                     self.placeholders,
                     self.hooks,
-                    log=self._said,
+                    log=partial(_print, self.emit),
                     authority=self.authority,
                     logins=self.logins,
-                    complain=self._complained,
+                    complain=partial(_complain, self.record),
                 )
             return self._interception
 
@@ -310,30 +274,14 @@ class GateThread:
             return not self._closed
         if not thread.is_alive():
             return False
-        from threading import Event
+        from sandbox.network.threads import responds
 
-        heard = Event()
-        try:
-            loop.call_soon_threadsafe(heard.set)
-        except RuntimeError:
-            return False  # it has ended
-        return heard.wait(patience)
+        return responds(loop, patience)
 
     async def finish(self) -> None:
         """In the gate's thread, when every connection has ended."""
         if self._interception is not None:
             await self._interception.finish()
-
-    def _complained(self, setting: str, error: str) -> None:
-        """New tokens could not be written to the person's file."""
-        said = f"{setting}: renewed tokens could not be written ({error}); they are good for this sandbox alone"
-        self.record("policy_decision", said, severity="warn")
-
-    def _said(self, line: str) -> None:
-        """Emits what a policy script prints."""
-        from sandbox.events import event
-
-        self.emit(event("log", source="policy_script", message=line))
 
     def ca_certificate(self) -> bytes | None:
         """The certificate that tenants trust, PEM, when connections may be intercepted; else None, at no cost."""
@@ -360,6 +308,27 @@ class GateThread:
             sock.close()
         for _, listener in self.published:
             listener.close()
+
+
+def _complain(record: Callable[..., None], setting: str, error: str) -> None:
+    """New tokens could not be written to the person's file."""
+    said = f"{setting}: renewed tokens could not be written ({error}); they are good for this sandbox alone"
+    record("policy_decision", said, severity="warn")
+
+
+def _print(emit: Callable[[dict[str, object]], None], line: str) -> None:
+    """Emits what a policy script prints."""
+    from sandbox.events import event
+
+    emit(event("log", source="policy_script", message=line))
+
+
+def _published(entries: Sequence[str]) -> list[tuple[Published, StandardSocket]]:
+    if not entries:
+        return []
+    from sandbox.network.gate.publish import listen_all
+
+    return listen_all(entries)
 
 
 def _compiled(network: Network) -> NetworkPolicy:

@@ -44,3 +44,15 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     # Not `threading.Thread`: its start() blocks the loop until the thread runs.
     start_new_thread(work, ())
     return await answer
+
+
+def responds(loop: asyncio.AbstractEventLoop, patience: float) -> bool:
+    """Whether a loop of another thread does what it is asked within `patience` seconds."""
+    from threading import Event
+
+    heard = Event()
+    try:
+        loop.call_soon_threadsafe(heard.set)
+    except RuntimeError:
+        return False  # it has ended
+    return heard.wait(patience)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from sandbox.arguments import Command
     from sandbox.config.given import Given
+    from sandbox.engines.base import Engine
     from sandbox.sandbox import Sandbox
 
 
@@ -80,18 +81,20 @@ class Pool:
         self._owner = os.getpid()
         age = arguments.seconds(max_age, "max_age") or MAX_AGE
         self._build = partial(build, hooks=hooks, resolve=resolve)
-        if late_project:
-            if not engine.can.waits:
-                raise ConfigError(
-                    "the {name} engine cannot take a project late; make one pool for each project", name=engine.name,
-                    path="engine",
-                )  # fmt: skip
-            self._shelf: Shelf[Any] = Launchers(engine, size, age)
-        else:
-            self._shelf = ReadySandboxes(partial(self._build, self._config), size, age)
+        self._shelf = self._make_shelf(engine, age)
         self._at_exit = partial(_close_forgotten, ref(self))
         atexit.register(self._at_exit)
         self._shelf.start()
+
+    def _make_shelf(self, engine: Engine, age: float) -> Shelf[Any]:
+        if not self._late_project:
+            return ReadySandboxes(partial(self._build, self._config), self.size, age)
+        if not engine.can.waits:
+            raise ConfigError(
+                "the {name} engine cannot take a project late; make one pool for each project", name=engine.name,
+                path="engine",
+            )  # fmt: skip
+        return Launchers(engine, self.size, age)
 
     def get(
         self,

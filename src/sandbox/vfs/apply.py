@@ -153,7 +153,7 @@ class Carry:
             return
         source = open_regular(self._sides.upper, path)
         try:
-            stage.add_file(step.slot, source, after.mode, self._owner(path))
+            stage.add_file(step.slot, source, after.mode, _owner(self._sides.project, path))
         finally:
             os.close(source)
         self._staged_links[inode] = step.slot
@@ -202,7 +202,7 @@ class Carry:
     def _stage_directory(self, stage: Stage, index: int, path: str, mode: int, before: State | None) -> None:
         self._stage_parents(stage, index, path)
         step = self._step("put", index, path, before)
-        stage.add_directory(step.slot, self._owner(path))
+        stage.add_directory(step.slot, _owner(self._sides.project, path))
         step.new = mark_of(stage.fd, step.slot)
         self._steps.append(step)
         self._new_directories.add(path)
@@ -245,19 +245,6 @@ class Carry:
         if seal and path not in self._seals:
             self._seals[path] = Step("seal", path, index, before=mark, mode=found.mode, mode_before=found.mode)
 
-    def _owner(self, path: str) -> tuple[int, int]:
-        """The owner of the file that is replaced, or of the directory that it is put into."""
-        while True:
-            if path == "/":
-                told = os.fstat(self._sides.project)
-                return told.st_uid, told.st_gid
-            try:
-                with parent_of(self._sides.project, path, same_mount=True) as (parent, name):
-                    told = os.stat(name, dir_fd=parent, follow_symlinks=False)
-                    return told.st_uid, told.st_gid
-            except OSError:
-                path = split(path)[0]
-
     def _touched(self) -> list[str]:
         places = {split(step.path)[0] for step in self._journal.steps if step.kind != "name"} | {"/"}
         places |= {step.path for step in self._journal.steps if step.kind in ("open", "seal")}
@@ -298,3 +285,17 @@ def _reason(problem: OSError) -> str:
     if problem.errno in (errno.ELOOP, errno.EXDEV):
         return "a link on the host stands in the way"
     return (problem.strerror or str(problem)).lower()
+
+
+def _owner(project: int, path: str) -> tuple[int, int]:
+    """The owner of the file that is replaced, or of the directory that it is put into."""
+    while True:
+        if path == "/":
+            found = os.fstat(project)
+            return found.st_uid, found.st_gid
+        try:
+            with parent_of(project, path, same_mount=True) as (parent, name):
+                found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                return found.st_uid, found.st_gid
+        except OSError:
+            path = split(path)[0]

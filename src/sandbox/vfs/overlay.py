@@ -29,7 +29,7 @@ from sandbox.vfs.provider import (
 from sandbox.vfs.whiteouts import MARK, Whiteouts, is_mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Unpack
 
     from sandbox.vfs.provider import Guard
@@ -65,7 +65,7 @@ class _OverlayHandle(Handle):
         self.inner.close()
 
     def stat(self) -> FileInfo:
-        return self._overlay._numbered(self.inner.stat(), upper=self.path is None)
+        return _numbered(self._overlay._origins, self.inner.stat(), upper=self.path is None)
 
     def setattr(self, **changes: Unpack[Changes]) -> None:
         if self.path is not None:
@@ -99,8 +99,8 @@ class OverlayProvider(Provider):
     def stat(self, path: str) -> FileInfo:
         info = self._upper_info(path)
         if info is not None:
-            return self._numbered(info, upper=True)
-        return self._numbered(self._visible_lower(path), upper=False)
+            return _numbered(self._origins, info, upper=True)
+        return _numbered(self._origins, self._visible_lower(path), upper=False)
 
     def readdir(self, path: str) -> list[DirEntry]:
         with self._lock:
@@ -203,7 +203,7 @@ class OverlayProvider(Provider):
             if replaced is not None and (replaced.is_dir or self._lower_info(new) is not None):
                 self._take_away(new)
             else:
-                self._check_name(new)
+                _check_name(new)
                 self._copy_up(split(new)[0])
             hide = self._lower_info(old) is not None
             self._hidden.drop_below(old)
@@ -265,17 +265,7 @@ class OverlayProvider(Provider):
         return self._lower
 
     def _entry(self, entry: DirEntry, *, upper: bool) -> DirEntry:
-        return DirEntry(entry.name, entry.info and self._numbered(entry.info, upper=upper))
-
-    def _numbered(self, info: FileInfo, *, upper: bool) -> FileInfo:
-        """Keeps inode numbers of both sides apart. A lower file with hard links has none: copying up separates them."""
-        if not info.ino:
-            return info
-        if upper:
-            ino = self._origins.get(info.ino, info.ino * 2 + 1)
-        else:
-            ino = 0 if info.nlink > 1 and not info.is_dir else info.ino * 2
-        return replace(info, ino=ino & INO_MASK)
+        return DirEntry(entry.name, entry.info and _numbered(self._origins, entry.info, upper=upper))
 
     # Copying up
 
@@ -304,14 +294,10 @@ class OverlayProvider(Provider):
 
     def _make_room(self, path: str) -> None:
         """Checks that `path` is free and gives it an upper parent."""
-        self._check_name(path)
+        _check_name(path)
         if info_or_none(self, path) is not None:
             raise failure(errno.EEXIST, path)
         self._copy_up(split(path)[0])
-
-    def _check_name(self, path: str) -> None:
-        if is_mark(path):
-            raise failure(errno.EPERM, path)
 
     def _take_away(self, path: str) -> None:
         info = self._upper_info(path)
@@ -331,3 +317,19 @@ class OverlayProvider(Provider):
                 readers.discard(handle)
                 if not readers:
                     self._readers.pop(handle.path, None)
+
+
+def _check_name(path: str) -> None:
+    if is_mark(path):
+        raise failure(errno.EPERM, path)
+
+
+def _numbered(origins: Mapping[int, int], info: FileInfo, *, upper: bool) -> FileInfo:
+    """Keeps inode numbers of both sides apart. A lower file with hard links has none: copying up separates them."""
+    if not info.ino:
+        return info
+    if upper:
+        ino = origins.get(info.ino, info.ino * 2 + 1)
+    else:
+        ino = 0 if info.nlink > 1 and not info.is_dir else info.ino * 2
+    return replace(info, ino=ino & INO_MASK)

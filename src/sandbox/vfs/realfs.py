@@ -49,7 +49,7 @@ class _RealHandle(Handle):
         return self._provider._info(os.fstat(self._fd))
 
     def setattr(self, **changes: Unpack[Changes]) -> None:
-        self._provider._change(self._fd, changes)
+        _change(self._fd, changes)
 
 
 class RealFSProvider(Provider):
@@ -162,11 +162,11 @@ class RealFSProvider(Provider):
             elif "size" in changes:
                 fd = reopen(place, os.O_WRONLY | os.O_NONBLOCK)
                 try:
-                    self._change(fd, changes)
+                    _change(fd, changes)
                 finally:
                     os.close(fd)
             else:
-                self._change(place, changes)
+                _change(place, changes)
 
     def getxattr(self, path: str, name: str) -> bytes:
         with self._users_own(path, name) as place:
@@ -276,23 +276,6 @@ class RealFSProvider(Provider):
             told.st_blocks,
         )
 
-    def _change(self, fd: int, changes: Changes) -> None:
-        """On a descriptor, which may be O_PATH: /proc/self/fd leads to that very file."""
-        place = f"/proc/self/fd/{fd}"
-        if changes.get("uid", 0) or changes.get("gid", 0):
-            raise failure(errno.EPERM)
-        if "mode" in changes:
-            is_dir = stat.S_ISDIR(os.fstat(fd).st_mode)
-            if changes["mode"] & SET_ID and not is_dir:
-                raise failure(errno.EPERM)
-            os.chmod(place, changes["mode"] & 0o3777)
-        if "size" in changes:
-            os.ftruncate(fd, changes["size"])
-        if "atime_ns" in changes or "mtime_ns" in changes:
-            now = os.fstat(fd)
-            times = (changes.get("atime_ns", now.st_atime_ns), changes.get("mtime_ns", now.st_mtime_ns))
-            os.utime(place, ns=times)
-
     def _change_link(self, path: str, changes: Changes) -> None:
         """Of a link only the times can be changed."""
         if "mode" in changes or "size" in changes:
@@ -303,3 +286,21 @@ class RealFSProvider(Provider):
         times = (changes.get("atime_ns", now.atime_ns), changes.get("mtime_ns", now.mtime_ns))
         with parent_of(self._root, path) as (parent, name):
             os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)
+
+
+def _change(fd: int, changes: Changes) -> None:
+    """On a descriptor, which may be O_PATH: /proc/self/fd leads to that very file."""
+    place = f"/proc/self/fd/{fd}"
+    if changes.get("uid", 0) or changes.get("gid", 0):
+        raise failure(errno.EPERM)
+    if "mode" in changes:
+        is_dir = stat.S_ISDIR(os.fstat(fd).st_mode)
+        if changes["mode"] & SET_ID and not is_dir:
+            raise failure(errno.EPERM)
+        os.chmod(place, changes["mode"] & 0o3777)
+    if "size" in changes:
+        os.ftruncate(fd, changes["size"])
+    if "atime_ns" in changes or "mtime_ns" in changes:
+        now = os.fstat(fd)
+        times = (changes.get("atime_ns", now.st_atime_ns), changes.get("mtime_ns", now.st_mtime_ns))
+        os.utime(place, ns=times)

@@ -26,7 +26,7 @@ from sandbox.vfs.provider import split
 from sandbox.vfs.workspace_layers import open_layers, open_sides
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from sandbox.vfs.apply_steps import Step
@@ -241,8 +241,8 @@ class Workspace:
             if change.risk is None and change.path in would_run:
                 change.risk = "git on the host would run or obey it"
             if change.conflict is None:
-                change.conflict = self._conflict(project, change)
-        self._find_removed(layer, upper, project)
+                change.conflict = _conflict(project, change, self._is_clean)
+        _find_removed(layer, upper, project, self._is_clean)
         return layer
 
     def _closed(self) -> Closed:
@@ -265,38 +265,6 @@ class Workspace:
         """Whether nobody but us has changed it since the sandbox started."""
         inode, changed_ns = found.identity
         return changed_ns <= self._started_ns or self._known.get(str(inode)) == changed_ns
-
-    def _conflict(self, project: int, change: Change) -> str | None:
-        before = change.before
-        if before is None or before.kind in UNSEEN:
-            return None
-        if before.kind != "directory":
-            return None if self._is_clean(before) else CHANGED
-        if change.kind != "deleted":
-            return None
-        for place, found in below(project, "/" + change.path):
-            if found.kind in UNSEEN:
-                return f"{place[1:]} {UNSEEN[found.kind]}"
-            if found.kind != "directory" and not self._is_clean(found):
-                return f"{place[1:]} was changed on the host since the sandbox started"
-        return None
-
-    def _find_removed(self, layer: Layer, upper: int, project: int) -> None:
-        """Which files the host has removed meanwhile. A file that came from the host and is not there any more was
-        either removed there or moved inside: the host's directory tells, unless something else happened in it."""
-        came = [one for one in layer.changes if one.from_host and one.kind == "added" and not one.impossible]
-        doubtful = []
-        for change in came:
-            if change.path in layer.moved_in:
-                continue
-            around = state_of(project, split("/" + change.path)[0])
-            if around is None or around.kind != "directory" or not self._is_clean(around):
-                doubtful.append(change)
-        if doubtful:
-            group_changes(layer, upper, project)
-            for change in doubtful:
-                if change.source is None:
-                    change.conflict = "the file was removed on the host"
 
     def _relative(self, path: str) -> str:
         path = os.path.normpath(path)
@@ -323,3 +291,37 @@ def _key(change: Change) -> str:
 def _identity(change: Change) -> list[int]:
     """What the change is now; a deletion has nothing that could become something else."""
     return [] if change.after is None else list(change.after.identity)
+
+
+def _conflict(project: int, change: Change, is_clean: Callable[[State], bool]) -> str | None:
+    before = change.before
+    if before is None or before.kind in UNSEEN:
+        return None
+    if before.kind != "directory":
+        return None if is_clean(before) else CHANGED
+    if change.kind != "deleted":
+        return None
+    for place, found in below(project, "/" + change.path):
+        if found.kind in UNSEEN:
+            return f"{place[1:]} {UNSEEN[found.kind]}"
+        if found.kind != "directory" and not is_clean(found):
+            return f"{place[1:]} was changed on the host since the sandbox started"
+    return None
+
+
+def _find_removed(layer: Layer, upper: int, project: int, is_clean: Callable[[State], bool]) -> None:
+    """Which files the host has removed meanwhile. A file that came from the host and is not there any more was
+    either removed there or moved inside: the host's directory tells, unless something else happened in it."""
+    came = [one for one in layer.changes if one.from_host and one.kind == "added" and not one.impossible]
+    doubtful = []
+    for change in came:
+        if change.path in layer.moved_in:
+            continue
+        around = state_of(project, split("/" + change.path)[0])
+        if around is None or around.kind != "directory" or not is_clean(around):
+            doubtful.append(change)
+    if doubtful:
+        group_changes(layer, upper, project)
+        for change in doubtful:
+            if change.source is None:
+                change.conflict = "the file was removed on the host"

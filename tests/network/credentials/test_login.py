@@ -16,6 +16,7 @@ import pytest
 from sandbox.errors import ConfigError
 from sandbox.network.credentials import credential_store
 from sandbox.network.credentials.token_endpoint import MOST_AT_ONCE
+from sandbox.network.credentials.token_request import TokenRequest
 from tests.network.credentials.oauth import API, AUTH, Authority, entry, inside, jwt, refresh, token, write
 from tests.network.lab import Lab
 
@@ -619,3 +620,20 @@ def test_a_change_of_the_network_leaves_logins_as_they_are(place: Place) -> None
     assert dict(lab.origins[API].seen[-1]["headers"])["authorization"] == f"Bearer {token('oat', 1)}"
     assert bearer(lab, "another-place")[0] == 403
     assert refresh(lab, words["refreshToken"])[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ({"grant_type": "refresh_token", "refresh_token": "one"}, "one"),
+        ({"grantType": "refresh_token", "refreshToken": "one", "clientId": "c"}, "one"),
+        ({"refreshToken": "one"}, "one"),
+        ({"refresh_token": "one"}, ""),
+        ({"refreshToken": "one", "more": "x"}, ""),
+        ({"grant_type": "refresh_token", "refresh_token": "one", "refreshToken": "two"}, ""),
+        ({"grant_type": "refresh_token", "grantType": "password", "refresh_token": "one"}, ""),
+        ({"grantType": "refresh_token", "refreshToken": 1}, ""),
+    ],
+)
+def test_a_refresh_token_is_found_in_two_spellings_and_never_in_both(body: dict[str, object], found: str) -> None:
+    assert TokenRequest("application/json", json.dumps(body).encode()).refresh_token == found

@@ -258,14 +258,14 @@ class Login:
                 text = file.read(MOST)
         except FileNotFoundError:
             text = ""
-        if sent is not None and self._newer_there(text, sent, answer):
+        if sent is not None and _newer_there(self.entry, text, sent, answer):
             self._seen = None
             return self.load()
         change: dict[tuple[Keys, int], Any] = {}
         for path, field in self.entry.tokens.items():
             if field.kind in new and not has_wildcard(path):
                 change[keys_of(path), 0] = new[field.kind]
-        change |= self._around(answer)
+        change |= _around(self.entry, answer)
         credential_store.save(
             target, changed(text, self.entry.format, change), self._cover if target == self.file else None
         )
@@ -276,37 +276,6 @@ class Login:
         if sent is None:
             return self.file if self.entry.save_login and self.file else self.store
         return self.source() or self.store
-
-    def _around(self, answer: Mapping[str, Any]) -> dict[tuple[Keys, int], Any]:
-        """What the file says about its tokens."""
-        refresh = self.entry.refresh
-        change: dict[tuple[Keys, int], Any] = {}
-        end = end_of(answer)
-        if refresh.expires and end is not None:
-            change[keys_of(refresh.expires), 0] = written_end(end, refresh.expires_as)
-        if refresh.refreshed:
-            change[keys_of(refresh.refreshed), 0] = written_end(time.time(), "iso")
-        if refresh.scope and isinstance(answer.get("scope"), str):
-            change[keys_of(refresh.scope), 0] = answer["scope"].split()
-        return change
-
-    def _newer_there(self, text: str, sent: str, answer: Mapping[str, Any]) -> bool:
-        """Whether somebody else has renewed the tokens meanwhile, and theirs last longer."""
-        from sandbox.network.credentials.formats import value_at
-
-        path = next((one for one, field in self.entry.tokens.items() if field.kind == "refresh"), None)
-        if path is None or self.entry.refresh.expires is None or not text:
-            return False
-        there = value_at(text, self.entry.format, keys_of(path))
-        ends = value_at(text, self.entry.format, keys_of(self.entry.refresh.expires))
-        ours = end_of(answer)
-        return (
-            isinstance(there, str)
-            and there != sent
-            and isinstance(ends, int | float)
-            and ours is not None
-            and ends > written_end_number(ours, self.entry.refresh.expires_as)
-        )
 
 
 def written_end_number(end: float, how: str) -> float:
@@ -322,3 +291,36 @@ def _signature(now: os.stat_result) -> Signature:
 
 def _listed(data: object) -> list[object]:
     return data if isinstance(data, list) else []
+
+
+def _around(entry: Credential, answer: Mapping[str, Any]) -> dict[tuple[Keys, int], Any]:
+    """What the file says about its tokens."""
+    refresh = entry.refresh
+    change: dict[tuple[Keys, int], Any] = {}
+    end = end_of(answer)
+    if refresh.expires and end is not None:
+        change[keys_of(refresh.expires), 0] = written_end(end, refresh.expires_as)
+    if refresh.refreshed:
+        change[keys_of(refresh.refreshed), 0] = written_end(time.time(), "iso")
+    if refresh.scope and isinstance(answer.get("scope"), str):
+        change[keys_of(refresh.scope), 0] = answer["scope"].split()
+    return change
+
+
+def _newer_there(entry: Credential, text: str, sent: str, answer: Mapping[str, Any]) -> bool:
+    """Whether somebody else has renewed the tokens meanwhile, and theirs last longer."""
+    from sandbox.network.credentials.formats import value_at
+
+    path = next((one for one, field in entry.tokens.items() if field.kind == "refresh"), None)
+    if path is None or entry.refresh.expires is None or not text:
+        return False
+    there = value_at(text, entry.format, keys_of(path))
+    ends = value_at(text, entry.format, keys_of(entry.refresh.expires))
+    ours = end_of(answer)
+    return (
+        isinstance(there, str)
+        and there != sent
+        and isinstance(ends, int | float)
+        and ours is not None
+        and ends > written_end_number(ours, entry.refresh.expires_as)
+    )

@@ -32,6 +32,12 @@ _HARMLESS = frozenset(("token_type", "scope", "issued_token_type", "error", "err
 _TIME = re.compile(r"\d{1,13}|\d{4}-\d\d-\d\d[T ][0-9:.]{4,18}(?:Z|[+-]\d\d:?\d\d)?")
 _RUN = re.compile(r"[A-Za-z0-9_.~+/=-]{32,}")
 FORM = "application/x-www-form-urlencoded"
+_CAMEL = {
+    "accessToken": "access_token",
+    "refreshToken": "refresh_token",
+    "idToken": "id_token",
+    "expiresIn": "expires_in",
+}
 
 
 def rewritten(body: bytes, kind: str, status: int, keep: Sequence[str], stand_in: StandIn) -> bytes:
@@ -140,4 +146,10 @@ def top_level(body: bytes, kind: str) -> dict[str, Any]:
         found = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return _in_oauths_words(found) if isinstance(found, dict) else {}
+
+
+def _in_oauths_words(said: dict[str, Any]) -> dict[str, Any]:
+    """`accessToken`, as AWS and others write, is `access_token`, unless that is there, too."""
+    more = {_CAMEL[name]: value for name, value in said.items() if name in _CAMEL and _CAMEL[name] not in said}
+    return {**said, **more}

@@ -15,7 +15,7 @@ from sandbox.errors import Denied
 from sandbox.network.credentials.credential_store import FileLock, keep_more
 from sandbox.network.credentials.formats import Unreadable
 from sandbox.network.credentials.token_answer import MOST, RULE, rewritten, top_level
-from sandbox.network.credentials.token_request import LOGIN_GRANTS, TokenRequest
+from sandbox.network.credentials.token_request import LOGIN_GRANTS, TokenRequest, same_path
 from sandbox.network.credentials.token_request import MOST as MOST_REQUEST
 from sandbox.network.http.body import EMPTY, Whole
 from sandbox.network.http.compression import decoded
@@ -46,6 +46,7 @@ POLL = 0.05
 MOST_EXCHANGES = 1000  # of one sandbox: every token it was ever given is looked for in all its traffic
 MOST_AT_ONCE = 16  # of one entry: they outlive the connections that began them, and hold a body and a descriptor each
 KINDS = {"access_token": "access", "refresh_token": "refresh", "id_token": "id"}
+_SPELLED = {**KINDS, "accessToken": "access", "refreshToken": "refresh", "idToken": "id"}
 # Fields of an answer that tenants see. Others could hold a session.
 _FIELDS = (
     "content-type", "date", "cache-control", "pragma", "expires", "retry-after", "vary", "www-authenticate", "server",
@@ -104,7 +105,7 @@ class TokenExchange:
     async def _exchanged(self, request: Request, asked: TokenRequest, token: Token | None) -> Response:
         lock: FileLock | None = None
         try:
-            if token is not None or asked.grant in LOGIN_GRANTS:
+            if token is not None or self._logs_in(request, asked):
                 lock = await self._locked()
             async with asyncio.timeout(PATIENCE):
                 sent = await self._prepared(request, asked, token)
@@ -116,6 +117,9 @@ class TokenExchange:
             self._upstreams.close()
             if lock is not None:
                 lock.close()
+
+    def _logs_in(self, request: Request, asked: TokenRequest) -> bool:
+        return asked.grant in LOGIN_GRANTS or same_path(request.target, self._login.entry.refresh.logins)
 
     async def _locked(self) -> FileLock:
         """Waits for other sandboxes that renew the same tokens."""
@@ -156,13 +160,13 @@ class TokenExchange:
             raise Denied(RULE, "the token endpoint redirects, and the address may hold a token")
         kind = response.headers.media_type
         said = top_level(answer, kind) if 200 <= response.status < 300 else {}
-        new = self._fitting(said) if sent is not None or asked.grant in LOGIN_GRANTS else {}
+        login_inside = sent is None and self._logs_in(request, asked)
+        new = self._fitting(said) if sent is not None or login_inside else {}
         if new:
             self._keep(sent, new, said)
-        login_inside = sent is None and asked.grant in LOGIN_GRANTS
 
         def stand_in(keys: Keys, value: str) -> str:
-            field = KINDS.get(keys[0]) if len(keys) == 1 else None
+            field = _SPELLED.get(keys[0]) if len(keys) == 1 else None
             token = self._login.of_kind(field) if field in new and field is not None else None
             if token is not None and new.get(field or "") == value and token.placeholders:
                 return token.placeholder.decode()

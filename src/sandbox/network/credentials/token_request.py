@@ -31,12 +31,15 @@ class TokenRequest:
                 self._fields = found if isinstance(found, dict) else {}
         except (ValueError, RecursionError):
             pass
-        self.grant = self._text("grant_type")
-        self.refresh_token = self._text("refresh_token") if self.grant == "refresh_token" else ""
+        self.grant = self._text("grant_type", "grantType")
+        if set(self._fields) == {"refreshToken"}:  # Kiro's own endpoint takes nothing else
+            self.grant = "refresh_token"
+        self.refresh_token = self._text("refresh_token", "refreshToken") if self.grant == "refresh_token" else ""
 
-    def _text(self, name: str) -> str:
-        value = self._fields.get(name)
-        return value if isinstance(value, str) else ""
+    def _text(self, *names: str) -> str:
+        """A field in OAuth's spelling or in that of AWS and others; empty when both are there."""
+        found = [self._fields[name] for name in names if name in self._fields]
+        return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
 
     def written(self) -> bytes:
         """The request, written anew: as it was understood, and in no other way."""

@@ -8,6 +8,7 @@ from sandbox.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Protocol
 
     from sandbox.network.gate.relay import Relay
@@ -50,6 +51,20 @@ class Published:
             ) from problem
         self.port = sock.getsockname()[1]
         return sock
+
+
+def listen_all(entries: Sequence[str]) -> list[tuple[Published, socket.socket]]:
+    """A listening socket for each entry. Raises ConfigError; then none is left open."""
+    opened: list[tuple[Published, socket.socket]] = []
+    try:
+        for text in entries:
+            rule = Published(text)
+            opened.append((rule, rule.listen()))
+    except BaseException:
+        for _, listener in opened:
+            listener.close()
+        raise
+    return opened
 
 
 def _port(text: str, entry: str, least: int) -> int:

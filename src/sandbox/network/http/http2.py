@@ -49,6 +49,7 @@ class Http2Body(Body):
         self._side, self._stream_id = side, stream_id
         self.length = length
         self._data = bytearray()  # not a list: its size is bounded by the window, however small the frames
+        self.came = 0  # bytes of content
         self._owed = 0  # what it counts for in flow control, padding included
         self._ended = False
         self._problem: Exception | None = None
@@ -73,6 +74,7 @@ class Http2Body(Body):
     def feed(self, data: bytes, size: int) -> None:
         """Adds received data; `size` is what it counts for in flow control."""
         self._data += data
+        self.came += len(data)
         self._owed += size
         if size:
             self._wake()  # an empty frame changes nothing

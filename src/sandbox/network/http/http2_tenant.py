@@ -100,7 +100,7 @@ class Http2Tenant(Http2Side):
                 self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         elif isinstance(event, h2.events.TrailersReceived):
             if body := self._bodies.get(event.stream_id):
-                body.end(tuple(event.headers))
+                body.end(tuple(event.headers), _cut_short(body))
         elif isinstance(event, h2.events.StreamEnded):
             if body := self._bodies.get(event.stream_id):
                 body.end()
@@ -113,9 +113,11 @@ class Http2Tenant(Http2Side):
 
     def _begin(self, stream_id: int, pairs: list[Pair], *, ended: bool) -> None:
         body: Body = EMPTY
+        problem = _unclear_length(pairs, ended=ended)
         if not ended:
-            body = self._bodies[stream_id] = Http2Body(self, stream_id, declared_length(pairs))
+            body = self._bodies[stream_id] = Http2Body(self, stream_id, None if problem else declared_length(pairs))
         request = self._request(stream_id, pairs, body)
+        request.problem = request.problem or problem
         task = asyncio.ensure_future(self._answer(stream_id, request))
         self._tasks[stream_id] = task
         task.add_done_callback(lambda _: self._forget(stream_id))
@@ -192,6 +194,26 @@ class Http2Tenant(Http2Side):
                 self._h2.acknowledge_received_data(unread, stream_id)
             except h2.exceptions.ProtocolError:
                 pass
+
+
+def _unclear_length(pairs: list[Pair], *, ended: bool) -> BadMessage | None:
+    """What is wrong with how long a request says it is. h2 checks that against DATA frames and nothing else. A server
+    that passes the request on over HTTP/1.1 would take what follows for the body that is missing."""
+    lengths = [value for name, value in pairs if name.replace(b"_", b"-") == b"content-length"]
+    if any(name.replace(b"_", b"-") == b"transfer-encoding" for name, _ in pairs):
+        return BadMessage("Transfer-Encoding in HTTP/2")
+    if len(lengths) > 1 or not all(value.isdigit() for value in lengths):
+        return BadMessage("more than one Content-Length, or one that is not a number")
+    if ended and lengths and int(lengths[0]):
+        return BadMessage("a Content-Length without a body")
+    return None
+
+
+def _cut_short(body: Http2Body) -> BadMessage | None:
+    """What is wrong with a body that ends now, with its trailers."""
+    if body.length is None or body.came == body.length:
+        return None
+    return BadMessage("the body is not as long as Content-Length says")
 
 
 def _hosts(headers: Headers) -> list[bytes]:

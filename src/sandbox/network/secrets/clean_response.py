@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.errors import Denied
 from sandbox.network.http.body import EMPTY
 from sandbox.network.http.compression import READABLE, content_encodings, decoded
-from sandbox.network.secrets.held_secret import RULE
+from sandbox.network.secrets.readable_answers import refuse_unreadable
 from sandbox.network.secrets.scrubbing import scrubbed_body, scrubbed_pairs
 
 if TYPE_CHECKING:
@@ -25,12 +24,8 @@ def clean(secrets: Secrets, response: Response, request: Request) -> None:
     response.headers.pairs = cleaned(secrets, response.headers.pairs)
     if response.stream is EMPTY:
         return
-    if confided and response.status == 206:
-        raise Denied(
-            RULE,
-            "{host} answered with partial content (206), which could split a secret's value in two",
-            host=request.host,
-        )
+    if confided:
+        refuse_unreadable(response, request)
     encodings = content_encodings(response.headers)
     if not confided and encodings and (len(encodings) > 1 or encodings[0] not in READABLE):
         return

@@ -15,6 +15,7 @@ from sandbox.network.http.compression import decompressor
 from sandbox.network.secrets.fill_body import filled
 from sandbox.network.secrets.guarded_body import Guarded
 from sandbox.network.secrets.placeholder_search import word_in
+from sandbox.network.secrets.readable_answers import ask_for_readable
 from sandbox.network.secrets.request_head import filled_field, request_head
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def put_in(secrets: Secrets, request: Request, besides: bytes | None = Non
         if "query" in one.places and request.query:
             query = request.query.encode("latin-1")
             request.query = query.replace(one.placeholder, quote(value, safe="").encode()).decode("latin-1")
-    _ask_for_readable(request, known)
+    ask_for_readable(request.headers, confided=known.confided)
     await _guard_body(secrets, request, known, values, usable, besides)
 
 
@@ -62,20 +63,6 @@ async def _values_for(secrets: Secrets, request: Request, usable: list[Held]) ->
         elif there:
             raise secrets.without_value(one)
     return found
-
-
-def _ask_for_readable(request: Request, known: Known) -> None:
-    """Asks for a complete, uncompressed response, so that values in it can be found."""
-    headers = request.headers
-    if known.confided:
-        headers.set("Accept-Encoding", "identity")
-        headers.remove("Range")
-        headers.remove("If-Range")
-        if "grpc-accept-encoding" in headers:
-            headers.set("grpc-accept-encoding", "identity")
-    elif "Accept-Encoding" in headers:
-        asked = ",".join(headers.get_all("Accept-Encoding")).lower()
-        headers.set("Accept-Encoding", ", ".join(one for one in ("gzip", "deflate") if one in asked) or "identity")
 
 
 async def _guard_body(

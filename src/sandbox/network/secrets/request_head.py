@@ -1,4 +1,4 @@
-"""A request's head as secrets see it: its target and fields, with Basic credentials decoded."""
+"""A request's head as secrets see it: its method, target and fields, with Basic credentials decoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def request_head(request: Request) -> bytes:
     """Everything of a request but its body, in which placeholders are looked for; Basic credentials also decoded."""
     fields = [name + b": " + value for name, value in request.headers.pairs]
     decoded_fields = [plain for _, value in request.headers.pairs if (plain := _basic(value)[1])]
-    return b"\n".join([request.target.encode("latin-1"), *fields, *decoded_fields])
+    line = [request.method.encode("latin-1"), request.target.encode("latin-1")]
+    return b"\n".join([*line, *fields, *decoded_fields])
 
 
 def filled_field(pair: Pair, placeholder: bytes, secret: bytes) -> Pair:
@@ -33,7 +34,7 @@ def filled_field(pair: Pair, placeholder: bytes, secret: bytes) -> Pair:
 
 def _basic(value: bytes) -> tuple[bytes, bytes]:
     """Scheme and decoded credentials of a `Basic` field; empty for any other."""
-    scheme, _, encoded = value.strip().partition(b" ")
+    scheme, encoded = (*value.split(None, 1), b"", b"")[:2]  # servers also take a tab
     if scheme.lower().decode("latin-1") not in SCHEMES_IN_BASE64:
         return b"", b""
     try:

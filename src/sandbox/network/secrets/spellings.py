@@ -1,8 +1,8 @@
 """Finding a secret's value in bytes, however those who pass text on commonly write it.
 
 What counts as the value is an equivalence, not a list of spellings: each of its characters may stand plainly or escaped
-(percent, JSON, C, HTML; either case; escaped again up to four times), independently of its neighbours; or the whole is
-in hexadecimal, or somewhere within base64 (either alphabet, any of the three alignments, padded or not).
+(percent, JSON, C, HTML; escaped again up to four times) and in either case, independently of its neighbours; or the
+whole is in hexadecimal, or somewhere within base64 (either alphabet, any of the three alignments, padded or not).
 
 Searching is done in two steps. The first is fast and may err on one side only: it resolves escapes and looks for the
 end of each value. The second is exact, and needed only where the first has found something. It goes from character to
@@ -16,6 +16,8 @@ from binascii import b2a_base64
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from sandbox.network.secrets.escapes import END_OF_DECIMAL, END_OF_HEX, NAMED, ROUNDS, SIGNS, resolved, what_stays
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -25,9 +27,7 @@ if TYPE_CHECKING:
 
 Position = TypeVar("Position")
 
-WIDEST = 26  # most bytes of one character of a value, in any spelling we know
-# An escape before a value can swallow the value's first characters when it is resolved ("%" + "41…" is "A…").
-_SWALLOWED = 6
+WIDEST = 29  # most bytes of one character of a value, in any spelling we know
 
 # What may begin an escape; each of these can end at one place only.
 _BACKSLASHES = [rb"(?:\\|%%(?:25)?5[cC]){%d}" % times for times in (4, 3, 2, 1)]
@@ -41,13 +41,6 @@ _AND = rb"(?:&(?:amp;)?|%26|\\{1,4}u0026)"
 _SEVERAL_LENGTHS = b"%\\&"
 _HEAD = 4  # characters by which the exact step finds the beginning of a value
 _RUN = 64  # characters that are compared at once, in case none of them is escaped
-_NAMED = {ord('"'): b"quot", ord("'"): b"apos", ord("<"): b"lt", ord(">"): b"gt", ord("&"): b"amp"}
-_ESCAPE = re.compile(
-    rb"%([0-9A-Fa-f]{2})|\\{1,8}(?:u00|x)([0-9A-Fa-f]{2})|&#0{0,4}([0-9]{2,3});|&#[xX]0{0,4}([0-9A-Fa-f]{2});"
-    rb"|&(quot|apos|lt|gt|amp);"
-)
-_SIGNS = (b"%", b"\\", b"&")  # with which an escape begins
-_UNNAMED = {name: bytes((byte,)) for byte, name in _NAMED.items()}
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
@@ -125,8 +118,7 @@ def instead(found: Found, same_length: bool) -> bytes:
 
 
 class _View(NamedTuple):
-    plain: bytes
-    folded: bytes  # in lower case, for hexadecimal
+    folded: bytes  # in lower case
     standard: bytes  # in base64's standard alphabet
 
 
@@ -139,8 +131,8 @@ class _Value:
         self.name, self.placeholder, self._value = name, placeholder, value
         self._ends = (
             _plain_ends(value),
-            value.hex().encode()[_SWALLOWED:],
-            [_certain(value, before)[_SWALLOWED:] for before in range(3)],
+            what_stays(value.hex().encode()),
+            [what_stays(_certain(value, before)) for before in range(3)],
         )
         self._exact: tuple[re.Pattern[bytes], list[list[Step]]] | None = None
 
@@ -150,7 +142,7 @@ class _Value:
     def suspected(self, view: _View) -> bool:
         plain, folded, standard = self._ends
         return (
-            any(one in view.plain for one in plain)
+            any(one in view.folded for one in plain)
             or folded in view.folded
             or any(one in view.standard for one in standard)
         )
@@ -171,12 +163,13 @@ class _Value:
 
 
 def _plain_ends(value: bytes) -> list[bytes]:
-    """What is left of `value` in some view of any text that holds it. A value with an escape of its own is resolved
-    with the text, and its last characters can then be swallowed, too."""
-    ends = [value[_SWALLOWED:].replace(b"\\", b"")]
-    if any(sign in value for sign in _SIGNS):
-        ends += [view.plain[_SWALLOWED:-_SWALLOWED] for view in _views(value)]
-    return ends
+    """What is left of `value` in some view of any text that holds it, in lower case. A value with an escape of its own
+    is resolved with the text."""
+    texts = [value]
+    if any(sign in value for sign in SIGNS):
+        for _ in range(ROUNDS):
+            texts.append(resolved(texts[-1]))
+    return [what_stays(text).replace(b"\\", b"").lower() for text in dict.fromkeys(texts)]
 
 
 def _head(value: bytes) -> re.Pattern[bytes]:
@@ -253,20 +246,12 @@ def _folded(text: bytes) -> Step:
 def _views(data: bytes) -> Iterator[_View]:
     """`data` as it is, and with its escapes resolved, again and again. Backslashes are left out: how many stand before
     an escaped character depends on how often it was escaped."""
-    for _ in range(6):
+    for _ in range(ROUNDS):
         plain = data.replace(b"\\", b"")
-        yield _View(plain, plain.lower(), plain.translate(_STANDARD))
-        resolved = _ESCAPE.sub(_resolved, data) if b"%" in data or b"\\" in data or b"&" in data else data
-        if resolved == data:
+        yield _View(plain.lower(), plain.translate(_STANDARD))
+        data, before = resolved(data), data
+        if data == before:
             return
-        data = resolved
-
-
-def _resolved(match: re.Match[bytes]) -> bytes:
-    if match[5]:
-        return _UNNAMED[match[5]]
-    number = int(match[3]) if match[3] else int(match[1] or match[2] or match[4], 16)
-    return bytes((number,)) if number < 256 else match[0]
 
 
 def _hex(byte: int) -> bytes:
@@ -275,12 +260,15 @@ def _hex(byte: int) -> bytes:
 
 def _spellings(byte: int, percents: list[bytes], backslashes: list[bytes], ands: list[bytes]) -> list[bytes]:
     plain = re.escape(bytes((byte,)))
-    ways = [percent + _hex(byte) for percent in percents]
-    ways += [backslash + b"(?:u00|x)" + _hex(byte) for backslash in backslashes]
-    ways += [one + b"#0{0,4}%d;" % byte for one in ands]
-    ways += [one + b"#[xX]0{0,4}" + _hex(byte) + b";" for one in ands]
-    if byte in _NAMED:
-        ways += [one + _NAMED[byte] + b";" for one in ands]
+    ways = [percent + b"(?:u00)?" + _hex(byte) for percent in percents]
+    ways += [
+        backslash + rb"(?:(?:u00|x|U000000)%s|u\{0{0,4}%s\}|%03o)" % (_hex(byte), _hex(byte), byte)
+        for backslash in backslashes
+    ]
+    ways += [one + b"#0{0,7}%d%s" % (byte, END_OF_DECIMAL) for one in ands]
+    ways += [one + b"#[xX]0{0,7}%s%s" % (_hex(byte), END_OF_HEX) for one in ands]
+    if byte in NAMED:
+        ways += [one + b"(?:%s);" % b"|".join(NAMED[byte]) for one in ands]
     if byte in b"\"'/\\":
         ways += [backslash + plain for backslash in backslashes]
     if byte == 0x20:
@@ -289,8 +277,9 @@ def _spellings(byte: int, percents: list[bytes], backslashes: list[bytes], ands:
 
 
 def _unit(byte: int) -> bytes:
-    """What may stand for one character."""
-    return b"(?:%s)" % b"|".join(_spellings(byte, [_PERCENT], [_BACKSLASH], [_AND]))
+    """What may stand for one character, in either case."""
+    cases = sorted({byte, *bytes((byte,)).swapcase()})
+    return b"(?:%s)" % b"|".join(way for one in cases for way in _spellings(one, [_PERCENT], [_BACKSLASH], [_AND]))
 
 
 @cache

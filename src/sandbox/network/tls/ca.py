@@ -56,6 +56,13 @@ class Authority:
             return cls(kept=(key.read(), certificate.read()))
 
     @classmethod
+    def chosen(cls, certificate: str | None, key: str | None, *, stored: str | None) -> Authority:
+        """The one that is given, else the one that is stored, else a new one. Raises ConfigError, OSError."""
+        if (certificate, key) != (None, None):
+            return cls.given(certificate, key)
+        return cls.load(stored) if stored is not None else cls()
+
+    @classmethod
     def given(cls, certificate: str | None, key: str | None) -> Authority:
         """An authority that the owner made. Raises ConfigError."""
         path = "network.authority_certificate" if certificate is None or key is not None else "network.authority_key"

@@ -72,6 +72,29 @@ async def version(request: Request[Any, Any, Any], server: Server, access: Acces
     return {**told, "webSocketDebuggerUrl": f"{base}/api/sandbox/browser/devtools/browser/{sandbox._browser.id}"}
 
 
+class _Coming:
+    """What the browser says to one client. `tell` and `end` are called in the browser's thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.messages: asyncio.Queue[str] = asyncio.Queue(WAITING)
+        self.over = asyncio.Event()
+
+    def tell(self, text: str) -> None:
+        """Waits for a client that is slow: once."""
+        try:
+            if not self.over.is_set():
+                asyncio.run_coroutine_threadsafe(self.messages.put(text), self._loop).result(PATIENCE)
+        except TimeoutError:
+            self.end()
+        except RuntimeError:
+            pass  # the server has ended
+
+    def end(self) -> None:
+        """Has the conversation end."""
+        self._loop.call_soon_threadsafe(self.over.set)
+
+
 @websocket("/api/sandbox/browser/devtools/browser/{target:str}", opt=EXEC)
 async def devtools(socket: WebSocket[Any, Any, Any], server: Server, access: Access, target: str) -> None:
     """Chromium's debugging protocol."""
@@ -81,28 +104,13 @@ async def devtools(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
         raise Refusal(409, "wrong_state", str(problem)) from None
     if target != chosen.id:
         raise Refusal(404, "not_found", "there is no such browser")
-    loop = asyncio.get_running_loop()
-    coming: asyncio.Queue[str] = asyncio.Queue(WAITING)
-    over = asyncio.Event()
-
-    def gone() -> None:
-        loop.call_soon_threadsafe(over.set)
-
-    def tell(text: str) -> None:  # in the browser's thread, which waits for a client that is slow: once
-        try:
-            if not over.is_set():
-                asyncio.run_coroutine_threadsafe(coming.put(text), loop).result(PATIENCE)
-        except TimeoutError:
-            gone()
-        except RuntimeError:
-            pass  # the server has ended
-
-    client = await server.run(lambda: chosen.attach(tell, gone), lambda one: one.close())
+    coming = _Coming()
+    client = await server.run(lambda: chosen.attach(coming.tell, coming.end), lambda one: one.close())
     await socket.accept()
 
     async def out() -> None:
         while True:
-            await socket.send_data(await coming.get(), mode="text")
+            await socket.send_data(await coming.messages.get(), mode="text")
 
     async def into() -> None:
         while True:
@@ -113,9 +121,9 @@ async def devtools(socket: WebSocket[Any, Any, Any], server: Server, access: Acc
             await server.run(lambda: client.send(text))  # noqa: B023 - awaited at once
 
     try:
-        await _first(out(), into(), over.wait())
+        await _first(out(), into(), coming.over.wait())
     finally:
-        over.set()  # whoever waits to tell it something need not
+        coming.over.set()  # whoever waits to tell it something need not
         await server.run(client.close)
         await _close(socket)
 
