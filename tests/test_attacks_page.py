@@ -42,5 +42,6 @@ def test_every_attack_has_a_proof_or_says_that_it_is_not_stopped() -> None:
 
 def test_every_section_it_refers_to_is_there() -> None:
     limits = (ROOT / "docs" / "limits.md").read_text()
-    sections = {line.removeprefix("## ").lower().replace(" ", "-") for line in limits.splitlines() if line[:3] == "## "}
+    headings = re.findall(r"^##+ (.*)", limits, re.MULTILINE)
+    sections = {heading.lower().replace(" ", "-") for heading in headings}
     assert set(re.findall(r"limits\.md#([\w-]+)", PAGE)) <= sections

@@ -100,6 +100,14 @@ def test_no_spelling_reads_a_blocked_file(claude: Claude, project: Path, line: s
     assert "SECRET" not in (lambda done: done.stdout + done.stderr)(claude.bash(line))
 
 
+def test_a_command_that_only_speaks_of_a_blocked_file_runs(claude: Claude, project: Path) -> None:
+    (project / "src").mkdir()
+    (project / "src" / "x.py").write_text("credentials = None\n")
+    assert claude.bash("grep -rn credentials src").stdout == "src/x.py:1:credentials = None\n"
+    assert claude.bash("echo .env >> .gitignore").returncode == 0
+    assert (project / ".gitignore").read_text() == ".env\n"
+
+
 def test_what_the_host_would_run_later_cannot_be_written_by_a_command(claude: Claude, project: Path) -> None:
     (project / ".git" / "hooks").mkdir(parents=True)
     claude.event("session-end")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -52,6 +53,11 @@ def test_copies_that_keep_everything_are_made(sandbox: Sandbox, project: Path) -
         os.chown(project / "theirs", 1234, 1234)  # whose owner cannot be kept
     copied = sandbox.exec("mkdir -p a/b && touch -d 2001-01-01 a/b/c && cp -a a copy && cp -a theirs ours")
     assert (copied.exit_code, copied.stderr) == (0, "")
+    placed = sandbox.exec("install -o $(id -u) -g $(id -g) -m 640 theirs placed && stat -c %a placed")
+    assert (placed.exit_code, placed.stdout, placed.stderr) == (0, "640\n", "")
+    if shutil.which("rsync"):
+        synced = sandbox.exec("rsync -a a/ synced/ && rsync -a theirs synced/ && ls synced/b")
+        assert (synced.exit_code, synced.stdout, synced.stderr) == (0, "c\n", "")
 
 
 def test_a_tenant_is_an_ordinary_user_with_a_name(sandbox: Sandbox) -> None:
