@@ -12,8 +12,10 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -120,6 +122,19 @@ def complaint(words: list[str], env: Mapping[str, str]) -> str:
     done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     lines = (done.stderr or done.stdout).strip().splitlines()
     return lines[-1][:120] if lines else "it says nothing"
+
+
+@contextmanager
+def own_project() -> Iterator[Path]:
+    """An empty project, and a sandbox home of its own for what is started meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as place:
+        project = Path(place, "project")
+        project.mkdir()
+        os.environ["SANDBOX_HOME"] = f"{place}/home"
+        try:
+            yield project
+        finally:
+            del os.environ["SANDBOX_HOME"]
 
 
 class Worker:

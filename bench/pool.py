@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
-from bench.harness import Bench, Failed, Row, Worker
+from bench.harness import Bench, Failed, Row, Worker, own_project
 from bench.walls import timed
 
 HAND_OUT = 3.0  # milliseconds, with the first command
@@ -15,18 +12,9 @@ HAND_OUT = 3.0  # milliseconds, with the first command
 
 def rows(bench: Bench) -> Iterator[Row]:
     """The budget of a hand-out, and what it is measured against."""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as place:
-        project = Path(place, "project")
-        project.mkdir()
-        os.environ["SANDBOX_HOME"] = f"{place}/home"
-        try:
-            with Worker(bench.python, "bench.workers.pool", project) as worker:
-                bench.log("pool: hand-out")
-                median = bench.medians(
-                    {name: worker.case(name) for name in ("built", "hand-out", "pool", "late project")}
-                )
-        finally:
-            del os.environ["SANDBOX_HOME"]
+    with own_project() as project, Worker(bench.python, "bench.workers.pool", project) as worker:
+        bench.log("pool: hand-out")
+        median = bench.medians({name: worker.case(name) for name in ("built", "hand-out", "pool", "late project")})
     built = median["built"]
     yield timed("`Sandbox()` + first command", built, built, "built")
     yield timed("`pool.get()` alone", median["hand-out"], built, "built")

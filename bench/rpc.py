@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
-from bench.harness import Bench, Failed, Row, Worker, command
+from bench.harness import Bench, Failed, Row, Worker, command, own_project
 from bench.walls import budget, timed
 
 ENTRIES = 200
@@ -23,17 +20,11 @@ for number in range({ENTRIES}):
 
 def rows(bench: Bench) -> Iterator[Row]:
     """Every budget that concerns control from outside."""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir="/var/tmp") as place:
-        project = Path(place, "project")
-        project.mkdir()
-        os.environ["SANDBOX_HOME"] = f"{place}/home"
-        try:
-            with Worker(bench.python, "bench.workers.rpc", project) as worker:
-                yield from commands(bench, worker)
-                yield from files(bench, worker)
-            yield from registry(bench)
-        finally:
-            del os.environ["SANDBOX_HOME"]
+    with own_project() as project:
+        with Worker(bench.python, "bench.workers.rpc", project) as worker:
+            yield from commands(bench, worker)
+            yield from files(bench, worker)
+        yield from registry(bench)
 
 
 def commands(bench: Bench, worker: Worker) -> Iterator[Row]:

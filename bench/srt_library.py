@@ -30,6 +30,7 @@ def rows(bench: Bench) -> Iterator[Row]:
             libraries["srt"] = f"{modules}/{ORIGINAL}/dist/index.js"
         environment = {"SANDBOX_COMMAND": str(bench.python.parent / "sandbox"), "SANDBOX_HOME": f"{project}/.home"}
         workers = {name: NodeWorker(node, library, project, environment) for name, library in libraries.items()}
+        workers["bash"] = NodeWorker(node, "", project, environment, "/bin/bash -c true")
         try:
             median = bench.medians({name: worker.case() for name, worker in workers.items()})
         finally:
@@ -38,6 +39,8 @@ def rows(bench: Bench) -> Iterator[Row]:
     ours, plain = Failed(missing) if missing else median["ours"], median["plain"]
     srt = median.get("srt", Failed(bench.unavailable.get("srt", "no reason given")))
     yield timed("`spawn('true', {shell: true})` in Node", plain, plain, "a plain command")
+    # What srt's library runs inside, without any sandbox: the least that a wrapped line for a shell can cost.
+    yield timed("`spawn('bash -c true', {shell: true})` in Node", median["bash"], plain, "a plain command")
     yield timed("**`wrapWithSandbox('true')` and run, `agent-sandbox/srt`**", ours, plain, "a plain command")
     yield budget("… against srt's library", ours, srt, 1 / 10, "1/10 of srt's library")
     yield timed(
@@ -48,9 +51,9 @@ def rows(bench: Bench) -> Iterator[Row]:
 class NodeWorker:
     """A program in Node that embeds a library and measures one command each time it is told to."""
 
-    def __init__(self, node: Path, library: str, cwd: str, environment: dict[str, str]) -> None:
+    def __init__(self, node: Path, library: str, cwd: str, environment: dict[str, str], command: str = "true") -> None:
         self._process = subprocess.Popen(
-            [node, WORKER, library], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cwd,
+            [node, WORKER, library, command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cwd,
             env={**os.environ, **environment, "PATH": f"{node.parent}:{os.environ['PATH']}"},
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ LONGEST_CLASS = 250
 
 #: Classes that are longer, how long they may be, and why. Shorten the number when the class gets shorter.
 LONGER = {
-    "src/sandbox/client.py: Client": (320, "one short documented method for each of `Sandbox`'s: a table, not a logic"),
+    "src/sandbox/client.py: Client": (330, "one short documented method for each of `Sandbox`'s: a table, not a logic"),
     "src/sandbox/aio.py: AsyncSandbox": (300, "the same methods again, each one await of a thread"),
     "src/sandbox/manager/manager.py: SandboxManager": (325, "one state machine; its states are moved under one lock"),
 }

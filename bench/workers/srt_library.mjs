@@ -1,5 +1,5 @@
-// `node srt_library.mjs LIBRARY`: for each line on stdin, wraps and runs `true`, and prints how many milliseconds that took. Without a
-// library, runs it plainly.
+// `node srt_library.mjs LIBRARY [COMMAND]`: for each line on stdin, wraps and runs `true`, and prints how many milliseconds that took.
+// Without a library, runs COMMAND plainly.
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 
@@ -12,7 +12,7 @@ await manager?.initialize({
 
 for await (const _ of createInterface({ input: process.stdin })) {
   const begun = performance.now();
-  const command = manager ? await manager.wrapWithSandbox('true') : 'true';
+  const command = manager ? await manager.wrapWithSandbox('true') : (process.argv[3] ?? 'true');
   const code = await new Promise((resolve) => spawn(command, { shell: true, stdio: 'ignore' }).on('close', resolve));
   console.log(code === 0 ? performance.now() - begun : `exit status ${code}`);
 }

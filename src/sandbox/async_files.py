@@ -130,7 +130,7 @@ class AsyncFiles(ABC):
         return await self._threads.run(self.sync.changes)
 
     async def apply(self, paths: Sequence[str] | None = None, overwrite: bool = False) -> Applied:
-        """Carries changes over to the host's files, as `Sandbox.apply`. Raises NotFound when there are none kept."""
+        """Carries changes over to the host's files, as `Sandbox.apply`. Raises NotFound when none are kept."""
         return await self._threads.run(lambda: self.sync.apply(paths, overwrite))
 
     async def discard(self) -> None:

@@ -10,13 +10,13 @@ from sandbox import arguments
 from sandbox.aio import AsyncSandbox, _asked_in
 from sandbox.async_threads import Threads
 from sandbox.config.section import owned
-from sandbox.errors import InvalidArgument, SandboxClosed
+from sandbox.errors import SandboxClosed
 from sandbox.hook_names import names_of
 from sandbox.pool.mapped import given_for, with_item
-from sandbox.pool.outcome import HOPELESS, Outcome, checked_retries, failed, judged
+from sandbox.pool.outcome import HOPELESS, Outcome, Retries, checked_concurrency, checked_retries, failed, judged
 from sandbox.pool.pool import Pool
 from sandbox.pool.progress import Bar
-from sandbox.pool.shelf import MAX_AGE, MOST
+from sandbox.pool.shelf import MAX_AGE
 
 if TYPE_CHECKING:
     import os
@@ -104,9 +104,7 @@ class AsyncPool:
         `aclose`) or is cancelled ends every sandbox that is under way. Raises InvalidArgument, and what made all of
         them impossible, such as ConfigError.
         """
-        most = self.sync.size if concurrency is None else concurrency
-        if type(most) is not int or not 0 < most <= MOST:
-            raise InvalidArgument("concurrency must be a number from 1 to {most}", most=MOST)
+        most = checked_concurrency(concurrency, self.sync.size)
         mapping = _Mapping(self.get, _runner(work, arguments.seconds(timeout)), checked_retries(retries), give)
         source = enumerate(items)
         bar = Bar(items, progress)
@@ -159,14 +157,11 @@ class _Mapping:
         self._give = give
 
     async def tried(self, index: int, item: Any) -> Outcome:
-        left = dict(self._retries)
-        attempts = 0
+        retries = Retries(self._retries)
         while True:
-            attempts += 1
-            outcome = await self._once(index, item, attempts)
-            if left.get(outcome.reason, 0) <= 0:
+            outcome = await self._once(index, item, retries.attempts)
+            if not retries.again(outcome):
                 return outcome
-            left[outcome.reason] -= 1
 
     async def _once(self, index: int, item: Any, attempts: int) -> Outcome:
         given = given_for(self._give, item)

@@ -195,7 +195,7 @@ class Serving:
         return watch
 
     def _known_logins(self) -> Logins | None:
-        """The credential files and logins that tenants have placeholders for. Without a gate there are none."""
+        """The credential files and logins that tenants have placeholders for. Without a gate, None."""
         if not self.config.credentials or self._can.gate == "none":
             return None
         from sandbox.network.credentials.logins import Logins

@@ -204,8 +204,8 @@ class Client(ClientFiles):
     def python(self, kernel: str = "auto") -> CodeSession:
         """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
 
-        It is a Jupyter kernel where `ipykernel` is inside, else a small one of ours; "jupyter" or "plain" asks for one.
-        It starts with the first `run`. Raises InvalidArgument.
+        It is a Jupyter kernel where `ipykernel` is inside, else our own small interpreter; "jupyter" or "plain" asks
+        for one. It starts with the first `run`. Raises InvalidArgument.
         """
         return self.session("python", kernel)
 

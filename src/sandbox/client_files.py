@@ -126,7 +126,7 @@ class ClientFiles(FileMethods):
         return msgspec.convert(self._connection.call("changes", {})["changes"], list[Change])
 
     def apply(self, paths: Sequence[str] | None = None, overwrite: bool = False) -> Applied:
-        """Carries changes over to the host's files, as `Sandbox.apply`. Raises NotFound when there are none kept."""
+        """Carries changes over to the host's files, as `Sandbox.apply`. Raises NotFound when none are kept."""
         if self._connection.ended:
             return self._workspace().apply(paths, overwrite=overwrite)
         from sandbox.vfs.workspace import Applied

@@ -143,7 +143,7 @@ class Starting:
         return process
 
     def _follow(self, process: LocalProcess, argv: list[bytes], started: Started, more: Launched | None) -> None:
-        """Has it told here when the command runs, ends, or turns out not to run."""
+        """Arranges what happens here when the command runs, ends, or cannot be started."""
 
         def runs(pid: int) -> None:
             label = {} if started.label is None else {"label": started.label}
@@ -336,8 +336,8 @@ class Commands(Starting):
     def python(self, kernel: str = "auto") -> CodeSession:
         """Returns a Python inside that keeps its state between calls: `run("1 + 1").text` is "2".
 
-        It is a Jupyter kernel where `ipykernel` is inside, else a small one of ours; "jupyter" or "plain" asks for one.
-        It starts with the first `run`. Raises InvalidArgument.
+        It is a Jupyter kernel where `ipykernel` is inside, else our own small interpreter; "jupyter" or "plain" asks
+        for one. It starts with the first `run`. Raises InvalidArgument.
         """
         return self.session("python", kernel)
 

@@ -10,7 +10,7 @@
      ├── CommandError           the command never started, or it failed and `check=True` was given
      ├── SandboxClosed          the sandbox has ended, or ended during the call
      │    └── SandboxLost       the machine that it was on, or its agent there, is gone
-     ├── ImageError             an image cannot be had, or is not what it says it is; nothing of it was kept
+     ├── ImageError             an image is not available, or not what it claims to be; nothing of it was kept
      ├── NotFound               there is no such sandbox, agent or file
      └── GuestError             the guest broke the protocol: a bug or an attack
 

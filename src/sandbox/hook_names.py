@@ -28,8 +28,8 @@ def unknown_hook(name: str) -> ConfigError:
 def names_of(hooks: object) -> list[str]:
     """The hooks that an object has.
 
-    Raises ConfigError for a method that is called like a hook and is none (`before_opn`, `onRequest`), and for a dict
-    or any other object that has no hook.
+    Raises ConfigError for a method whose name looks like a hook's and is not one (`before_opn`, `onRequest`), and for a
+    dict or any other object that has no hook.
     """
     if isinstance(hooks, dict | list | tuple | set | str | bytes):
         raise ConfigError(

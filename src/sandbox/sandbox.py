@@ -124,7 +124,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
         # must be collected at once, not when the collector next looks for cycles.
         self._endings: list[Callable[[], object]] = []
         self._companions: dict[object, Any] = {}
-        # A program that forgets us and ends: `__del__` would come too late, when no thread of ours runs any more.
+        # A program that forgets us and ends: `__del__` would come too late, when none of our threads runs any more.
         self._at_exit = partial(close_forgotten, ref(self))
 
     def _begin_life(self) -> None:

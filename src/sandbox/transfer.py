@@ -117,7 +117,7 @@ def _receive_directory(sandbox: FileMethods, source: str, fd: int, below: str, s
     _check_depth(depth, below)
     for info in sandbox.list_files(source):
         if "/" in info.name or "\0" in info.name or info.name in ("", ".", ".."):
-            raise OSError(errno.EINVAL, "the sandbox lists a name that is none", f"{below}{info.name}")
+            raise OSError(errno.EINVAL, "the sandbox lists something that is not a name", f"{below}{info.name}")
         _receive(sandbox, f"{source}/{info.name}", fd, info, f"{below}{info.name}", skipped, depth)
 
 

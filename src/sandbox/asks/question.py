@@ -83,7 +83,7 @@ class Subject(ABC):
 
     @property
     def who(self) -> str | Message:
-        """The requester for a person. In quotes, so that its name is not taken for words of ours."""
+        """The requester for a person. In quotes, so that its name is not mistaken for our own text."""
         known = self.requester
         if not known.program:
             return Message("A program")

@@ -313,7 +313,7 @@ def _settle(
     waiters: list[Waiter],
     settled: list[tuple[Waiter, Verdict]],
 ) -> list[Waiter]:
-    """Says what each waiter gets; returns those about whom the answer says nothing. Under the lock."""
+    """Says what each waiter gets; returns those that the answer does not apply to. Call it under the lock."""
     if not verdict:
         if event != "close":
             earlier.deny(subject)

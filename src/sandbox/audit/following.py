@@ -26,7 +26,7 @@ class Following:
     def lines(self, most: int = 2**20) -> bytes:
         """The next whole lines, of about `most` bytes together; b"" when there are none yet. Raises OSError.
 
-        Half a line, which its writer is about to finish or a crash left, is none yet.
+        Half a line is not returned: its writer is about to finish it, or crashed.
         """
         found = self._next(most)
         if not found and self._over():
@@ -56,7 +56,7 @@ class Following:
             number = _number(line)
             if number is not None and number <= self.after:
                 continue
-            # A line that is none of the record's goes along: whoever verifies should see it.
+            # A line that does not belong to the record is passed on too: whoever verifies should see it.
             self.after = number if number is not None else self.after
             kept.append(line)
             size += len(line)

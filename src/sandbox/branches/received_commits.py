@@ -1,8 +1,9 @@
 """Commits that come from inside, judged as a server judges a push from a stranger.
 
-The pack is indexed in a quarantine of ours, where git checks every object (names such as `.git` in all their spellings,
-hostile `.gitmodules`, broken links); then that all of the history is there, and that it continues the branch. Only then
-the same bytes go to the repository, and the ref is set if it is still what it was. Nothing else of it changes.
+The pack is indexed in a quarantine directory, where git checks every object (names such as `.git` in all their
+spellings, hostile `.gitmodules`, broken links); then that all of the history is there, and that it continues the
+branch. Only then the same bytes go to the repository, and the ref is set if it is still what it was. Nothing else of it
+changes.
 """
 
 from __future__ import annotations

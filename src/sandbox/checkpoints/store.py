@@ -174,7 +174,7 @@ def checkpoints() -> list[Checkpoint]:
 
 
 def described(name: str, path: str, about: dict[str, Any]) -> Checkpoint:
-    """What a person or program is told of it."""
+    """What a person or program sees of it."""
     lost = about.get("lost")
     return Checkpoint(
         name,

@@ -100,7 +100,7 @@ class Trees:
 
 @contextmanager
 def own_directory(path: str) -> Iterator[int]:
-    """A directory of ours, whose path no tenant can change. Raises OSError."""
+    """Opens one of our own directories, whose path no tenant can change. Raises OSError."""
     opened = os.open(path, DIRECTORY & ~os.O_NOFOLLOW)
     try:
         yield opened

@@ -31,7 +31,7 @@ def run(arguments: Namespace) -> int:
 
     from sandbox.cli.main import fill_standard_streams
 
-    os.fstat(arguments.fd)  # a number that is none of a descriptor is an OSError
+    os.fstat(arguments.fd)  # a number that is not an open descriptor is an OSError
     with open(arguments.fd, "rb") as file:
         text = file.read(_LIMIT)
     fill_standard_streams()  # if it was stdin, the command would get the next file opened as its own

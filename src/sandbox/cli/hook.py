@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
     except (SandboxError, OSError):
         raise
     except Exception as problem:
-        # A bug of ours must not allow the call either: as an error it blocks.
+        # A bug in this hook must not allow the call either: an error blocks it.
         raise SandboxError("the hook failed: {problem!r}", problem=problem) from problem
 
 

@@ -89,7 +89,7 @@ class _Finder:
 
 
 def install() -> None:
-    """Before anything else is imported. Does nothing where Python was told to treat bytecode in another way."""
+    """Before anything else is imported. Does nothing where Python was started with other settings for bytecode."""
     # Modules are no garbage: Python would look through them thirty times, for 1.5 ms. Later a little is kept longer.
     gc.set_threshold(_GARBAGE)
     if sys.flags.optimize or sys.pycache_prefix or not sys.implementation.cache_tag:

@@ -126,7 +126,7 @@ class StdioRelay:
         return poll
 
     def _copy(self, source: int) -> bool:
-        """Copies one piece of output. False if there is none (any more)."""
+        """Copies one piece of output. Returns False at its end."""
         try:
             data = os.read(source, PIECE)
         except BlockingIOError:

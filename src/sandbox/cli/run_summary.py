@@ -25,7 +25,7 @@ class Refusals:
     """Listens to a sandbox's events and remembers which hosts were refused, each reason once.
 
     A refused file is "Permission denied", which users understand. A program that cannot reach a host prints
-    "Temporary failure in name resolution" and tries again: without a message of ours nobody would know that the sandbox
+    "Temporary failure in name resolution" and tries again: without our own message nobody would know that the sandbox
     refused, or how to change that.
     """
 
@@ -34,7 +34,7 @@ class Refusals:
         self._expected = frozenset(expected)
         self._reasons: dict[str, dict[str, object]] = {}
         self._files: dict[tuple[object, object], None] = {}
-        # Those that came later are told at the end: a terminal is the command's now.
+        # Later ones are printed at the end: until then the terminal belongs to the command.
         self.told = len(getattr(sandbox, "notices", ()))
         sandbox.on_event(self._hear)
 

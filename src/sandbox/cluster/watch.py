@@ -20,7 +20,7 @@ PAUSE = 0.5  # seconds between two questions, while there is somebody to tell
 
 
 class Watch:
-    """A thread of a cluster's, which sleeps while nobody is to be told."""
+    """A cluster's thread. It sleeps while there is nobody to notify."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -44,7 +44,7 @@ class Watch:
             self._told.pop(key, None)
 
     def close(self) -> None:
-        """Nobody is told any more. Idempotent."""
+        """Stops notifying. Idempotent."""
         with self._changed:
             self._ended = True
             self._told.clear()

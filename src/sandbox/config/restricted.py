@@ -1,7 +1,7 @@
 """Settings from somebody who may only ask for less: a remote client without the owner's own rights.
 
-The rules are those for a project's file (`config/tighten.py`), with one difference. A project is told what was ignored;
-a client is refused, because it would otherwise believe that it got what it asked for.
+The rules are those for a project's file (`config/tighten.py`), with one difference. For a project, what was ignored is
+reported; a client is refused, because it would otherwise believe that it got what it asked for.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ class CdpClient:
         self._cdp, self.session, self.tell, self.gone = cdp, session, tell, gone
 
     def send(self, text: str) -> None:
-        """Passes a message on. Raises SandboxError for what is none, or is for another client's session."""
+        """Passes a message on. Raises SandboxError for something that is not a message, or is for another client's
+        session."""
         try:
             message = _message.decode(text)
         except _NO_MESSAGE:

@@ -47,8 +47,8 @@ def move(display: Display, x: int, y: int) -> None:
 
 
 def _thawed(done: Callable[[], bool]) -> None:
-    """Waits for what the mouse was told. A click freezes the pointer until the window manager has looked at it, which
-    takes its time on a busy machine; any program may hold it back for longer than we wait."""
+    """Waits until the mouse has done what was asked. A click freezes the pointer until the window manager has looked at
+    it, which takes its time on a busy machine; any program may hold it back for longer than we wait."""
     until = time.monotonic() + _FROZEN
     while not done() and time.monotonic() < until:
         time.sleep(0.001)

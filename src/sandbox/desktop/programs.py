@@ -1,4 +1,4 @@
-"""The programs inside that make a desktop: where they are, how each is started, and what they are told."""
+"""The programs inside that make a desktop: where they are, how each is started, and with which arguments."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def complaints(sandbox: Sandbox, log: str) -> str:
 
 
 def has_ended(process: Process) -> bool:
-    """Whether a program has ended, as far as can be told at once. What it prints is of no interest."""
+    """Whether a program has ended, as far as is known without waiting. What it prints is ignored."""
     while process.stdout is not None and select.select([process.stdout], [], [], 0)[0]:
         if not process.read(2**12):
             return True

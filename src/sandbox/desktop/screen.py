@@ -71,7 +71,7 @@ class Screen:
         line = programs.first_line(process, START)
         if not line.strip().isdigit() or int(line) > 999:
             problem = programs.complaints(sandbox, "display")
-            raise SandboxError("the display inside did not start: {problem}", problem=problem or "it said nothing")
+            raise SandboxError("the display inside did not start: {problem}", problem=problem or "no message")
         return int(line)
 
     def close(self) -> None:

@@ -127,7 +127,7 @@ class Running(ABC):
         return Usage()
 
     def alive(self) -> bool:
-        """Whether it still stands, as far as can be told at once."""
+        """Whether it still runs, as far as is known without waiting."""
         return True
 
     @abstractmethod
@@ -216,7 +216,7 @@ class Started(ABC):
     directory: str | None = None  # without `own_root`: a directory of the tenants' own, for home and temporary files
 
     def alive(self) -> bool:
-        """Whether it still waits, as far as can be told at once."""
+        """Whether it still waits, as far as is known without asking it."""
         return True
 
     def begin(self, plan: Plan) -> None:  # noqa: B027 - an engine may have nothing to do before `build`
@@ -245,7 +245,7 @@ class Engine(ABC):
     can: Capabilities
 
     def answers(self) -> bool:
-        """Whether it is there, as far as can be told without building anything. Raises EngineUnavailable."""
+        """Whether it is there, as far as is known without building anything. Raises EngineUnavailable."""
         return True
 
     def bring_image(self, config: Config) -> None:  # noqa: B027 - most engines have no images of their own

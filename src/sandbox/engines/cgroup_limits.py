@@ -115,7 +115,7 @@ class Group:
         return self._read(controller, name) or None  # "max" reads as 0
 
     def _quota(self, directory: str) -> tuple[int, int]:
-        """Microseconds of processor time, and of which period; no quota is none or negative."""
+        """Microseconds of processor time, and of which period; no quota is written as none or a negative number."""
         files = ("cpu.max",) if self._version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         words = [word for name in files for line in tree.lines(f"{directory}/{name}") for word in line.split()]
         return (int(words[0]), int(words[1])) if len(words) == 2 and words[0] != "max" else (0, 0)

@@ -187,7 +187,7 @@ def _owner_lives(name: str) -> bool:
         _, pid, started = name.rsplit(".", 2)
         return start_time(int(pid)) == int(started)
     except ValueError:
-        return True  # not one of ours
+        return True  # not ours
 
 
 def start_time(pid: int) -> int:

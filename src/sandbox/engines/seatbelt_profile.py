@@ -2,7 +2,7 @@
 
 Seatbelt has no namespaces: a tenant sees the machine's own paths, processes and loopback, and the profile says which of
 them it may touch. In a profile the last rule that fits wins, so general permissions come first and refusals after them.
-The only way out is the gate's port, which tenants are told about in the variables that programs take proxies from.
+The only way out is the gate's port, which the usual proxy variables name.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class _Slots:
         self.lock = Lock()  # whoever held the old one is not in this process
 
     def reserve(self, count: int) -> None:
-        """Has at least so many, as low as they can still be had."""
+        """Makes sure that there are at least so many, with the lowest free numbers."""
         import fcntl
 
         while len(self._numbers) < count:

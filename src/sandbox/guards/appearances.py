@@ -3,7 +3,7 @@
 The kernel gives a user few queues (128 by default, `fs.inotify.max_user_instances`), and editors want some of them. A
 queue for each sandbox left the 129th without one. One thread reads the queue and only sorts what it reads: each
 subscriber has its own list, so a sandbox whose tenants make names by the thousand holds up no other. Where the kernel
-itself had to drop some, every subscriber is told so.
+itself had to drop some, every subscriber is notified.
 
 A directory that two sandboxes watch is one watch in the kernel. Neither can end or narrow the other's.
 """
@@ -53,7 +53,7 @@ class Appearances:
         return self._queue.add(self, directory, written)
 
     def close(self) -> None:
-        """Nothing is told any more. Idempotent."""
+        """Stops notifying. Idempotent."""
         _shared.leave(self, self._queue)
 
 

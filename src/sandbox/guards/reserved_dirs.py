@@ -46,8 +46,8 @@ ALL_FILES = (
 HOME_FILES = (".gitconfig", ".bashrc", ".bash_profile", ".bash_login", ".zshrc", ".zshenv", ".zprofile", ".profile")
 ALL_HOME_FILES = (".bash_login", ".bash_logout", ".zshenv", ".zlogin", ".srt-settings.json")
 MOST = 1000  # reported
-# The mode of an empty file of ours. The person may write it, and then it is theirs; the sticky bit, which means nothing
-# for a file, tells that nobody has.
+# The mode of an empty file that we made. The user may write it, and then it is theirs; the sticky bit, which means
+# nothing for a file, tells that nobody has.
 RESERVED = 0o1644
 
 

@@ -30,7 +30,7 @@ class Bridge:
     """Serves one guest until either side has ended."""
 
     def __init__(self, stream: socket.socket, local: socket.socket) -> None:
-        """`stream` leads to the framed guest, `local` to a `Guest` of ours; both are ours from now on."""
+        """`stream` leads to the framed guest, `local` to our own `Guest`; this object owns both from now on."""
         if stream.family in (socket.AF_INET, socket.AF_INET6):
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.loop = Loop()
@@ -44,7 +44,7 @@ class Bridge:
         self._held: list[dict[str, object]] | None = None  # what waits while the guest is on hold
 
     def run(self) -> None:
-        """Until one side has ended. Whoever still waits is told GuestError when the guest broke the protocol."""
+        """Until one side has ended. Whoever still waits gets GuestError when the guest broke the protocol."""
         problem: GuestError | None = None
         try:
             while True:
@@ -109,7 +109,7 @@ class Bridge:
     def _stream_ready(self) -> None:
         self._stream.flush()
         for message, _ in self._stream.receive():
-            message.pop("fds", None)  # there are none, whatever it says
+            message.pop("fds", None)  # none can have come, whatever the message claims
             if "id" not in message:
                 self._said(message)
                 continue

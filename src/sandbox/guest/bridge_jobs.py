@@ -1,6 +1,6 @@
 """What the host asks of a framed guest, one object each: a file operation, a command, a connection inwards.
 
-Each has a line, on which a `Process` or `Guest` of ours waits for the same frames that it would get where descriptors
+Each has a line, on which our `Process` or `Guest` waits for the same frames that it would get where descriptors
 cross, and the local ends of its streams. What comes from the guest is checked against what it may say at that point.
 """
 
@@ -123,7 +123,7 @@ class Job:
             self.way.loop.watch(self._line.fileno(), events, self._line_ready)
 
     def fail(self, problem: GuestError) -> None:
-        """The guest broke the protocol: whoever waits is told."""
+        """The guest broke the protocol: whoever waits gets an error."""
         if self._line is not None:
             self._line.send(broken(problem))
         self.close()
@@ -231,7 +231,7 @@ class CommandJob(StreamJob):
         else:
             ours, self._terminal = socket.socketpair()
             with ours:
-                # Its end is told to nobody: who closes a terminal's last descriptor closes the line, too.
+                # Its end is reported to nobody: who closes a terminal's last descriptor closes the line, too.
                 self._open(SocketEnd(ours), [SocketEnd(ours)], tell_end=False)
 
     def _first(self, message: dict[str, Any]) -> None:

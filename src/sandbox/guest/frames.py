@@ -97,7 +97,8 @@ def close_all(fds: Iterable[int]) -> None:
 
 
 def sender_pid(sock: _socket.socket) -> int:
-    """Who will send the next frame, as a pid of ours: the kernel's word, not the sender's. SO_PASSCRED must be on.
+    """The pid of who sends the next frame, in our own namespace. The kernel says so, not the sender. SO_PASSCRED must
+    be on.
 
     Raises SandboxClosed when nobody will.
     """

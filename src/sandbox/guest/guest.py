@@ -39,7 +39,8 @@ class Guest:
         self.devices: dict[str, int] = {}  # mounted FUSE devices; whoever serves one takes it out and owns it
 
     def greet(self) -> None:
-        """Hears the guest's first word. Raises SandboxClosed when it never comes, GuestError when it is another."""
+        """Receives the guest's first message. Raises SandboxClosed when it never comes, GuestError when it is not a
+        hello."""
         message, fds = frames.receive(self._channel)
         frames.close_all(fds)
         if message["t"] != "hello" or message.get("v") != VERSION:
@@ -50,12 +51,12 @@ class Guest:
             )
 
     def set_up(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
-        """Has the place furnished and every privilege thrown away. Raises WallError when a wall could not be built."""
+        """Has the guest build the sandbox and drop its privileges. Raises WallError when a wall could not be built."""
         self.send_setup(setup, fds)
         self.wait_ready()
 
     def send_setup(self, setup: dict[str, object], fds: Sequence[int] = ()) -> None:
-        """The first half of `set_up`. The guest need not have said anything yet: it reads this when it is there."""
+        """The first half of `set_up`. The guest need not have started yet: it reads this when it has."""
         self._say({"t": "setup", **setup}, fds)
 
     def wait_ready(self) -> None:
@@ -149,7 +150,7 @@ class Guest:
     def reports(self, patience: float | None = None) -> Iterator[dict[str, Any]]:
         """What the guest says by itself, until its stream ends; for one reader. Raises GuestError.
 
-        With `patience`, also until it has said nothing for so many seconds; then nothing more can be sent to it.
+        With `patience`, also until it has been silent for so many seconds; then nothing more can be sent to it.
         """
         if patience is not None:
             self._channel.settimeout(patience)
@@ -169,7 +170,7 @@ class Guest:
             pass  # it has ended already
 
     def alive(self) -> bool:
-        """Whether the guest still holds its end, as far as can be told at once."""
+        """Whether the guest's end is still open, as far as is known without waiting."""
         import select
 
         try:

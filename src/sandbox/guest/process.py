@@ -102,7 +102,7 @@ class Process(CommandChannel):
     def read(self, size: int = PIECE, stream: str = "stdout") -> bytes:
         """Returns output as soon as there is some, b"" at its end. A terminal has one stream, whatever is asked for.
 
-        Raises InvalidArgument when that stream is not a pipe of ours.
+        Raises InvalidArgument when that stream is not one of our pipes.
         """
         if stream not in ("stdout", "stderr"):
             raise InvalidArgument('stream is "stdout" or "stderr", not {stream!r}', stream=stream)
@@ -112,7 +112,7 @@ class Process(CommandChannel):
         with kept.lock:  # `wait` in another thread leaves the stream to us
             data = kept.take(size)
             if not data and source is None:
-                raise InvalidArgument("this command's {stream} is not a pipe of ours", stream=stream)
+                raise InvalidArgument("this command's {stream} is not one of our pipes", stream=stream)
             return data or self._read(source, size)  # type: ignore[arg-type]
 
     def chunks(self) -> Iterator[Chunk]:

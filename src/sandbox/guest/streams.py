@@ -53,7 +53,7 @@ class Descriptor:
             self.fd = -1
 
     def stop_reading(self) -> None:
-        """Whoever writes is told that nobody reads."""
+        """The writer learns that nobody reads."""
         self.close()
 
     def stop_writing(self) -> None:
@@ -97,7 +97,7 @@ class Source:
     """Input: what comes from a local descriptor, as far as the guest has room for it."""
 
     def __init__(self, loop: Loop, descriptor: Descriptor, send: Callable[[bytes], None], end: bool = True) -> None:
-        """`send` is called with each piece, and with b"" at the end if that is to be told (`end`)."""
+        """`send` is called with each piece, and with b"" at the end if `end` is set."""
         self._loop = loop
         self._descriptor = descriptor
         self._send = send
@@ -131,7 +131,7 @@ class Source:
             self._send(data)
 
     def close(self) -> None:
-        """Takes no more: whoever writes is told that nobody reads. Idempotent."""
+        """Takes no more: the writer learns that nobody reads. Idempotent."""
         self._loop.forget(self._descriptor.fd)
         self._descriptor.stop_reading()
 

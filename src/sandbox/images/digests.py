@@ -15,7 +15,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def checked(digest: object) -> str:
-    """A digest that somebody wrote. Raises ImageError for one that is none, or of another kind than sha256."""
+    """A digest that somebody wrote. Raises ImageError for text that is not a digest, and for any kind but sha256."""
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ImageError("{digest} is not a sha256 digest", digest=ascii(digest)[:100])
     return digest

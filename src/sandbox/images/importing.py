@@ -44,7 +44,7 @@ def import_root(path: str, said: dict[str, Any], *, architecture: str, source: s
 
 
 def unpack(found: Found, blobs: Blobs, *, source: str) -> str:
-    """Unpacks an image whose blobs can be had. Returns its digest. Raises ImageError; then nothing is left."""
+    """Unpacks an image whose blobs are available. Returns its digest. Raises ImageError; then nothing is left."""
     architecture = found.architecture if isinstance(found.architecture, str) else this_architecture()
     return _unpacked(found.digest, found.layers, blobs, found.said, source, architecture)
 

@@ -109,7 +109,7 @@ def _key(private_key_pem: bytes) -> Ed25519PrivateKey:
 
 
 def verify(data: bytes, signature: bytes, keys: Sequence[str]) -> None:
-    """Raises ImageError unless one of the keys made the signature, and ConfigError for a key that is none."""
+    """Raises ImageError unless one of the keys made the signature, and ConfigError for text that is not a key."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

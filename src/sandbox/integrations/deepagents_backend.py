@@ -49,7 +49,7 @@ class SandboxBackend(BaseSandbox):  # type: ignore[misc]
         return self.sandbox.id
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Runs a shell command; both outputs come as one. `timeout=0` is none. Raises SandboxClosed."""
+        """Runs a shell command; both outputs come as one. `timeout=0` means no timeout. Raises SandboxClosed."""
         try:
             return _response(self.sandbox.exec(_whole(command), timeout=self._limit(timeout), max_output=self._most))
         except CommandError as problem:

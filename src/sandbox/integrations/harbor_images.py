@@ -25,7 +25,7 @@ BUILDERS = {
 def bring(named: str | None, context: Path, own: str, force: bool) -> tuple[str, str]:
     """The name of a task's image in our store, and where its commands start ("": nowhere in particular).
 
-    Raises ImageError when it cannot be had, ConfigError when it is misspelt.
+    Raises ImageError when it is not available, ConfigError when it is misspelt.
     """
     if (context / "Dockerfile").is_file() and (force or named is None):
         asked = own

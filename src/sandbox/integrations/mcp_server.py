@@ -144,7 +144,7 @@ def make_server(make: Callable[[], AsyncSandbox]) -> tuple[MCPServer[Sandboxes],
 
 
 def _tool(server: MCPServer[Sandboxes], annotations: ToolAnnotations, **more: Any) -> Callable[[Any], Any]:
-    """Adds a tool. The SDK hides what a tool raises, but a refusal names the rule: the model is told why."""
+    """Adds a tool. The SDK hides what a tool raises, but a refusal names the rule: the model learns why."""
 
     def add(function: Any) -> Any:
         @wraps(function)
@@ -276,7 +276,7 @@ def _add_policy(server: MCPServer[Sandboxes], sandboxes: Sandboxes) -> None:
         """With an overlay: asks the person whether changes may be written to their own files, and writes them if so."""
         sandbox = await sandboxes.of(context)
         wanted = [one for one in await sandbox.changes() if paths is None or one.path in paths]
-        listed = ascii(", ".join(f"{one.kind} {one.path}" for one in wanted))  # names from inside: no text of ours
+        listed = ascii(", ".join(f"{one.kind} {one.path}" for one in wanted))  # names from inside, not our own text
         if len(listed) > LISTED_MOST:
             raise ToolError("too many changes for one question: name some of the paths")
         capabilities = context.client_capabilities

@@ -1,8 +1,8 @@
 """`sandbox mcp wrap -- server`: somebody else's MCP server behind walls, with its tool calls on the record.
 
 What the server says about its tools and prompts, and its instructions, is what a model acts on. In the first session it
-is remembered, by a hash of each. What is new or says something else later is withheld, and the person is told: that is
-how a server that was reviewed once turns on its user.
+is remembered, by a hash of each. What is new or says something else later is withheld, and the user is notified: that
+is how a server that was reviewed once turns on its user.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KnownWords:
     """
 
     def __init__(self, server: str) -> None:
-        """Raises InvalidArgument for a name that is none."""
+        """Raises InvalidArgument for text that is not a name."""
         if not NAME.fullmatch(server):
             raise InvalidArgument("{name!r} is no name for a server", name=server)
         self._path = os.path.join(home(), "mcp", f"{server}.json")
@@ -103,8 +103,8 @@ class Wrapped:
     def from_server(self, line: bytes) -> bytes | None:
         """What goes on to the client, written anew: what was judged is what the client reads.
 
-        What is no message does not: a client would take it for one that is broken. Answers are told by their form, not
-        by the request's id, which a server can spell in several ways.
+        What is no message does not: a client would take it for one that is broken. Answers are recognised by their
+        form, not by the request's id, which a server can spell in several ways.
         """
         message = _read(line)
         if message is None:

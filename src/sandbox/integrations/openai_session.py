@@ -216,7 +216,7 @@ def own_directory(state: SandboxSessionState) -> str:
 
 
 def _made(directory: str) -> bool:
-    """Makes it; True when it was there. Raises OSError when it is not a directory of ours."""
+    """Makes it. Returns True when it was there already. Raises OSError when it is not our own directory."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:

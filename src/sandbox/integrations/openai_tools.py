@@ -106,7 +106,7 @@ class SandboxComputer(AsyncComputer):  # type: ignore[misc]
 
     @property
     def environment(self) -> str:
-        """What kind of screen the model is told of."""
+        """The kind of screen that the model is told to expect."""
         return "ubuntu"
 
     @property

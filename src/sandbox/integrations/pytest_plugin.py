@@ -1,7 +1,8 @@
 """A pytest plugin: the fixtures `sandbox`, `sandbox_config` and `sandbox_factory`, and `--sandbox`, which runs a whole
 session in one. See docs/integrations/pytest.md.
 
-pytest loads this wherever we are installed, so nothing else of ours is imported before a test asks for a sandbox.
+pytest loads this wherever we are installed, so no other module of this package is imported before a test asks for a
+sandbox.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class ImageSystem(System):
 
 
 def _number(text: str) -> int:
-    """A user's or group's number; what is none, or cannot be mapped, is nobody's."""
+    """A user's or group's number; nobody's number for anything that is not a number or cannot be mapped."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else NOBODY
 
 

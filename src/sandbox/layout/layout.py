@@ -175,7 +175,7 @@ def _whole_host(
 
 
 def _refuse_others(config: Config, system: System | None) -> None:
-    """What cannot be had where the host's own paths are seen. Raises ConfigError."""
+    """Refuses what is not possible where the host's own paths are visible. Raises ConfigError."""
     filesystem = config.filesystem
     others = {
         "filesystem.overlay": filesystem.overlay or filesystem.branch is not None,

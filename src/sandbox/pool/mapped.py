@@ -7,7 +7,7 @@ from threading import Condition, Thread, current_thread
 from typing import TYPE_CHECKING, Any
 
 from sandbox import arguments
-from sandbox.pool.outcome import HOPELESS, Outcome, failed, judged
+from sandbox.pool.outcome import HOPELESS, Outcome, Retries, failed, judged
 from sandbox.pool.progress import Bar
 
 if TYPE_CHECKING:
@@ -145,16 +145,13 @@ class Mapped:
             self._problem = self._problem or problem
 
     def _tried(self, index: int, item: Any) -> Outcome:
-        left = dict(self._retries)
-        attempts = 0
+        retries = Retries(self._retries)
         while True:
-            attempts += 1
-            outcome = self._once(index, item, attempts)
+            outcome = self._once(index, item, retries.attempts)
             if self._cancelled and not outcome.ok:
                 outcome.reason = "cancelled"
-            if left.get(outcome.reason, 0) <= 0:
+            if not retries.again(outcome):
                 return outcome
-            left[outcome.reason] -= 1
 
     def _once(self, index: int, item: Any, attempts: int) -> Outcome:
         given = given_for(self._give, item)

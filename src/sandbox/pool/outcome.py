@@ -16,6 +16,7 @@ from sandbox.errors import (
     WallError,
 )
 from sandbox.fields import Fields
+from sandbox.pool.shelf import MOST
 from sandbox.result import ExecResult
 
 if TYPE_CHECKING:
@@ -70,6 +71,30 @@ def _of_result(result: ExecResult) -> str:
     if result.out_of_memory:
         return "memory"
     return "failed" if result.exit_code != 0 else ""
+
+
+class Retries:
+    """How often one item may be tried again, by reason."""
+
+    def __init__(self, allowed: Mapping[str, int]) -> None:
+        self._left = dict(allowed)
+        self.attempts = 1
+
+    def again(self, outcome: Outcome) -> bool:
+        """Whether to try once more after `outcome`."""
+        if self._left.get(outcome.reason, 0) <= 0:
+            return False
+        self._left[outcome.reason] -= 1
+        self.attempts += 1
+        return True
+
+
+def checked_concurrency(asked: int | None, size: int) -> int:
+    """How many items are worked on at a time: by default the pool's size. Raises InvalidArgument."""
+    most = size if asked is None else asked
+    if type(most) is not int or not 0 < most <= MOST:
+        raise InvalidArgument("concurrency must be a number from 1 to {most}", most=MOST)
+    return most
 
 
 def checked_retries(retries: Mapping[str, int] | None) -> Mapping[str, int]:

@@ -28,7 +28,7 @@ from sandbox.hook_names import names_of
 from sandbox.pool import late
 from sandbox.pool.launchers import Launchers
 from sandbox.pool.mapped import Mapped
-from sandbox.pool.outcome import checked_retries
+from sandbox.pool.outcome import checked_concurrency, checked_retries
 from sandbox.pool.ready import ReadySandboxes, build
 from sandbox.pool.shelf import MAX_AGE, MOST, PoolStats, Shelf
 
@@ -159,9 +159,7 @@ class Pool:
         {"lost": 2}): docs/pools.md. `give` is what `get` is called with, or makes it from the item. `progress` shows a
         bar; by default on a terminal. Raises InvalidArgument.
         """
-        most = self.size if concurrency is None else concurrency
-        if type(most) is not int or not 0 < most <= MOST:
-            raise InvalidArgument("concurrency must be a number from 1 to {most}", most=MOST)
+        most = checked_concurrency(concurrency, self.size)
         limit = arguments.seconds(timeout)
         return Mapped(self.get, work, items, most, limit, checked_retries(retries), give, progress)
 

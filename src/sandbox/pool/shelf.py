@@ -76,7 +76,7 @@ class Shelf(ABC, Generic[T]):
 
     @abstractmethod
     def _alive(self, one: T) -> bool:
-        """Whether it still stands, as far as can be told at once."""
+        """Whether it still runs, as far as is known without waiting."""
 
     @abstractmethod
     def _healthy(self, one: T) -> bool:

@@ -1,4 +1,4 @@
-"""What an agent is told about where it is: a short text from the policy, in the file it reads instructions from.
+"""What an agent reads about where it runs: a short text from the policy, in the file it reads instructions from.
 
 The text is one block between two marks. Around it the agent's and the person's own lines stay as they are.
 """

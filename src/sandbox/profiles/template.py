@@ -32,7 +32,7 @@ per_project: true                  # false: what one project's agent writes ther
 # trust_flags: [--yes]             # with --trust: those that skip its permission prompts
 # trust_environment: {{EXAMPLE_MODE: auto}}
 # own_options: [--config]          # its options that `sandbox run` has too: after its name they are its own
-# instructions: .{name}/AGENTS.md  # where it reads instructions; it is told there that it is in a sandbox
+# instructions: .{name}/AGENTS.md  # where it reads instructions; a note there says that it runs in a sandbox
 """
 INSTEAD = (
     "# It takes the place of the profile of that name that ships with sandbox (`sandbox profile show {name}` before)."

@@ -41,7 +41,7 @@ def withdraw(home: str, port: int | str) -> None:
 
 
 def serves(home: str, pid: int) -> bool:
-    """Whether that process is a running server of ours."""
+    """Whether that process is one of our running servers."""
     try:
         ports = os.listdir(f"{home}/server/ports")
     except OSError:
@@ -60,7 +60,7 @@ def _owner(file: str) -> int | None:
 
 
 def refuse_servers(home: str, ports: Iterable[int]) -> None:
-    """Raises ConfigError when a running server of ours listens on one of `ports`."""
+    """Raises ConfigError when one of our running servers listens on one of `ports`."""
     for port in ports:
         if _owner(f"{home}/server/ports/{port}") is not None:
             raise ConfigError(

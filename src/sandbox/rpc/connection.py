@@ -177,7 +177,8 @@ class Connection:
         self._writer.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def abandon(self) -> None:
-        """The other side is known to be gone, though it has not said so: who waits for it is told. Idempotent."""
+        """The other side is known to be gone, though its end is still open: whoever waits for it gets an error.
+        Idempotent."""
         if self._kept is not None:
             try:
                 self._kept.shutdown(socket.SHUT_RDWR)

@@ -51,7 +51,7 @@ class Fault(Exception):
 def to_fault(problem: BaseException) -> Fault:
     """`problem` as an error response.
 
-    An error of ours keeps its message. Of any other only the kind is told: its message might hold a secret.
+    Our own errors keep their message. Of any other only the kind is sent: its message might hold a secret.
     """
     if isinstance(problem, Fault):
         return problem

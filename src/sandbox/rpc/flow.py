@@ -21,7 +21,7 @@ class Credit:
         self._changed = Condition()
 
     def start(self, window: int | None) -> None:
-        """Sets the window; None means that there is none."""
+        """Sets the window; None means no limit."""
         with self._changed:
             self._left = window
 

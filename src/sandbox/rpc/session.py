@@ -237,7 +237,7 @@ class Session:
                 if answered is not None:
                     call.turn.done()
                     call.reply(answered)
-        except BaseException as raised:  # noqa: BLE001 - whatever it was, the client is told, and the server goes on
+        except BaseException as raised:  # noqa: BLE001 - whatever it was, the client gets the error, and the server goes on
             problem = self.current.explained(raised)
         self._ended(call, problem)
 

@@ -62,7 +62,7 @@ _BY_ERRNO = {
 
 
 def told(problem: BaseException) -> tuple[int, Problem]:
-    """Status and body. Of an error that is not ours only the kind is told: its message might hold a secret."""
+    """Status and body. Of an error that is not ours only the kind is sent: its message might hold a secret."""
     if isinstance(problem, Refusal):
         return problem.status, Problem(problem.word, problem.message, field=problem.field, data=problem.data)
     if isinstance(problem, errors.Denied) and problem.rule == "kill-switch":

@@ -60,5 +60,5 @@ async def reached_by(server: Server, access: Access, id: str) -> Reached:
     try:
         return await server.run(lambda: server.reach.get(id, access))
     except SandboxError as problem:
-        status, body = told(problem)  # here, because a WebSocket's errors pass no handler of ours
+        status, body = told(problem)  # here, because a WebSocket's errors do not reach our handlers
         raise Refusal(status, body.code, body.message) from None

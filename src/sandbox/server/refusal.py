@@ -10,7 +10,7 @@ from litestar.exceptions import HTTPException, WebSocketException
 class Refusal(HTTPException, WebSocketException):
     """A request that goes no further. `word` is for programs, `message` for people.
 
-    Litestar's own kinds, so that a WebSocket is told status and reason, too: `code` is the one it is closed with.
+    Litestar's own kinds, so that a WebSocket gets status and reason, too: `code` is the one it is closed with.
     """
 
     def __init__(

@@ -154,7 +154,7 @@ class CodeSession(ABC):
 
 
 class DriverSession(CodeSession):
-    """A session whose interpreter runs a driver of ours, which speaks JSON lines (`drivers/plain_python.py`)."""
+    """A session whose interpreter runs one of our drivers, which speaks JSON lines (`drivers/plain_python.py`)."""
 
     kind = ""  # which driver answered, once it has
 

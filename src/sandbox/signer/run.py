@@ -43,7 +43,7 @@ class Signer:
     def _start(self, config: Config, password: int | None) -> None:
         signing = config.signing
         trusted_files.check(signing)
-        rules = rules_of(signing)  # mistakes in it are told before a password is asked for
+        rules = rules_of(signing)  # mistakes in it are reported before a password is asked for
         os.makedirs(places.directory(), mode=0o700, exist_ok=True)
         self._endings.append(_alone().close)
         signing_files.note(signing)

@@ -56,7 +56,7 @@ class Door:
                     if not data.endswith(b"\n"):
                         return
         except OSError:
-            pass  # it left, or said nothing
+            pass  # it left, or sent nothing
         finally:
             self._room.release()
 
@@ -74,7 +74,7 @@ class Door:
             return {"error": "not_found", "message": str(problem)}
         except SandboxError as problem:
             return {"error": "failed", "message": str(problem)}
-        except Exception as problem:  # noqa: BLE001 - a mistake of ours refuses, too
+        except Exception as problem:  # noqa: BLE001 - our own mistake refuses, too
             return {"error": "failed", "message": type(problem).__name__}
 
     def close(self) -> None:

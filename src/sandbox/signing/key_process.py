@@ -92,7 +92,7 @@ def main() -> None:
         given = strict_json.loads(read.readline(_LONGEST), _LONGEST)
         rules = Rules(Signing.read(given["signing"]), keccak, given["abis"])
         holder = Holder(key, bytes.fromhex(given["secret"]), rules)
-    except Exception as problem:  # noqa: BLE001 - the reader is told the reason and ends
+    except Exception as problem:  # noqa: BLE001 - the reader gets the reason and ends
         say({"error": str(problem) if isinstance(problem, NotSigned) else type(problem).__name__})
         return
     say({"address": address})

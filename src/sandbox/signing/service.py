@@ -221,7 +221,7 @@ class SigningService:
     # -- signing
 
     def _sign(self, id: str, request: Request, hash: str, sandbox: str, verdict: Verdict, *, by: str) -> SigningResult:
-        """The claim is in the ledger. Its end is, too, before anybody is told."""
+        """The claim is in the ledger. So is its end, before anybody gets an answer."""
         order = Order(id, request, hash, verdict.confirm)
         failed = signature = None
         try:

@@ -133,7 +133,7 @@ def own_word(name: str) -> str:
 
 
 def outermost(paths: list[str]) -> list[str]:
-    """Without those that lie in another one: a tenant writes there, so no path of ours goes through it."""
+    """Without those that lie in another one: a tenant writes there, so none of our paths goes through it."""
     found: list[str] = []
     for path in sorted(dict.fromkeys(paths), key=lambda one: (one != ".", one.split("/"))):
         if not any(outer == "." or is_beneath(path, outer) for outer in found):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_LONG = 4 * 4096
-"""Bytes of a path. What lies deeper is told and left alone: each name costs as much as its whole path."""
+"""Bytes of a path. What lies deeper is reported and left alone: each name costs as much as its whole path."""
 
 UNSEEN = {
     "mount": "another file system is mounted there on the host",

@@ -128,7 +128,7 @@ class _Line:
         for handle in self._handles.values():
             try:
                 handle.close()
-            except Exception:  # noqa: BLE001 - nobody is left to be told
+            except Exception:  # noqa: BLE001 - nobody is left to answer
                 pass
         self._handles.clear()
 

@@ -64,7 +64,8 @@ class _RemoteHandle(Handle):
 
 
 class RemoteProvider(Provider):
-    """Speaks over `stream`, which it owns from now on. Raises BrokenFrame when the other side is not one of ours."""
+    """Speaks over `stream`, which it owns from now on. Raises BrokenFrame when the other side does not speak our
+    protocol."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream

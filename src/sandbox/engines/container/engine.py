@@ -1,6 +1,6 @@
 """The engines `docker` and `podman`: the guest is the container's entry point, and the rest is as with bubblewrap.
 
-The engine makes the namespaces and the control group. The guest connects to a socket of ours, builds what the plan
+The engine makes the namespaces and the control group. The guest connects to our socket, builds what the plan
 shows from the host's files, passes its network to the gate, drops every privilege and runs commands: none of them goes
 through the engine, so one costs what it costs in any other sandbox.
 """
@@ -267,7 +267,8 @@ def _ended(process: subprocess.Popen[bytes], errors: BinaryIO, name: str) -> Non
 
 
 def _peer(channel: socket.socket) -> int:
-    """Who connected, as a pid of ours: the kernel's word. Raises WallError when it is no process of this machine's."""
+    """The pid of who connected, in our own namespace, from the kernel. Raises WallError when it is not on this
+    machine."""
     pid, uid, _ = unpack("iII", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if pid <= 0 or uid not in (0, os.geteuid()):
         raise WallError("somebody else than the container's guest reported")

@@ -21,7 +21,7 @@ SHELVES = "containers"  # the directory in the sandbox home with the containers'
 
 
 class Listed:
-    """A container of ours."""
+    """A container that we started."""
 
     __slots__ = ("engine", "name", "id", "owner", "home", "state")
 
@@ -75,7 +75,7 @@ def _read(engine: str, told: dict[str, Any]) -> Listed:
 
 
 def remove_container(cli: Cli, name: str) -> None:
-    """Ends a container of ours, whatever it is doing. Raises CommandFailed, EngineUnavailable."""
+    """Ends one of our containers, whatever it is doing. Raises CommandFailed, EngineUnavailable."""
     if not name.startswith(NAME):
         raise CommandFailed(cli.name, name)
     cli.run("rm", "--force", name)

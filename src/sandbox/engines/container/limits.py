@@ -49,7 +49,8 @@ def group_of(pid: int) -> Group | None:
 
 
 def verify(plan: Plan, group: Group | None, by_group: bool, name: str) -> None:
-    """Raises LimitUnavailable when the kernel does not hold what the engine was told. `by_group`: processes too."""
+    """Raises LimitUnavailable when the kernel does not enforce what was asked of the engine. `by_group`: processes
+    too."""
     for controller, most in (
         ("memory", plan.limits.memory),
         ("cpu", plan.limits.cpus),

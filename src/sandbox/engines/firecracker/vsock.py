@@ -1,4 +1,4 @@
-"""Streams into a machine: Firecracker listens on a Unix socket, and is told which port of the machine's is meant."""
+"""Streams into a machine: Firecracker listens on a Unix socket; the first line names the port of the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.errors import WallError
 FIRST_PORT = 1024  # also guest/machine_vsock.c, and in this order
 STREAMS = ("control", "system", "files")
 PORTS = {name: FIRST_PORT + at for at, name in enumerate(STREAMS)}
-OPEN = b"\1"  # what our guest waits for: who says nothing wanted to know whether somebody listens
+OPEN = b"\1"  # what our guest waits for: a silent connection only checks whether somebody listens
 ANSWER = 32  # bytes, at the most
 PATIENCE = 30.0
 PAUSE = 0.005

@@ -32,7 +32,8 @@ def templates() -> str:
 
 
 def named(told: Sequence[object], files: Sequence[str], *, processor: bool) -> str:
-    """The directory of the template that was made of all this: what was told, these files, the host's processor."""
+    """The directory of the template that was made from all of these: the settings, these files, the host's
+    processor."""
     states = ((path, os.stat(path)) for path in files)
     of_files = [[path, one.st_size, one.st_mtime_ns, one.st_ino] for path, one in states]
     everything = [*told, of_files, _processor() if processor else []]

@@ -129,7 +129,7 @@ class MachineStart(Started):
 
 
 def bare_room(directory: str, furnish: Callable[[Plan], None] = lambda plan: None) -> LocalRunning:
-    """A room that shows the system and one directory, for programs of ours alone: a template is made in it."""
+    """A room that shows the system and one directory, for our own programs alone: a template is made in it."""
     plan = Plan()
     plan.id = "template"
     plan.user, plan.uid, plan.gid = tenant("user")

@@ -1,4 +1,4 @@
-"""What a machine's guest and the room around it are told, from a sandbox's plan."""
+"""The set-up messages for a machine's guest and for the room around it, from a sandbox's plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def memory_mb(plan: Plan) -> int:
 
 
 def machine_setup(plan: Plan) -> dict[str, Any]:
-    """What the machine's guest is told, but for who it is."""
+    """The set-up of the machine's guest, without its identity."""
     scratch = [(path, mode) for path, mode in plan.scratch if path in OWN]
     root = plan.user == "root"
     layered = root or (plan.image is not None and not plan.sealed)  # tenants may change everything, in memory

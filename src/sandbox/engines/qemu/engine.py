@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from sandbox.engines.local import LocalRunning
 
-STALE_MOST = 500  # names that a clone can be told to forget after its set-up
+STALE_MOST = 500  # names that a clone can forget after its set-up
 
 
 class QemuRunning(MachineRunning, Pausable):

@@ -34,7 +34,7 @@ class Machine(Processes):
         nodes: str = f"{DIRECTORY}/{NODES}",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`saved`: the servers wait to be told what those of another machine knew (saved.py). `set_up`: the
+        """`saved`: the servers wait for the state of another machine's servers (saved.py). `set_up`: the
         room's server does, and the system's has the template's table. `nodes`: the table of
         the system's files that the machine knows. `environment`: QEMU's."""
         super().__init__(room)

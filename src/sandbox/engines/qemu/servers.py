@@ -33,7 +33,7 @@ def tell_server(control: socket.socket, known: bytes) -> None:
 
 
 def hear_server(control: socket.socket) -> None:
-    """Raises SandboxError when the files that it was told of are others now."""
+    """Raises SandboxError when the files that it was given have been replaced."""
     try:
         said = _receive(control, 4096)
     except OSError:

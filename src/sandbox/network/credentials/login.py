@@ -167,7 +167,7 @@ class Login:
         setting = f"{self.path}.fields.{path}"
         try:
             return Token(f"{self.name}.{path}", self._label(path), field.kind, hosts, field.places, setting)
-        except ConfigError:  # a host in the person's file that is none: its token goes nowhere
+        except ConfigError:  # text in the user's file that is not a host: its token goes nowhere
             return Token(f"{self.name}.{path}", self._label(path), field.kind, [], field.places, setting)
 
     def _label(self, path: str) -> str:

@@ -115,7 +115,7 @@ class Logins:
     # -- what tenants get
 
     def git_settings(self) -> str:
-        """What git inside is told: which name and password to send where."""
+        """Git's settings inside: which name and password to send where."""
         return "".join(GIT.format(host=host, placeholder=word) for host, word in self._git)
 
     def files(self, home: str) -> dict[str, tuple[Login, str]]:

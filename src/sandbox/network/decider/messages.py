@@ -253,7 +253,7 @@ def _placed(kind: str, value: str, host: str) -> str:
 def request_fields(
     method: str, host: str, port: int, target: str, pairs: list[tuple[str, str]], server_name: str | None
 ) -> dict[str, Any]:
-    """What a decider is told of a request, but for its number. Raises TooMuch."""
+    """A request as a decider sees it, without its number. Raises TooMuch."""
     path, _, query = target.partition("?")
     headers: Headers = {}
     for name, value in pairs:

@@ -73,7 +73,7 @@ class Gate:
                 self._acceptor.open(sock, self._server(name))
         for rule, listener in self.setup.published:
             self._acceptor.open(listener, partial(serve_published, rule=rule, gate=self))
-        # An exception that escapes a task or callback is a bug of ours that a tenant's input triggered. It is recorded,
+        # An exception that escapes a task or callback is our own bug, which a tenant's input triggered. It is recorded,
         # never printed.
         self._loop.set_exception_handler(self._escaped)
         over = asyncio.Event()

@@ -78,7 +78,7 @@ class Reporter:
         self._emit(event("network", **details))
 
     def broke(self, problem: BaseException) -> None:
-        """A handler raised an unexpected exception: a bug of ours, or a record that cannot be written."""
+        """A handler raised an unexpected exception: our own bug, or a record that cannot be written."""
         summary = f"a connection broke the gate's handler: {type(problem).__name__}: {str(problem)!a}"
         try:
             self._record("fetch_proxy_error", summary, severity="error")

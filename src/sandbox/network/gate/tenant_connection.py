@@ -49,7 +49,7 @@ _FIRST_BYTES = 30.0  # seconds that a slow sender has for a ClientHello or a req
 
 
 class TenantConnection:
-    """A tenant's connection to `destination`. `style`: how the client is told what became of it."""
+    """A tenant's connection to `destination`. `style`: how the client learns the outcome."""
 
     def __init__(self, gate: Gate, client: socket.socket, destination: Destination, style: ClientStyle) -> None:
         self._gate = gate

@@ -71,7 +71,7 @@ def plain_bytes(response: Response) -> bytes:
 
 
 def proxy_error(status: int, text: str) -> Response:
-    """What a client of the explicit proxy is told: 400 or 407."""
+    """The answer to a client of the explicit proxy: 400 or 407."""
     return _plain(status, text, "proxy", code="bad_request" if status == 400 else "")
 
 

@@ -91,7 +91,7 @@ class Exchange:
         except asyncio.CancelledError:
             report.left()
             raise
-        except Exception as problem:  # noqa: BLE001 - a mistake of ours refuses too, and is on the record
+        except Exception as problem:  # noqa: BLE001 - our own mistake refuses too, and is recorded
             decision = Decision(False, "gate", "the gate failed: {error}", error=type(problem).__name__)
             return report.ended(denied(report.what, decision), decision)
 

@@ -42,7 +42,7 @@ class Held(Protocol):
 
 
 class Credential:
-    """One configured secret. Raises ConfigError for a mistake in it; a source without a value is none."""
+    """One configured secret. Raises ConfigError for a mistake in it; a source without a value is one."""
 
     endpoint_only = False
 

@@ -22,7 +22,7 @@ _PASSED = ("eth_", "net_", "web3_")
 
 
 class ProviderError(Exception):
-    """An error that the caller is told, with its code."""
+    """An error that is reported to the caller, with its code."""
 
     def __init__(self, code: int, text: str, data: Any = None) -> None:
         self.code = code

@@ -46,7 +46,7 @@ class Failed(Exception):
 
 
 def failure(problem: BaseException) -> Failed:
-    """Any exception as one. Of an error that is not ours only the kind is told."""
+    """Any exception as a Connect error. Of an error that is not ours only the kind is sent."""
     if isinstance(problem, Failed):
         return problem
     if isinstance(problem, msgspec.MsgspecError | InvalidArgument | CommandError):
@@ -77,7 +77,7 @@ def answer_stream(request: Request[Any, Any, Any], problem: Exception) -> Respon
 
 
 def _printed(problem: Exception) -> Failed:
-    """For the owner, on the server's own stderr, when it is a fault of ours."""
+    """For the owner, on the server's own stderr, when the fault is ours."""
     failed = failure(problem)
     if failed.code == "internal":
         import traceback

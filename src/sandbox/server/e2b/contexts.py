@@ -1,4 +1,5 @@
-"""The code interpreter: contexts that keep their state, and code that runs in them. Each is a code session of ours."""
+"""The code interpreter: contexts that keep their state, and code that runs in them. Each is one of our code
+sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How E2B's clients are told that something went wrong: `{"code": status, "message": text}`."""
+"""How errors are reported to E2B's clients: `{"code": status, "message": text}`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots and forks: checkpoints of ours. A snapshot's id is a checkpoint's name, and a template to start from."""
+"""Snapshots and forks are our checkpoints. A snapshot's id is a checkpoint's name, and a template to start from."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ async def _serve(socket: WebSocket[Any, Any, Any], server: Server, reached: Reac
         process, running = await open_process(server, reached, asked, tty=tty)
     except WebSocketDisconnect:
         return
-    except Exception as problem:  # noqa: BLE001 - whatever it was, the client is told
+    except Exception as problem:  # noqa: BLE001 - whatever it was, the client gets the error
         await _end(socket, {"error": _problem(problem)}, 4400)
         return
     try:

@@ -77,7 +77,7 @@ async def content(request: Request[Any, Any, Any], server: Server, reached: Reac
 
 
 class _Reader:
-    """A file inside, read in pieces: by descriptor in a sandbox of ours, else over its socket."""
+    """A file inside, read in pieces: by descriptor in one of this server's sandboxes, else over its socket."""
 
     def __init__(self, reached: Reached, path: str) -> None:
         """Raises OSError."""

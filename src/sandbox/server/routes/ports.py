@@ -82,7 +82,7 @@ async def port(request: Request[Any, Any, Any], server: Server, reached: Reached
 
 
 def _led(request: Request[Any, Any, Any], location: str | None, port: int) -> str | None:
-    """A redirect of the program's to a place of its own, as a path of ours; None for any other.
+    """The program's redirect to one of its own places, as a path of this server; None for any other.
 
     Clients follow a redirect with their token. To another path of this server, they would do there what the program
     chose; to another port of this machine, some would show the token to whoever listens.

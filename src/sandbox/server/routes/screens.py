@@ -156,7 +156,7 @@ async def _show(socket: WebSocket[Any, Any, Any], line: sockets.socket, judged: 
         while data := await loop.sock_recv(line, PIECE):
             passed = said.feed(data)
             if passed is None:
-                return  # no display of ours
+                return  # not one of our displays
             await socket.send_data(passed, mode="binary")
 
     async def into() -> None:

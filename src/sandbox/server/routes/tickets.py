@@ -37,12 +37,13 @@ async def health() -> dict[str, Any]:
 
 @get("/v1/ready", opt={"public": True})
 async def ready(server: Server) -> dict[str, Any]:
-    """Whether new sandboxes can be had here: one could be built, and the server is not about to end; 503 otherwise.
+    """Whether this server can start new sandboxes: one could be built, and the server is not about to end; 503
+    otherwise.
 
     Says nothing else, because anybody may ask; the server has printed why not.
     """
     if server.draining.is_set() or not await server.probe.good():
-        raise Refusal(503, "not_ready", "no sandbox can be had here; the server's own output says why")
+        raise Refusal(503, "not_ready", "this server cannot start sandboxes; its own output says why")
     return {"ok": True}
 
 

@@ -26,7 +26,7 @@ class Handlers:
 
     def own(self, request: Request, path: str) -> None:
         """Makes the requesting user the owner of a new file. In a sandbox every tenant is user 0 of the mount and owns
-        what it makes; in a mount for several users, a provider that supports owners is told."""
+        what it makes; in a mount for several users, a provider that supports owners gets the owner."""
         if request.uid or request.gid:
             with suppress(OSError):
                 self.provider.setattr(path, uid=request.uid, gid=request.gid)
