@@ -61,6 +61,7 @@ class Serving:
     _asking: Callable[[], Asking]
     _guard: HostGuard
     _origin: Origin | None
+    _forked_from: GateThread | None
     _branch: Target | None
     _branch_in_use: InUse | None
 
@@ -191,6 +192,8 @@ class Serving:
         if self.config.signing.enabled:
             self._plan.environment.setdefault("ETH_RPC_URL", "http://signer.sandbox.internal")
         self._endings.append(watch.close)
+        if self._forked_from is not None:
+            watch.inherit(self._forked_from)
         watch.furnish(self._plan)
         return watch
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config
     from sandbox.engines.base import Capabilities, Pausable, Running
     from sandbox.info import Checkpoint
+    from sandbox.network.gate_thread import GateThread
     from sandbox.plan.plan import Plan
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
@@ -37,12 +38,14 @@ class CheckpointMethods(ABC):
     _can: Capabilities
     _running: Running
     _plan: Plan
+    _gate_thread: GateThread
     _mounts: Mounts | None
     _providers: dict[str, Provider]
     _hooks: object | None
     _command: Sequence[str] | None
     _resolve: Callable[[str, int], Sequence[str]] | None
     _origin: Origin | None = None  # what a restored sandbox starts from
+    _forked_from: GateThread | None = None  # the gate of the sandbox that it is a fork of, until it is built
     _paused = False
     _forks: list[Any]  # those that others asked for
     _saving: Lock  # held while it is paused, resumed or saved
@@ -99,7 +102,7 @@ class CheckpointMethods(ABC):
         with Unfinished(None) as made:
             about = self._save(made)
             return _several(
-                lambda: self._start_from(made.path, about, self.config, self._hooks, self._resolve),
+                lambda: self._start_from(made.path, about, self.config, self._hooks, self._resolve, self._gate_thread),
                 n,
             )
 
@@ -144,6 +147,7 @@ class CheckpointMethods(ABC):
         config: Config,
         hooks: object | None,
         resolve: Callable[[str, int], Sequence[str]] | None,
+        forked_from: GateThread | None = None,
     ) -> Self:
         from sandbox.checkpoints.origin import Origin, for_fork
 
@@ -152,8 +156,9 @@ class CheckpointMethods(ABC):
         forked.engine = about["engine"]
         origin.check_project(forked)
         made = cls.__new__(cls)
-        made._origin = origin
+        made._origin, made._forked_from = origin, forked_from
         made.__init__(forked, hooks=hooks, command=about.get("command"), resolve=resolve)  # type: ignore[misc]
+        made._forked_from = None
         made._tell_origin(about)
         return made
 

@@ -8,8 +8,6 @@ It is `Client`, with the lines of JSON-RPC in the frames of a WebSocket.
 
 from __future__ import annotations
 
-import socket
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -58,41 +56,27 @@ def _connection(url: str, token: str, certificates: str | None, context: ssl.SSL
     """JSON-RPC over a WebSocket. `context`: mutual TLS, as a cluster has it."""
     headers = {"Authorization": f"Bearer {token}"}
     web = WebSocketClient(url, headers, certificates=certificates, context=context)
-    ours, theirs = socket.socketpair()
-    carriers = [
-        Thread(target=carry, args=(web, theirs), name="sandbox-remote", daemon=True) for carry in (_outwards, _inwards)
-    ]
-    for each in carriers:
-        each.start()
-
-    def finish() -> None:
-        ours.shutdown(socket.SHUT_RDWR)
-        web.close()
-        for each in carriers:
-            each.join()
-        theirs.close()
-        web.free()
-
-    connection = Connection(ours.fileno(), ours.fileno(), finish)
-    connection._kept = ours
-    return connection
+    return Connection(web.receive, lambda data: _sent(web, data), web.close, _Carrier(web))
 
 
-def _outwards(web: WebSocketClient, line: socket.socket) -> None:
+def _sent(web: WebSocketClient, data: memoryview) -> int:
+    """One frame. Raises OSError when the connection has ended, as a descriptor does."""
+    piece = bytes(data[:_PIECE])
     try:
-        while data := line.recv(_PIECE):
-            web.send(data)
-    except (SandboxError, OSError):
-        pass  # the other side has ended, which the reader notices
+        web.send(piece)
+    except SandboxError as problem:
+        raise BrokenPipeError from problem
+    return len(piece)
 
 
-def _inwards(web: WebSocketClient, line: socket.socket) -> None:
-    try:
-        while data := web.receive():
-            line.sendall(data)
-    except (SandboxError, OSError):
-        pass
-    try:
-        line.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
+class _Carrier:
+    """The WebSocket as what a connection is made of."""
+
+    def __init__(self, web: WebSocketClient) -> None:
+        self._web = web
+
+    def shutdown(self, how: int, /) -> None:
+        self._web.cut()
+
+    def close(self) -> None:
+        self._web.free()

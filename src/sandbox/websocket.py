@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _PIECE = 2**16
 _LARGEST_REFUSAL = 2**16
+PATIENCE = 1.0  # seconds that a goodbye may wait for others who send
 SILENCE = 4  # seconds after which a machine of a cluster that does not answer counts as gone
 
 
@@ -89,14 +90,20 @@ class WebSocketClient:
 
     def close(self) -> None:
         """Ends the connection; wakes whoever receives. Idempotent."""
-        with self._sending:
-            closed, self._closed = self._closed, True
-        if closed:
-            return
-        try:
-            self._line.sendall(self._wire.send(CloseConnection(code=1000)))
-        except (OSError, LocalProtocolError):
-            pass
+        if self._sending.acquire(timeout=PATIENCE):  # else somebody sends to a server that does not read
+            try:
+                if not self._closed:
+                    self._closed = True
+                    self._line.settimeout(PATIENCE)
+                    self._line.sendall(self._wire.send(CloseConnection(code=1000)))
+            except (OSError, LocalProtocolError):
+                pass
+            finally:
+                self._sending.release()
+        self.cut()
+
+    def cut(self) -> None:
+        """Wakes whoever sends or receives, without a word to the server. Idempotent."""
         try:
             self._line.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -73,3 +73,40 @@ def test_a_fork_sends_the_secret_to_its_host(
         assert (asked.stdout, asked.stderr) == ("", "")
         assert VALUE not in fork.exec("env").stdout
     assert [one.partition(" ")[2] for one in server.seen] == [f"Bearer {VALUE}"]
+
+
+class _Echo(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = f"it was {VALUE}; you sent {self.headers.get('X-Word', 'nothing')}".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_a_fork_knows_every_secret_that_its_origin_ever_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
+    (tmp_path / "project").mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    config = {
+        "filesystem": {"root": str(tmp_path / "project")},
+        "network": {
+            "allowed_hosts": ["other.example.com", "127.0.0.0/8"],
+            "secrets": {"KEY": {"value": VALUE, "hosts": [HOST], "placeholder": "a-word-of-the-past"}},
+        },
+    }
+    url = f"http://other.example.com:{server.server_address[1]}/"
+    with Sandbox(config, resolve=lambda host, port: ["127.0.0.1"]) as sandbox:
+        sandbox.update_network({"secrets": {"KEY": None}})
+        with sandbox.fork()[0] as fork:
+            plain = fork.exec(["curl", "-sS", url], check=True).stdout
+            worded = fork.exec(["curl", "-sS", "-H", "X-Word: a-word-of-the-past", url]).stdout
+    server.shutdown()
+    server.server_close()
+    assert VALUE not in plain
+    assert "it was a-word-of-the-past" in plain
+    assert "the secret KEY has been revoked" in worded

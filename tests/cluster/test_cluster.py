@@ -285,6 +285,11 @@ def test_the_command_shows_the_nodes(cluster: Any, machines: ThreeNodes) -> None
         assert sandbox.node[:12] in shown.stdout
         asked = [*command, "status", "--json", "--address", machines.address]
         counted = json.loads(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+        used = subprocess.run([*command, "top", "--address", machines.address], capture_output=True, text=True)
+        assert sandbox.id in used.stdout and "PROCESSES" in used.stdout, used.stderr
+        asked = [*command, "metrics", "--address", machines.address]
+        page = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        assert f'sandbox_cluster_sandboxes{{node="{sandbox.node[:12]}"}} 1.0' in page
         assert counted["nodes"] >= 3 and counted["sandboxes"] >= 1 and counted["waiting"] == 0
 
 

@@ -73,6 +73,8 @@ def test_nothing_is_lost_when_agents_are_killed_at_any_moment(cluster: Any, mach
             except SandboxError:
                 pass
             one.close()
+    # Ray has to start the agents again first, which takes its time on a busy machine.
+    until(lambda: all("pid" in one for one in cluster.nodes() if one["node"][:12] in node_records(machines)))
     until(lambda: kept_records(machines) == node_records(machines))
     for name in kept_records(machines):
         assert verify(os.path.join(machines.home, "cluster-records", name)), name

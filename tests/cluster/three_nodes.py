@@ -24,6 +24,7 @@ class ThreeNodes:
             # A node that is killed is noticed within seconds.
             RAY_health_check_initial_delay_ms="1000", RAY_health_check_period_ms="200",
             RAY_health_check_failure_threshold="3", RAY_health_check_timeout_ms="1000",
+            RAY_raylet_start_wait_time_s="120",  # a busy machine is no bug
         )  # fmt: skip
         from ray.cluster_utils import Cluster
 

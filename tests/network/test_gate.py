@@ -475,6 +475,19 @@ def test_an_upstream_proxy_carries_every_connection(walled: Walls, listener: Lis
     assert room.run("curl -sSf http://evil.test:81/p").exit_code == 22
 
 
+def test_what_an_upstream_proxy_says_is_told_to_nobody(walled: Walls, listener: Listen) -> None:
+    def proxy(client: socket.socket) -> None:
+        head = client.recv(4096).replace(b"\r\n", b"|")
+        client.sendall(b"HTTP/1.1 407 You sent " + head + b"\r\nX-Sent: " + head + b"\r\n\r\n")
+
+    address = f"http://user:pass@127.0.0.1:{listener(proxy).port}"
+    room = walled(allowed_hosts=["far.test"], upstream_proxy=address)
+    told = room.run("curl -sS http://far.test:81/p").stdout
+    assert "the upstream proxy refused far.test:81: 407" in told
+    for each in (told, repr(room.heard.events)):
+        assert "dXNlcjpwYXNz" not in each
+
+
 def test_a_sandbox_that_uses_no_network_imports_nothing_of_the_gate() -> None:
     code = """
 import sys

@@ -39,7 +39,7 @@ escapes = st.sampled_from(
         lambda byte: b"\\U%08x" % byte,
         lambda byte: b"%%u%04X" % byte,
         lambda byte: bytes((byte,)).swapcase(),
-        lambda byte: (b"\\" if byte in b'"/\\' else b"") + bytes((byte,)),
+        lambda byte: (b"" if bytes((byte,)).isalnum() else b"\\") + bytes((byte,)),
     ]
 )
 # What may stand around it: also the beginning of an escape, which must not swallow the value's own beginning.

@@ -64,6 +64,13 @@ def test_a_host_with_allowing_rules_answers_only_those(rule: str, method: str, t
         "/admin;x=1/y",
         "/admin;/",
         "/admin%3bx",
+        "/ADMIN/x",
+        "/%41dmin",
+        "/x/%u002e%u002e/admin",
+        "/%u0061dmin",
+        "/x/%c0%ae%c0%ae/admin",
+        "/x/%E0%80%AE%E0%80%AE/admin",
+        "/adm%in",
     ],
 )
 def test_no_spelling_of_a_denied_path_gets_through(target: str) -> None:
@@ -74,6 +81,11 @@ def test_no_spelling_of_a_denied_path_gets_through(target: str) -> None:
 def test_a_final_slash_does_not_get_past_a_denied_path(target: str) -> None:
     assert not allowed("GET", target, deny=("* api.example.com/admin",))
     assert allowed("GET", "/admin/x", deny=("* api.example.com/admin",))
+
+
+def test_an_allowing_rule_minds_case_and_knows_names_in_other_scripts() -> None:
+    assert allowed("GET", "/caf%C3%A9/100%25", allow=("GET api.example.com/café/**",))
+    assert not allowed("GET", "/Docs/x", allow=("GET api.example.com/docs/**",))
 
 
 def test_deny_beats_allow_and_names_its_rule() -> None:

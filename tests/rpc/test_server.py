@@ -108,6 +108,16 @@ def test_a_secret_appears_in_nothing_that_is_said(raw: Raw, home: Path) -> None:
     assert secret not in json.dumps(said[:3])
 
 
+def test_a_mistake_in_a_secret_is_told_without_it(rpc: list[str]) -> None:
+    from tests.cli.test_secret_values import MISTAKES, told
+
+    with serving(rpc) as raw:
+        for mistake, settings in MISTAKES.items():
+            answer = raw.ask("create", mistake, **settings)
+            assert "error" in answer, mistake
+            assert told(json.dumps(answer)) == "", mistake
+
+
 def test_create_takes_srts_settings_with_srts_meaning(raw: Raw, tmp_path: Path) -> None:
     (tmp_path / "beside").write_text("beside\n")
     closed = {"denyRead": [], "allowWrite": ["."], "denyWrite": ["kept"]}

@@ -11,15 +11,18 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from typing import Any
 
+USES = ("SANDBOX", "NODE", "CPU", "MEMORY", "PROCESSES")
 HEADS = ("NODE", "ADDRESS", "CPUS", "SANDBOXES", "READY", "STATE")
 
 
 def add(parser: ArgumentParser) -> None:
-    parser.usage = "sandbox cluster status|nodes [--json] | drain NODE [--undo]"
+    parser.usage = "sandbox cluster status|nodes|top [--json] | metrics | drain NODE [--undo]"
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     for name, about in (
         ("status", _("how many nodes and sandboxes there are, and how many wait")),
         ("nodes", _("list the nodes")),
+        ("top", _("what each sandbox uses")),
+        ("metrics", _("the nodes for Prometheus, as text")),
         ("drain", _("have no further sandbox made on a node")),
     ):
         action = actions.add_parser(name, help=about)
@@ -51,7 +54,16 @@ def run(arguments: Namespace) -> int:
         if arguments.action == "drain":
             cluster.drain(arguments.node, not arguments.undo)
             return 0
+        if arguments.action == "top":
+            used = cluster.usage()
+            print_json(used) if arguments.json else print(table([_used(one) for one in used], USES))
+            return 0
         nodes = cluster.nodes()
+        if arguments.action == "metrics":
+            from sandbox.cluster.metrics import text
+
+            print(text(nodes, cluster.waiting()).decode(), end="")
+            return 0
         if arguments.action == "nodes":
             print_json(nodes) if arguments.json else print(table([_row(one) for one in nodes], HEADS))
             return 0
@@ -63,6 +75,11 @@ def run(arguments: Namespace) -> int:
         }
         print_json(found) if arguments.json else print(table(list(found.items())))
     return 0
+
+
+def _used(one: dict[str, Any]) -> tuple[object, ...]:
+    size = f"{(one.get('memory_bytes') or 0) / 2**20:.0f} MB"
+    return one["sandbox"], one["node"][:12], f"{(one.get('cpu_ms') or 0) / 1000:.1f} s", size, one.get("processes") or 0
 
 
 def _row(one: dict[str, Any]) -> tuple[object, ...]:

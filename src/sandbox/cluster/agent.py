@@ -110,6 +110,18 @@ class Agent:
             "record": self._shipper.problem if self._shipper is not None else "",
         }  # fmt: skip
 
+    def usage(self) -> list[dict[str, Any]]:
+        """What each sandbox of the machine uses now, as `sandbox cluster top` shows it."""
+        found = []
+        for one in entries(self._home):
+            if one.running:
+                try:
+                    used = dict(self._server.sandboxes.get(one.id).stats())
+                except SandboxError:
+                    continue  # it has just ended
+                found.append({"sandbox": one.id, "node": self._node, **used})
+        return found
+
     def drain(self, draining: bool = True) -> None:
         """No further sandbox is made here; those that are go on."""
         self._draining = draining

@@ -63,16 +63,18 @@ class AsyncCluster:
         self._address, self._pool = address, pool
         self._cluster: Cluster | None = None
         self._closed = False
+        self._starting = asyncio.Lock()  # many may wait for the same join
         self._threads = Threads()
 
     async def start(self) -> Self:
         """Joins the cluster, unless it has. Raises what `Cluster()` raises, and SandboxClosed."""
         if self._closed:
             raise SandboxClosed("the cluster is closed")
-        if self._cluster is None:
-            self._cluster = await self._threads.run(
-                lambda: Cluster(self._address, pool=self._pool), lambda one: one.close()
-            )
+        async with self._starting:
+            if self._cluster is None:
+                self._cluster = await self._threads.run(
+                    lambda: Cluster(self._address, pool=self._pool), lambda one: one.close()
+                )
         return self
 
     @property

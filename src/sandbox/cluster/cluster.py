@@ -213,6 +213,12 @@ class Cluster:
 
         return nodes(self._nodes)
 
+    def usage(self) -> list[dict[str, Any]]:
+        """Returns what each sandbox uses, of all programs: the one with the most processor time first."""
+        from sandbox.cluster.overview import usage
+
+        return usage(self._nodes)
+
     def waiting(self) -> int:
         """Returns how many sandboxes wait for room, of all programs. Raises SandboxError."""
         return queue_length()

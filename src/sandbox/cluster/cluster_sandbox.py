@@ -43,6 +43,10 @@ class ClusterSandbox(Client):
     _recovering: RLock
 
     @property
+    def _closed(self) -> bool:
+        return self._closing or self._line.ended
+
+    @property
     def _connection(self) -> Connection:
         if self._recover is not None and self._line.ended and not self._closing:
             with self._recovering:

@@ -30,6 +30,18 @@ def nodes(cluster: Nodes) -> list[dict[str, Any]]:
     return found
 
 
+def usage(cluster: Nodes) -> list[dict[str, Any]]:
+    """What each sandbox uses, of the machines whose agents answer; the one with the most processor time first."""
+    used: list[dict[str, Any]] = []
+    for one in cluster.alive():
+        if cluster.has_agent(one["NodeID"]):
+            try:
+                used += cluster.ask(one["NodeID"], "usage", timeout=PATIENCE)
+            except SandboxError:
+                continue
+    return sorted(used, key=lambda one: -(one.get("cpu_ms") or 0))
+
+
 def found(cluster: Nodes, node: str) -> str:
     """The whole id of a machine, of which the beginning is enough. Raises NotFound."""
     known = [one["NodeID"] for one in cluster.alive() if node and one["NodeID"].startswith(node)]

@@ -7,16 +7,12 @@ and what follows is sent. A record whose agent is gone for good is sent by the n
 from __future__ import annotations
 
 import fcntl
-import http.client
 import os
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from sandbox.audit.following import Following
 from sandbox.cluster.line import Line, Refused
-from sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,8 +75,8 @@ class Shipper:
                 more = self._round()
                 self.problem = ""
                 pause = 0.0 if more else PAUSE
-            except (SandboxError, OSError, http.client.HTTPException, msgspec.MsgspecError) as problem:
-                self.problem = str(problem)
+            except Exception as problem:  # noqa: BLE001 - whatever it was, what was not sent is sent later
+                self.problem = f"{type(problem).__name__}: {problem}"
                 self._leave()
                 pause = LATER
             self._ended.wait(pause)

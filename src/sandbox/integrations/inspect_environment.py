@@ -9,7 +9,7 @@ import errno
 import os
 import tempfile
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from inspect_ai.util import (
     ExecResult,
@@ -52,15 +52,26 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
 
     # -- its life
 
+    _joined: ClassVar[dict[str, Any]] = {}  # the clusters of the tasks that run, by address
+
     @classmethod
     async def task_init(cls, task_name: str, config: Any) -> None:
         """Refuses a configuration that cannot be read before the first sample does. Raises ConfigError."""
         settings(config)
 
     @classmethod
+    async def task_cleanup(cls, task_name: str, config: Any, cleanup: bool) -> None:
+        """Leaves the cluster, if the samples ran on one."""
+        joined = cls._joined.pop(str(settings(config).get("cluster")), None)
+        if joined is not None:
+            await joined.close()
+
+    @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
         """A sandbox for a sample."""
         given = settings(config)
+        if given.get("cluster"):
+            return {"default": cls(await cls._on_cluster(given), None)}
         place = dict(given.get("filesystem") or {})
         directory = None
         if "root" in place:
@@ -75,6 +86,21 @@ class AgentSandboxEnvironment(SandboxEnvironment):  # type: ignore[misc]
                 directory.cleanup()
             raise
         return {"default": cls(started, directory)}
+
+    @classmethod
+    async def _on_cluster(cls, given: dict[str, Any]) -> AsyncSandbox:
+        """A sandbox on a node; with `filesystem.root`, which travels guarded, around a copy of that."""
+        from sandbox.cluster import AsyncCluster
+
+        address = given["cluster"]
+        if address not in cls._joined:
+            cls._joined[address] = AsyncCluster(address)
+        joined = await cls._joined[address].start()
+        place = dict(given.get("filesystem") or {})
+        root = place.pop("root", None)
+        asked = {**{key: value for key, value in given.items() if key != "cluster"}, "filesystem": place}
+        made: AsyncSandbox = await joined.sandbox(asked, project=root)
+        return made
 
     @classmethod
     async def sample_cleanup(

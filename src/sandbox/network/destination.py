@@ -6,7 +6,7 @@ the bytes (`gate/relay.py`) or hands the connection to the interceptor (`interce
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 if TYPE_CHECKING:
     import socket
@@ -102,6 +102,9 @@ class Interception(Protocol):
 
     def update(self, network: Network) -> None:
         """The configuration changed; new requests see it. Revoked placeholders stay blocked."""
+
+    def inherit(self, origin: Any) -> None:
+        """What `origin`, another of these, was ever given stays blocked and hidden here as well."""
 
     def wants(self, host: str) -> bool:
         """Whether connections to `host` must be intercepted for a hook, script or secret."""

@@ -108,6 +108,12 @@ class GateThread:
             self._policy = _compiled(network)
         self.published = _published(network.publish)
 
+    def inherit(self, origin: GateThread) -> None:
+        """Before `furnish`, of a fork: what its origin was ever given stays blocked and hidden here as well."""
+        if origin.had_secrets:
+            self.had_secrets = True
+            self.interception().inherit(origin.interception())
+
     def _not_running(self) -> None:
         """What there is before the first connection."""
         self.listening: dict[str, StandardSocket] = {}  # `sockets`, once the gate runs

@@ -1,8 +1,8 @@
 """Rules for single requests: `METHOD host/path`. `*` matches a part of one path segment, `**` any number of segments.
 
 A path is compared decoded, so that `%61dmin` is `admin`. One that servers could read differently (dot
-segments, backslashes, control characters, an encoded slash that a denying rule would match as a real one)
-never slips past a rule.
+segments, backslashes, control characters, a percent sign that begins no escape, an encoded slash that a denying rule
+would match as a real one) never slips past a rule. Allowing rules mind case, denying ones do not: some servers do not.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+_HEX = frozenset("0123456789abcdef")
 _TOKEN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ-_")
 
 
@@ -50,6 +51,13 @@ class HttpRule:
             return False
         return _like(self.segments, segments, "**", _segment_like)
 
+    def denies(self, method: str, segments: Sequence[str]) -> bool:
+        """The same in any case, as servers may read a path."""
+        if self.methods is not None and method.upper() not in self.methods:
+            return False
+        folded = [one.casefold() for one in self.segments]
+        return _like(folded, [one.casefold() for one in segments], "**", _segment_like)
+
 
 class HttpRules:
     """All rules of a sandbox. A host with an allowing rule accepts only requests that such rules allow."""
@@ -79,7 +87,7 @@ class HttpRules:
         # Most servers take `/admin/` for `/admin`.
         without_final_slash = as_decoded if as_decoded[-1] else as_decoded[:-1]
         for rule in denying:
-            if any(rule.covers(method, one) for one in (as_sent, as_decoded, without_final_slash)):
+            if any(rule.denies(method, one) for one in (as_sent, as_decoded, without_final_slash)):
                 return f"network.http.deny: {rule.text}", f"{method} {host} {_shown(target)} is denied"
         # Servers disagree about encoded slashes: a request must be allowed in both readings.
         read = (as_sent,) if as_split == as_sent else (as_sent, as_split)
@@ -112,6 +120,7 @@ def _readings(target: str) -> tuple[list[str], list[str], list[str]]:
     path = target.partition("?")[0]
     if not path.startswith("/") and path != "*":
         raise ValueError("the request's target is not a path")
+    _refuse_odd_escapes(path)
     as_sent = [_decoded(one) for one in path.removeprefix("/").split("/")]
     as_decoded = as_split = "/".join(as_sent).split("/")
     if any(one.partition(";")[0] in (".", "..") for one in as_decoded):
@@ -124,6 +133,16 @@ def _readings(target: str) -> tuple[list[str], list[str], list[str]]:
     # this one does.
     plain = [one.partition(";")[0] for one in as_decoded]
     return as_sent, as_split, [one for at, one in enumerate(plain) if one or at == len(plain) - 1]
+
+
+def _refuse_odd_escapes(path: str) -> None:
+    """Raises ValueError for `%u002e` and `%c0%ae`, which some servers read as a dot and others not at all."""
+    codes = [one[:2].lower() for one in path.split("%")[1:]]
+    if not all(len(one) == 2 and _HEX.issuperset(one) for one in codes):
+        raise ValueError("the path contains a percent sign that begins no escape")
+    for code, following in zip(codes, [*codes[1:], ""], strict=False):
+        if code in ("c0", "c1") or (code, following[:1]) in (("e0", "8"), ("e0", "9"), ("f0", "8")):
+            raise ValueError("the path contains UTF-8 that is longer than it need be")
 
 
 def _decoded(text: str) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -60,10 +60,27 @@ class Received(msgspec.Struct):
 _LARGE = 2**16
 
 
+class Kept(Protocol):
+    """What a connection is made of."""
+
+    def shutdown(self, how: int, /) -> None:
+        """Wakes whoever reads or writes: there is nothing more. Raises OSError when that is so already."""
+
+    def close(self) -> None:
+        """Gives it back."""
+
+
 class Connection:
     """A connection to one server. `finish` closes what it was made of."""
 
-    def __init__(self, source: int, sink: int, finish: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        source: int | Callable[[], bytes],
+        sink: int | Callable[[memoryview], int],
+        finish: Callable[[], object],
+        kept: Kept | None = None,
+    ) -> None:
+        """`source` and `sink` are descriptors, or functions as `lines` and `Writer` take them; `kept` owns them."""
         self.events = ClientEvents()
         self.hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"blocked": "this client has no hooks"}
         self.ended = False
@@ -72,6 +89,7 @@ class Connection:
         self._source = source
         self._writer = Writer(sink)
         self._finish = finish
+        self._kept = kept
         self._finished = False
         self._next = 0
         self._waiting: dict[int, SimpleQueue[_Answer | _Large | None]] = {}
@@ -120,11 +138,7 @@ class Connection:
         def finish() -> None:
             line.shutdown(socket.SHUT_RDWR)
 
-        connection = cls(line.fileno(), line.fileno(), finish)
-        connection._kept = line
-        return connection
-
-    _kept: socket.socket | None = None  # owns the descriptors
+        return cls(line.fileno(), line.fileno(), finish, line)
 
     # -- asking
 

@@ -10,7 +10,8 @@ import fcntl
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -39,16 +40,16 @@ Line = bytes | bytearray
 
 
 def lines(
-    descriptor: int, limit: int = LINE_LIMIT, hold: Hold | None = None, wake: int | None = None
+    source: int | Callable[[], bytes], limit: int = LINE_LIMIT, hold: Hold | None = None, wake: int | None = None
 ) -> Iterator[Line | TooLong | NoRoom]:
     """Yields every line, without its end, until the other side closes or `wake` is readable. A last line without an end
-    counts.
+    counts. `source` is a descriptor, or returns the next piece, and b"" at the end.
 
     A line that takes several reads is charged to `hold`'s budget as it grows; that is given back when the next line is
     asked for.
     """
     line, size, refused = bytearray(), 0, False  # a refused line is counted, not held
-    while piece := _read(descriptor, wake):
+    while piece := _read(source, wake) if isinstance(source, int) else source():
         # Looking first saves a copy: most pieces of a large file have no line end in them.
         *ends, rest = piece.split(b"\n") if b"\n" in piece else (piece,)
         for end in ends:
@@ -95,8 +96,10 @@ def _read(descriptor: int, wake: int | None) -> bytes:
 class Writer:
     """Sends whole lines, from any thread. When the other side has gone, sending does nothing."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, sink: int | Callable[[memoryview], int]) -> None:
+        """`sink` is a descriptor, or takes a piece and returns how much of it: it raises OSError at the end."""
+        self._descriptor = sink if isinstance(sink, int) else -1
+        self._put = partial(os.write, sink) if isinstance(sink, int) else sink
         self._lock = Lock()
         self._encoder = msgspec.json.Encoder(enc_hook=str)  # a Message is text
         self.broken = False
@@ -144,7 +147,7 @@ class Writer:
         view = memoryview(data)
         while view and not self.broken:
             try:
-                view = view[os.write(self._descriptor, view) :]
+                view = view[self._put(view) :]
             except BlockingIOError:  # the other side made the pipe that we share non-blocking
                 _wait(self._descriptor, select.POLLOUT)
             except OSError:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from sandbox.result import OUTPUT_LIMIT
+
 Id = int | Annotated[str, Meta(max_length=256)]
 Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 Command = Annotated[str, Meta(min_length=1)] | Annotated[list[str], Meta(min_length=1)]
@@ -61,7 +63,7 @@ class Exec(_Command, kw_only=True):
 
     command: Command
     stdin: bytes | None = None
-    max_output: Annotated[int, Meta(ge=0, le=64 * 2**20)] = 10 * 2**20
+    max_output: Annotated[int, Meta(ge=0, le=64 * 2**20)] = OUTPUT_LIMIT
 
 
 class ExecStream(_Command, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from sandbox.result import OUTPUT_LIMIT
 from sandbox.rpc.messages import Command, Path, Rows, Seconds
 
 # Not like an id: a name must never stand for somebody else's sandbox.
@@ -60,7 +61,7 @@ class Exec(Struct, forbid_unknown_fields=True, kw_only=True):
     stdin: str | None = None
     stdin_base64: bytes | None = None
     timeout: Seconds | None = None
-    max_output: Annotated[int, Meta(ge=0, le=64 * 2**20)] = 10 * 2**20
+    max_output: Annotated[int, Meta(ge=0, le=64 * 2**20)] = OUTPUT_LIMIT
     encoding: Literal["text", "base64"] = "text"
 
     @property

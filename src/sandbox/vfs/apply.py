@@ -33,7 +33,7 @@ class Sides:
     """Whether an unchanged name of a file with several may be joined with the others."""
 
 
-class Carry:
+class Application:
     """One `apply` of `chosen` (indices of `layer.changes`), of which none is refused."""
 
     def __init__(self, sides: Sides, layer: Layer, chosen: list[int], groups: Groups, journal: Journal) -> None:

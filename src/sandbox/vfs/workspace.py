@@ -121,7 +121,7 @@ class Workspace:
         return done
 
     def _carry(self, upper: int, project: int, layer: Layer, choice: Choice, done: Applied) -> None:
-        from sandbox.vfs.apply import Carry, Sides
+        from sandbox.vfs.apply import Application, Sides
 
         sets = group_changes(layer, upper, project)
         choice.choose(layer.changes, sets)
@@ -130,7 +130,7 @@ class Workspace:
             sides = Sides(upper, project, self._is_clean, choice.covers)
             journal = Journal.begin(self.directory)
             try:
-                failed = Carry(sides, layer, choice.chosen, sets, journal).run()
+                failed = Application(sides, layer, choice.chosen, sets, journal).run()
             finally:
                 self._recover(project, journal)
         for index, change in enumerate(layer.changes):

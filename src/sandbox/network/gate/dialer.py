@@ -139,9 +139,11 @@ async def _ask_http(sock: socket.socket, destination: Destination, credentials: 
 
         request += f"Proxy-Authorization: Basic {b64encode(':'.join(credentials).encode()).decode()}\r\n"
     await asyncio.get_running_loop().sock_sendall(sock, request.encode() + b"\r\n")
-    status = await _head(sock)
-    if status.split(b" ", 2)[1:2] != [b"200"]:
-        raise OSError(f"the upstream proxy refused {destination}: {status.decode('latin-1')!a}")
+    status = (await _head(sock)).split(b" ", 2)[1:2]
+    if status != [b"200"]:
+        # The number alone: what else it says can be what it was sent, our password included.
+        shown = next((one.decode() for one in status if one.isdigit() and len(one) == 3), "?")
+        raise OSError(f"the upstream proxy refused {destination}: {shown}")
 
 
 async def _head(sock: socket.socket) -> bytes:

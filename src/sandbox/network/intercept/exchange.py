@@ -96,6 +96,7 @@ class Exchange:
             return report.ended(denied(report.what, decision), decision)
 
     async def _handled(self, request: Request, report: Report) -> Response:
+        self._refuse_old_connection()
         self._judge(request)
         request.allowance = self._parts.allowance
         if request.stream is not EMPTY:
@@ -167,8 +168,15 @@ class Exchange:
             # Compressed frames could not be inspected.
             request.headers.remove("Sec-WebSocket-Extensions")
 
+    def _refuse_old_connection(self) -> None:
+        """Applies the rules about hosts: the connection may be older than those in force. Where the owner is asked,
+        that is done for each request (`admit`)."""
+        decision = ALLOWED if self._context.asks_first else self._context.judge(self._destination)
+        if not decision:
+            raise Denied(decision.rule, decision.reason)
+
     def _judge(self, request: Request) -> None:
-        """Applies the HTTP rules. The gate has judged the connection's destination already."""
+        """Applies the HTTP rules."""
         for method, target in readings(request.method, request.target, request.headers.pairs):
             decision = self._context.policy.request_denial(method, request.host, request.port, target)
             if decision is not None:

@@ -62,6 +62,10 @@ class Interception:
             self._inspection = None
         self._network = network
 
+    def inherit(self, origin: Interception) -> None:
+        """See `destination.Interception`."""
+        self.secrets.inherit(origin.secrets)
+
     def wants(self, host: str) -> bool:
         """Whether connections to `host` must be intercepted. With any secret all hosts are: a placeholder on its way to
         the wrong host can only be stopped where it can be seen. The same with a login that nobody has made yet: its

@@ -64,6 +64,10 @@ class Values:
         """Adds a value to search for."""
         self._known[value] = _Value(name, value, placeholder)
 
+    def include(self, other: Values) -> None:
+        """Adds every value of `other`."""
+        self._known = {**other._known, **self._known}
+
     def __bool__(self) -> bool:
         return bool(self._known)
 
@@ -269,7 +273,7 @@ def _spellings(byte: int, percents: list[bytes], backslashes: list[bytes], ands:
     ways += [one + b"#[xX]0{0,7}%s%s" % (_hex(byte), END_OF_HEX) for one in ands]
     if byte in NAMED:
         ways += [one + b"(?:%s);" % b"|".join(NAMED[byte]) for one in ands]
-    if byte in b"\"'/\\":
+    if not plain.isalnum():
         ways += [backslash + plain for backslash in backslashes]
     if byte == 0x20:
         ways.append(rb"\+")

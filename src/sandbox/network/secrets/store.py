@@ -93,6 +93,14 @@ class Secrets:
                 self._names.setdefault(placeholder, ("credentials", "credentials"))
         self._by_host = {}
 
+    def inherit(self, other: Secrets) -> None:
+        """What `other` was ever given counts here as well: this sandbox goes on from that one."""
+        for placeholder, about in list(other._names.items()):
+            self._names.setdefault(placeholder, about)
+        self.values.include(other.values)
+        self._past += other._ever()
+        self._by_host = {}
+
     def learn(self, one: Held) -> bytes | None:
         """Its value now, which is looked for from now on."""
         value = one.value
