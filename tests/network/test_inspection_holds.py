@@ -177,6 +177,25 @@ def test_no_trailer_reaches_a_server(furnished: Callable[..., Furnished], protoc
     assert (seen["body"], [name for name, value in seen["headers"] if value == "9"]) == (b"x", [])
 
 
+MALFORMED = """
+import socket, ssl, sys
+for said in (b"GET /a b c HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n", b"GET / HTTP/1.1\\r\\nHost api.test\\r\\n\\r\\n",
+             b"POST / HTTP/1.1\\r\\nHost: api.test\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\nzz\\r\\n"):
+    s = socket.create_connection(("api.test", int(sys.argv[1])))
+    s = ssl.create_default_context().wrap_socket(s, server_hostname="api.test")
+    s.sendall(said)
+    print(s.recv(65536)[:12].decode())
+"""
+
+
+def test_a_malformed_request_is_a_400_and_reaches_no_server(furnished: Callable[..., Furnished]) -> None:
+    place = furnished(protocols=["http/1.1"])
+    origin = place.origins["api.test"]
+    done = place.run("/usr/bin/python3", "-c", MALFORMED, str(origin.port))
+    assert done.stdout.splitlines() == ["HTTP/1.1 400"] * 3, done.stderr
+    assert origin.seen == []
+
+
 LONG = """
 import socket, sys
 name = b"api.test:" + sys.argv[2].encode()
