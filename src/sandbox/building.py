@@ -7,6 +7,7 @@ needs it: the launcher works meanwhile.
 from __future__ import annotations
 
 import os
+import sys
 from _functools import partial  # `functools` and `threading` are loaded later: see `wiring.py`
 
 from sandbox.config.home import home
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from sandbox.registry.registration import Registration
     from sandbox.vfs.mounts import Mounts
     from sandbox.vfs.provider import Provider
+
+SYSTEM_PATH = f"{sys.base_prefix}/lib"
 
 
 class Serving:
@@ -225,7 +228,10 @@ class Building(Serving):
         filesystem, can = self.config.filesystem, self._can
         self._freeze_what_is_acted_on()
         self._endings.append(self._guard.finish)
-        self._guard.note_written(writable_trees(filesystem))  # before a program of the host is looked for
+        trees = writable_trees(filesystem)
+        self._guard.note_written(trees)  # before a program of the host is looked for
+        self._freeze_own_program(trees)
+        self._look_at_path(trees)
         self._freeze_what_signs()
         self._logins = self._known_logins()
         if filesystem.branch is not None:
@@ -313,6 +319,7 @@ class Building(Serving):
         trees = writable_trees(filesystem, shown) if shown or filesystem.show_host else []
         if shown:
             self._guard.note_written(trees)
+            self._freeze_own_program(trees)
         held: list[str] = []
         if filesystem.show_host:
             held = self._guard.reserve_all(filesystem, project_root(filesystem), trees)
@@ -359,6 +366,45 @@ class Building(Serving):
 
             filesystem = self.config.filesystem
             filesystem.deny_write = [*filesystem.deny_write, *frozen(self.config)]
+
+    def _look_at_path(self, trees: Sequence[str]) -> None:
+        """Programs that the person starts by name: in the home directory they are frozen, elsewhere looked at."""
+        tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
+        mine = (os.path.realpath(one or ".") for one in os.get_exec_path() if not one.startswith("/usr/"))
+        if not any(f"{one}/".startswith(tops) for one in mine):
+            return
+        from sandbox.guards.path_programs import on_path
+
+        places, filesystem = on_path(trees), self.config.filesystem
+        user = os.path.realpath(os.path.expanduser("~"))
+        if user in trees:
+            # Those in hidden directories (`~/.local/bin`) are shown read-only as it is.
+            plain = [one for one in places if one != user and not one[len(user) + 1 :].startswith(".")]
+            filesystem.deny_write = [*filesystem.deny_write, *plain]
+        self._guard.note_programs(places)
+
+    def _freeze_own_program(self, trees: Sequence[str]) -> None:
+        """Our own code is not for tenants to change, wherever it is installed. The check is quick, for every start."""
+        tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
+        paths = [os.path.realpath(one or ".") for one in (*sys.path, sys.prefix) if not one.startswith(SYSTEM_PATH)]
+        if not tops or not any(f"{path}/".startswith(tops) for path in (*paths, os.path.realpath(__file__))):
+            return
+        from sandbox.guards.own_program import import_nothing_from, written
+
+        import_nothing_from(trees)
+        filesystem = self.config.filesystem
+        named = [os.path.realpath(os.path.expanduser(one)) for one in filesystem.allow_write]
+        for place in written(trees):
+            if place in named or place in filesystem.deny_write:
+                continue
+            filesystem.deny_write = [*filesystem.deny_write, place]
+            self.notices.append(
+                Message(
+                    "sandbox itself is in {place!r}, so that is read-only inside: what changed it would run on this "
+                    "machine; to let the sandbox change it, use `--overlay`, or install sandbox elsewhere (pipx)",
+                    place=place,
+                )
+            )
 
 
 def nobody_there(address: str, port: int) -> socket.socket:

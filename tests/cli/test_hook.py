@@ -258,11 +258,20 @@ def test_another_shell_tool_is_refused(claude: Claude) -> None:
         ("Read", {"file_path": "link"}),
         ("Read", {"file_path": "hard"}),
         ("Read", {"file_path": "../config/prod.txt"}),
+        ("Read", {"file_path": " ../.env"}),
+        ("Read", {"file_path": "../.env\ufeff \n"}),
+        ("Read", {"file_path": "cafe\u0301"}),
+        ("Write", {"file_path": "../.envrc\t", "content": "x"}),
+        ("Write", {"file_path": "last/refs/heads/x", "content": "x"}),
+        ("Write", {"file_path": "last/refs/x", "content": "x"}),
         ("NotebookEdit", {"notebook_path": "/srv/x.ipynb"}),
         ("WebFetch", {"url": "https://evil.example/x"}),
         ("Grep", {"pattern": "x", "path": ".."}),
         ("Grep", {"pattern": "x", "path": "..", "glob": ".env*"}),
         ("Grep", {"pattern": "x", "path": "..", "glob": "{.env,x}"}),
+        ("Grep", {"pattern": "x", "path": "..", "glob": "*.md\t.env"}),
+        ("Grep", {"pattern": "x", "path": "..", "glob": ".env\n"}),
+        ("Grep", {"pattern": "x", "path": " ../.env"}),
         ("Grep", {"pattern": "x", "path": "/"}),
         ("Glob", {"pattern": "/etc/*"}),
         ("Glob", {"pattern": "*/../../../*"}),
@@ -280,6 +289,9 @@ def test_a_file_tool_is_refused(project: Path, tool: str, given: dict[str, objec
     (project / "sub" / "bare").mkdir()
     (project / "sub" / "bare" / "HEAD").write_text("ref: refs/heads/main")
     (project / "sub" / "parts" / "refs").mkdir(parents=True)
+    (project / "sub" / "last" / "objects").mkdir(parents=True)
+    (project / "sub" / "last" / "HEAD").write_text("ref: refs/heads/main")
+    (project / "sub" / "caf\u00e9").symlink_to("../.env")
     (project / "config").mkdir()
     (project / "config" / "prod.txt").write_text("x")
     (project / ".env").write_text("SECRET=1")
@@ -381,7 +393,8 @@ def test_without_walls_the_hook_only_advises(advised: Claude, home: Path) -> Non
 
 @pytest.mark.parametrize(
     "data", ["", "nonsense", "[]", '{"tool_name": 1}', '{"tool_name": "Read", "tool_input": 7}', "[" * 9999,
-             '{"tool_name": "Bash", "tool_input": {"command": "true"}}']
+             '{"tool_name": "Bash", "tool_input": {"command": "true"}}', '{"tool_name": "Bash"}',
+             '{"tool_name": "Bash", "tool_input": {"command": 5}}']
 )  # fmt: skip
 def test_a_hook_that_cannot_judge_blocks(project: Path, data: str) -> None:
     words = [*program(), "hook", "pre-tool-use"]

@@ -15,7 +15,7 @@ import pytest
 from sandbox import Sandbox
 from sandbox.audit.feed import subscribe_audit_feed
 from sandbox.guards.late_masks import NO_QUEUE
-from tests.patience import assert_given_back, open_descriptors
+from tests.patience import assert_given_back, open_descriptors, until
 
 pytestmark = pytest.mark.walls
 
@@ -134,6 +134,13 @@ def test_a_tenant_that_makes_such_names_by_the_hundred_fills_nothing(project: Pa
         (project / ".env").write_text(SECRET)
         assert watched.sandbox.exec("until ! cat .env; do :; done", timeout=20).exit_code == 0
         assert watched.covered.qsize() <= 110
+
+
+def test_where_a_tenant_makes_too_many_the_person_is_told(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.guards.late_masks.MOST", 20)
+    with Watched(project) as watched:
+        watched.sandbox.exec("for i in $(seq 60); do echo x > $i.pem; done")
+        until(lambda: any("from now on" in notice for notice in watched.sandbox.notices))
 
 
 TAKE_ALL = """

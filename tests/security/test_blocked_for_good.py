@@ -329,3 +329,16 @@ def test_a_home_that_is_the_project_keeps_its_dot_files_to_itself(
     assert SECRET not in run(project, ALL)
     with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
         assert SECRET not in sandbox.exec(ALL).stdout
+
+
+def test_names_that_tenants_make_push_no_file_of_the_person_out_of_what_is_remembered(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.guards.blocked_files.MOST", 40)
+    secret(project / "conf" / "private.txt")
+    run(project, "mkdir d; for i in $(seq 60); do mkdir d/$i; echo x > d/$i/.env; done")
+    run(project, "true")  # finds them
+    rules = {"deny_read": ["conf/private.txt"]}  # is written down last
+    run(project, "mv conf elsewhere", **rules)
+    assert SECRET not in run(project, ALL, **rules)
+    assert (project / "elsewhere" / "private.txt").read_text() == SECRET

@@ -461,6 +461,35 @@ def test_a_file_system_that_is_mounted_on_the_host_is_never_deleted(sandbox: San
     ]
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "rm -rf .git 2>/dev/null; true",
+        "rm -rf .git/objects; echo x > .git/objects",
+        "rm -rf .git/refs; ln -s . .git/refs",
+        "rm .git/HEAD; rm -rf bare.git/objects bare.git/refs bare.git/HEAD",
+        "rm -rf .git/objects; mkdir .git/objects",
+    ],
+)
+def test_apply_takes_no_repository_away(project: Path, attack: str) -> None:
+    def git(*words: str, at: Path = project) -> str:
+        named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        return subprocess.run(["git", "-C", at, *named, *words], check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q", "-b", "main")
+    git("add", "a")
+    git("commit", "-q", "-m", "not pushed yet")
+    git("branch", "other")
+    git("clone", "-q", "--bare", ".", "bare.git")
+    before = git("log", "--all", "--format=%H %D")
+    with Sandbox({"filesystem": {"root": str(project), "overlay": True}}) as sandbox:
+        do(sandbox, attack)
+        sandbox.apply()
+    git("fsck", "--strict")
+    assert git("log", "--all", "--format=%H %D") == before
+    assert git("log", "--format=%s", "main", at=project / "bare.git") == "not pushed yet\n"
+
+
 def test_a_discarded_file_is_neither_shown_nor_applied_until_it_changes_again(sandbox: Sandbox, project: Path) -> None:
     do(sandbox, "echo bad > a; echo good > new")
     home = os.environ["SANDBOX_HOME"]

@@ -130,8 +130,10 @@ def _judge(arguments: Namespace) -> int:
         return _answer("deny", f"sandbox: {refused.reason} (rule: {refused.rule})")
     if tool in ("PowerShell", "Shell"):
         return _answer("deny", "sandbox: commands run in the sandbox by the Bash tool only")
-    if tool not in WRAPPED or not isinstance(given.get("command"), str):
+    if tool not in WRAPPED:
         return 0
+    if not isinstance(given.get("command"), str):
+        raise SandboxError("the hook's input is not a tool call")
     if arguments.judge_only or not _has_walls(resolved):
         return _advise(resolved, arguments.agent, files, tool, given)
     return _behind_walls(arguments, call, resolved, project, given)

@@ -52,6 +52,14 @@ class FileJudge:
         return self._grep(given) if tool == "Grep" else None
 
     def path(self, path: str, operation: str) -> Decision:
+        """Whether it may be used, however the tool reads its name."""
+        for reading in _readings(path):
+            decision = self._judged(reading, operation)
+            if not decision:
+                break
+        return decision
+
+    def _judged(self, path: str, operation: str) -> Decision:
         """By its name, by what the name resolves to, and by what a sandbox hides: the strictest of the three."""
         absolute = self.absolute(path)
         real = os.path.realpath(absolute)
@@ -114,7 +122,7 @@ class FileJudge:
 
     def _grep(self, given: dict[str, Any]) -> Decision | None:
         """A search prints what it finds, so it is refused if it would read a blocked file."""
-        base = os.path.realpath(self.absolute(str(given.get("path") or ".")))
+        base = os.path.realpath(self.absolute(_readings(str(given.get("path") or "."))[-1]))
         glob = str(given.get("glob") or "")
         for mask in self.covered().values():
             if (mask.path + "/").startswith(base.rstrip("/") + "/") and self._reaches(glob, base, mask):
@@ -130,7 +138,7 @@ class FileJudge:
         return None
 
     def _reaches(self, glob: str, base: str, mask: Mask) -> bool:
-        if not glob or mask.is_dir or any(sign in glob for sign in "{}!, \\["):
+        if not glob or mask.is_dir or any(sign in "{}!,\\[" or sign.isspace() for sign in glob):
             return True
         from sandbox.config.patterns import Patterns
 
@@ -165,11 +173,33 @@ def _is_gits(path: str) -> bool:
     if "/.git/" in folded:
         return not path.endswith(_PEOPLES)
     directory, name = os.path.split(path)
+    if _completes(path):
+        return True
     if name == "HEAD":  # it would make the directory a repository
         return any(os.path.lexists(f"{directory}/{one}") for one in ("config", "commondir", "objects", "refs", "hooks"))
     if os.path.basename(directory) == "hooks":
         directory, name = os.path.dirname(directory), "hooks"
     return name in READ and os.path.lexists(f"{directory}/HEAD")
+
+
+def _completes(path: str) -> bool:
+    """Whether `path` lies in the last directory that one above it lacks to be a repository."""
+    while path != "/":
+        path, name = os.path.split(path)
+        other = {"objects": "refs", "refs": "objects"}.get(name)
+        if other and os.path.lexists(f"{path}/HEAD") and os.path.lexists(f"{path}/{other}"):
+            return True
+    return False
+
+
+def _readings(path: str) -> list[str]:
+    """The path as it is, and as a tool may read it: Claude Code leaves blanks around it out, and composes letters."""
+    from unicodedata import normalize
+
+    bare = path
+    while (less := bare.strip().strip("\ufeff")) != bare:
+        bare = less
+    return list(dict.fromkeys((path, bare, normalize("NFC", bare))))
 
 
 def _texts(value: object, key: str, depth: int = 0) -> Iterator[tuple[str, str]]:

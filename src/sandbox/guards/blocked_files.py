@@ -163,9 +163,19 @@ class BlockedFiles:
 
     @staticmethod
     def _bounded(entries: list[Entry]) -> list[Entry]:
-        """Drops entries that were not found lately, then the newest ones, because a tenant can make any number."""
+        """Drops entries that were not found lately, then those of files that tenants may have made (they can make any
+        number), then the newest."""
         if len(entries) > MOST:
             entries = [one for one in entries if not one.missed]
+        if len(entries) > MOST:
+            from sandbox.guards.written_places import first_written
+
+            since = first_written()
+            entries.sort(
+                key=lambda one: any(
+                    one.path.startswith(top) and (one.born or one.changed) > time for top, time in since
+                )
+            )
         return entries[:MOST]
 
     def _read(self) -> list[Entry]:

@@ -48,12 +48,15 @@ def risky(layer: str, root: str, paths: Iterable[str]) -> set[str]:
 
 
 def is_object(root: str, path: str) -> bool:
-    """Whether a path of the project is in the store of objects of a repository that the host has."""
+    """Whether a path of the project is, or is in, the store of objects of a repository that the host has."""
     parts = path.split("/")
-    return any(
-        one == "objects" and at < len(parts) - 1 and is_repository("/".join((root, *parts[:at])))
-        for at, one in enumerate(parts)
-    )
+    return any(one == "objects" and is_repository("/".join((root, *parts[:at]))) for at, one in enumerate(parts))
+
+
+def makes_a_repository(root: str, path: str) -> bool:
+    """Whether a path of the project is one of those without which a directory of the host is no repository any more."""
+    above, _, name = path.rpartition("/")
+    return name in ("HEAD", "objects", "refs") and is_repository(f"{root}/{above}" if above else root)
 
 
 class _Merged:

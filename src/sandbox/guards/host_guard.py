@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config, Filesystem
     from sandbox.config.patterns import Patterns
     from sandbox.guards.late_masks import LateMasks
+    from sandbox.guards.path_programs import PathPrograms
     from sandbox.guards.provider_rules import ProviderRules
     from sandbox.guards.repositories import Repositories
     from sandbox.guards.reserved_dirs import ReservedDirs
@@ -41,6 +42,7 @@ class HostGuard:
         self._protected: Callable[[], Patterns] | None = None  # other patterns than usual
         self._repositories: list[Repositories] = []
         self._served: list[ProviderRules] = []
+        self._programs: PathPrograms | None = None
         self._pid = 0
         self._views: Views | None = None
         self._search: Search | None = None
@@ -60,6 +62,12 @@ class HostGuard:
                 from sandbox.guards.written_places import note  # seldom: not for a project that is known
 
                 note(tree, link)
+
+    def note_programs(self, places: Sequence[str]) -> None:
+        """Writes down what is in these directories of the person's PATH, which tenants can write to."""
+        from sandbox.guards.path_programs import PathPrograms
+
+        self._programs = PathPrograms(places)
 
     def reserve(self, root: str, places: Sequence[str] = (), *, only_places: bool = False) -> list[str]:
         """Makes the directories of the project that tenants must not make, and `places`, which something is mounted on;
@@ -186,7 +194,9 @@ class HostGuard:
             self._reserved.remove()
         for one in (*self._repositories, *(served.repositories for served in self._served)):
             made += one.made
-        self._repositories, self._served, self._reserved = [], [], None
+        if self._programs is not None:
+            made += self._programs.appeared()
+        self._repositories, self._served, self._reserved, self._programs = [], [], None, None
         self.made = list(dict.fromkeys([*self.made, *made]))
         if self.made:
             from sandbox.audit import file_entries

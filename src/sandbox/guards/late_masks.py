@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MOST = 4096  # covers in one sandbox's life
 FEW = 100  # reported one by one
 MOST_WAITING = 16384  # names in the queue; beyond that, everything is searched again
+AT_ONCE = 512  # names that are looked at before those that were found are covered
 BINDING = 0.005  # a socket's file appears a little before the kernel lists the socket
 
 NO_QUEUE = Message(
@@ -41,6 +42,10 @@ NO_QUEUE = Message(
 NO_WATCH = Message(
     "blocked files that appear while the sandbox runs are hidden only in some directories: all your inotify watches "
     "are in use (raise fs.inotify.max_user_watches)"
+)
+TOO_MANY = Message(
+    "blocked files that appear from now on are not hidden: more than {most} of them appeared while the sandbox ran",
+    most=MOST,
 )
 
 
@@ -131,7 +136,7 @@ class LateMasks:
     def _next(self) -> list[Appeared] | None:
         """What is queued; None when the queue is empty, and this thread ends."""
         with self._lock:
-            appeared, self._waiting = self._waiting, []
+            appeared, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
             if appeared and not self._closing.is_set():
                 return appeared
             self._worker = None
@@ -158,7 +163,9 @@ class LateMasks:
         self.watching.set()
 
     def _look_at(self, appeared: list[Appeared]) -> None:
-        assert self._search is not None
+        search = self._search
+        assert search is not None
+        search.found, search.inodes = Covers(), {}
         found: dict[str, Mask] = {}
         if any(path is None for path, _ in appeared):  # some were lost: search everything
             for root in self._roots:
@@ -168,8 +175,11 @@ class LateMasks:
                 self._repositories.look_again()
             self._closing.wait(DELAY)  # a tenant that floods the queue must not keep a processor busy
         for path, is_dir in appeared:
+            if self._closing.is_set():
+                return  # the end does not wait for what a tenant has piled up
             if path is not None:
-                found.update(self._look_at_one(self._search, path, is_dir))
+                found.update(self._look_at_one(search, path, is_dir))
+        found.update(self._found(search))
         # What is below a cover is out of reach, and looking for it there would trip a tripwire.
         found = {path: mask for path, mask in found.items() if not inside_one(path, self._covered)}
         found = self._of_the_host(found)
@@ -178,11 +188,13 @@ class LateMasks:
             self._cover(set(found), rules=found)
 
     def _look_at_one(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
+        """Adds to `search.found`; returns sockets."""
         if is_dir:
             self._add(path)
         self._look_at_git(path)
         if is_dir or search.could_match(os.path.basename(path)) or self._known(search, path):
-            return self._blocked(search, path, is_dir)
+            self._blocked(search, path, is_dir)
+            return {}
         return {path: Mask(path, False, SOCKET)} if is_socket(path) else {}
 
     def _known(self, search: Search, path: str) -> bool:
@@ -210,15 +222,17 @@ class LateMasks:
             except OSError:
                 continue
 
-    def _blocked(self, search: Search, path: str, is_dir: bool) -> dict[str, Mask]:
-        """What to cover at a path that appeared, found by the same search as at the start."""
+    def _blocked(self, search: Search, path: str, is_dir: bool) -> None:
+        """Looks for what to cover at a path that appeared, by the same search as at the start."""
         top = next((root for root in self._roots if path.startswith(f"{root.rstrip('/')}/")), None)
         if top is None:
-            return {}
-        search.found, search.inodes = Covers(), {}
+            return
         covered = search.match(path, path[len(top.rstrip("/")) + 1 :], os.path.dirname(path))
         if is_dir and not covered:
             search.walk_below(path, top)
+
+    def _found(self, search: Search) -> dict[str, Mask]:
+        """What is to be covered of all that was looked at. It is written down first, before anybody can move it."""
         if self._repositories is not None:
             self._repositories.appeared(search.found.heads, search.found.git_files)
         search.cover_links()
@@ -259,6 +273,6 @@ class LateMasks:
                     rule = rules[path].rule if rules else ""
                     self._tell(f"a blocked file appeared and was covered (number {self._count})", path, rule)
                 if self._count == MOST:
-                    self._tell("too many blocked files appear; no further ones are covered", path, "late-masks")
+                    self._unwatched(TOO_MANY, path)
             elif problem:
                 self._tell(f"a blocked file appeared and could not be covered: {problem}", path, "late-masks")

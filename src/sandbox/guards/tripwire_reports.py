@@ -54,8 +54,9 @@ class Reports:
 
         with self._lock:
             if not self._closed:
-                self._thread = Thread(target=self._receive, name="sandbox-tripwire", daemon=True)
-                self._thread.start()
+                thread = Thread(target=self._receive, name="sandbox-tripwire", daemon=True)
+                thread.start()
+                self._thread = thread  # only now: `close` waits for one that runs, and otherwise receives by itself
 
     def close(self) -> None:
         """Ends the sandbox and returns when all its reports are recorded. Idempotent."""

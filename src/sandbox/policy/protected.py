@@ -18,7 +18,9 @@ PROTECTED = (
     # Files that other editors, debuggers and shells read when a project is opened or entered.
     ".zed/", ".helix/", ".fleet/", ".devcontainer/", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc",
     ".dir-locals.el", ".dir-locals-2.el", ".gdbinit", ".lldbinit", ".pdbrc", ".Rprofile", ".irbrc", ".pryrc", ".rvmrc",
-    "*.code-workspace", ".hg/hgrc", ".jj/repo/config.toml",
+    "*.code-workspace", ".hg/hgrc", ".jj/repo/config.toml", ".devcontainer.json",
+    # mise runs what these say when a directory is entered, and trusts a path, whatever is in it.
+    "mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml", ".mise/",
     # Where git finds the repository's config and hooks, when it is not where the repository is.
     ".git/commondir", ".git/modules/**/commondir", ".git/worktrees/*/commondir", ".git/worktrees/*/config.worktree",
 )  # fmt: skip

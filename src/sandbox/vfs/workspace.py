@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sandbox.config.atomic_write import write_whole
 from sandbox.config.rmtree import remove_tree
 from sandbox.errors import NotFound, SandboxError
-from sandbox.guards.git_apply import is_object, risky
+from sandbox.guards.git_apply import is_object, makes_a_repository, risky
 from sandbox.vfs.apply_choice import Choice, at_or_below
 from sandbox.vfs.change_groups import group_changes
 from sandbox.vfs.changes import Change, Closed, Layer, walk
@@ -240,6 +240,8 @@ class Workspace:
             change.discarded = self._discarded.get(_key(change)) == _identity(change)
             if change.risk is None and change.path in would_run:
                 change.risk = "git on the host would run or obey it"
+            if change.risk is None and _is_taken_away(change) and makes_a_repository(self.root, change.path):
+                change.risk = "without it, a repository of yours with all its branches would be lost"
             if change.conflict is None:
                 change.conflict = _conflict(project, change, self._is_clean)
         _find_removed(layer, upper, project, self._is_clean)
@@ -282,6 +284,11 @@ class Workspace:
             "discarded": self._discarded,
         }
         write_whole(os.path.join(self.directory, "overlay.json"), json.dumps(kept))
+
+
+def _is_taken_away(change: Change) -> bool:
+    """Whether nothing of the kind that the host has there would be left."""
+    return change.before is not None and (change.after is None or change.after.kind != change.before.kind)
 
 
 def _key(change: Change) -> str:

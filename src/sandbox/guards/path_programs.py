@@ -1,0 +1,47 @@
+"""Programs that tenants leave in a directory on the person's PATH: an activated virtual environment, a project's `bin`.
+
+Tenants install programs there, and may. But one that has the name of a program further on in PATH (`ls`, `git`) would
+run, outside the walls, when the person types that name as ever. So those are reported at the end.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST = 1000  # reported
+SYSTEM = ("/usr/", "/bin", "/sbin")  # directories of PATH that are no tenant's to write
+
+
+def on_path(trees: Sequence[str]) -> list[str]:
+    """The directories of PATH that lie in one of `trees`. Quick, because every start asks."""
+    tops = tuple(f"{tree.rstrip('/')}/" for tree in trees)
+    found = (os.path.realpath(one or ".") for one in os.get_exec_path() if not one.startswith(SYSTEM))
+    return [one for one in dict.fromkeys(found) if f"{one}/".startswith(tops)] if tops else []
+
+
+class PathPrograms:
+    """What was in `places`, directories of PATH, before tenants ran."""
+
+    def __init__(self, places: Sequence[str]) -> None:
+        self._before = {place: set(_names(place)) for place in places}
+        self._path = list(dict.fromkeys(os.path.realpath(one or ".") for one in os.get_exec_path()))
+
+    def appeared(self) -> list[str]:
+        """The new ones that a shell would run instead of a program that is further on."""
+        found: list[str] = []
+        for place, before in self._before.items():
+            later = [one for one in self._path[self._path.index(place) + 1 :] if one not in self._before]
+            new = (name for name in sorted(_names(place)) if name not in before)
+            found += (f"{place}/{name}" for name in new if any(os.path.lexists(f"{one}/{name}") for one in later))
+        return found[:MOST]
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
