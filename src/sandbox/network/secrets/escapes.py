@@ -45,16 +45,14 @@ NAMED = {
 END_OF_DECIMAL, END_OF_HEX = rb"(?:;|(?![;0-9]))", rb"(?:;|(?![;0-9A-Fa-f]))"
 
 _BYTES = {name: bytes((byte,)) for byte, names in NAMED.items() for name in names}
+# Each of the three begins with a plain character: the search goes quickly from one such to the next.
 _ESCAPE = re.compile(
     rb"%%(?:u00)?([0-9A-Fa-f]{2})"
-    rb"|\\{1,8}(?:u00|x|U000000)([0-9A-Fa-f]{2})"
-    rb"|\\{1,8}u\{0{0,4}([0-9A-Fa-f]{2})\}"
-    rb"|&#[xX]0{0,7}([0-9A-Fa-f]{2})%s"
-    rb"|\\{1,8}([0-3][0-7]{2})"
-    rb"|&#0{0,7}([0-9]{2,3})%s"
-    rb"|&(%s);" % (END_OF_HEX, END_OF_DECIMAL, b"|".join(_BYTES))
+    rb"|\\\\{0,7}(?:(?:u00|x|U000000)([0-9A-Fa-f]{2})|u\{0{0,4}([0-9A-Fa-f]{2})\}|([0-3][0-7]{2}))"
+    rb"|&(?:#(?:[xX]0{0,7}([0-9A-Fa-f]{2})%s|0{0,7}([0-9]{2,3})%s)|(%s);)"
+    % (END_OF_HEX, END_OF_DECIMAL, b"|".join(_BYTES))
 )
-_HEX, _OCTAL, _DECIMAL, _NAME = 4, 5, 6, 7  # groups of it: up to the fourth in hexadecimal, then one each
+_OCTAL, _DECIMAL, _NAME = 4, 6, 7  # groups of it; the others are hexadecimal
 _SHAPES = (
     b"%u0011",
     b"%11",
@@ -78,14 +76,11 @@ def resolved(data: bytes) -> bytes:
 
 
 def _byte(match: re.Match[bytes]) -> bytes:
-    if match[_NAME]:
-        return _BYTES[match[_NAME]]
-    if match[_OCTAL]:
-        return bytes((int(match[_OCTAL], 8),))
-    if match[_DECIMAL]:
-        number = int(match[_DECIMAL])
-        return bytes((number,)) if number < 256 else match[0]
-    return bytes((int(next(filter(None, match.groups()[:_HEX])), 16),))
+    kind = match.lastindex or 0
+    if kind == _NAME:
+        return _BYTES[match[kind]]
+    number = int(match[kind], 10 if kind == _DECIMAL else 8 if kind == _OCTAL else 16)
+    return bytes((number,)) if number < 256 else match[0]
 
 
 def what_stays(text: bytes) -> bytes:

@@ -106,10 +106,10 @@ class Values:
     def _suspects(self, data: bytes) -> list[_Value]:
         left = list(self._known.values())
         suspects: list[_Value] = []
-        for view in _views(data):
+        for number, view in enumerate(_views(data)):
             if not left:
                 break
-            hits = [one for one in left if one.suspected(view)]
+            hits = [one for one in left if one.suspected(view, first=not number)]
             suspects += hits
             left = [one for one in left if one not in hits]
         return suspects
@@ -129,22 +129,21 @@ class _View(NamedTuple):
 class _Value:
     """One value, and what is needed to search for it."""
 
-    __slots__ = ("name", "placeholder", "_value", "_ends", "_exact")
+    __slots__ = ("name", "placeholder", "_value", "_whole", "_ends", "_exact")
 
     def __init__(self, name: str, value: bytes, placeholder: bytes) -> None:
         self.name, self.placeholder, self._value = name, placeholder, value
-        self._ends = (
-            _plain_ends(value),
-            what_stays(value.hex().encode()),
-            [what_stays(_certain(value, before)) for before in range(3)],
-        )
+        spelled = value.hex().encode(), [_certain(value, before) for before in range(3)]
+        self._whole = [value.replace(b"\\", b"").lower()], *spelled
+        self._ends = _plain_ends(value), what_stays(spelled[0]), [what_stays(one) for one in spelled[1]]
         self._exact: tuple[re.Pattern[bytes], list[list[Step]]] | None = None
 
     def __repr__(self) -> str:
         return f"_Value({self.name!r})"
 
-    def suspected(self, view: _View) -> bool:
-        plain, folded, standard = self._ends
+    def suspected(self, view: _View, *, first: bool) -> bool:
+        """`first`: the text as it is, where nothing can have been taken from the value."""
+        plain, folded, standard = self._whole if first else self._ends
         return (
             any(one in view.folded for one in plain)
             or folded in view.folded
