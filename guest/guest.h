@@ -73,6 +73,8 @@ void link_set(unsigned index, unsigned flags); /* link.c */
 void link_address(unsigned index, int family, const char *text, unsigned char prefix);
 void link_gateway(unsigned index, int family, const char *text);
 void link_neighbour(unsigned index, int family, const char *text);
+void link_all_local(int family, unsigned char table);
+void link_rule(int family, uint32_t priority, uint8_t protocol, uint16_t port, unsigned char table);
 bool make_tap(struct cbor setup);              /* tap.c; whether one was asked for */
 int nft_tproxy(uint16_t port4, const uint8_t address4[4], uint16_t port6, const uint8_t address6[16]); /* nft.c */
 void limits_read(struct cbor setup);           /* limits.c */

@@ -1,6 +1,7 @@
 /* The life of a job: requested, running, ended, its messages sent, freed. */
 #define _GNU_SOURCE
 #include "job.h"
+#include "machine.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -222,6 +223,8 @@ void jobs_reap(void)
 		struct job *job = jobs;
 		while (job && (job->pid != pid || job->reaped))
 			job = job->next;
+		if (!job && !WIFSTOPPED(status) && machine_carries(pid))
+			leave(1); /* nobody would ever answer those who ask for a file */
 		if (!job)
 			continue;
 		if (WIFSTOPPED(status)) {

@@ -3,6 +3,7 @@
 #include "guest.h"
 
 #include <arpa/inet.h>
+#include <linux/fib_rules.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct request {
 		struct ifinfomsg link;
 		struct ifaddrmsg address;
 		struct rtmsg route;
+		struct fib_rule_hdr rule;
 	};
 	char attributes[128];
 };
@@ -81,4 +83,30 @@ void link_neighbour(unsigned index, int family, const char *text)
 	add_attribute(&request, RTA_DST, bytes, size);
 	add_attribute(&request, RTA_OIF, &out, sizeof out);
 	ask(&request, text);
+}
+
+/* Every address is this machine's own, for what is sent to this table. */
+void link_all_local(int family, unsigned char table)
+{
+	uint32_t loopback = 1;
+	struct request request = {
+		.head = {.nlmsg_len = NLMSG_LENGTH(sizeof request.route), .nlmsg_type = RTM_NEWROUTE, .nlmsg_flags = NLM_F_CREATE},
+		.route = {.rtm_family = (unsigned char)family, .rtm_table = table, .rtm_protocol = RTPROT_BOOT,
+			  .rtm_scope = RT_SCOPE_HOST, .rtm_type = RTN_LOCAL}};
+	add_attribute(&request, RTA_OIF, &loopback, sizeof loopback);
+	ask(&request, "local");
+}
+
+/* Where a protocol's packets are looked up, to one port or (0) to all; a rule with a smaller `priority` comes first. */
+void link_rule(int family, uint32_t priority, uint8_t protocol, uint16_t port, unsigned char table)
+{
+	struct fib_rule_port_range ports = {port, port};
+	struct request request = {
+		.head = {.nlmsg_len = NLMSG_LENGTH(sizeof request.rule), .nlmsg_type = RTM_NEWRULE, .nlmsg_flags = NLM_F_CREATE},
+		.rule = {.family = (unsigned char)family, .table = table, .action = FR_ACT_TO_TBL}};
+	add_attribute(&request, FRA_PRIORITY, &priority, sizeof priority);
+	add_attribute(&request, FRA_IP_PROTO, &protocol, sizeof protocol);
+	if (port)
+		add_attribute(&request, FRA_DPORT_RANGE, &ports, sizeof ports);
+	ask(&request, "rule");
 }

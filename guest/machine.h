@@ -39,6 +39,7 @@ int machine_port(const char *name);            /* machine_files.c */
 int machine_files(const char *name, const char *target); /* the FUSE device */
 bool machine_files_hold(void);                 /* no request is under way until machine_files_go() */
 void machine_files_go(void);
+bool machine_carries(pid_t pid);                /* whether it is a process that leads to a file server */
 noreturn void machine_launch(char **argv);     /* machine_launch.c */
 noreturn void machine_khz(void);
 noreturn void machine_kvm(void);               /* machine_kvm.c */

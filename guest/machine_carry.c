@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/reboot.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,6 +29,14 @@ char *carry_buffer(void)
 	return buffer;
 }
 
+/* The server is gone. Everybody who has asked it for something would wait for ever, and a thread of ours may be one of them, so that
+ * this process could not even end: the machine does. QEMU does not start it again. */
+static noreturn void carry_end(void)
+{
+	reboot(RB_AUTOBOOT);
+	_exit(1);
+}
+
 void carry_write(int fd, const char *data, size_t size)
 {
 	while (size) {
@@ -35,7 +44,7 @@ void carry_write(int fd, const char *data, size_t size)
 		if (wrote < 0 && errno == EINTR)
 			continue;
 		if (wrote <= 0)
-			_exit(1);
+			carry_end();
 		data += wrote, size -= (size_t)wrote;
 	}
 }
@@ -200,7 +209,7 @@ noreturn void carry_in(const struct carrier *c)
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
-			_exit(0);
+			carry_end();
 		have += (size_t)got;
 		size_t at = 0;
 		for (struct fuse_out_header head; have - at >= sizeof head; at += head.len) {

@@ -30,6 +30,7 @@
 
 static struct traffic *traffic[SERVERS];
 static size_t servers;
+static pid_t carriers[SERVERS]; /* one for each; 0: not started */
 
 /* The entry of `directory` whose file `attribute` says `wanted`, as a device. */
 static int open_by(const char *directory, const char *attribute, const char *wanted, int flags)
@@ -105,6 +106,14 @@ void machine_files_go(void)
 	}
 }
 
+bool machine_carries(pid_t pid)
+{
+	for (size_t i = 0; i < servers; i++)
+		if (carriers[i] == pid)
+			return true;
+	return false;
+}
+
 struct work {
 	void (*carry)(const struct carrier *);
 	const struct carrier *carrier;
@@ -131,8 +140,10 @@ static void start(const struct carrier *carrier)
 	pid_t pid = fork();
 	if (pid < 0)
 		fail("files", NULL);
-	if (pid)
+	if (pid) {
+		carriers[servers - 1] = pid;
 		return;
+	}
 	close(3); /* the control stream is not theirs */
 	signal(SIGPIPE, SIG_IGN);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);

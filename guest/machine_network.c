@@ -5,12 +5,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
 #define CARD "eth0"
 #define LOOPBACK 1
+#define NOWHERE 100 /* a table of routes */
 
 /* Nobody there knows better than we what the routes are. */
 static void no_advertisements(void)
@@ -21,6 +23,15 @@ static void no_advertisements(void)
 			fail("network", "accept_ra");
 		close(fd);
 	}
+}
+
+/* QEMU's network says nothing when the room refuses a datagram over IPv6, and whoever sent it would wait. Nothing but a question to
+ * a name server has anywhere to go: it is refused here, as in the room, where every address is local and has no listener. */
+static void refuse_datagrams(void)
+{
+	link_all_local(AF_INET6, NOWHERE);
+	link_rule(AF_INET6, 1, IPPROTO_UDP, 53, RT_TABLE_MAIN);
+	link_rule(AF_INET6, 2, IPPROTO_UDP, 0, NOWHERE);
 }
 
 void machine_network(void)
@@ -35,6 +46,7 @@ void machine_network(void)
 	link_gateway(card, AF_INET, ROOM4);
 	link_address(card, AF_INET6, MACHINE6, 64);
 	link_gateway(card, AF_INET6, ROOM6);
+	refuse_datagrams();
 }
 
 void machine_network_off(void)

@@ -99,19 +99,12 @@ class CheckpointMethods(ABC):
         self._alive()
         if type(n) is not int or not 0 < n <= FORKS_MOST:
             raise InvalidArgument("n must be a number from 1 to {most}", most=FORKS_MOST)
-        forks: list[Self] = []
         with Unfinished(None) as made:
             about = self._save(made)
-            try:
-                while len(forks) < n:
-                    forks.append(
-                        self._start_from(made.path, about, self.config, self._hooks, self._resolve, self._gate_thread)
-                    )
-            except BaseException:
-                for one in forks:
-                    one.close()
-                raise
-        return forks
+            return _several(
+                lambda: self._start_from(made.path, about, self.config, self._hooks, self._resolve, self._gate_thread),
+                n,
+            )
 
     @classmethod
     def restore(
@@ -265,3 +258,20 @@ class CheckpointMethods(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends the sandbox."""
+
+
+def _several(start: Callable[[], Any], n: int) -> list[Any]:
+    """`n` of what `start` gives, as many at a time as there are processors; all of them or none."""
+    if n == 1:
+        return [start()]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(n, os.cpu_count() or 1)) as pool:
+        starting = [pool.submit(start) for _ in range(n)]
+    failed = next((one.exception() for one in starting if one.exception() is not None), None)
+    if failed is not None:
+        for one in starting:
+            if one.exception() is None:
+                one.result().close()
+        raise failed
+    return [one.result() for one in starting]

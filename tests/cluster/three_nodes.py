@@ -37,6 +37,7 @@ class ThreeNodes:
 
     def add(self, resources: dict[str, int] | None = None) -> Any:
         """One more node. Ray waits 30 s for it, and a busy machine is no bug: then another one is started."""
+        os.environ["SANDBOX_HOME"] = self.home  # a test's own is another, and the node inherits it
         asked = {**self._node(), **({"resources": resources} if resources else {})}
         for _ in range(ATTEMPTS):
             try:

@@ -107,6 +107,19 @@ def test_every_connection_ends_at_the_gate(sandbox: Sandbox) -> None:
     assert "is not allowed" in sandbox.exec("curl -sS http://example.org/").stdout
 
 
+@pytest.mark.parametrize("family, address", [("AF_INET", "192.0.2.1"), ("AF_INET6", "2001:db8::1")])
+def test_a_datagram_is_refused_at_once_over_ipv4_and_ipv6(sandbox: Sandbox, family: str, address: str) -> None:
+    code = f"""
+import socket
+s = socket.socket(socket.{family}, socket.SOCK_DGRAM)
+s.connect(({address!r}, 443))
+try:
+    s.send(b"hello"), s.recv(1)
+except ConnectionRefusedError:
+    print("refused")"""
+    assert sandbox.exec(["/usr/bin/python3", "-c", code], timeout=300).stdout == "refused\n"
+
+
 def test_neither_the_template_nor_the_rooms_processes_can_be_opened(sandbox: Sandbox) -> None:
     script = "for f in /.machine/ram /.machine/kernel; do cat $f && echo read; echo x >> $f && echo changed; done"
     assert sandbox.exec(f"({script}) 2>/dev/null").stdout == ""

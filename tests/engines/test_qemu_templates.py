@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -65,6 +66,41 @@ def test_anything_else_than_what_was_made_is_not_used(template: Path, what: str)
     else:
         (template / keeping.MANIFEST).write_text('{"ram": [], "state": 3}')
     assert not keeping.is_good(str(template), NAMES)
+
+
+MAKER = """
+import sys, time
+from pathlib import Path
+from sandbox.engines.machine import keeping
+directory, log = sys.argv[1:]
+
+def make(work):
+    with open(log, "a") as file:
+        file.write("made\\n")
+    for name in ("ram", "state"):
+        Path(work, name).write_bytes(b"x" * 1000)
+
+print("ready", flush=True)
+sys.stdin.readline()
+keeping.keep(directory, ("ram", "state"), make)
+"""
+
+
+def test_several_makers_at_once_end_with_one_template(tmp_path: Path) -> None:
+    directory, log = tmp_path / "templates" / "one", tmp_path / "log"
+    command = [sys.executable, "-c", MAKER, str(directory), str(log)]
+    makers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(4)]
+    for one in makers:
+        assert one.stdout is not None and one.stdout.readline() == b"ready\n"
+    for one in makers:
+        assert one.stdin is not None
+        one.stdin.write(b"\n"), one.stdin.flush()
+    for one in makers:
+        one.communicate()
+    assert [one.returncode for one in makers] == [0] * 4
+    assert log.read_text() == "made\n"
+    assert keeping.is_good(str(directory), NAMES)
+    assert sorted(os.listdir(directory.parent)) == ["lock", "one"]
 
 
 def test_prune_removes_what_nobody_used_for_two_weeks_and_what_killed_makers_left(template: Path) -> None:

@@ -41,10 +41,15 @@ def server(empty_store: Path) -> Iterator[Server]:
         yield started
 
 
-def offer(server: Server, *, private: bytes = PRIVATE, **changes: Any) -> bytes:
+def offer(server: Server, *, private: bytes = PRIVATE, machine: bytes | None = None, **changes: Any) -> bytes:
     """Puts a manifest, its signature and the archive there."""
     entry = {"url": "files/root.tar.gz", "sha256": digest(ROOT)[7:], "size": len(ROOT), **changes}
-    data = json.dumps({"version": "1.0.0", "artifacts": {f"rootfs-minimal-{ARCH}": entry, f"kernel-{ARCH}": entry}})
+    artifacts = {f"rootfs-minimal-{ARCH}": entry, f"kernel-{ARCH}": entry}
+    if machine is not None:
+        server.file("/files/machine.tar.gz", machine)
+        of_machine = {"url": "files/machine.tar.gz", "sha256": digest(machine)[7:], "size": len(machine)}
+        artifacts[f"machine-{ARCH}"] = of_machine
+    data = json.dumps({"version": "1.0.0", "artifacts": artifacts})
     server.file("/manifest.json", data.encode())
     server.file("/manifest.json.sig", manifest.sign(data.encode(), private))
     server.file("/files/root.tar.gz", ROOT)
@@ -77,6 +82,43 @@ def test_the_first_run_that_needs_it_fetches_it(server: Server) -> None:
 
 def test_the_kernel_comes_the_same_way(server: Server) -> None:
     assert Path(fetch_kernel(config(server))).read_bytes() == ROOT
+
+
+def test_a_kernel_of_the_manifest_is_used_where_the_host_has_none(server: Server, tmp_path: Path) -> None:
+    from sandbox.engines.machine.kernel import find_kernel
+    from sandbox.errors import EngineUnavailable
+
+    nowhere = str(tmp_path / "nowhere")
+    with pytest.raises(EngineUnavailable, match="sandbox prefetch"):
+        find_kernel(nowhere, nowhere)
+    parts = ("boot/vmlinuz-6.1.0-9", b"kernel"), ("lib/modules/6.1.0-9/modules.dep", b"kernel/fuse.ko:\n")
+    archive = compressed(making.tar([making.file(name, data) for name, data in parts]))
+    offer(server, machine=archive)
+    prefetch("minimal", config(server))
+    found = find_kernel(nowhere, nowhere)
+    assert found.version == "6.1.0-9" and Path(found.image).read_bytes() == b"kernel"
+    assert [Path(one).name for one in found.files()] == ["fuse.ko"]
+
+
+@pytest.mark.vm
+@pytest.mark.usefixtures("machines")
+def test_a_machine_boots_with_a_kernel_of_the_manifest(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sandbox.engines.qemu.template as template
+    from sandbox import Sandbox
+    from sandbox.engines.machine.kernel import find_kernel
+    from sandbox.images.build import _machine
+
+    offer(server, machine=Path(_machine(find_kernel().everything(), str(tmp_path))).read_bytes())
+    prefetch("minimal", config(server))
+    nowhere = str(tmp_path / "nowhere")
+    own = find_kernel().image
+    prefetched = find_kernel(nowhere, nowhere)
+    assert prefetched.image != own
+    monkeypatch.setattr(template, "find_kernel", lambda: prefetched)
+    with Sandbox({"engine": "qemu", "filesystem": {"root": str(tmp_path)}}) as sandbox:
+        assert sandbox.exec(["uname", "-r"]).stdout == f"{prefetched.version}\n"
 
 
 def test_a_manifest_that_nobody_known_signed_is_refused_before_anything_is_downloaded(

@@ -17,6 +17,7 @@ from sandbox.sandbox import Sandbox
 
 Event = dict[str, Any]
 
+PATIENCE = 300  # seconds for one command: machines are emulated, and this one may be busy
 LOCAL = ["127.0.0.1"]  # as an entry of allowed_hosts: the explicit exception that lets names lead to the loopback
 
 
@@ -87,7 +88,7 @@ class Walled:
         return self.names[host]
 
     def run(self, *command: str, **more: Any) -> ExecResult:
-        return self.sandbox.exec(command[0] if len(command) == 1 else list(command), timeout=30, **more)
+        return self.sandbox.exec(command[0] if len(command) == 1 else list(command), timeout=PATIENCE, **more)
 
     def python(self, code: str) -> ExecResult:
         return self.run("/usr/bin/python3", "-c", code)

@@ -149,6 +149,19 @@ def test_the_servers_process_cannot_approve_by_itself(signer: RunningSigner, age
                 client.decide({"op": "approve", "id": "held", "credential": {"token": given}})
 
 
+def test_the_dashboards_reject_button_ends_what_waits(served: Served, agent: httpx.Client) -> None:
+    for one in agent.get("/api/sandbox/sign/pending").json()["pending"]:
+        served.http.post("/api/sandbox/sign/reject", json={"requestId": one["requestId"]})
+    submit(agent, "unwanted", value=DEAR)
+    with chromium() as browser, dashboard(browser, served) as page:
+        page.on("dialog", lambda dialog: dialog.accept())
+        card = page.locator("article.signature")
+        card.get_by_role("button", name="Reject").click()
+        card.wait_for(state="detached")
+    told = submit(agent, "unwanted", value=DEAR)
+    assert told.status_code == 403 and "rejected by a person" in told.json()["error"]
+
+
 def test_the_dashboard_shows_what_would_be_signed_and_asks_twice(served: Served, agent: httpx.Client) -> None:
     for one in agent.get("/api/sandbox/sign/pending").json()["pending"]:
         served.http.post("/api/sandbox/sign/reject", json={"requestId": one["requestId"]})

@@ -139,6 +139,7 @@ def _name(arguments: Namespace) -> None:
 
 
 def _build(arguments: Namespace) -> None:
+    from sandbox.engines.machine.kernel import find_kernel
     from sandbox.images.build import build
 
     made = build(
@@ -147,6 +148,7 @@ def _build(arguments: Namespace) -> None:
         output=arguments.output,
         key=arguments.key,
         kernel=arguments.kernel,
+        machine=find_kernel().everything() if arguments.kernel else (),
         version=arguments.version,
     )
     print(made)

@@ -238,6 +238,7 @@ def _narrower_root(current: Any, wanted: Any, config: Config, project: str) -> t
 RULES: dict[str, Rule] = {
     "enabled": safe(True),
     "mode": _stricter_mode,
+    "cluster": user_only,
     "engine": user_only,
     "user": _ordinary_user,
     "image": user_only,

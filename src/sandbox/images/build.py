@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from typing import BinaryIO
 
 from sandbox.errors import ConfigError, ImageError
@@ -21,7 +22,7 @@ from sandbox.images.importing import import_root
 from sandbox.images.manifest import SIGNATURE, Artifact, sign, written
 from sandbox.images.names import VARIANTS
 from sandbox.images.oci import this_architecture
-from sandbox.images.prefetch import KERNEL, ROOTFS
+from sandbox.images.prefetch import KERNEL, MACHINE, ROOTFS
 
 # Each has what those before it have.
 PACKAGES = {
@@ -67,10 +68,12 @@ def build(
     output: str | None = None,
     key: str | None = None,
     kernel: bool = False,
+    machine: Sequence[str] = (),
     version: str = "1.0.0",
 ) -> str:
     """Builds a variant, names it, and writes archive and manifest to the directory `output` where one is given. Returns
-    the image's digest. Raises ConfigError and ImageError."""
+    the image's digest. `machine`: the files of a kernel that virtual machines elsewhere can start with. Raises
+    ConfigError and ImageError."""
     if variant not in VARIANTS:
         raise ConfigError("{name!r} is not one of {names}", name=variant, names=", ".join(VARIANTS), path="image")
     if output is None and (key is not None or kernel):
@@ -86,7 +89,7 @@ def build(
         digest = import_root(archive, {}, architecture=wanted, source="sandbox images build")
         keeping.name(digest, variant if wanted == this_architecture() else f"{variant}-{wanted}")
         if output is not None:
-            _publish(archive, variant, wanted, output, key, kernel, version)
+            _publish(archive, variant, wanted, output, key, kernel, machine, version)
     return digest
 
 
@@ -194,7 +197,14 @@ def _without_owners(tar: str, work: str) -> BinaryIO:
 
 
 def _publish(
-    archive: str, variant: str, architecture: str, output: str, key: str | None, kernel: bool, version: str
+    archive: str,
+    variant: str,
+    architecture: str,
+    output: str,
+    key: str | None,
+    kernel: bool,
+    machine: Sequence[str],
+    version: str,
 ) -> None:
     """Writes what `image_source` can point to. URLs are relative: it can be put anywhere."""
     os.makedirs(output, exist_ok=True)
@@ -203,6 +213,9 @@ def _publish(
     with tempfile.TemporaryDirectory(dir=output) as work:
         if kernel:
             files[KERNEL.format(arch=architecture)] = (_kernel(work), f"kernel-{architecture}-{version}.gz")
+        if machine:
+            name = MACHINE.format(arch=architecture)
+            files[name] = (_machine(machine, work), f"{name}-{version}.tar.gz")
         artifacts = {
             one: Artifact(target, digests.of_file(path), os.path.getsize(path)) for one, (path, target) in files.items()
         }
@@ -240,6 +253,22 @@ def _kernel(work: str) -> str:
     with open(newest, "rb") as image:
         _pack(image, f"{work}/kernel")
     return f"{work}/kernel"
+
+
+def _machine(paths: Sequence[str], work: str) -> str:
+    """These files at their own paths, root's and without times: the same files give the same archive."""
+    import tarfile
+
+    with tempfile.TemporaryFile(dir=work) as made:
+        with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for path in sorted(paths):
+                member = tarfile.TarInfo(path.lstrip("/"))
+                member.size, member.mode = os.path.getsize(path), 0o644
+                with open(path, "rb") as content:
+                    tar.addfile(member, content)
+        made.seek(0)
+        _pack(made, f"{work}/machine")
+    return f"{work}/machine"
 
 
 def _write(path: str, data: bytes, work: str) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sandbox.config.model import Config
 
 KERNEL, ROOTFS = "kernel-{arch}", "rootfs-{variant}-{arch}"
+MACHINE = "machine-{arch}"  # a kernel and its modules, as they lie on a host: what virtual machines start with
+MACHINE_KERNEL = "machine-kernel"  # the name that it is kept under, as an image is
 
 
 def prefetch(variant: str, config: Config, *, architecture: str | None = None) -> str:
@@ -33,19 +35,28 @@ def prefetch(variant: str, config: Config, *, architecture: str | None = None) -
     web = Web(config.image_source, config.network.ca_certificates)
     manifest = fetch_manifest(web, config.image_source, config.image_keys)
     wanted = architecture or this_architecture()
-    name = ROOTFS.format(variant=variant, arch=wanted)
+    source = f"{config.image_source} {manifest.version}"
+    digest = _fetch(web, manifest, ROOTFS.format(variant=variant, arch=wanted), wanted, source)
+    keeping.name(digest, variant if wanted == this_architecture() else f"{variant}-{wanted}")
+    machine = MACHINE.format(arch=this_architecture())
+    if wanted == this_architecture() and machine in manifest.artifacts:
+        keeping.name(_fetch(web, manifest, machine, wanted, source), MACHINE_KERNEL)
+    return digest
+
+
+def _fetch(web: Web, manifest: Manifest, name: str, architecture: str, source: str) -> str:
+    """An archive of the manifest's, downloaded and unpacked. Returns its digest."""
     artifact = manifest.artifact(name)
     if not store.has(artifact.digest):
         with Shown() as shown:
             path = download(web, Wanted(artifact.url, artifact.digest, artifact.size), shown.file(name, artifact.size))
         said = {"Labels": {"version": manifest.version}}
         try:
-            import_root(path, said, architecture=wanted, source=f"{config.image_source} {manifest.version}")
+            import_root(path, said, architecture=architecture, source=source)
             os.unlink(path)
         except FileNotFoundError:  # somebody else prefetched it, too, and was first
             if not store.has(artifact.digest):
                 raise
-    keeping.name(artifact.digest, variant if wanted == this_architecture() else f"{variant}-{wanted}")
     return artifact.digest
 
 

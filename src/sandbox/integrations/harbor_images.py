@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -68,7 +68,7 @@ def _built(context: Path) -> str:
         raise ImageError("a Dockerfile needs a builder: install buildah, podman or docker")
     with tempfile.TemporaryDirectory(prefix="sandbox-build-") as directory:
         words = {
-            "tag": f"localhost/sandbox-{os.path.basename(directory).lower().replace('_', '-')}",
+            "tag": f"localhost/sandbox-build-{secrets.token_hex(8)}",
             "file": f"{directory}/image.tar",
             "context": str(context),
         }

@@ -12,7 +12,7 @@ from sandbox.engines.firecracker.machine import TAP, VSOCK, FirecrackerMachine
 from sandbox.engines.firecracker.vmlinux import vmlinux
 from sandbox.engines.machine.initramfs import initramfs
 from sandbox.engines.machine.keeping import keep, named
-from sandbox.engines.machine.kernel import find_kernel
+from sandbox.engines.machine.kernel import VSOCK_MODULES, find_kernel
 from sandbox.engines.machine.place import DIRECTORY, RUN
 from sandbox.errors import WallError
 from sandbox.guest.binary import guest_binary
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 FILES = ("memory", "state", "kernel", "initramfs", "guest", "firecracker")
 BOOT_PATIENCE = 120.0
-VSOCK_MODULES = ("virtio_mmio", "virtio_net", "vmw_vsock_virtio_transport", "virtio_rng", "fuse", "overlay")
 KERNEL_WORDS = "console=ttyS0 quiet panic=-1 reboot=k random.trust_cpu=on sandbox_vsock=1"
 
 

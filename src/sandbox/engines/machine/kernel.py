@@ -9,6 +9,7 @@ from sandbox.errors import EngineUnavailable, Message
 
 # What a machine needs, by the names of the modules. One that a kernel has built in has no file.
 MODULES = ("virtio_mmio", "virtio_console", "virtio_blk", "virtio_net", "fuse", "overlay")
+VSOCK_MODULES = ("virtio_mmio", "virtio_net", "vmw_vsock_virtio_transport", "virtio_rng", "fuse", "overlay")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Kernel:
             if file is not None:
                 _add(file, depends.needs, ordered)
         return [os.path.join(self._modules, one) for one in ordered]
+
+    def everything(self) -> list[str]:
+        """All the files that a virtual machine needs of it, under every engine."""
+        return sorted({self.image, self.list, *self.files(), *self.files(VSOCK_MODULES)})
 
     def _dependencies(self) -> _Dependencies:
         try:
@@ -70,21 +75,40 @@ def _add(file: str, needs: dict[str, list[str]], ordered: list[str]) -> None:
 
 MISSING = Message(
     "no Linux kernel for a virtual machine was found in /boot: `apt install linux-image-amd64` (the stock one, not "
-    "-cloud-); the file must be readable for you"
+    "-cloud-); the file must be readable for you; or `sandbox prefetch` from a manifest that has one"
 )
 
 
 def find_kernel(boot: str = "/boot", modules: str = "/lib/modules") -> Kernel:
-    """The newest installed kernel whose image can be read and whose modules are there. Raises EngineUnavailable."""
+    """The newest installed kernel whose image can be read and whose modules are there; where there is none, that of
+    `sandbox prefetch`. Raises EngineUnavailable."""
+    found = _kernels(boot, modules) or _prefetched()
+    if not found:
+        raise EngineUnavailable(MISSING)
+    return max(found, key=lambda one: [int(part) for part in re.findall(r"\d+", one.version)])
+
+
+def _prefetched() -> list[Kernel]:
+    from sandbox.errors import NotFound
+    from sandbox.images.prefetch import MACHINE_KERNEL
+    from sandbox.images.store import find
+
+    try:
+        image = find(MACHINE_KERNEL)
+    except NotFound:
+        return []
+    image.release()  # it is read at once, or somebody removed it meanwhile
+    return _kernels(f"{image.root}/boot", f"{image.root}/lib/modules")
+
+
+def _kernels(boot: str, modules: str) -> list[Kernel]:
     found = []
     for name in _entries(boot):
         version = name.removeprefix("vmlinuz-")
         image, directory = os.path.join(boot, name), os.path.join(modules, version)
         if version != name and os.access(image, os.R_OK) and os.path.exists(os.path.join(directory, "modules.dep")):
             found.append(Kernel(version, image, directory))
-    if not found:
-        raise EngineUnavailable(MISSING)
-    return max(found, key=lambda one: [int(part) for part in re.findall(r"\d+", one.version)])
+    return found
 
 
 def _entries(directory: str) -> list[str]:

@@ -16,12 +16,13 @@ export function changes(node, signal, id) {
     const one = sandbox(id);
     if (one && !one.changes) return fill(list, el("p", {}, t("This sandbox writes to the project itself: there is nothing to review. Use --overlay for that.")));
     const { changes: found } = await call(`${about}/changes`);
-    if (!found.length) return fill(list, el("p", {}, t("No file differs.")));
+    const again = button(t("Look again"), draw, { class: "quiet" });
+    if (!found.length) return fill(list, el("p", { class: "answers" }, el("span", {}, t("No file differs.")), " ", again));
     fill(list,
       el("p", { class: "answers" }, t("{count} changed", { count: found.length }), " ",
         may("apply") ? button(t("Apply all"), () => apply(null)) : null,
         may("apply") ? button(t("Discard all"), discard, { class: "danger" }) : null,
-        button(t("Look again"), draw, { class: "quiet" })),
+        again),
       found.slice(0, SHOWN).map(file),
       found.length > SHOWN ? el("p", {}, t("… and {count} more: sandbox diff {id}", { count: found.length - SHOWN, id })) : null);
   }
