@@ -16,6 +16,7 @@ LONGEST_CLASS = 250
 LONGER = {
     "src/sandbox/client.py: Client": (330, "one short documented method for each of `Sandbox`'s: a table, not a logic"),
     "src/sandbox/aio.py: AsyncSandbox": (300, "the same methods again, each one await of a thread"),
+    "src/sandbox/network/gate_thread.py: GateThread": (270, "the gate's whole life, from the plan on, under one lock"),
     "src/sandbox/manager/manager.py: SandboxManager": (325, "one state machine; its states are moved under one lock"),
 }
 
