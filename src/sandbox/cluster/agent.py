@@ -48,8 +48,12 @@ THREADS = 16  # calls of Ray's at a time
 class Agent:
     """One machine's. Its methods are called by way of Ray."""
 
-    def __init__(self, node: str, address: str, pool: int = 0, keeper: str = "") -> None:
-        """`node` is Ray's id of the machine, `address` where others reach it, `keeper` the node that keeps records."""
+    def __init__(self, node: str, address: str, pool: int = 0, keeper: str = "", nodes_class: Any = None) -> None:
+        """`node` is Ray's id of the machine, `address` where others reach it, `keeper` the node that keeps records.
+
+        `nodes_class` is `Nodes`, which starts agents: it is handed in, so that no import goes in a circle.
+        """
+        self._nodes = nodes_class
         nodes = os.path.join(home(), "nodes")
         kept = os.path.join(home(), "cluster-records")
         os.environ["SANDBOX_HOME"] = self._home = os.path.join(nodes, node[:12])
@@ -137,9 +141,7 @@ class Agent:
 
     def _to_keeper(self, node: str) -> Line:
         """A connection to the agent that keeps records, which Ray knows how to find. Raises SandboxError."""
-        from sandbox.cluster.nodes import Nodes
-
-        url, authority, token = Nodes("auto", 0).ask(node, "keeper", self._mine.authority, timeout=SILENCE)
+        url, authority, token = self._nodes("auto", 0).ask(node, "keeper", self._mine.authority, timeout=SILENCE)
         return Line(url, self._mine.for_client(authority), token, timeout=SILENCE)
 
     # -- leases

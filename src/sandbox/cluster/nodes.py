@@ -174,7 +174,7 @@ class Nodes:
             max_concurrency=THREADS,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
-        return made.remote(node, address, self._pool, keeper)
+        return made.remote(node, address, self._pool, keeper, Nodes)
 
     def close(self) -> None:
         """Leaves the cluster, if we joined it. Agents go on."""
