@@ -211,11 +211,11 @@ def in_memory(pid: str, value: bytes) -> bool:
 
 
 def lease(cluster: Any) -> tuple[str, bytes, str, str]:
-    place = cluster._nodes.place({"CPU": 0.1}, 60, None)
+    reservation = cluster._nodes.reserve({"CPU": 0.1}, 60, None)
     try:
-        return cluster._nodes.ask(place.node, "lease", cluster._identity.authority)  # type: ignore[no-any-return]
+        return cluster._nodes.ask(reservation.node, "lease", cluster._identity.authority)  # type: ignore[no-any-return]
     finally:
-        place.release()
+        reservation.release()
 
 
 def test_who_has_no_certificate_is_not_heard(cluster: Any) -> None:

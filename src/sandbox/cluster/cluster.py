@@ -18,8 +18,8 @@ from sandbox.cluster.checkpoints import Saving, pack, unpack
 from sandbox.cluster.cluster_sandbox import ClusterSandbox
 from sandbox.cluster.given import hiding, with_secrets
 from sandbox.cluster.line import Refused
+from sandbox.cluster.node_watch import NodeWatch
 from sandbox.cluster.nodes import Nodes, queue_length
-from sandbox.cluster.watch import Watch
 from sandbox.config.given import read_config
 from sandbox.config.section import owned
 from sandbox.errors import SandboxClosed, SandboxError, SandboxLost
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sandbox.cluster.checkpoints import Checkpoints
     from sandbox.cluster.identity import Identity
-    from sandbox.cluster.nodes import Place
+    from sandbox.cluster.nodes import Reservation
     from sandbox.cluster.records import Records
     from sandbox.cluster.travel import Sent
     from sandbox.rpc.connection import Connection
@@ -77,7 +77,7 @@ class Cluster:
         self._identity: Identity = Identity(f"sandbox client {os.getpid()}")
         self._contexts: dict[bytes, ssl.SSLContext] = {}
         self._made: weakref.WeakSet[ClusterSandbox] = weakref.WeakSet()
-        self._watch = Watch(self._nodes)
+        self._watch = NodeWatch(self._nodes)
         self._closed = False
 
     def sandbox(
@@ -108,46 +108,50 @@ class Cluster:
         if checkpoints is not None:
             given["filesystem"] = {**given.get("filesystem", {}), "overlay": True}
         asked = _Asked(given, needed(given, cpus, memory, resources), hooks, project, timeout, on_wait)
-        made = self._placed(asked, lambda place: self._on(place, given, hooks, project))
+        made = self._reserved(asked, lambda reservation: self._on(reservation, given, hooks, project))
         if checkpoints is not None:
             made._saving = Saving(checkpoints, lambda: pack(made))
             made._recover = lambda lost: self._move(lost, asked)
         return made
 
-    def _placed(self, asked: _Asked, start: Callable[[Place], ClusterSandbox]) -> ClusterSandbox:
+    def _reserved(self, asked: _Asked, start: Callable[[Reservation], ClusterSandbox]) -> ClusterSandbox:
         """What `start` returns on a machine with room whose agent answers. Raises SandboxError."""
         problem: SandboxError | None = None
         without: list[str] = []
         for _ in range(ATTEMPTS):
-            place = self._nodes.place(asked.resources, asked.timeout, asked.on_wait, without)
+            reservation = self._nodes.reserve(asked.resources, asked.timeout, asked.on_wait, without)
             try:
-                return start(place)
+                return start(reservation)
             except SandboxLost as lost:  # its agent is gone, or takes no more
                 problem = lost
-                without.append(place.node)
-                place.release()
+                without.append(reservation.node)
+                reservation.release()
             except BaseException:
-                place.release()
+                reservation.release()
                 raise
         assert problem is not None
         raise problem
 
     def _on(
-        self, place: Place, config: dict[str, Any], hooks: object | None, project: str | os.PathLike[str] | None
+        self,
+        reservation: Reservation,
+        config: dict[str, Any],
+        hooks: object | None,
+        project: str | os.PathLike[str] | None,
     ) -> ClusterSandbox:
-        connection, asked, sent, way = self._reached(place, config, project)
+        connection, asked, sent, way = self._reached(reservation, config, project)
         made = ClusterSandbox(asked, hooks=hooks, connection=connection, create=True)
         made._sent = sent
-        self._settle(made, place, way)
+        self._settle(made, reservation, way)
         self._made.add(made)
         return made
 
     def _reached(
-        self, place: Place, config: dict[str, Any], project: str | os.PathLike[str] | None
+        self, reservation: Reservation, config: dict[str, Any], project: str | os.PathLike[str] | None
     ) -> tuple[Connection, dict[str, Any], Sent | None, _Way]:
         """A connection to the agent there, and the configuration to create a sandbox with. Raises SandboxLost."""
         try:
-            way = _Way(*self._nodes.ask(place.node, "lease", self._identity.authority))
+            way = _Way(*self._nodes.ask(reservation.node, "lease", self._identity.authority))
             sent = None
             if project is not None:
                 sent = travel.send(os.fspath(project), way.url, self._context(way.authority), way.token, hiding(config))
@@ -157,22 +161,22 @@ class Cluster:
             if type(problem) not in (SandboxError, Refused):
                 raise
             raise SandboxLost(*problem.args) from problem
-        connection.on_end = place.release
+        connection.on_end = reservation.release
         return connection, config, sent, way
 
-    def _settle(self, made: ClusterSandbox, place: Place, way: _Way) -> None:
+    def _settle(self, made: ClusterSandbox, reservation: Reservation, way: _Way) -> None:
         """What a sandbox needs to know about where it is now."""
         nodes, line = self._nodes, made._line
 
         def release() -> None:
             self._watch.remove(line)
-            place.release()
+            reservation.release()
             if not nodes.closed:
-                nodes.tell(place.node, "release", way.id)
+                nodes.tell(reservation.node, "release", way.id)
 
-        made.node, made._release = place.node, release
+        made.node, made._release = reservation.node, release
         made._reach = lambda other: self._connect(f"{way.url}/v1/sandboxes/{other}/rpc", way.authority, way.token)
-        self._watch.add(line, place.node, line.abandon)
+        self._watch.add(line, reservation.node, line.abandon)
 
     def _move(self, made: ClusterSandbox, asked: _Asked) -> None:
         """Has a sandbox whose machine was lost go on elsewhere. Raises SandboxLost when there is no checkpoint."""
@@ -184,17 +188,17 @@ class Cluster:
         lost.close()
         made._release()
 
-        def again(place: Place) -> ClusterSandbox:
-            connection, config, _, way = self._reached(place, asked.config, asked.project)
+        def again(reservation: Reservation) -> ClusterSandbox:
+            connection, config, _, way = self._reached(reservation, asked.config, asked.project)
             other = ClusterSandbox(config, hooks=asked.hooks, connection=connection, create=True)
             unpack(other, content)
             made._line, made._sent = connection, sent
             made._learn(other._info())
-            self._settle(made, place, way)
+            self._settle(made, reservation, way)
             made.recovered += 1
             return made
 
-        self._placed(asked, again)
+        self._reserved(asked, again)
 
     def _context(self, authority: bytes) -> ssl.SSLContext:
         context = self._contexts.get(authority)

@@ -1,7 +1,7 @@
-"""What is asked of Ray: which machines there are, a place on one of them, and its agent.
+"""What is asked of Ray: which machines there are, a reservation on one of them, and its agent.
 
-A place is a placement group of one bundle. Ray queues those for which there is no room, releases them when the program
-that asked is gone, and knows which machines are alive: nothing of that is done here.
+A reservation is a placement group of one bundle. Ray queues those for which there is no room, releases them when the
+program that asked is gone, and knows which machines are alive: nothing of that is done here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def ray_module() -> Any:
     return ray
 
 
-class Place:
+class Reservation:
     """Resources on one machine, held until `release`."""
 
     def __init__(self, group: Any, node: str) -> None:
@@ -73,15 +73,15 @@ class Nodes:
         """The machines, as Ray describes them."""
         return [one for one in self._ray.nodes() if one["Alive"]]
 
-    def place(
+    def reserve(
         self,
         resources: Mapping[str, float],
         timeout: float | None,
         waiting: Callable[[int], object] | None,
         without: Sequence[str] = (),
-    ) -> Place:
-        """A place with these resources; waits until there is one. `waiting` is called with the position in the queue.
-        `without`: machines that it must not be on.
+    ) -> Reservation:
+        """A reservation of these resources; waits until there is one. `waiting` is called with the position in the
+        queue. `without`: machines that it must not be on.
 
         Raises SandboxError when there is none in time.
         """
@@ -99,7 +99,7 @@ class Nodes:
                     )  # fmt: skip
                 if waiting is not None:
                     waiting(position(name))
-            return Place(group, placement_group_table(group)["bundles_to_node_id"][0])
+            return Reservation(group, placement_group_table(group)["bundles_to_node_id"][0])
         except BaseException:
             remove_placement_group(group)
             raise

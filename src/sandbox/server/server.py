@@ -15,7 +15,7 @@ from sandbox.errors import Denied
 from sandbox.manager.manager import SandboxManager
 from sandbox.manager.managers import Managers
 from sandbox.server.e2b.credentials import Credentials
-from sandbox.server.e2b.places import E2b
+from sandbox.server.e2b.state import E2b
 from sandbox.server.places import Places
 from sandbox.server.probing import Probe
 from sandbox.server.reach import Reach, nobody_holds

@@ -17,9 +17,9 @@ from sandbox.protocols import Process
 from sandbox.rpc import messages as m
 from sandbox.server.e2b import messages
 from sandbox.server.e2b.execution import Execution
-from sandbox.server.e2b.places import MOST_CONTEXTS, MOST_STREAMS, Place
 from sandbox.server.e2b.reaching import opt, resolved, there
 from sandbox.server.e2b.refusals import E2bRefusal, answer, not_supported
+from sandbox.server.e2b.state import MOST_CONTEXTS, MOST_STREAMS, SandboxState
 from sandbox.server.reach import Reached
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
@@ -35,14 +35,14 @@ _PLAIN: dict[str, Any] = {"opt": opt("exec"), "include_in_schema": False, "excep
 class Context:
     """One interpreter in a sandbox. `language` is ours: "python", "node" or "bash"."""
 
-    def __init__(self, reached: Reached, place: Place, language: str, cwd: str) -> None:
+    def __init__(self, reached: Reached, state: SandboxState, language: str, cwd: str) -> None:
         self.id = os.urandom(16).hex()
         self.language, self.cwd = language, cwd
-        self.place = place
+        self.state = state
         self.count = 0
         self.turn = asyncio.Lock()
         self.prepared = language != "python"  # its interpreter knows E2B's own forms of values
-        self.session = open_session(_Inside(reached, place, cwd), language)
+        self.session = open_session(_Inside(reached, state, cwd), language)
 
     def told(self) -> dict[str, str]:
         return {"id": self.id, "language": NAMES[self.language], "cwd": self.cwd}
@@ -51,11 +51,11 @@ class Context:
 class _Inside:
     """Starts an interpreter in a context's directory, with the sandbox's variables."""
 
-    def __init__(self, reached: Reached, place: Place, cwd: str) -> None:
-        self._reached, self._place, self._cwd = reached, place, cwd
+    def __init__(self, reached: Reached, state: SandboxState, cwd: str) -> None:
+        self._reached, self._state, self._cwd = reached, state, cwd
 
     def spawn(self, command: list[str]) -> Process:
-        return self._reached.sandbox.spawn(command, cwd=self._cwd, env={"PWD": self._cwd, **self._place.envs})
+        return self._reached.sandbox.spawn(command, cwd=self._cwd, env={"PWD": self._cwd, **self._state.envs})
 
 
 def _language(asked: str | None) -> str:
@@ -66,19 +66,19 @@ def _language(asked: str | None) -> str:
 
 
 async def _new(server: Server, reached: Reached, language: str, cwd: str | None) -> Context:
-    place = server.e2b.of(reached.id)
-    place.room(len(place.contexts), MOST_CONTEXTS, "contexts")
+    state = server.e2b.of(reached.id)
+    state.room(len(state.contexts), MOST_CONTEXTS, "contexts")
     whole = resolved(server, reached, cwd or "")
     found = await server.run(lambda: reached.call("stat", m.OnePath(whole)))
     if found["kind"] != "directory":
         raise E2bRefusal(400, f"{whole} is not a directory")
-    context = Context(reached, place, language, whole)
-    place.contexts[context.id] = context
+    context = Context(reached, state, language, whole)
+    state.contexts[context.id] = context
     return context
 
 
-def _known(place: Place, id: str) -> Context:
-    context = place.contexts.get(id)
+def _known(state: SandboxState, id: str) -> Context:
+    context = state.contexts.get(id)
     if context is None:
         raise E2bRefusal(404, f"context {id[:64]} not found")
     return context
@@ -86,15 +86,15 @@ def _known(place: Place, id: str) -> Context:
 
 async def _default(server: Server, reached: Reached, language: str) -> Context:
     """The context for code that names none."""
-    place = server.e2b.of(reached.id)
-    context = place.contexts.get(place.default_contexts.get(language, ""))
+    state = server.e2b.of(reached.id)
+    context = state.contexts.get(state.default_contexts.get(language, ""))
     if context is None:
         context = await _new(server, reached, language, None)
-        first = place.contexts.get(place.default_contexts.setdefault(language, context.id))
+        first = state.contexts.get(state.default_contexts.setdefault(language, context.id))
         if first is not None and first is not context:  # somebody else was faster
-            del place.contexts[context.id]
+            del state.contexts[context.id]
             return first
-        place.default_contexts[language] = context.id
+        state.default_contexts[language] = context.id
     return context
 
 
@@ -132,9 +132,9 @@ async def restart(request: Asking, server: Server, access: Access, context: str)
 @delete("/contexts/{context:str}", status_code=200, **_PLAIN)
 async def remove(request: Asking, server: Server, access: Access, context: str) -> None:
     """Ends a context."""
-    place = server.e2b.of((await there(server, access, request)).id)
-    found = _known(place, context)
-    del place.contexts[found.id]
+    state = server.e2b.of((await there(server, access, request)).id)
+    found = _known(state, context)
+    del state.contexts[found.id]
     await server.run(found.session.close)
 
 
@@ -149,10 +149,10 @@ async def execute(request: Asking, server: Server, access: Access) -> Stream:
         context = _known(server.e2b.of(reached.id), asked.context_id)
     else:
         context = await _default(server, reached, _language(asked.language))
-    context.place.room(context.place.streams, MOST_STREAMS, "streams")
+    context.state.room(context.state.streams, MOST_STREAMS, "streams")
     execution = Execution(server, context, asked.code, asked.env_vars or {})
     context.count += 1
-    lines = context.place.counted(_lines(reached, execution, context.count))
+    lines = context.state.counted(_lines(reached, execution, context.count))
     return Stream(lines, media_type="application/x-ndjson", headers={"x-accel-buffering": "no"}, status_code=200)
 
 

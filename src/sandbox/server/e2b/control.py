@@ -17,9 +17,9 @@ from sandbox.server.e2b.endings import TIMEOUT
 from sandbox.server.e2b.hosts import whole_id
 from sandbox.server.e2b.listing import Filter, page
 from sandbox.server.e2b.messages import Variables
-from sandbox.server.e2b.places import Place, now
 from sandbox.server.e2b.reaching import HOME, home_of
 from sandbox.server.e2b.refusals import E2bRefusal, answer, not_supported
+from sandbox.server.e2b.state import SandboxState, now
 from sandbox.server.guard import require
 from sandbox.server.reach import Reached
 from sandbox.server.routes.sandboxes import entry_of, start
@@ -89,17 +89,17 @@ async def create(request: Asking, server: Server, access: Access) -> dict[str, A
     else:
         require(access, "host")  # as for any restore: it has whatever its maker was allowed
         reached = await _restored(server, asked.template, asked.timeout)
-    place = Place(template=asked.template, ends=now() + asked.timeout)
-    place.started = now()
-    place.metadata, place.envs = dict(asked.metadata or {}), dict(asked.envs or {})
-    place.internet = asked.allow_internet_access
+    state = SandboxState(template=asked.template, ends=now() + asked.timeout)
+    state.started = now()
+    state.metadata, state.envs = dict(asked.metadata or {}), dict(asked.envs or {})
+    state.internet = asked.allow_internet_access
     await _sweep(server)
-    server.e2b.add(reached.id, place)
+    server.e2b.add(reached.id, state)
     if asked.auto_pause:
-        place.wakes = asked.auto_resume is not None and asked.auto_resume.enabled
-        await endings.begin_to_pause(server, access, reached, place, asked.timeout)
-    place.home = await server.run(lambda: home_of(reached))
-    return shapes.opened(server, access, request, reached.id, place)
+        state.wakes = asked.auto_resume is not None and asked.auto_resume.enabled
+        await endings.begin_to_pause(server, access, reached, state, asked.timeout)
+    state.home = await server.run(lambda: home_of(reached))
+    return shapes.opened(server, access, request, reached.id, state)
 
 
 async def _sweep(server: Server) -> None:
@@ -240,16 +240,16 @@ async def connect(request: Asking, server: Server, access: Access, id: str) -> R
     """What a client needs to use a sandbox. One that is paused goes on; one that runs never ends earlier by this."""
     asked: Timeout = await read(request, Timeout)
     reached = await reached_of(server, access, id)
-    place = server.e2b.of(id)
+    state = server.e2b.of(id)
     paused = reached.paused
     if paused:
         require(access, "kill")
         await server.run(reached.sandbox.resume)
     wanted = TIMEOUT if asked.timeout is UNSET and paused else asked.timeout
-    if wanted is not UNSET and (paused or (place.ends is not None and now() + wanted > place.ends)):
+    if wanted is not UNSET and (paused or (state.ends is not None and now() + wanted > state.ends)):
         require(access, "kill")
         await endings.extend(server, access, reached, wanted)
-    told = shapes.opened(server, access, request, id, place)
+    told = shapes.opened(server, access, request, id, state)
     return Response(told, status_code=201 if paused else 200)
 
 

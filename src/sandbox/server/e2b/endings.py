@@ -11,7 +11,7 @@ import asyncio
 from sandbox.errors import Denied, SandboxError
 from sandbox.rpc import messages as m
 from sandbox.server import lifetimes
-from sandbox.server.e2b.places import Place, now
+from sandbox.server.e2b.state import SandboxState, now
 from sandbox.server.reach import Reached
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
@@ -21,26 +21,26 @@ TIMEOUT = 300  # seconds that a sandbox lives, unless the client says how many
 
 async def extend(server: Server, access: Access, reached: Reached, seconds: int) -> None:
     """Has its time be over after so many seconds from now. Without scope `host`, not later than its owner allows."""
-    place = server.e2b.of(reached.id)
+    state = server.e2b.of(reached.id)
 
     def change() -> None:
         wanted = m.Extend(lifetime=max(1, seconds))
         if not access.may("host"):
             lifetimes.check(server.sandboxes, reached.id, wanted)
-        if not place.pauses:
+        if not state.pauses:
             reached.call("extend", wanted)
 
     await server.run(change)
-    place.ends = now() + seconds
-    if place.pauses:
-        _set_timer(server, reached, place, max(1, seconds))
+    state.ends = now() + seconds
+    if state.pauses:
+        _set_timer(server, reached, state, max(1, seconds))
 
 
-async def begin_to_pause(server: Server, access: Access, reached: Reached, place: Place, seconds: int) -> None:
+async def begin_to_pause(server: Server, access: Access, reached: Reached, state: SandboxState, seconds: int) -> None:
     """For a new sandbox: it is paused after so many seconds, and does not end."""
-    place.pauses = True
+    state.pauses = True
     await server.run(lambda: _no_end(server, access.may("host"), reached))
-    _set_timer(server, reached, place, max(1, seconds))
+    _set_timer(server, reached, state, max(1, seconds))
 
 
 async def pause(server: Server, access: Access, reached: Reached) -> None:
@@ -52,13 +52,13 @@ async def pause(server: Server, access: Access, reached: Reached) -> None:
 
 async def wake(server: Server, reached: Reached) -> None:
     """Has a paused sandbox go on for the usual time, if it is one that wakes when somebody uses it."""
-    place = server.e2b.of(reached.id)
-    async with place.waking:
-        if not (place.wakes and reached.paused):
+    state = server.e2b.of(reached.id)
+    async with state.waking:
+        if not (state.wakes and reached.paused):
             return
         await server.run(reached.sandbox.resume)
-        place.ends = now() + TIMEOUT
-        _set_timer(server, reached, place, TIMEOUT)
+        state.ends = now() + TIMEOUT
+        _set_timer(server, reached, state, TIMEOUT)
 
 
 def _no_end(server: Server, host: bool, reached: Reached) -> None:
@@ -72,9 +72,9 @@ def _no_end(server: Server, host: bool, reached: Reached) -> None:
     reached.call("extend", wanted)
 
 
-def _set_timer(server: Server, reached: Reached, place: Place, seconds: float) -> None:
-    place.stop_timer()
-    place.timer = asyncio.get_running_loop().create_task(_pause_later(server, reached, seconds))
+def _set_timer(server: Server, reached: Reached, state: SandboxState, seconds: float) -> None:
+    state.stop_timer()
+    state.timer = asyncio.get_running_loop().create_task(_pause_later(server, reached, seconds))
 
 
 async def _pause_later(server: Server, reached: Reached, seconds: float) -> None:

@@ -37,7 +37,7 @@ class Execution:
         self._server, self._session, self._turn = server, context.session, context.turn
         self._context = context
         self._code = code
-        self._before, self._after = environment(context.language, variables, context.place.envs)
+        self._before, self._after = environment(context.language, variables, context.state.envs)
         self._said: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(AHEAD)
         self._loop = asyncio.get_running_loop()
         self._left = False  # nobody listens any more

@@ -17,8 +17,8 @@ from sandbox.rpc import messages as m
 from sandbox.server.e2b import connect, messages, metadata, watching
 from sandbox.server.e2b.connect import Failed
 from sandbox.server.e2b.pings import ping_of
-from sandbox.server.e2b.places import MOST_STREAMS, MOST_WATCHERS
 from sandbox.server.e2b.reaching import USER, check_user, opt, resolved, there, user_of
+from sandbox.server.e2b.state import MOST_STREAMS, MOST_WATCHERS
 from sandbox.server.reach import Reached
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
@@ -177,13 +177,13 @@ async def _here(server: Server, access: Access, request: Asking) -> Reached:
 @post("/filesystem.Filesystem/WatchDir", **_STREAM)
 async def watch_dir(request: Asking, server: Server, access: Access) -> Stream:
     """What happens in a directory, as it happens."""
-    asked = await connect.only(request, messages.Watch)
+    asked = await connect.only(request, messages.WatchDirectory)
     reached = await _here(server, access, request)
     limit = connect.deadline(request)
-    place = server.e2b.of(reached.id)
-    place.room(place.streams, MOST_STREAMS, "streams")
+    state = server.e2b.of(reached.id)
+    state.room(state.streams, MOST_STREAMS, "streams")
     watcher = await _watcher(server, reached, asked)
-    return connect.streamed(place.counted(_watched(server, reached, watcher, ping_of(request), limit)))
+    return connect.streamed(state.counted(_watched(server, reached, watcher, ping_of(request), limit)))
 
 
 async def _watched(
@@ -217,13 +217,13 @@ def _event(reached: Reached, watcher: watching.Watcher, said: watching.Said) -> 
 @post("/filesystem.Filesystem/CreateWatcher", **_UNARY)
 async def create_watcher(request: Asking, server: Server, access: Access) -> dict[str, Any]:
     """Begins to watch; what happens is asked for by `GetWatcherEvents`."""
-    asked = await connect.read(request, messages.Watch)
+    asked = await connect.read(request, messages.WatchDirectory)
     reached = await _here(server, access, request)
-    place = server.e2b.of(reached.id)
-    place.room(len(place.watchers), MOST_WATCHERS, "watchers")
+    state = server.e2b.of(reached.id)
+    state.room(len(state.watchers), MOST_WATCHERS, "watchers")
     watcher = await _watcher(server, reached, asked)
     id = os.urandom(8).hex()
-    place.watchers[id] = watcher
+    state.watchers[id] = watcher
     return {"watcherId": id}
 
 
@@ -250,7 +250,7 @@ async def remove_watcher(request: Asking, server: Server, access: Access) -> dic
     return {}
 
 
-async def _watcher(server: Server, reached: Reached, asked: messages.Watch) -> watching.Watcher:
+async def _watcher(server: Server, reached: Reached, asked: messages.WatchDirectory) -> watching.Watcher:
     path = resolved(server, reached, asked.path)
 
     def start() -> watching.Watcher:

@@ -112,7 +112,7 @@ class ListDir(Wire):
     depth: Annotated[int, Meta(ge=0, lt=2**32)] = 1
 
 
-class Watch(Wire):
+class WatchDirectory(Wire):
     path: Path = ""
     recursive: bool = False
     include_entry: bool = False

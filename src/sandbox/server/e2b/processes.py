@@ -22,8 +22,8 @@ from sandbox.rpc import messages as m
 from sandbox.server.e2b import connect, messages
 from sandbox.server.e2b.connect import Failed
 from sandbox.server.e2b.pings import ping_of, pinged
-from sandbox.server.e2b.places import MOST_PROCESSES, MOST_STREAMS
 from sandbox.server.e2b.reaching import check_user, opt, resolved, there, user_of
+from sandbox.server.e2b.state import MOST_PROCESSES, MOST_STREAMS
 from sandbox.server.reach import Reached
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
@@ -50,13 +50,13 @@ async def start(request: Asking, server: Server, access: Access) -> Stream:
     reached = await there(server, access, request)
     check_user(reached, user_of(request))
     limit = connect.deadline(request)
-    place = server.e2b.of(reached.id)
-    place.room(len(await _running(server, reached)), MOST_PROCESSES, "commands")
-    place.room(place.streams, MOST_STREAMS, "streams")
+    state = server.e2b.of(reached.id)
+    state.room(len(await _running(server, reached)), MOST_PROCESSES, "commands")
+    state.room(state.streams, MOST_STREAMS, "streams")
     config, keep = asked.process, _name(asked.tag)
     size = (asked.pty.size.rows, asked.pty.size.cols) if asked.pty is not None else None
     cwd = resolved(server, reached, config.cwd or "")
-    env = {"PWD": cwd, **place.envs, **config.envs}
+    env = {"PWD": cwd, **state.envs, **config.envs}
 
     def spawn() -> Process:
         process = reached.sandbox.spawn(
@@ -68,8 +68,8 @@ async def start(request: Asking, server: Server, access: Access) -> Stream:
 
     process = await server.run(spawn, lambda late: late.close())
     assert process.pid is not None
-    place.configs[process.pid] = config
-    return connect.streamed(place.counted(_events(server, process, ping_of(request))))
+    state.configs[process.pid] = config
+    return connect.streamed(state.counted(_events(server, process, ping_of(request))))
 
 
 @post("/process.Process/Connect", **_STREAM)
@@ -77,10 +77,10 @@ async def join(request: Asking, server: Server, access: Access) -> Stream:
     """The output of a command that runs, from now on."""
     asked = await connect.only(request, messages.OfProcess)
     reached = await there(server, access, request)
-    limit, place = connect.deadline(request), server.e2b.of(reached.id)
-    place.room(place.streams, MOST_STREAMS, "streams")
+    limit, state = connect.deadline(request), server.e2b.of(reached.id)
+    state.room(state.streams, MOST_STREAMS, "streams")
     process = await _joined(server, reached, asked.process)
-    return connect.streamed(place.counted(_events(server, process, ping_of(request), limit)))
+    return connect.streamed(state.counted(_events(server, process, ping_of(request), limit)))
 
 
 async def _events(

@@ -11,7 +11,7 @@ from litestar import Request
 
 from sandbox.registry.registry import Entry
 from sandbox.server.e2b.hosts import base_name
-from sandbox.server.e2b.places import Place
+from sandbox.server.e2b.state import SandboxState
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
 
@@ -19,13 +19,15 @@ ENVD = "0.6.4"  # the version of E2B's daemon whose calls there are here; client
 MIB = 2**20
 
 
-def opened(server: Server, access: Access, request: Request[Any, Any, Any], id: str, place: Place) -> dict[str, Any]:
+def opened(
+    server: Server, access: Access, request: Request[Any, Any, Any], id: str, state: SandboxState
+) -> dict[str, Any]:
     """What a client needs to use it. Both tokens are the same: one for calls, one for ports."""
     token = server.e2b.credentials.access_token(id, access)
     return {
         "sandboxID": id,
-        "templateID": place.template,
-        "alias": place.template,
+        "templateID": state.template,
+        "alias": state.template,
         "clientID": "local",
         "envdVersion": ENVD,
         "envdAccessToken": token,
@@ -46,19 +48,19 @@ def domain(request: Request[Any, Any, Any]) -> str:
 def listed(server: Server, entry: Entry) -> dict[str, Any]:
     """One of a list."""
     known = server.reach.known(entry.id)
-    place = server.e2b.of(entry.id)
+    state = server.e2b.of(entry.id)
     limits = entry.config.get("limits") or {}
     return {
         "sandboxID": entry.id,
-        "templateID": place.template,
-        "alias": place.template,
+        "templateID": state.template,
+        "alias": state.template,
         "clientID": "local",
-        "startedAt": _time(place.started or entry.created_at),
-        "endAt": _time(place.end(entry.created_at)),
+        "startedAt": _time(state.started or entry.created_at),
+        "endAt": _time(state.end(entry.created_at)),
         "cpuCount": cpus(limits),
         "memoryMB": memory(limits) // MIB,
         "diskSizeMB": 0,
-        "metadata": place.metadata,
+        "metadata": state.metadata,
         "state": "paused" if known is not None and known.paused else "running",
         "envdVersion": ENVD,
     }
@@ -66,17 +68,17 @@ def listed(server: Server, entry: Entry) -> dict[str, Any]:
 
 def detailed(server: Server, access: Access, request: Request[Any, Any, Any], entry: Entry) -> dict[str, Any]:
     """All of one."""
-    place = server.e2b.of(entry.id)
-    whole = {**listed(server, entry), **opened(server, access, request, entry.id, place)}
-    lifecycle = {"autoResume": place.wakes, "onTimeout": "pause" if place.pauses else "kill"}
-    return {**whole, "allowInternetAccess": place.internet, "lifecycle": lifecycle}
+    state = server.e2b.of(entry.id)
+    whole = {**listed(server, entry), **opened(server, access, request, entry.id, state)}
+    lifecycle = {"autoResume": state.wakes, "onTimeout": "pause" if state.pauses else "kill"}
+    return {**whole, "allowInternetAccess": state.internet, "lifecycle": lifecycle}
 
 
-def measured(place: Place, entry: Entry, stats: dict[str, Any], moment: float) -> dict[str, Any]:
+def measured(state: SandboxState, entry: Entry, stats: dict[str, Any], moment: float) -> dict[str, Any]:
     """What it uses. The share of the processors is since it was last asked for, or since the beginning."""
     used = float(stats.get("cpu_ms") or 0)
-    then, before = place.cpu or (entry.created_at, 0.0)
-    place.cpu = moment, used
+    then, before = state.cpu or (entry.created_at, 0.0)
+    state.cpu = moment, used
     limits = entry.config.get("limits") or {}
     disk = _disk(str((entry.config.get("filesystem") or {}).get("root", "")))
     return {

@@ -13,9 +13,9 @@ from sandbox.errors import SandboxError
 from sandbox.server.e2b import shapes
 from sandbox.server.e2b.control import Seconds, plain, reached_of, read
 from sandbox.server.e2b.endings import TIMEOUT, begin_to_pause, extend
-from sandbox.server.e2b.places import Place, now
 from sandbox.server.e2b.reaching import home_of
 from sandbox.server.e2b.refusals import E2bRefusal, not_supported
+from sandbox.server.e2b.state import SandboxState, now
 from sandbox.server.routes.checkpoints import forked, removed
 from sandbox.server.scopes import Access
 from sandbox.server.server import Server
@@ -71,13 +71,13 @@ async def fork(request: Asking, server: Server, access: Access, id: str) -> list
         made = await server.run(lambda: forked(server, reached, asked.count))
     except SandboxError as problem:
         raise E2bRefusal(400, str(problem)) from None
-    place = server.e2b.of(id)
+    state = server.e2b.of(id)
     told = []
     for one in made.sandboxes:
-        new = Place(template=place.template, ends=now() + asked.timeout)
+        new = SandboxState(template=state.template, ends=now() + asked.timeout)
         new.started = now()
-        new.pauses, new.wakes = place.pauses, place.wakes
-        new.metadata, new.envs, new.internet = dict(place.metadata), dict(place.envs), place.internet
+        new.pauses, new.wakes = state.pauses, state.wakes
+        new.metadata, new.envs, new.internet = dict(state.metadata), dict(state.envs), state.internet
         server.e2b.add(one.id, new)
         copy = await reached_of(server, access, one.id)
         new.home = await server.run(partial(home_of, copy))

@@ -26,7 +26,7 @@ NO_END = 10 * 365 * 86400.0  # seconds: their answers always have an end
 MOST_CONTEXTS, MOST_WATCHERS, MOST_PROCESSES, MOST_STREAMS = 64, 64, 256, 256  # of one sandbox, at once
 
 
-class Place:
+class SandboxState:
     """One sandbox, as E2B's clients see it. Used from the event loop alone."""
 
     def __init__(self, *, template: str = TEMPLATE, ends: float | None = None) -> None:
@@ -91,35 +91,35 @@ class E2b:
 
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials
-        self._places: dict[str, Place] = {}
+        self._states: dict[str, SandboxState] = {}
         self._ended: set[str] = set()  # sandboxes made here whose files are still there
-        self._dropped: list[Place] = []  # what still holds programs of sandboxes that have ended
+        self._dropped: list[SandboxState] = []  # what still holds programs of sandboxes that have ended
 
-    def of(self, id: str) -> Place:
+    def of(self, id: str) -> SandboxState:
         """What is known of a sandbox, whoever made it."""
-        return self._places.setdefault(id, Place())
+        return self._states.setdefault(id, SandboxState())
 
-    def add(self, id: str, place: Place) -> None:
+    def add(self, id: str, state: SandboxState) -> None:
         """A sandbox that was made here: its files end with it."""
-        place.made_here = True
-        self._places[id] = place
+        state.made_here = True
+        self._states[id] = state
 
     def forget_all_but(self, living: Iterable[str]) -> None:
         """Drops what is known of sandboxes that have ended."""
         there = set(living)
-        self._ended.update(id for id, place in self._places.items() if place.made_here and id not in there)
-        dropped = [place for id, place in self._places.items() if id not in there]
-        for place in dropped:
-            place.stop_timer()
+        self._ended.update(id for id, state in self._states.items() if state.made_here and id not in there)
+        dropped = [state for id, state in self._states.items() if id not in there]
+        for state in dropped:
+            state.stop_timer()
         self._dropped += dropped
-        self._places = {id: place for id, place in self._places.items() if id in there}
+        self._states = {id: state for id, state in self._states.items() if id in there}
         self.credentials.forget(there)
 
     def clear(self) -> None:
         """Removes what is left of those that have ended. May block; one that is still ending is for the next time."""
         dropped, self._dropped = self._dropped, []
-        for place in dropped:
-            place.close()
+        for state in dropped:
+            state.close()
         for id in tuple(self._ended):
             try:
                 remove(find(home(), id))

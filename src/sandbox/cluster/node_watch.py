@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PAUSE = 0.5  # seconds between two questions, while there is somebody to tell
 
 
-class Watch:
+class NodeWatch:
     """A cluster's thread. It sleeps while there is nobody to notify."""
 
     def __init__(self, nodes: Nodes) -> None:
