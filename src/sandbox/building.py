@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from sandbox.asks.lazy_asks import Asking
-    from sandbox.asks.table import Asks
+    from sandbox.asks.pending import Asks
     from sandbox.audit.record import Record
     from sandbox.branches.branch_lock import InUse
     from sandbox.branches.target import Target
@@ -389,7 +389,7 @@ class Building(Serving):
         paths = [os.path.realpath(one or ".") for one in (*sys.path, sys.prefix) if not one.startswith(SYSTEM_PATH)]
         if not tops or not any(f"{path}/".startswith(tops) for path in (*paths, os.path.realpath(__file__))):
             return
-        from sandbox.guards.own_program import import_nothing_from, written
+        from sandbox.guards.own_imports import import_nothing_from, written
 
         import_nothing_from(trees)
         filesystem = self.config.filesystem

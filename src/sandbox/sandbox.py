@@ -18,7 +18,7 @@ from sandbox.commands import Commands
 from sandbox.config.given import read_config
 from sandbox.config.home import record_directory
 from sandbox.connecting import Connect, remote
-from sandbox.engines.choose import choose, tightened
+from sandbox.engines.choose import choose, with_mode_defaults
 from sandbox.engines.require import require
 from sandbox.events import Events, event
 from sandbox.files import Files
@@ -99,7 +99,7 @@ class Sandbox(Building, Commands, Files, ChangeMethods, CheckpointMethods, Owner
     def _take(self, config: Given) -> None:
         """Makes a copy of `config` that is complete. Raises ConfigError."""
         plain, self._providers = take_providers(config)
-        self.config = tightened(read_config(plain))
+        self.config = with_mode_defaults(read_config(plain))
         if self.config.credentials:
             from sandbox.config.credential_entries import complete
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sandbox.asks.pending import Asks
 from sandbox.asks.question import HostSubject, Question, Subject
-from sandbox.asks.table import Asks
 from sandbox.asks.verdict import Verdict
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from sandbox.asks.pending import Asks
 from sandbox.asks.question import HostSubject, Question, Requester
-from sandbox.asks.table import Asks
 from sandbox.asks.verdict import Verdict
 from sandbox.asks.ways_to_ask import DesktopWay, HookWay, notifier
 

@@ -19,7 +19,7 @@ import pytest
 
 from sandbox import Config, Sandbox
 from sandbox.config.caches import TABLE, TOOLS
-from sandbox.engines.choose import tightened
+from sandbox.engines.choose import with_mode_defaults
 from sandbox.errors import ConfigError
 from sandbox.layout.cache_sets import sets
 from sandbox.layout.caches import project_of
@@ -193,7 +193,7 @@ def test_what_the_person_denies_or_says_otherwise_holds(project: Path, home: Pat
 
 
 def test_the_strictest_mode_has_none() -> None:
-    assert tightened(Config.read({"mode": "max"})).caches == []
+    assert with_mode_defaults(Config.read({"mode": "max"})).caches == []
 
 
 def test_a_home_that_is_the_project_has_none(home: Path) -> None:

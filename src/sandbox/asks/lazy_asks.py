@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.asks.table import Asks, Way
+    from sandbox.asks.pending import Asks, Way
     from sandbox.audit.record import Record
     from sandbox.events import Events
     from sandbox.info import Ask
@@ -43,8 +43,8 @@ class Asking:
     def _made(self) -> Asks:
         import os
 
+        from sandbox.asks.pending import Asks
         from sandbox.asks.stored_answers import keep, next_number
-        from sandbox.asks.table import Asks
         from sandbox.asks.ways_to_ask import DesktopWay, HookWay, Watchers, notifier
 
         asks = Asks(self._sandbox, emit=self._events.emit, record=self._record.write, number=next_number, keep=keep)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from subprocess import Popen
     from typing import Any
 
+    from sandbox.asks.pending import Asks
     from sandbox.asks.question import Question
-    from sandbox.asks.table import Asks
 
 # A program that a project planted on PATH would run outside the walls: only the system's own places count.
 NOTIFIERS = tuple(

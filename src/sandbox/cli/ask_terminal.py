@@ -25,8 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox.asks.pending import Asks
     from sandbox.asks.question import Question
-    from sandbox.asks.table import Asks
     from sandbox.cli.relay import StdioRelay
     from sandbox.guest.process import Process
     from sandbox.sandbox import Sandbox

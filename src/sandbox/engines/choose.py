@@ -78,7 +78,7 @@ def default_pids(config: Config) -> int | None:
     return asked if asked is not None else default_limit(config.mode, "pids")  # type: ignore[return-value]
 
 
-def tightened(config: Config) -> Config:
+def with_mode_defaults(config: Config) -> Config:
     """`max`: changes to the project stay in a layer of their own, and what was not limited is. A branch is worked on in
     such a layer too. In a copy."""
     if config.mode != "max" and config.filesystem.branch is None:

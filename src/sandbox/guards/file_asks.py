@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from sandbox.asks.table import Asks
+    from sandbox.asks.pending import Asks
     from sandbox.asks.verdict import Verdict
     from sandbox.inotify import Inotify
 

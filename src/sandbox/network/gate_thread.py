@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from socket import socket as StandardSocket
     from typing import Protocol
 
-    from sandbox.asks.table import Asks
+    from sandbox.asks.pending import Asks
     from sandbox.config.model import Network, Signing
     from sandbox.network.credentials.logins import Logins
     from sandbox.network.destination import Interception

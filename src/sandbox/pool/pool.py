@@ -21,7 +21,7 @@ from sandbox import arguments
 from sandbox.building import take_providers
 from sandbox.config.given import read_config
 from sandbox.config.section import owned
-from sandbox.engines.choose import choose, tightened
+from sandbox.engines.choose import choose, with_mode_defaults
 from sandbox.engines.require import require
 from sandbox.errors import ConfigError, InvalidArgument
 from sandbox.hook_names import names_of
@@ -73,7 +73,7 @@ class Pool:
         self.size = size
         self._config = owned(config)
         plain, _ = take_providers(self._config)
-        checked = tightened(read_config(plain))
+        checked = with_mode_defaults(read_config(plain))
         engine = choose(checked)
         require(checked, engine)
         self.engine = engine.name

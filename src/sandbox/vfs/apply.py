@@ -7,19 +7,19 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sandbox.vfs.apply_journal import DONE, STAGING, SWITCHING
 from sandbox.vfs.apply_staging import Mark, MovedOn, Stage, mark_of
 from sandbox.vfs.apply_steps import Step, do, undo
 from sandbox.vfs.change_groups import Groups
 from sandbox.vfs.file_state import State, open_regular, state_of
-from sandbox.vfs.journal import DONE, STAGING, SWITCHING
 from sandbox.vfs.open_beneath import parent_of
 from sandbox.vfs.provider import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sandbox.vfs.apply_journal import Journal
     from sandbox.vfs.changes import Change, Layer
-    from sandbox.vfs.journal import Journal
 
 
 @dataclass(slots=True)

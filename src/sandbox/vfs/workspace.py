@@ -18,10 +18,10 @@ from sandbox.config.rmtree import remove_tree
 from sandbox.errors import NotFound, SandboxError
 from sandbox.guards.git_apply import is_object, makes_a_repository, risky
 from sandbox.vfs.apply_choice import Choice, at_or_below
+from sandbox.vfs.apply_journal import Journal, clear
 from sandbox.vfs.change_groups import group_changes
 from sandbox.vfs.changes import Change, Closed, Layer, walk
 from sandbox.vfs.file_state import UNSEEN, State, below, state_of
-from sandbox.vfs.journal import Journal, clear
 from sandbox.vfs.provider import split
 from sandbox.vfs.workspace_layers import open_layers, open_sides
 

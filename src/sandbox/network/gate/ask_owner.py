@@ -17,7 +17,7 @@ from sandbox.policy.decision import Decision
 if TYPE_CHECKING:
     from typing import Any
 
-    from sandbox.asks.table import Asks
+    from sandbox.asks.pending import Asks
     from sandbox.asks.verdict import Verdict
     from sandbox.config.model import Network
     from sandbox.network.destination import Destination, GateContext

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
-    from sandbox.asks.table import Asks
+    from sandbox.asks.pending import Asks
     from sandbox.config.model import Network, Signing
     from sandbox.network.destination import Interception
     from sandbox.network.gate.publish import Published

@@ -8,8 +8,8 @@ import pytest
 
 from sandbox.asks.budget import BURST, EVERY, RAREST
 from sandbox.asks.earlier_answers import MOST_DENIALS, ONCE_LASTS
+from sandbox.asks.pending import MOST_QUESTIONS, MOST_WAITING
 from sandbox.asks.question import ENDS, FileSubject, Question, Subject
-from sandbox.asks.table import MOST_QUESTIONS, MOST_WAITING
 from sandbox.asks.verdict import Verdict
 from sandbox.errors import InvalidArgument, NotFound, SandboxError
 from tests.asks.tables import Table, Way
@@ -93,8 +93,8 @@ def test_without_an_answer_in_time_it_is_refused(table: Table) -> None:
 
 
 def test_the_timer_ends_questions_by_itself() -> None:
+    from sandbox.asks.pending import Asks
     from sandbox.asks.question import HostSubject
-    from sandbox.asks.table import Asks
 
     asks = Asks("vm", emit=lambda _: None, record=lambda *_, **__: None, number=lambda: 1, keep=lambda _: None)
     asks.add(Way())
