@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -239,6 +241,21 @@ def test_a_tenant_frees_no_agent_of_its_restrictions_by_a_second_file(project: P
     assert sandbox("agent", "run", "rev", cwd=project).returncode != 0
     assert not (project / "made").exists()
     assert sandbox("agent", "run", "other", cwd=project).stdout == "runs\n"
+
+
+def test_an_agent_without_network_tools_reaches_nothing_that_the_user_opened_for_others(project: Path) -> None:
+    agent(project, "reader", "allowed-tools: Read")
+    agent(project, "browser", "allowed-tools: Read, WebFetch")
+    with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{short}/s")
+        listening.listen()
+        code = f"import socket; socket.socket(socket.AF_UNIX).connect({short!r} + '/s'); print('connected')"
+        sandbox("config", "--global", "set", "agents.runner", json.dumps(["python3", "-c", code]), cwd=project)
+        sandbox("config", "--global", "set", "network.unix_sockets", json.dumps([f"{short}/s"]), cwd=project)
+        assert sandbox("agent", "run", "browser", cwd=project).stdout == "connected\n"
+        refused = sandbox("agent", "run", "reader", cwd=project)
+    assert refused.returncode != 0
+    assert refused.stdout == ""
 
 
 def test_a_missing_agent_is_said(project: Path) -> None:

@@ -281,6 +281,8 @@ def test_another_shell_tool_is_refused(claude: Claude) -> None:
         ("mcp__files__fetch", {"uri": "file:///etc/shadow"}),
         ("mcp__files__read", {"arguments": {"which": "../.env"}}),
         ("mcp__files__write", {"path": "../.git/hooks/x"}),
+        ("mcp__spreadsheet__write_file", {"path": "../.git/hooks/x"}),
+        ("mcp__widget__saveList", {"path": "../.git/hooks/x"}),
         ("mcp__git__anything", {"x": "~/.ssh/id_rsa"}),
     ],
 )

@@ -17,8 +17,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from sandbox.config.model import Config
+    from sandbox.config.model import Config, Network
     from sandbox.profiles.prepare import Prepared
+
+# Settings of the network that an agent without network tools keeps: they forbid, or say how an allowed host is reached.
+OPENS_NOTHING = (
+    "allow_git", "allow_localhost", "ask_timeout", "authority_certificate", "authority_key", "block_private_ips",
+    "ca_certificates", "denied_hosts", "denied_reasons", "intercept", "refusals", "secrets", "strip_response_headers",
+    "upstream_exceptions", "upstream_proxy",
+)  # fmt: skip
 
 
 def add(parser: ArgumentParser) -> None:
@@ -235,7 +242,16 @@ def project_onto_walls(config: Config, tools: ToolGuard) -> None:
         config.filesystem.read_only = True
         config.filesystem.allow_write = []
     if no_network:
-        config.network.allowed_hosts = list(config.agents.hosts)
-        config.network.preset = "closed"
-        config.network.localhost_ports = []
-        config.network.http.allow = []
+        config.network = _closed(config.network, config.agents.hosts)
+
+
+def _closed(network: Network, hosts: list[str]) -> Network:
+    """A network that leads to these hosts alone. Of the other one it keeps only what opens nothing."""
+    from sandbox.config.model import Network
+
+    made = Network()
+    for name in OPENS_NOTHING:
+        setattr(made, name, getattr(network, name))
+    made.http.deny = network.http.deny
+    made.allowed_hosts = list(hosts)
+    return made

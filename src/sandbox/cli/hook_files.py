@@ -7,6 +7,7 @@ identity (hard links, and targets of blocked links).
 from __future__ import annotations
 
 import os
+import re
 
 from sandbox.guards.git_directories import READ
 from sandbox.policy.decision import Decision
@@ -89,7 +90,7 @@ class FileJudge:
         if tool in _NO_FILES:
             return
         known = "__" not in tool
-        reads = tool in READS or (not known and any(word in tool.lower() for word in _READING))
+        reads = tool in READS or (not known and _first_word(tool) in _READING)
         for key, value in _texts(given, ""):
             if known and tool in (*READS, "Write", "Edit", "MultiEdit", "NotebookEdit"):
                 named = key in _KEYS
@@ -180,6 +181,13 @@ def _is_gits(path: str) -> bool:
     if os.path.basename(directory) == "hooks":
         directory, name = os.path.dirname(directory), "hooks"
     return name in READ and os.path.lexists(f"{directory}/HEAD")
+
+
+def _first_word(tool: str) -> str:
+    """What an MCP tool does, by its name: "read" in `mcp__spreadsheet__read_rows` and in `mcp__x__readRows`."""
+    name = tool.rpartition("__")[2]
+    found = re.match(r"[^A-Za-z]*([A-Z]?[a-z]+|[A-Z]+)", name)
+    return found[1].lower() if found else ""
 
 
 def _completes(path: str) -> bool:
