@@ -21,7 +21,7 @@ REFUSED = 125
 
 
 def bring_at_end(sandbox: Sandbox, arguments: Namespace | Arguments, status: int) -> int:
-    """Once the sandbox has ended. Returns the command's `status`, or ours if that is 0 and the commits are refused."""
+    """After the sandbox has ended. Returns the command's `status`, or ours if that is 0 and the commits are refused."""
     try:
         _tell(_brought(sandbox, arguments), sandbox.id)
     except (SandboxError, OSError) as problem:
