@@ -172,7 +172,7 @@ def refusal(
 
 
 def _claudes_own(project: str, given: dict[str, Any]) -> Decision | None:
-    """Applies Claude Code's own `permissions.deny`: it would compare them with our answer, which none matches."""
+    """Applies Claude Code's own deny rules for commands: it would compare them with our answer, which none matches."""
     from sandbox.cli.hook_settings import shell_rules
 
     decision = _by_rules(shell_rules(project, "deny"), project, given)

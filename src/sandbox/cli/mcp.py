@@ -79,7 +79,7 @@ def _tell_address(address: str, token: str) -> None:
     print(f"{address}\nAuthorization: Bearer {token}", file=sys.stderr, flush=True)
 
 
-# -- somebody else's
+# -- another server
 
 
 def _wrap(arguments: Namespace, command: list[str]) -> int:
