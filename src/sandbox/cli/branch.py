@@ -21,7 +21,7 @@ REFUSED = 125
 
 
 def bring_at_end(sandbox: Sandbox, arguments: Namespace | Arguments, status: int) -> int:
-    """Brings the commits over once the sandbox has ended. Returns `status`, or 125 if that is 0 and they are refused."""
+    """Brings the commits over after the sandbox has ended. Returns `status`, or 125 if it is 0 and they are refused."""
     try:
         _tell(_brought(sandbox, arguments), sandbox.id)
     except (SandboxError, OSError) as problem:
