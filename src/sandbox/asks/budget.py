@@ -11,7 +11,7 @@ EVERY, RAREST = 5.0, 300.0  # seconds between questions after that, at first and
 
 
 class Budget:
-    """The questions that a sandbox may still ask. Its owner holds a lock."""
+    """How many questions a sandbox may still ask. Not thread-safe: the caller holds a lock."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -20,14 +20,14 @@ class Budget:
         self._every = EVERY
 
     def enough(self) -> bool:
-        """Whether one may come now."""
+        """Whether a question may be asked now."""
         now = self._clock()
         self._tokens = min(float(BURST), self._tokens + (now - self._at) / self._every)
         self._at = now
         return self._tokens >= 1
 
     def take(self) -> bool:
-        """Counts one that comes now. False when it may not."""
+        """Counts a question that is asked now. Returns False if it may not be asked."""
         if not self.enough():
             return False
         self._tokens -= 1

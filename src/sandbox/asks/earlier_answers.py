@@ -12,31 +12,31 @@ if TYPE_CHECKING:
 
     from sandbox.asks.question import Subject
 
-PAUSE, LONGEST_PAUSE = 30.0, 3600.0  # seconds that a denial holds: doubled with each
+PAUSE, LONGEST_PAUSE = 30.0, 3600.0  # seconds that a denial holds; each further one doubles it
 ONCE_LASTS = 30.0  # seconds that "once" waits for a client that has given up and tries again
-MOST_DENIALS = 256  # kept beyond their time; a tenant can make up any number of names
+MOST_DENIALS = 256  # beyond this, expired ones are dropped: a tenant can make up any number of names
 
 
 class EarlierAnswers:
-    """The answers of one sandbox's owner. Not thread-safe: whoever has it holds a lock."""
+    """The answers of one sandbox's owner. Not thread-safe: the caller holds a lock."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._granted: set[Hashable] = set()
         self._once: dict[Hashable, float] = {}  # until when the next attempt is allowed
-        self._denied: dict[Hashable, tuple[float, float]] = {}  # until when it is denied, and how long that was
+        self._denied: dict[Hashable, tuple[float, float]] = {}  # when the denial ends, and how long it lasts
 
     def granted(self, subject: Subject) -> bool:
         """Whether it was allowed for the sandbox's whole life."""
         return subject.grant in self._granted
 
     def settles(self, subject: Subject) -> bool:
-        """Whether `verdict` would be one."""
+        """Whether `verdict` would return a verdict."""
         now = self._clock()
         return self.granted(subject) or self._once.get(subject.exact, 0.0) > now or self._denied_until(subject) > now
 
     def verdict(self, subject: Subject) -> Verdict | None:
-        """What they say about it, or None. What was allowed once is used up by this."""
+        """What earlier answers say about it, or None. Uses up an answer that allowed it once."""
         now = self._clock()
         if self.granted(subject):
             return Verdict(True, SANDBOX, Message("allowed by its owner for this sandbox"))

@@ -71,12 +71,12 @@ class Asking:
         self._asks.answer(id, answer, by)
 
     def settle(self) -> None:
-        """Waits a moment until the answers that were given are carried out and told."""
+        """Waits a moment until the answers that were given are carried out and reported."""
         if self._asks is not None:
             self._asks.settle(_PATIENCE)
 
     def watch(self) -> Callable[[], None]:
-        """Somebody follows `ask` events and answers, until what is returned is called."""
+        """Notes that somebody follows `ask` events and answers them. Returns a function that ends this."""
         with self._lock:
             self._watchers += 1
         left = False
@@ -90,7 +90,7 @@ class Asking:
         return leave
 
     def close(self) -> None:
-        """Whoever waits is refused. Idempotent."""
+        """Refuses everything that waits. Idempotent."""
         with self._lock:
             self._closed = True
             asks = self._asks

@@ -1,7 +1,7 @@
 """The questions of one sandbox: who waits for which, and what was answered. The first answer wins.
 
 A tenant decides when questions arise, so everything is bounded: one question at a time about a host, a few hosts at a
-time, so many connections that wait. After a denial the same host is not asked about again for a while, and all
+time, a fixed number of waiting connections. After a denial the same host is not asked about again for a while, and all
 questions become rarer. What exceeds a bound is refused at once.
 """
 
@@ -45,7 +45,8 @@ MOST_WAITING = 256  # connections and requests, of all questions together
 
 
 class Waiter:
-    """Somebody who waits. `then` is called once, in any thread; `alive` says whether an answer is still of use."""
+    """A connection or request that waits. `then` is called once, in any thread. `alive` says whether an answer still
+    matters."""
 
     __slots__ = ("subject", "then", "alive", "seconds")
 
@@ -94,7 +95,7 @@ class Asks:
     # -- who can be asked
 
     def add(self, way: Way) -> Callable[[], None]:
-        """Asks this way too, from the next question on. Returns what ends that."""
+        """Asks this way too, from the next question on. Returns a function that removes it."""
         with self._changed:
             self._ways.append(way)
 
@@ -112,7 +113,7 @@ class Asks:
         return self._earlier.granted(subject)
 
     def asks_anew(self, subject: Subject) -> bool:
-        """Whether a question about `subject` would be shown now: not decided already, nor waiting, nor too many."""
+        """Whether a question about `subject` would be shown now: not decided, not waiting, within the bounds."""
         with self._changed:
             if self._closed or subject.key in self._questions or self._earlier.settles(subject):
                 return False
@@ -125,8 +126,8 @@ class Asks:
         then: Callable[[Verdict], object],
         alive: Callable[[], bool] = lambda: True,
     ) -> Callable[[], None]:
-        """Calls `then` with the verdict, now or later. Returns what gives up waiting; the question stays, so that a
-        client that tries again finds the answer."""
+        """Calls `then` with the verdict, now or later. Returns a function that stops waiting. The question stays, so
+        that a client that tries again finds the answer."""
         waiter = Waiter(subject, seconds, then, alive)
         with self._changed:
             verdict = self._known(subject)
@@ -186,13 +187,13 @@ class Asks:
     # -- answering
 
     def pending(self) -> list[Question]:
-        """Those that wait, the oldest first."""
+        """The questions that wait, the oldest first."""
         with self._changed:
             return sorted(self._questions.values(), key=lambda one: one.id)
 
     def answer(self, id: int, answer: str, by: str) -> Question:
-        """Ends a question. Raises NotFound when it does not wait (any more), InvalidArgument for an answer that it does
-        not have, and what `keep` raises; then it still waits."""
+        """Ends a question. Raises NotFound when it is not waiting, InvalidArgument when it does not have that answer,
+        and what `keep` raises; after an error from `keep` it still waits."""
         with self._changed:
             question = next((one for one in self._questions.values() if one.id == id), None)
             if question is None or id in self._claimed:
@@ -203,7 +204,7 @@ class Asks:
                     answer=answer,
                     answers=", ".join(question.subject.answers),
                 )
-            self._claimed.add(id)  # the first one; writing a file takes a while
+            self._claimed.add(id)  # the first answer wins; writing a file takes a while
             self._answering.add(get_ident())
         try:
             self._carry_out(question, answer, by)
@@ -224,13 +225,13 @@ class Asks:
         self._end(question, answer, by)
 
     def settle(self, patience: float) -> None:
-        """Waits until the answers that were given are carried out and told, at most `patience` seconds: the tenant
-        whom one lets go on may end before."""
+        """Waits until the answers that were given are carried out and reported, at most `patience` seconds: a tenant
+        that an answer lets continue may end before that."""
         with self._changed:
             self._changed.wait_for(lambda: not self._answering - {get_ident()}, patience)
 
     def abstain(self, question: Question, way: Way) -> None:
-        """A way has nobody who answers after all. When it was the last, nobody is there."""
+        """A way found nobody to answer after all. If it was the last one, the question ends."""
         with self._changed:
             shown = self._shown.get(question.id, [])
             if way in shown:
@@ -286,7 +287,7 @@ class Asks:
                 way.over(question)
             for waiter, answered in settled:
                 waiter.then(answered)
-        self._reporter.told(question)  # last: who hears of the answer finds it carried out
+        self._reporter.told(question)  # last: whoever hears of the answer finds it carried out
         if following is not None:
             self._show(following)
 
@@ -325,7 +326,8 @@ def _settle(
     if event == ONCE:
         meant = [one for one in waiters if one.subject.exact == subject.exact]
         if not any(one.alive() for one in meant):
-            # For the next attempt, and so not for these: one that has only closed its own end would have both.
+            # The answer is for the next attempt, so these are refused: a client that has closed only its own end would
+            # otherwise be allowed twice.
             earlier.allow_next(subject)
             settled += [(one, Verdict(False, "", LATER)) for one in meant]
             return [one for one in waiters if one not in meant]

@@ -33,7 +33,7 @@ LONGEST = 200  # characters of a path or a program's name
 
 
 class Requester:
-    """The program that asked, as far as it can be found out. `program` and `exe` are a tenant's word."""
+    """The program that asked, as far as it is known. The tenant chooses `program` and `exe`."""
 
     __slots__ = ("program", "exe", "pid")
 
@@ -46,7 +46,7 @@ class Requester:
 class Subject(ABC):
     """What a question is about.
 
-    `key`: one question at a time is about it. `grant`: what "for this sandbox" allows. `exact`: what "once" allows.
+    `key`: each has one question at a time. `grant`: what "for this sandbox" allows. `exact`: what "once" allows.
     """
 
     kind = ""
@@ -87,7 +87,7 @@ class Subject(ABC):
         known = self.requester
         if not known.program:
             return Message("A program")
-        # Without spaces: a file's name could go on with words like ours, and another host.
+        # Without spaces: a file's name could continue with words like ours, and name another host.
         exe = plain(known.exe).replace(" ", "\\x20")
         inside = f" ({exe})" if known.exe and known.exe.rpartition("/")[2] != known.program else ""
         return f"'{plain(known.program)}'{inside}"
@@ -123,7 +123,7 @@ class HostSubject(Subject):
 
     @property
     def entry(self) -> str:
-        """What allows it in `network.allowed_hosts`, and nothing else."""
+        """The entry of `network.allowed_hosts` that allows this and nothing else."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -232,6 +232,6 @@ def bounded(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text of a tenant's for a person: ASCII, no control characters, no quotes that could end ours."""
+    """A tenant's text, for a person to read: ASCII, no control characters, no quotes that could end ours."""
     escaped = text.encode("unicode_escape", "surrogatepass").decode("ascii")
     return escaped.replace("'", "\\'")

@@ -32,7 +32,7 @@ class Reporter:
         self._emit(event("ask", **question.plain()))
 
     def ended(self, question: Question, why: str) -> None:
-        """It was answered by somebody, or by nobody in time."""
+        """Somebody answered it, or nobody did in time."""
         allowed = question.state == ALLOWED
         self._record(
             "policy_decision",
@@ -47,7 +47,7 @@ class Reporter:
         )
 
     def told(self, question: Question) -> None:
-        """What was answered is carried out."""
+        """The answer was carried out."""
         self._emit(event("ask", **question.plain()))
 
 

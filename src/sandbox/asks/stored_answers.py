@@ -1,6 +1,6 @@
 """What outlives a sandbox: the numbers of questions, and hosts that are allowed always.
 
-Numbers are one row for all sandboxes of a user, so that `sandbox allow 7` means one question.
+All sandboxes of a user share one sequence of numbers, so that `sandbox allow 7` means one question.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sandbox.asks.question import Subject
 
 COUNTER = "asks"
-WATCHED = "asks.watched"  # locked, shared, by each `sandbox asks` that looks at every sandbox
+WATCHED = "asks.watched"  # each `sandbox asks` that watches every sandbox holds a shared lock on it
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -36,7 +36,7 @@ def next_number() -> int:
 
 
 def watching() -> int:
-    """A descriptor that tells every sandbox of this user that somebody looks, until it is closed."""
+    """Returns a descriptor. Until it is closed, every sandbox of this user knows that somebody watches."""
     os.makedirs(home(), mode=0o700, exist_ok=True)
     held = os.open(os.path.join(home(), WATCHED), _FLAGS, 0o600)
     fcntl.flock(held, fcntl.LOCK_SH)
@@ -44,7 +44,7 @@ def watching() -> int:
 
 
 def watched() -> bool:
-    """Whether somebody looks at every sandbox of this user."""
+    """Whether somebody watches every sandbox of this user."""
     try:
         tried = os.open(os.path.join(home(), WATCHED), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -61,7 +61,7 @@ def watched() -> bool:
 def keep(subject: Subject) -> None:
     """Adds the host and port that were asked about, and nothing wider, to the user's `network.allowed_hosts`.
 
-    Raises SandboxError; then the file is as it was.
+    Raises SandboxError; the file is then unchanged.
     """
     if not isinstance(subject, HostSubject):
         raise SandboxError("only a host can be allowed always")
@@ -69,7 +69,7 @@ def keep(subject: Subject) -> None:
 
 
 def keep_host(entry: str) -> None:
-    """Adds an entry to the user's `network.allowed_hosts`. Raises SandboxError; then the file is as it was."""
+    """Adds an entry to the user's `network.allowed_hosts`. Raises SandboxError; the file is then unchanged."""
     from sandbox.config import files
     from sandbox.config.edit import set_value, write_file
     from sandbox.config.model import Config
@@ -79,7 +79,7 @@ def keep_host(entry: str) -> None:
     os.makedirs(home(), mode=0o700, exist_ok=True)
     lock = os.open(os.path.join(home(), COUNTER), _FLAGS, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two answers at the same time must not lose one
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so that two answers at the same time are both kept
         text = files.read_text(file, links=True) or ""
         held = _hosts(file, text)
         if entry in held:

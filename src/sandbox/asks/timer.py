@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 
 class Timer:
-    """Calls `expire` when something may have run out; it returns when the next will, by `clock`. `changed` is notified
-    when a question begins or ends, and `waiting` says, under it, whether any is there."""
+    """Calls `expire` when a question may have timed out; `expire` returns when the next one will, by `clock`.
+
+    `changed` is notified when a question begins or ends. `waiting`, called under its lock, says whether any waits.
+    """
 
     def __init__(
         self,
@@ -29,7 +31,7 @@ class Timer:
         self._closed = False
 
     def start(self) -> None:
-        """Under the lock. Idempotent."""
+        """Call it under the lock. Idempotent."""
         if self._thread is None:
             self._thread = Thread(target=self._run, name="sandbox-asks", daemon=True)
             self._thread.start()

@@ -1,4 +1,4 @@
-"""What comes of a question, and the reasons that the tenant, the record and the event get."""
+"""The outcome of a question, and the reasons that the tenant, the record and the event get."""
 
 from __future__ import annotations
 

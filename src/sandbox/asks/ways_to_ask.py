@@ -1,4 +1,4 @@
-"""Ways to reach the owner that need no terminal: whoever watches, the owner's own code, a desktop notification."""
+"""Ways to reach the owner that need no terminal: clients that watch, the owner's own code, a desktop notification."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 NOTIFIERS = tuple(
     f"{place}/notify-send" for place in ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin")
 )
-NOTIFIER = "SANDBOX_NOTIFY"  # names another program; empty: none
+NOTIFIER = "SANDBOX_NOTIFY"  # names another program; empty: no notifications
 
 
 class Watchers:
-    """Those who follow `ask` events and answer: `count()` of them here, and `sandbox asks` for all sandboxes."""
+    """Clients that follow `ask` events and answer: `count()` of them here, and `sandbox asks` for all sandboxes."""
 
     name = "watch"
 
@@ -37,10 +37,10 @@ class Watchers:
         return self._count() > 0 or watched()
 
     def show(self, question: Question) -> None:
-        """The `ask` event told them."""
+        """The `ask` event has reached them already."""
 
     def over(self, question: Question) -> None:
-        """So does another."""
+        """Another `ask` event says so."""
 
 
 class HookWay:
@@ -59,7 +59,7 @@ class HookWay:
         Thread(target=self._run, args=(question,), name="sandbox-on-ask", daemon=True).start()
 
     def over(self, question: Question) -> None:
-        """A hook that is slow answers to nobody."""
+        """A hook that is still running answers too late."""
 
     def _run(self, question: Question) -> None:
         by = self.name
@@ -121,14 +121,14 @@ class DesktopWay:
         if status == 0 and said in question.subject.answers:
             return give(self._asks, question, said, self.name)
         if status != 0 and question.state == WAITING:
-            # An older one, without buttons.
+            # An older notify-send, without buttons.
             hint = _("answer with `sandbox allow {id}` or `sandbox deny {id}`").format(id=question.id)
             status, _said = self._notify(question, [], hint)
         if status != 0:
             self._asks.abstain(question, self)
 
     def _notify(self, question: Question, buttons: Sequence[str], hint: str) -> tuple[int, str]:
-        """Shows it and waits until it is gone; its exit status, and the first word it printed."""
+        """Shows it and waits until it is gone. Returns the program's exit status and the first word it printed."""
         import subprocess
 
         from sandbox.i18n import _

@@ -1,4 +1,4 @@
-"""The lines of a record after a number, as bytes and as they are written: what is sent to another machine."""
+"""The lines of a record after a given number, as the bytes that were written, to be sent to another machine."""
 
 from __future__ import annotations
 

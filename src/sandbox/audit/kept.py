@@ -4,8 +4,8 @@
     <chain>/head          as in any record: number and hash of the last line, and the file's length
     <chain>/problem       why a line was refused; what was kept before it is intact
 
-What is on disk says how far we are. A line counts when it is whole, in its place and on disk, so whoever is killed at
-any moment goes on from there: the sender asks for the number, and sends what follows.
+The files say how far we are. A line counts when it is whole, in its place and on disk, so a side that is killed at any
+moment continues from there: the sender asks for the number, and sends the lines after it.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _NAME = re.compile(r"[0-9a-z]{1,64}\Z")
 
 
 class Kept:
-    """A directory of them. Safe to use from many threads and processes."""
+    """A directory of such records. Safe to use from many threads and processes."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         os.makedirs(directory, mode=0o700, exist_ok=True)
 
     def chains(self) -> list[str]:
-        """Their names."""
+        """The names of the records."""
         return sorted(one for one in os.listdir(self._directory) if _NAME.match(one))
 
     def directory(self, name: str) -> str:
-        """Where one is. Raises InvalidArgument for what is no name."""
+        """The directory of a record. Raises InvalidArgument if `name` is not valid."""
         if not _NAME.match(name):
             raise InvalidArgument("{name!r} is no name of a record", name=name)
         return os.path.join(self._directory, name)
 
     def number(self, name: str) -> int:
-        """How far it is kept: the number of the last line. Raises InvalidArgument, OSError."""
+        """The number of the last line that is kept. Raises InvalidArgument, OSError."""
         with self._held(name) as (_, head):
             return head.number
 
@@ -63,9 +63,9 @@ class Kept:
         return verify(self.directory(name))
 
     def take(self, name: str, lines: bytes) -> int:
-        """Keeps those that follow; what is kept already is passed over. Returns the new number; it is on disk.
+        """Keeps the lines that follow and skips those kept already. Returns the new number, once it is on disk.
 
-        Raises InvalidArgument at the first line that does not belong there; those before it are kept. OSError.
+        Raises InvalidArgument at the first line that does not belong there; those before it are kept. Raises OSError.
         """
         with self._held(name) as (log, head):
             good: list[bytes] = []
@@ -91,7 +91,7 @@ class Kept:
 
     @contextmanager
     def _held(self, name: str) -> Iterator[tuple[int, Head]]:
-        """Its file and its head, which agree, while nobody else writes."""
+        """The record's file and head, which agree. Nobody else writes meanwhile."""
         place = self.directory(name)
         os.makedirs(place, mode=0o700, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -110,7 +110,7 @@ class Kept:
             os.close(lock)
 
     def _recover(self, name: str, log: int, head: Head) -> None:
-        """Killed between the lines and the head, or in the midst of a line: whole lines that follow count."""
+        """After a kill between the lines and the head, or within a line: keeps the whole lines that follow."""
         size = os.fstat(log).st_size
         if size < head.size:
             raise InvalidArgument("the record {name}: {problem}", name=name, problem="the kept file was cut short")
@@ -147,7 +147,7 @@ def _wrong(found: tuple[str, int, str] | None, head: Head) -> str:
         return f"the line after {head.number} was altered"
     content, number, digest = found
     if number < head.number:
-        return ""  # it is kept
+        return ""  # kept already
     if number == head.number:
         return "" if digest == head.digest else f"line {number} was altered since it was kept"
     if number > head.number + 1:

@@ -22,7 +22,7 @@ _OWN = ("timestamp", "severity", "summary")  # these have fields of their own; e
 
 
 def lines(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """The entries as lines of JSON, some hundred in each. Raises SandboxError when the extra is not installed."""
+    """The entries as lines of JSON, a few hundred in each. Raises SandboxError when the extra is not installed."""
     try:
         from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:

@@ -136,7 +136,7 @@ def _run(arguments: Namespace) -> int:
         if prepared is not None:
             from sandbox.profiles.prepare import furnish
 
-            # It may always reach its own model, and it learns which rules apply to this agent.
+            # The program may always reach its own model, and learns which rules apply to this agent.
             config.network.allowed_hosts = [*dict.fromkeys((*config.network.allowed_hosts, *resolved.profile_hosts))]
             furnish(prepared)
     else:

@@ -21,9 +21,9 @@ _USED = ("duration_ms", "user_ms", "system_ms", "max_rss_kb")
 def run(
     sandbox: Sandbox, command: Sequence[str], directory: str | None = None, finish: Callable[[], object] | None = None
 ) -> int:
-    """Runs the command, ends the sandbox and prints the document. If the command could not run, raises why, too.
+    """Runs the command, ends the sandbox and prints the document. If the command could not run, also raises the reason.
 
-    `finish` brings a branch's commits over and returns what is said of that.
+    `finish` brings a branch's commits over and returns the document's `branch` field.
     """
     refusals = Refusals(sandbox)
     result: ExecResult | None = None
@@ -57,7 +57,7 @@ def run(
 
 
 def ended(result: ExecResult, told: dict[str, object]) -> int:
-    """Prints the document of a command that ran; `told` is about its sandbox. Returns the exit status."""
+    """Prints the document of a command that ran; `told` has the fields about its sandbox. Returns the exit status."""
     said = {name: result[name] for name in _RESULT} | {name: result[name] for name in _USED}
     _dump({**told, "exit_code": status(result), **said, "error": None})
     return status(result)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 # Ends a control sequence that the command left open, and undoes colours, hidden text, margins, character sets, an
-# update that the terminal holds back, and lines that do not wrap: the host is at the end of a line.
+# update that the terminal holds back, and lines that do not wrap, which could hide the host at the end of a line.
 RESET = b"\x18\x1b\\\x1b[!p\x1b[?2026l\x1b[?7h\x1b(B\x0f\x1b[0m\r\n"
-# What the colours look like. A command that made ours invisible could show a question of its own in their place.
+# Restores the palette. A command that made our colours invisible could show a question of its own instead.
 COLOURS = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]R\x1b\\"
 ANSWERS = {"o": "once", "s": "sandbox", "a": "always", "d": "deny"}
 LONGEST = 16
@@ -45,11 +45,11 @@ _SET = re.compile(rb"\x1b[\x00-\x1f\x7f]*\]|\xc2\x9d|(?<![\x80-\xff])\x9d")
 
 
 class AlternateScreen:
-    """Whether the command has switched to it, from what it prints."""
+    """Whether the command has switched to the alternate screen, judged by what it prints."""
 
     def __init__(self) -> None:
         self.up = False
-        self.set = False  # and whether it may have changed what colours look like
+        self.set = False  # whether it may have changed the palette
         self._tail = b""
 
     def see(self, data: bytes) -> None:
@@ -72,7 +72,7 @@ class TerminalWay:
         self._fd, self._out = fds
         self._relay = relay
         self._process = process
-        self._line_mode = self._fd if process.terminal is None else process.terminal  # whose mode the command decides
+        self._line_mode = self._fd if process.terminal is None else process.terminal  # the command sets its mode
         self._screen = AlternateScreen()
         self._waiting: deque[Question] = deque()
         self._wakes, self._waking = os.pipe()
@@ -104,7 +104,7 @@ class TerminalWay:
         try:
             os.write(self._waking, b".")
         except OSError:
-            pass  # full: it is awake; closed: the command has ended
+            pass  # full: the relay is awake; closed: the command has ended
 
     def _free(self) -> bool:
         try:
@@ -130,14 +130,14 @@ class TerminalWay:
             self._waiting.popleft()
         if not self._waiting:
             return
-        self._relay.catch_up()  # it may hold what makes the terminal somebody's
+        self._relay.catch_up()  # output not copied yet may put the terminal to use
         if not self._free():
-            # Whoever else was asked may answer. When nobody was, nobody is there.
+            # The other ways may still get an answer. If there are none, the question ends.
             self._asks.abstain(self._waiting[0], self)
         else:
             before = termios.tcgetattr(self._fd)
             try:
-                # What was typed before the question was shown is no answer to it.
+                # What was typed before the question was shown does not answer it.
                 tty.setraw(self._fd, termios.TCSANOW)
                 termios.tcflush(self._fd, termios.TCIFLUSH)
                 self._dialogue(self._waiting[0])
@@ -175,13 +175,13 @@ class TerminalWay:
             return b""
 
     def _typed(self, question: Question, typed: str, data: bytes) -> str:
-        """Takes keys; returns what of the line is still to be completed. What follows a complete line is dropped."""
+        """Takes keys and returns the unfinished line. Drops what follows a complete line."""
         for key in data.decode("latin-1"):
             if key in "\r\n":
                 self._answer(question, typed.strip().lower())
                 return ""
             if key == "\x03":
-                self._relay.interrupt()  # first: it must not go on with a refusal
+                self._relay.interrupt()  # first, so that the command does not continue after the refusal
                 self._answer(question, "deny")
                 return ""
             if key in "\x7f\b":
@@ -217,7 +217,7 @@ class TerminalWay:
 
 
 def on_terminal(sandbox: Sandbox, relay: StdioRelay, process: Process) -> Callable[[], None]:
-    """Asks on our terminal, if we have one, while `relay` runs. Returns what ends that."""
+    """Asks on our terminal, if we have one, while `relay` runs. Returns a function that ends this."""
     asks = sandbox._asking().asks()
     if process.terminal is not None:
         return TerminalWay(asks, (0, 1), relay, process).close

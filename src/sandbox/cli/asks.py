@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.5  # seconds between looks for new sandboxes
 
-# What an answer did, in the words of whoever reads it.
+# What an answer did, in the user's language.
 DONE: dict[str, Callable[[], str]] = {
     "once": lambda: _("allowed once: {question}"),
     "sandbox": lambda: _("allowed for this sandbox: {question}"),
@@ -69,7 +69,7 @@ def _clients(known: dict[str, Client]) -> Iterator[Client]:
 
 
 def answer(id: int, word: str, by: str) -> int:
-    """Answers the question of that number, wherever it waits. Raises NotFound."""
+    """Answers the question with that number, in whichever sandbox it waits. Raises NotFound."""
     for client, ask in waiting():
         if ask.id == id:
             client._answer(id, word, by)
@@ -82,7 +82,7 @@ def answer(id: int, word: str, by: str) -> int:
 
 
 def follow(as_json: bool) -> int:
-    """Shows questions and answers as they come, until interrupted. While it runs, questions wait for an answer."""
+    """Shows questions and answers as they arrive, until interrupted. While it runs, questions wait for an answer."""
     from sandbox.asks.stored_answers import watching
 
     held = watching()

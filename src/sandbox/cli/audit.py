@@ -119,7 +119,7 @@ def fits(entry: dict[str, Any], arguments: Namespace, since: str | None) -> bool
 
 
 def has_text(entry: dict[str, Any], words: str) -> bool:
-    """Whether any field has the text, which is in small letters."""
+    """Whether any field contains `words`, which must be in lower case."""
     return any(words in str(value).lower() for value in entry.values())
 
 

@@ -21,7 +21,7 @@ REFUSED = 125
 
 
 def bring_at_end(sandbox: Sandbox, arguments: Namespace | Arguments, status: int) -> int:
-    """Once the sandbox has ended. Returns the command's `status`, or ours if that is 0 and the commits are refused."""
+    """Brings the commits over after the sandbox has ended. Returns `status`, or 125 if it is 0 and they are refused."""
     try:
         _tell(_brought(sandbox, arguments), sandbox.id)
     except (SandboxError, OSError) as problem:

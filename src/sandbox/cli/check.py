@@ -47,7 +47,7 @@ def _check_network(network: Network) -> None:
     NetworkPolicy(network)
     for entry in network.publish:
         Published(entry)
-    placeholders(network.secrets)  # not their sources: a secret is written key by key
+    placeholders(network.secrets)  # without their sources: a secret is set key by key
     for port in network.localhost_ports:
         if not 0 < port < 65536:
             raise ConfigError("{port} is not a port", port=port, path="network.localhost_ports")
@@ -61,7 +61,7 @@ def _check_network(network: Network) -> None:
 
 
 def _check_credentials(entries: Mapping[str, Credential]) -> None:
-    """What is wrong whatever the person's files hold."""
+    """Checks what does not depend on the user's own files."""
     if not entries:
         return
     from sandbox.config.credential_entries import complete

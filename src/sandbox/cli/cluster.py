@@ -38,7 +38,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def address(given: str | None) -> str:
-    """The cluster that is meant: the one that was named, SANDBOX_CLUSTER's, the configuration's, or this machine's."""
+    """The cluster to use: the given one, SANDBOX_CLUSTER's, the configuration's, or this machine's."""
     if given or os.environ.get("SANDBOX_CLUSTER"):
         return given or os.environ["SANDBOX_CLUSTER"]
     from sandbox.config.layers import resolve

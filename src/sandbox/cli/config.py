@@ -77,7 +77,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _resolved(arguments: Namespace) -> Resolved:
-    # In an empty directory, only the user's own file is left.
+    # That directory has no project file, so only the user's own file applies.
     project = os.path.dirname(user_config_file()) if arguments.everywhere else "."
     return resolve({}, project=project, config_file=arguments.config)
 

@@ -68,7 +68,7 @@ def find(wanted: str | None) -> tuple[Entry, Workspace]:
 
 
 def _last() -> tuple[Entry, Workspace]:
-    """The latest of the project in the current directory, or in the nearest one above. Prints which, of several."""
+    """The latest sandbox of the project here, or in the nearest directory above. Prints its id if there are several."""
     import os
 
     from sandbox.config.home import home

@@ -40,7 +40,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _machines() -> list[Finding]:
-    """What there is for virtual machines."""
+    """What this machine has for virtual machines."""
     import sys
 
     if sys.platform != "linux":

@@ -40,8 +40,8 @@ def foreground(
     """Runs the command as if it had been started here. Raises CommandError when it never started, and SandboxClosed,
     with the reason, when the sandbox ended meanwhile.
 
-    `started` is called when it has; only a command without a terminal needs that. `directory`: where it starts, if not
-    in the project.
+    `started` is called once the command has started; only a command without a terminal needs that. `directory`: where
+    it starts, if not in the project.
     """
     try:
         return _run(sandbox, command, started, directory)
@@ -64,7 +64,7 @@ def _run(
         given[0] = 0
     if behind:
         given[0] = sandbox._null  # reading what is typed would stop us, and it is meant for the shell
-    # `2>&1`: through one pipe, so that the order stays.
+    # `2>&1`: through one pipe, to keep the order.
     one = os.path.samestat(kinds[1], kinds[2]) and given[1] is None
     ours, theirs = os.pipe() if one else (-1, -1)
     if one:
@@ -107,7 +107,7 @@ def _copied(
 
 
 class Forwarding:
-    """Forwards signals that would end us to the command, while it lasts."""
+    """While active, forwards signals that would end us to the command."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -1,6 +1,6 @@
-"""`sandbox fork ID|NAME`: starts sandboxes that go on from a running one, or from a checkpoint.
+"""`sandbox fork ID|NAME`: starts sandboxes that continue from a running one, or from a checkpoint.
 
-With a command it runs in each of them, and they end with it; without one they run in the background until they are
+A command runs in each of them, and they end with it; without a command they run in the background until they are
 killed. One process owns them all.
 """
 
@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _checkpoint(origin: str) -> tuple[str, bool]:
-    """The checkpoint to start from, and whether it was made for this alone."""
+    """The checkpoint to start from, and whether it was made only for this fork."""
     from sandbox.checkpoints.store import checkpoints
 
     if any(one.name == origin for one in checkpoints()):
@@ -57,7 +57,7 @@ def _checkpoint(origin: str) -> tuple[str, bool]:
 
 
 def _given(arguments: Namespace) -> dict[str, Any]:
-    """What a checkpoint does not hold."""
+    """What a checkpoint does not hold: the values of variables and secrets."""
     variables = dict(_variable(one) for one in arguments.env)
     secrets = {name: {"value": _own(name)} for name in arguments.secret}
     config: dict[str, Any] = {"environment": {"set": variables}} if variables else {}
@@ -115,7 +115,7 @@ def _in_each(origin: str, count: int, config: dict[str, Any], command: list[str]
 
 
 def _run(sandbox: Sandbox, command: list[str]) -> int:
-    """Every line of output with the id before it."""
+    """Runs the command, then prints every line of its output with the id before it."""
     result = sandbox.exec(command)
     for stream, text in ((sys.stdout, result.stdout), (sys.stderr, result.stderr)):
         stream.write("".join(f"{sandbox.id}: {line}\n" for line in text.splitlines()))

@@ -2,7 +2,7 @@
 
 Checking a command's text is not isolation, so the hook replaces the command by the same one in a sandbox, which lives
 as long as the session, and approves only that. File tools run on the host and are checked by path. For a call that it
-does not refuse, the hook answers nothing, so that Claude Code still asks its user.
+does not refuse, the hook gives no answer, so that Claude Code still asks its user.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def refusal(
 
 
 def _claudes_own(project: str, given: dict[str, Any]) -> Decision | None:
-    """Claude Code's own `permissions.deny` about commands: it compares them with our answer, which none matches."""
+    """Applies Claude Code's own deny rules for commands: it would compare them with our answer, which none matches."""
     from sandbox.cli.hook_settings import shell_rules
 
     decision = _by_rules(shell_rules(project, "deny"), project, given)

@@ -43,7 +43,7 @@ def judge(line: str, files: FileJudge) -> tuple[Decision | None, str | None]:
 
 
 def _inside(command: Command, files: FileJudge) -> tuple[Decision | None, str | None]:
-    """Words that are text of their own: a script for a shell, a program for an interpreter."""
+    """Checks words that are code themselves: a script for a shell, a program for an interpreter."""
     for word in command.words[1:]:
         if word is not None and any(sign in word for sign in " \t\n(;"):
             decision = _mentioned(word, files)

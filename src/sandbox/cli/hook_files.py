@@ -109,7 +109,7 @@ class FileJudge:
         return value not in (".", "") and os.path.lexists(self.absolute(value))
 
     def _glob(self, given: dict[str, Any]) -> Decision | None:
-        """A pattern leads to its literal beginning, and up with `..`."""
+        """A pattern searches below its literal beginning; a later `..` would lead further up."""
         pattern = str(given.get("pattern") or "")
         names = pattern.split("/")
         plain = next((at for at, name in enumerate(names) if any(sign in name for sign in "*?[{")), len(names))
@@ -191,7 +191,7 @@ def _first_word(tool: str) -> str:
 
 
 def _completes(path: str) -> bool:
-    """Whether `path` lies in the last directory that one above it lacks to be a repository."""
+    """Whether `path` lies in the last directory that a directory above it needs to be a repository."""
     while path != "/":
         path, name = os.path.split(path)
         other = {"objects": "refs", "refs": "objects"}.get(name)
@@ -201,7 +201,7 @@ def _completes(path: str) -> bool:
 
 
 def _readings(path: str) -> list[str]:
-    """The path as it is, and as a tool may read it: Claude Code leaves blanks around it out, and composes letters."""
+    """The path as it is, and as a tool may read it: Claude Code strips blanks around it and composes letters."""
     from unicodedata import normalize
 
     bare = path

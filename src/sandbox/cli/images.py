@@ -1,4 +1,4 @@
-"""`sandbox images`: the images on this machine: shows, brings, builds and removes them."""
+"""`sandbox images`: shows, imports, builds and removes the images on this machine."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import os
 
 
 def in_background(fd: int = 0) -> bool:
-    """Whether our input (or `fd`) is a terminal that we are in the background of (`… &`, `timeout …`): using it would
-    stop us."""
+    """Whether our input (or `fd`) is a terminal and we are in its background (`… &`, `timeout …`), so that using it
+    would stop us."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
-        return False  # no terminal, or not one that stops anybody
+        return False  # not a terminal, or not one that could stop us

@@ -1,4 +1,4 @@
-"""`sandbox init`: looks at the project, shows what to write for it, and writes the config file on consent."""
+"""`sandbox init`: looks at the project, shows what it proposes, and writes the config file if the user agrees."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _consent(arguments: Namespace) -> bool:
-    """A person's yes. Without a terminal on both sides nobody has seen the proposal, or nobody can answer."""
+    """Whether the user agrees. Without a terminal on both sides, nobody has seen the proposal or nobody can answer."""
     if arguments.yes:
         return True
     if arguments.json or not (os.isatty(0) and os.isatty(1)):
@@ -83,7 +83,7 @@ def _config_text(settings: list[Setting]) -> str:
 
 
 def _obeyed(settings: list[Setting], resolved: Resolved) -> bool:
-    """Whether the file that is there already says all this."""
+    """Whether the existing file already has all these settings."""
     plain = resolved.config.plain()
     for one in settings:
         value: Any = plain
@@ -98,11 +98,11 @@ def _obeyed(settings: list[Setting], resolved: Resolved) -> bool:
 
 
 def _write(text: str) -> None:
-    """Makes the file, in a directory of the project itself. Raises SandboxError; replaces nothing."""
+    """Creates the file, in a directory of the project itself. Replaces nothing. Raises SandboxError."""
     from sandbox.config import files
     from sandbox.config.model import Config
 
-    Config.read(files.parse(FILE, text).data)  # what a run would not take is never written
+    Config.read(files.parse(FILE, text).data)  # never write what a run would refuse
     try:
         os.mkdir(DIRECTORY)
     except FileExistsError:
@@ -117,7 +117,7 @@ def _write(text: str) -> None:
             with open(made, "w", encoding="utf-8") as file:
                 file.write(text)
         except BaseException:
-            os.unlink(NAME, dir_fd=directory)  # half of it could be read as another one
+            os.unlink(NAME, dir_fd=directory)  # half a file could be read as another configuration
             raise
     except FileExistsError:
         raise SandboxError("{file} exists; nothing was written", file=FILE) from None

@@ -124,7 +124,7 @@ def fill_standard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
-            # Python has none then, and would print on stdout what is meant for stderr.
+            # Python has no such stream then, and would print on stdout what is meant for stderr.
             setattr(sys, name, open(descriptor, "w" if descriptor else "r", closefd=False))  # noqa: SIM115 - to stay
 
 

@@ -79,7 +79,7 @@ def _tell_address(address: str, token: str) -> None:
     print(f"{address}\nAuthorization: Bearer {token}", file=sys.stderr, flush=True)
 
 
-# -- somebody else's
+# -- another server
 
 
 def _wrap(arguments: Namespace, command: list[str]) -> int:
@@ -105,7 +105,7 @@ def _tell(name: str) -> None:
 
 
 def _relay(process: Process, wrapped: Wrapped) -> int:
-    """Moves lines both ways until the server ends, or the client has said all and the server has answered."""
+    """Moves lines both ways until the server ends, or the client has sent everything and the server has answered."""
     from threading import Lock, Thread
 
     from sandbox.cli.output import shown
@@ -133,7 +133,7 @@ def _relay(process: Process, wrapped: Wrapped) -> int:
 
 
 def _read_client(process: Process, wrapped: Wrapped, answer: Callable[[bytes], None]) -> None:
-    """The client's lines, to the server."""
+    """Passes the client's lines to the server."""
     from sandbox.integrations.mcp_wrap import Lines
 
     lines = Lines()
@@ -147,4 +147,4 @@ def _read_client(process: Process, wrapped: Wrapped, answer: Callable[[bytes], N
                     process.write(passed)
         process.close_stdin()
     except (OSError, SandboxError):
-        process.kill()  # the client, or the server, speaks no more
+        process.kill()  # the client or the server is gone

@@ -1,8 +1,8 @@
 """A command's options as one table, read in two ways: quickly, and by argparse.
 
-`parse` reads a correct command line without argparse, whose import takes longer than building the sandbox. Whatever it
-does not understand (a mistake, `--help`, a rare spelling) it leaves to argparse, which has the same options from
-`add_to` and prints the help and the errors. The tests hold both to the same result.
+`parse` reads a correct command line without argparse, whose import takes longer than building the sandbox. It leaves
+what it does not understand (a mistake, `--help`, a rare spelling) to argparse, which has the same options from
+`add_to` and prints the help and the errors. The tests check that both give the same result.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def leading(words: Sequence[str], options: Sequence[Option]) -> int:
 
 
 def parse(words: Sequence[str], options: Sequence[Option]) -> Arguments | None:
-    """The arguments, or None if argparse has to look at them. `command` is what follows the options and `--`."""
+    """The arguments, or None if argparse has to look at them. `command` is what follows the options, with `--`."""
     known = {name: one for one in options for name in (one.name, one.short) if name}
     found = Arguments()
     for one in options:

@@ -61,5 +61,5 @@ class Parser(ArgumentParser):
 
                 for near in difflib.get_close_matches(name[2:], known, n=1):
                     raise UsageError("unknown option {name}; did you mean {known}?", name=name, known=known[near])
-        # argparse has put it together in the user's language: see `main.parser_of`.
+        # argparse has composed it in the user's language: see `main.parser_of`.
         raise UsageError("{problem}; see `{command} --help`", problem=message, command=self.prog)

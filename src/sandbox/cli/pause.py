@@ -1,4 +1,4 @@
-"""`sandbox pause` and `sandbox resume`: stops what runs in a sandbox, and has it go on."""
+"""`sandbox pause` and `sandbox resume`: stop what runs in a sandbox, and continue it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(arguments: Namespace) -> int:
 
 
 def resume(arguments: Namespace) -> int:
-    """The other one of the two commands."""
+    """`sandbox resume`."""
     return _each(arguments, "resume")
 
 

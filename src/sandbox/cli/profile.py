@@ -102,7 +102,7 @@ def _show(name: str, as_json: bool) -> int:
 
 
 def _said(data: dict[str, Any]) -> dict[str, Any]:
-    """Without keys that have no value."""
+    """The data without keys that have no value."""
     return {key: value for key, value in data.items() if value not in (None, "", [], {})}
 
 

@@ -31,13 +31,13 @@ def run(arguments: Namespace) -> int:
     if sys.platform == "linux":
         from sandbox.checkpoints import store as checkpoints
 
-        checkpoints.prune()  # of which only half was made
+        checkpoints.prune()  # those that were only half made
         from sandbox.engines.machine import keeping
 
         keeping.prune(keeping.templates())  # virtual machines to clone that nobody used for two weeks
     cache_sets.prune(home())  # what was added to package caches, of projects that are gone
     undone: list[tuple[str, str]] = []
-    repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and in projects
+    repair_all(home(), lambda path, saved: undone.append((path, saved)))  # and what they left in projects
     tell_undone(undone)
     if arguments.json:
         import json

@@ -50,11 +50,11 @@ class StdioRelay:
 
     @property
     def typing(self) -> bool:
-        """Whether a line was begun that is not complete, or something typed is not passed on yet."""
+        """Whether a typed line is incomplete, or something typed has not been passed on yet."""
         return bool(self._pending) or self._typed not in (b"", b"\r", b"\n", b"\x03", b"\x04")
 
     def interrupt(self) -> None:
-        """Ctrl-C, as if typed for the command; where it makes a signal, that one is sent when this returns."""
+        """Sends Ctrl-C as if typed for the command. If that makes a signal, it has been sent when this returns."""
         terminal = self._process.terminal
         if terminal is None:
             os.killpg(0, 2)
@@ -74,7 +74,7 @@ class StdioRelay:
         return self._process.result
 
     def _first_moment(self, others: int) -> None:
-        """Looks at what the waiting thread would, until somebody comes or the command has run for some time."""
+        """Takes the waiting thread's place until another descriptor is ready or the command has run for some time."""
         until = time.monotonic() + SOON
         while self._process.result is None and (left := until - time.monotonic()) > 0:
             poll = self._waiting()
@@ -165,8 +165,8 @@ class StdioRelay:
 
 
 def _signalled(terminal: int) -> bool:
-    """Interrupts the terminal's foreground at once, where Ctrl-C does that. A key that is written is looked at by the
-    kernel some time later, when the command may have gone on."""
+    """Interrupts the terminal's foreground at once, if Ctrl-C does that. The kernel handles a key that is written some
+    time later, when the command may have continued."""
     import fcntl
     import sys
     import termios
@@ -179,5 +179,5 @@ def _signalled(terminal: int) -> bool:
             return False
         fcntl.ioctl(terminal, _TIOCSIG, 2)
     except (OSError, termios.error):
-        return False  # no pseudo-terminal: keys are all that it knows
+        return False  # not a pseudo-terminal: it takes only keys
     return True

@@ -1,4 +1,4 @@
-"""`sandbox resume`: has a paused sandbox go on."""
+"""`sandbox resume`: continues a paused sandbox."""
 
 from __future__ import annotations
 

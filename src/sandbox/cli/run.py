@@ -117,7 +117,7 @@ def _asked(arguments: Namespace | Arguments) -> tuple[Resolved, list[str]]:
 
 
 def _cluster(resolved: Resolved) -> str | None:
-    """Where the command runs, if not here. An empty SANDBOX_CLUSTER is here, whatever the configuration says."""
+    """The cluster to run on, or None for this machine. An empty SANDBOX_CLUSTER overrides the configuration: None."""
     named = os.environ.get("SANDBOX_CLUSTER")
     return (resolved.config.cluster if named is None else named) or None
 
@@ -234,7 +234,7 @@ def _in_background(
         except SandboxClosed as problem:
             if sandbox.end_reason:
                 print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
-            return 0  # it was killed, or its time was over, as somebody wished
+            return 0  # it was killed or timed out, as intended
         except SandboxError as problem:
             print(f"sandbox: {_.text(problem)}", file=sys.stderr)  # into the log
             raise
@@ -290,7 +290,7 @@ def flags(arguments: Namespace | Arguments) -> dict[str, object]:
 
 
 def _image(asked: str | None) -> str | None:
-    """A directory by its whole path: `./x` is one, and `x` is a name."""
+    """A directory (`./x`) as an absolute path; `x` alone is a name and stays as it is."""
     return os.path.abspath(os.path.expanduser(asked)) if asked and asked.startswith((".", "~")) else asked
 
 

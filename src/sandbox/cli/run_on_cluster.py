@@ -1,5 +1,5 @@
-"""`sandbox run` on a cluster: the project travels guarded, the command has our streams or terminal, and what it changed
-comes back as a layer to review."""
+"""`sandbox run` on a cluster: uploads the guarded project, runs the command on our streams or terminal, and brings its
+changes back as a layer to review."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = ("detach", "branch", "profile", "publish", "localhost")  # options about 
 
 
 def refuse(arguments: Namespace | Arguments, command: Sequence[str]) -> None:
-    """Raises SandboxError for what only this machine can do: it is not done here unasked."""
+    """Raises SandboxError for options that only this machine supports: the command does not run here unasked."""
     for name in HERE:
         if getattr(arguments, name):
             raise SandboxError(
@@ -86,7 +86,7 @@ def _brought_back(sandbox: ClusterSandbox) -> tuple[str, int]:
 
 
 class _Queue:
-    """Tells whoever looks where we are in the queue, once for each place."""
+    """Prints our place in the queue when it changes, if stderr is a terminal."""
 
     def __init__(self) -> None:
         self._place = 0

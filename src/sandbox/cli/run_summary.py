@@ -30,11 +30,11 @@ class Refusals:
     """
 
     def __init__(self, sandbox: Sandbox | Client, expected: Sequence[str] = ()) -> None:
-        """`expected`: hosts whose refusal is no news, because the program can do without them."""
+        """`expected`: hosts whose refusal is not reported, because the program works without them."""
         self._expected = frozenset(expected)
         self._reasons: dict[str, dict[str, object]] = {}
         self._files: dict[tuple[object, object], None] = {}
-        # Later ones are printed at the end: until then the terminal belongs to the command.
+        # Later notices are printed at the end: until then the terminal belongs to the command.
         self.told = len(getattr(sandbox, "notices", ()))
         sandbox.on_event(self._hear)
 
@@ -90,7 +90,7 @@ def tell_made(made: list[str]) -> None:
 
 
 def tell_notices(sandbox: Sandbox, told: int = 0) -> None:
-    """Prints what the user should know: what is hidden, which limits are weaker here. `told`: how many they know."""
+    """Prints what the user should know: what is hidden, which limits are weaker here. `told`: how many were printed."""
     for notice in sandbox.notices[told:]:
         print(f"sandbox: {_.text(notice)}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""`sandbox sign`: the signer, and what waits for a person. See docs/signing.md."""
+"""`sandbox sign`: runs the signer, and decides requests that wait for a person. See docs/signing.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _serve(arguments: Namespace) -> int:
-    """Until SIGINT or SIGTERM. The policy is the user's own: no project's file counts."""
+    """Runs until SIGINT or SIGTERM. The policy is the user's own: no project's file counts."""
     import signal
 
     from sandbox.config.home import home
@@ -94,7 +94,7 @@ def _waiting() -> list[dict[str, Any]]:
 
 
 def summary(one: dict[str, Any]) -> str:
-    """What waits, in a line. Parts of it come from inside."""
+    """One line about a request. Parts of it come from inside."""
     about = one["shown"]
     if about["what"] == "transaction":
         call = about.get("call", {})
@@ -106,7 +106,7 @@ def summary(one: dict[str, Any]) -> str:
 
 
 def _approve(id: str, arguments: Namespace) -> int:
-    """Shows what it is, and approves exactly that."""
+    """Approves a request, and exactly that: on a terminal, shows it and asks first."""
     one = next((each for each in _waiting() if each["requestId"] == id), None)
     if one is None:
         raise NotFound("no request {id!r} waits: it was decided, or its time is over", id=id)
@@ -140,7 +140,7 @@ def _told(result: dict[str, Any], as_json: bool) -> int:
 
 
 def _refuse_shared(file: str) -> None:
-    """A key is no part of a project: it would be committed, and sandboxes would be given it."""
+    """A key does not belong in a project: it would be committed, and sandboxes would see it. Raises SandboxError."""
     from sandbox.signer.trusted_files import is_tenants
 
     above = os.path.realpath(os.path.dirname(file))

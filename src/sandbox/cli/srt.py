@@ -36,7 +36,7 @@ srt proxy [options]     the gate alone: an external decider decides every reques
 """
 _OUR_ERROR = 1
 _VALUES = {"-s": "--settings", "-c": "-c", "--settings": "--settings", "--control-fd": "--control-fd"}
-# What is found out only when the walls are built, in srt's spelling.
+# Settings whose mistakes show only when the walls are built, in srt's spelling.
 _SPELLED = {
     "filesystem.allow_read": "filesystem.allowRead",
     "filesystem.allow_write": "filesystem.allowWrite",
@@ -193,7 +193,7 @@ def settings(file: str | None, *, strict: bool = False) -> Config:
         from sandbox.guards.reserved_dirs import is_placeholder
 
         if is_placeholder(path):
-            content = "{}"  # another sandbox, which may write in the home, holds the name
+            content = "{}"  # another sandbox, which may write in the home, has reserved the name
     if not content.strip():
         raise ConfigError("is empty; delete it or add settings", file=path)
     try:
@@ -207,7 +207,7 @@ def read_settings(content: str, *, strict: bool = False) -> Config:
     from sandbox.service import srt_config
 
     data: Any = {}
-    if content != "{}":  # what stands for no file: then `json` need not be loaded
+    if content != "{}":  # stands for no file, and saves loading `json`
         import json
 
         try:

@@ -31,7 +31,7 @@ _MOST_PEM = 2**20
 
 
 class _Stop(Exception):
-    """A mistake of the caller's."""
+    """The caller made a mistake."""
 
 
 def main(words: Sequence[str]) -> int:
@@ -148,7 +148,7 @@ def _authority(descriptor: int | None) -> Authority | None:
 
 
 class Proxy:
-    """Serves `listener` until it is told to end."""
+    """Serves `listener` until it is stopped."""
 
     def __init__(self, options: argparse.Namespace, listener: socket.socket, authority: Authority | None) -> None:
         self._options = options
@@ -175,7 +175,7 @@ class Proxy:
             gate.add_done_callback(self._gate_ended)
             why = await self._ended
             self._listener.close()
-            await asyncio.sleep(0)  # what was refused because of it
+            await asyncio.sleep(0)  # for requests that are refused because of it
             stopper.send(b"x")
             try:
                 async with asyncio.timeout(_GRACE):

@@ -1,4 +1,4 @@
-"""`sandbox ssh-config ID`: prints what belongs into ~/.ssh/config, so that ssh and editors reach a sandbox."""
+"""`sandbox ssh-config ID`: prints what to put into ~/.ssh/config so that ssh and editors reach a sandbox."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def with_terminal(sandbox: Sandbox, command: Sequence[str], directory: str | Non
         resized = signal.signal(signal.SIGWINCH, lambda *_: os.write(waking, b"."))
         ended = signal.signal(signal.SIGTERM, lambda got, _: process.signal(got))
         try:
-            tty.setraw(0, termios.TCSANOW)  # what was typed already is not lost
+            tty.setraw(0, termios.TCSANOW)  # keep what was typed already
             return _relay(sandbox, process, wakes, before)
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -197,7 +197,7 @@ def _tried_variables(sandbox: Sandbox, rules: EnvFilter, variables: dict[str, st
 
 
 def _tried_hosts(sandbox: Sandbox, resolved: Resolved) -> Iterator[Try]:
-    """Without sending anything to anybody."""
+    """Tries hosts without sending anything to anybody."""
     from sandbox.policy.hosts import InvalidHost, canonical_host
     from sandbox.policy.network import NetworkPolicy
 

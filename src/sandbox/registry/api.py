@@ -7,12 +7,12 @@ from sandbox.registry.registry import Entry, entries, find
 
 
 def list_sandboxes(status: str | None = None) -> list[Entry]:
-    """Returns every sandbox on this machine that is this user's, the newest first; with `status` only those."""
+    """Returns this user's sandboxes on this machine, the newest first; with `status`, only those that have it."""
     return [entry for entry in entries(home()) if status is None or entry.status == status]
 
 
 def get_sandbox(id: str) -> Entry:
-    """Returns the sandbox of that id, which may be shortened while it is unique. Raises NotFound."""
+    """Returns the sandbox with that id, or whose id alone begins with it. Raises NotFound."""
     return find(home(), id)
 
 

@@ -41,7 +41,7 @@ class Background:
         self._tell(f"{status} {reason}")
 
     def finish(self) -> None:
-        """Writes everything printed to the log. To be called before the process ends."""
+        """Writes everything printed to the log. Call it before the process ends."""
         for descriptor in (1, 2):
             empty = os.open(os.devnull, os.O_WRONLY)
             os.dup2(empty, descriptor)

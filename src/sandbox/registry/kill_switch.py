@@ -1,7 +1,7 @@
 """The kill switch: a file in the sandbox's home. While it is there, no sandbox starts, whichever program asks.
 
 Pulling it is ordered so that nothing slips through. The file is written first; then every sandbox that the registry
-shows is ended. A sandbox enters the registry before it looks for the file, so it is either seen there or sees it.
+shows is ended. A sandbox enters the registry before it looks for the file, so it is seen there or it sees the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-PATIENCE = 1.0  # seconds for each step of an end: asked, told, killed
+PATIENCE = 1.0  # seconds for each step: request to close, SIGTERM, SIGKILL
 _AT_ONCE = 32
 
 
@@ -32,15 +32,15 @@ def state(home: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        told = {}  # it counts by being there, whatever it says
+        told = {}  # the file counts by existing, whatever it says
     return told if isinstance(told, dict) else {}
 
 
 def pull(home: str, *, by: str, reason: str = "", close_own: Callable[[], object] | None = None) -> list[str]:
-    """Ends every sandbox of this user at once, and makes the placeholders of secrets void. Returns the ids.
+    """Ends every sandbox of this user at once, and revokes the placeholders of secrets. Returns the ids.
 
-    `close_own` ends those of this process. Idempotent: pulled again, it ends what is still there. Raises SandboxError
-    when something could not be ended; the switch stays pulled.
+    `close_own` ends the sandboxes of this process. Idempotent: a second call ends what still runs. Raises SandboxError
+    when a sandbox could not be ended; the switch stays pulled.
     """
     os.makedirs(home, 0o700, exist_ok=True)
     told = {"at": int(time.time()), "by": by[:200], "reason": reason[:1000]}
@@ -81,11 +81,11 @@ def _end(entry: Entry) -> None:
     try:
         kill(entry, patience=PATIENCE)
     except (SandboxError, OSError):
-        pass  # it has ended by itself, or is counted afterwards
+        pass  # it has ended by itself, or `pull` reports it afterwards
 
 
 def _revoke_placeholders() -> None:
-    """The key that they are derived with goes: one that a program kept stands for no secret any more."""
+    """Deletes the key they are derived with: a placeholder that a program kept no longer stands for a secret."""
     from sandbox.config.home import home
 
     try:

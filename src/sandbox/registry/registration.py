@@ -51,7 +51,7 @@ class Registration:
                 reason=problem.strerror,
             ) from problem
         try:
-            self.check_switch()  # after the entry is there: whoever pulls it now sees us
+            self.check_switch()  # after the entry exists: whoever pulls the switch now sees us
         except Denied:
             self.discard()
             raise
@@ -78,7 +78,7 @@ class Registration:
         return address_in(self.path, self._directory, name)
 
     def note(self, name: str, facts: Mapping[str, object]) -> None:
-        """Adds a file that `sandbox get` shows. Once for each name."""
+        """Adds a file with facts about the sandbox. Call it once for each name."""
         _write(self._directory, name, encode(dict(facts)))
 
     def discard(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block us
-ORIGIN = "origin.json"  # where a sandbox comes from, when it goes on from another one
+ORIGIN = "origin.json"  # which sandbox this one continues, if any
 _LONGEST_PID = 10  # digits
 _LATEST = 2**38  # the year 10680: a number that `time` can make a date of
 
@@ -64,7 +64,7 @@ class Entry:
 
     @property
     def ports(self) -> list[dict[str, Any]]:
-        """The ports of the host that lead inside, while it runs: `address`, `port`, `inside`."""
+        """The ports of the host that are published, while it runs: `address`, `port`, `inside`."""
         if not self.running:
             return []
         try:
@@ -76,14 +76,14 @@ class Entry:
 
     @property
     def family(self) -> str:
-        """The first of the sandboxes that went on from one another, of which this is one: itself, unless it is a fork,
-        was restored, or took a managed one's place."""
+        """The id of the first sandbox that this one descends from: its own, unless it is a fork, was restored, or
+        replaced a managed sandbox."""
         try:
             with open(f"{self.path}/{ORIGIN}", encoding="utf-8") as file:
                 first = _parsed(file.read()).get("family")
         except FileNotFoundError:
             return self.id
-        return first if isinstance(first, str) and first else "?"  # damaged: nobody's limits are fresh
+        return first if isinstance(first, str) and first else "?"  # damaged: nobody gets fresh limits
 
     @property
     def log(self) -> str:
@@ -146,7 +146,7 @@ def names(home: str) -> Iterator[str]:
 
 
 def _read(path: str, name: str, boot: Boot) -> Entry | None:
-    """The entry at `path`; None when there is none."""
+    """The entry at `path`, or None if there is no entry."""
     try:
         status, pid = _state(path, boot)
         first_line, more, _ = _text(f"{path}/config.json", 1024).partition("\n")
@@ -183,7 +183,7 @@ def _text(path: str, most: int = 256) -> str:
         return ""
     try:
         return os.read(descriptor, most).decode("utf-8", "replace")
-    except OSError:  # no file, or an empty pipe
+    except OSError:  # not a file, or an empty pipe
         return ""
     finally:
         os.close(descriptor)

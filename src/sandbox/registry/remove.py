@@ -15,7 +15,7 @@ def kill(entry: Entry, *, patience: float = 5.0) -> None:
     """Ends a running sandbox and returns when it has ended. Raises SandboxError when it is not running.
 
     Asks the owner first, because it may be a program that does other things as well. If that takes longer than
-    `patience` seconds, sends SIGTERM, and after as many again SIGKILL.
+    `patience` seconds, sends SIGTERM, and after the same time again SIGKILL.
     """
     import signal
 

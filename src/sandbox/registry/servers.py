@@ -1,4 +1,4 @@
-"""Which ports of this machine our own servers listen on: a file with the process for each, in `~/.sandbox/server`.
+"""Which ports of this machine our own servers listen on: one file each in `~/.sandbox/server/ports`, with the process.
 
 No sandbox may reach one, so a sandbox whose `localhost_ports` names such a port does not start.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def announce(home: str, port: int | str) -> None:
-    """This process listens on `port`, or at a Unix socket, for which any name stands.
+    """Records that this process listens on `port`, or on a Unix socket, for which any name will do.
 
     Raises SandboxError when a running sandbox may reach that port."""
     place = f"{home}/server/ports"
@@ -33,7 +33,7 @@ def announce(home: str, port: int | str) -> None:
 
 
 def withdraw(home: str, port: int | str) -> None:
-    """Idempotent."""
+    """Removes that record. Idempotent."""
     try:
         os.unlink(f"{home}/server/ports/{port}")
     except FileNotFoundError:
