@@ -287,7 +287,7 @@ def _open(ours: dict[str, Any]) -> None:
 
 
 def _closed(filesystem: dict[str, Any]) -> None:
-    """Gives them our meaning: /tmp is the sandbox's own, so naming it has no effect; patterns also match later files."""
+    """Gives them our meaning: /tmp is the sandbox's own, so naming it has no effect; patterns match new files too."""
     filesystem["allow_write"] = [path for path in filesystem.get("allow_write", []) if path not in _TMP]
     globs = [path for path in filesystem.get("deny_read", []) if any(sign in path for sign in _SIGNS)]
     if globs:
