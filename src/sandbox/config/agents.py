@@ -88,7 +88,7 @@ def agents(project: str) -> list[Agent]:
 
 
 def find(project: str, name: str) -> Agent:
-    """The agent of that name. Raises ConfigError if its file is invalid, NotFound with the known names if none is."""
+    """The agent of that name. Raises ConfigError if its file is invalid, NotFound (with the known names) if unknown."""
     found = look(project)
     if name in found.problems:
         raise found.problems[name]
@@ -102,7 +102,7 @@ def find(project: str, name: str) -> Agent:
 
 
 def read(file: str) -> Agent:
-    """One agent file. Raises ConfigError."""
+    """Reads one agent file. Raises ConfigError, NotFound, and ValueError for an unclosed quote in `command`."""
     text = files.read_text(file)
     if text is None:
         raise NotFound("no such file: {file}", file=file)

@@ -1,8 +1,8 @@
 """Where package managers keep what they downloaded: the one table, and how to read it.
 
-Only what a tool downloads and can check or download again is a cache here. What lies beside it (`~/.npmrc`,
-`~/.cargo/credentials.toml`, `~/.m2/settings.xml`, npm's `_logs`) is not named, and so not shown; and `hidden` are the
-parts that hold repositories of git, which keep the addresses that they were fetched from, tokens included.
+Only what a tool downloads, and can verify or download again, is a cache here. Files beside it (`~/.npmrc`,
+`~/.cargo/credentials.toml`, `~/.m2/settings.xml`, npm's `_logs`) are not listed, so they are not shown. `hidden` lists
+parts that hold git repositories: these store the URLs they were fetched from, tokens included.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Cache:
-    """One directory of one tool. `own`: built from the person's other projects, so that tenants get an empty one."""
+    """One directory of one tool. `own`: it is built from the user's other projects, so tenants get an empty one."""
 
     __slots__ = ("tool", "part", "variables", "place", "hidden", "own", "tells")
 
@@ -34,11 +34,11 @@ class Cache:
     ) -> None:
         self.tool = tool
         self.part = part or tool  # its name among the kept layers
-        self.place = place  # `cache:` is $XDG_CACHE_HOME, `data:` $XDG_DATA_HOME, else below the home
-        self.variables = variables  # what moves it -> where it is then, below the variable's value
+        self.place = place  # `cache:` is $XDG_CACHE_HOME, `data:` $XDG_DATA_HOME, otherwise relative to the home
+        self.variables = variables  # a variable that moves it -> its place below that variable's value
         self.hidden = hidden
         self.own = own
-        self.tells = tells or {}  # variables that make the tool use it as it is inside; {} is its path
+        self.tells = tells or {}  # variables to set inside, so that the tool uses this directory; {} is its path
 
 
 TABLE = (
@@ -63,7 +63,7 @@ TOOLS = list(dict.fromkeys(one.tool for one in TABLE))
 
 
 def checked(names: list[str]) -> list[str]:
-    """The names of tools that a configuration gives. Raises ConfigError for one that is not in the table."""
+    """The tools that a configuration names. Raises ConfigError for one that is not in the table."""
     for name in names:
         if name not in TOOLS:
             raise ConfigError("no cache is known for {name!r}; known: {tools}", name=name, tools=", ".join(TOOLS))

@@ -1,7 +1,7 @@
-"""The entries of `credentials`, complete: what they take from ready-made ones (`credentials.yaml`) put in.
+"""Completes the entries of `credentials` with what they take from ready-made ones (`credentials.yaml`).
 
-`python -m sandbox.config.credential_entries` writes the same entries to `credentials.json`, which is read instead: YAML
-would take longer than building the sandbox. A test keeps the two in step.
+`python -m sandbox.config.credential_entries` writes the ready-made entries to `credentials.json`, which is what we read
+at run time: reading YAML would take longer than building the sandbox. A test keeps the two in step.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def text() -> str:
 
 
 def complete(entries: Mapping[str, Credential]) -> dict[str, Credential]:
-    """`entries` with everything they use of ready-made ones. Raises ConfigError for an unknown name or a mistake."""
+    """`entries` with everything they take from ready-made ones. Raises ConfigError for an unknown name or a mistake."""
     ready = ready_made() if any(_based_on(name, one) for name, one in entries.items()) else {}
     return {name: _completed(name, one, ready) for name, one in entries.items()}
 
 
 def _based_on(name: str, entry: Credential) -> str | None:
-    """The ready-made entry that this one changes: the one it names, or, when it says nothing of its own, its name's."""
+    """The ready-made entry that this one changes: the one in `use`, or the one of the same name if it is empty."""
     if entry.use is None and entry.file is None and not entry.variables:
         return name
     return entry.use
@@ -63,7 +63,7 @@ def _completed(name: str, entry: Credential, ready: Mapping[str, Any]) -> Creden
                 known=", ".join(sorted(ready)),
                 path=f"{path}.use" if entry.use else path,
             )
-        # What differs from the defaults was said.
+        # A setting that differs from its default was set by the user.
         said = {key: value for key, value in entry.whole().items() if value != Credential().whole()[key]}
         entry = Credential.read(ready[base], path).changed(said, path)
     for variable, secret in entry.variables.items():

@@ -1,8 +1,8 @@
 """Reads one config file: plain data, and the line of each value.
 
-Whoever wrote the project wrote its file, and that may be the agent: it is hostile input.
-Only a regular file, of bounded size, without aliases (a few lines of them expand to gigabytes) and without
-duplicate keys (two readers would disagree on which one counts).
+The agent may have written the project's file, so it is hostile input. It must be a regular file of bounded size,
+without aliases (a few lines of them expand to gigabytes) and without duplicate keys (two readers would disagree on
+which one counts).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LARGEST = 2**20
 DEEPEST = 32
-FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a FIFO planted under the name must not make us hang
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # non-blocking: a FIFO planted under that name must not hang us
 NO_VALUE = Message("contains an invalid value: a date, number or tag that cannot be read")
 IS_LINK = Message("is a symbolic link; a project's settings must be in the project itself")
 
@@ -147,7 +147,7 @@ def compose(file: str, text: str) -> tuple[Any, Any]:
 
     kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # The composer recurses in C and crashes on deep nesting, so the depth is counted by events first.
+        # The composer recurses in C and crashes on deep nesting, so a pass over the events checks the depth first.
         depth = 0
         for event in yaml.parse(text, Loader=kind):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -173,7 +173,7 @@ def _yaml_error(file: str, problem: Any) -> ConfigError:
 
 
 def _unquoted(text: str) -> str:
-    """The parser's message without what it quotes from the file, which may be a secret. Single characters stay."""
+    """The parser's message without text quoted from the file, which may be a secret. Single characters stay."""
     import re
 
     quoted = r"'[^']*'|\"[^\"]*\""

@@ -1,4 +1,4 @@
-"""The configuration as a program or a client gives it: a model, a mapping in one of the spellings, or nothing."""
+"""Configuration from a program or a client: a model, a mapping in one of the dialects, or nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_config(config: Given) -> Config:
-    """The configuration as one model, the caller's own left as it is. Raises ConfigError."""
+    """The configuration as a new model; the caller's object is not changed. Raises ConfigError."""
     if isinstance(config, Config):
         return config.copy()
     given = dict(config or {})

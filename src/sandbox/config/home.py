@@ -41,7 +41,7 @@ def record_directory(config: Config) -> str:
 
 
 def authority_directory() -> str:
-    """Where the certificate authority is that sandboxes trust. `SANDBOX_AUTHORITY` lets several homes share one."""
+    """The directory of the certificate authority that sandboxes trust. `SANDBOX_AUTHORITY` lets homes share one."""
     named = os.environ.get("SANDBOX_AUTHORITY") or os.path.join(home(), "authority")
     return os.path.realpath(named)  # its files are mounted, and no mount goes through a link
 
@@ -52,8 +52,9 @@ def cache_directory() -> str:
 
 
 def own_directories(config: Config) -> list[str]:
-    """The real paths of all that is the sandbox's own: config and registry, record, certificate authority, cache; where
-    `SANDBOX_HOME` names another place, also `~/.sandbox`, if other runs have made it."""
+    """The real paths of our own directories: config and registry, record, certificate authority, cache.
+
+    With `SANDBOX_HOME`, also `~/.sandbox` if runs without it have created that."""
     usual = os.path.expanduser("~/.sandbox")
     others = [usual] if os.path.isdir(f"{usual}/vms") else []
     if "SANDBOX_CACHE_DIR" in os.environ and os.path.isdir(cache_directory()):

@@ -109,7 +109,7 @@ class Resolved:
         self.asked: dict[str, Origin] = {}
         self.profile: str | None = None
         self.profile_hosts: list[str] = []  # what the profile added to `network.allowed_hosts`
-        self.expected: Sequence[str] = ()  # hosts whose refusal is no news, as the profile says
+        self.expected: Sequence[str] = ()  # hosts whose refusal needs no report, according to the profile
 
     def origin(self, path: str) -> Origin:
         """The layer that decided `path` ("network.allowed_hosts")."""
@@ -187,9 +187,9 @@ def _apply_file(resolved: Resolved, layer: str, file: str) -> None:
 
 
 def _apply_profile(resolved: Resolved, profile: ProfileLayer) -> None:
-    """A profile gives what the person's own files have not said: their settings and entries stay. Lists are added to.
+    """Applies a profile: it extends lists, and sets values and entries that the user's own files leave unset.
 
-    What is kept of the home is the profile's own affair: two programs do not share it.
+    It replaces the settings of `state`, because two programs must not share what is kept of the home.
     """
     checked = Config.read(profile.data)
     for path, one, value in present(checked, profile.data):
@@ -209,8 +209,8 @@ def _apply_profile(resolved: Resolved, profile: ProfileLayer) -> None:
 
 
 def _add_hosts(resolved: Resolved, config: Config, profile: ProfileLayer) -> None:
-    """After all layers: a list of hosts that the project or the command line wrote is about what the program does, not
-    about whether it runs at all. `denied_hosts` still wins, whoever wrote it."""
+    """Adds the profile's hosts after all layers: a list of hosts in the project or on the command line limits what the
+    program does, and must not keep it from running at all. `denied_hosts` still wins, whichever layer sets it."""
     network = config.network
     network.allowed_hosts = [
         *network.allowed_hosts,
@@ -264,7 +264,7 @@ def leave_to_the_user(resolved: Resolved) -> None:
 
 
 def _take_back(resolved: Resolved, path: str, reason: str) -> None:
-    """Takes the project's value of one setting back, if it has one, and adds a warning."""
+    """Restores the user's value of a setting that the project changed, and adds a warning."""
     name = path.rpartition(".")[2]
     section, users = _section(resolved.config, path), _section(resolved.users, path)
     if getattr(section, name) == getattr(users, name):

@@ -27,7 +27,7 @@ ENGINES = (
     "none",
 )
 USERS = ("user", "root", "owner")
-PRESETS = ("closed", "registries", "open")  # from the strictest
+PRESETS = ("closed", "registries", "open")  # strictest first
 
 # As in UDS. A pattern without a slash matches a name at any depth; a trailing slash means a directory.
 SENSITIVE_PATTERNS = [
@@ -46,7 +46,7 @@ SENSITIVE_PATTERNS = [
 class Filesystem(Section):
     """Which files a tenant sees, and which of them it may change."""
 
-    # Not a setting: paths that were judged as real ones. Where a part of one is a link now, it was put there since.
+    # Not a setting: paths that had no links in them when they were checked. A link in one was put there since.
     settled: tuple[str, ...] = ()
 
     root: str = field(".", "The project: visible at its own path, writable unless `read_only`.")

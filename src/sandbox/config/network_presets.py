@@ -1,7 +1,7 @@
 """The hosts of `network.preset`, by preset. This is the one place that lists them.
 
-`registries`: where package managers fetch packages, tool chains and sources from. A host is listed for what it serves
-to anybody. Whoever has an account at one of them can send data there: docs/network.md.
+`registries`: where package managers fetch packages, tool chains and sources. A host is listed for what it serves to
+everybody. Anyone with an account on such a host can send data there (docs/network.md).
 """
 
 from __future__ import annotations

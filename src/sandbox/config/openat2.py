@@ -1,4 +1,4 @@
-"""`openat2`: opening paths that the kernel itself keeps in a directory, at every step of the resolution."""
+"""`openat2`: opens a path that must stay within a directory; the kernel checks every step of the resolution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import os
 
 _OPENAT2 = 437  # the same on every architecture
-O_PATH: int = getattr(os, "O_PATH", 0)  # a Mac has neither
+O_PATH: int = getattr(os, "O_PATH", 0)  # macOS has neither O_PATH nor openat2
 NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH, IN_ROOT = 0x01, 0x02, 0x04, 0x08, 0x10
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
@@ -18,13 +18,13 @@ class _OpenHow(ctypes.Structure):
 
 
 def openat2(root: int, name: bytes, flags: int, mode: int, resolve: int) -> int:
-    """A descriptor of `name`, seen from the directory `root`. Raises OSError."""
+    """Opens `name` relative to the directory `root` and returns the descriptor. Raises OSError."""
     how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
     while True:
         fd: int = _syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how))
         if fd >= 0:
             return fd
         number = ctypes.get_errno()
-        # EAGAIN: something was renamed at this moment, and the kernel is not sure that we stayed below the root.
+        # EAGAIN: something was renamed meanwhile, so the kernel cannot tell whether the path stayed below the root.
         if number not in (errno.EINTR, errno.EAGAIN):
             raise OSError(number, os.strerror(number), os.fsdecode(name))

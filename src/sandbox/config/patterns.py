@@ -49,8 +49,8 @@ def fold(path: str) -> str:
 def _fold_name(name: str) -> str:
     import unicodedata
 
-    # Compatibility form, no format characters: HFS+ ignores zero-width joiners, a fullwidth dot misleads people. What
-    # becomes a slash by that (U+FF0F) must not cut the name in two.
+    # Compatibility form, without format characters: HFS+ ignores zero-width joiners, and a fullwidth dot misleads
+    # people. A character that this turns into a slash (U+FF0F) must not split the name.
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return "".join(sign for sign in plain if unicodedata.category(sign) != "Cf").replace("/", "_")
 

@@ -24,9 +24,9 @@ RULE = "remote-only-tightens"
 
 
 def restricted(resolved: Resolved, said: Mapping[str, Any], project: str) -> Config:
-    """What the owner's layers say, tightened by `said`. Raises Denied for the first setting that is wider.
+    """Returns the owner's configuration, tightened by `said`. Relative paths are relative to `project`.
 
-    `project` is where relative paths are meant from. Raises ConfigError.
+    Raises Denied for the first setting that would allow more, and ConfigError.
     """
     before = resolved.config
     config = before.copy()
@@ -46,9 +46,9 @@ def restricted(resolved: Resolved, said: Mapping[str, Any], project: str) -> Con
 
 
 def tighter_network(shown: Mapping[str, Any], changes: Mapping[str, Any], directory: str) -> dict[str, Any]:
-    """What to change to get the tighter policy: a block-list that is asked for is added to the one in force.
+    """Returns the settings to change. A block-list in `changes` is added to the one in force.
 
-    `shown` is the policy in force; no rule lets a client set the secrets it omits. Raises Denied, ConfigError.
+    `shown` is the policy in force without its secrets, which no rule lets a client set. Raises Denied, ConfigError.
     """
     known = {key: value for key, value in shown.items() if key not in ("secrets", "policy_secrets")}
     now = Config.read({"network": known})
@@ -58,7 +58,10 @@ def tighter_network(shown: Mapping[str, Any], changes: Mapping[str, Any], direct
 
 
 def _settled(path: str, owners: list[str], wanted: list[str], filesystem: Filesystem, project: str) -> list[str]:
-    """Paths below the owner's own as the real paths that are judged next. Who writes there could put a link instead."""
+    """Resolves paths below the owner's own, so that the real paths are judged and remembered.
+
+    Someone who can write there could replace a part of a path with a link later.
+    """
     own = [entry for entry in wanted if entry in owners]
     below = [absolute(entry, project) for entry in wanted if entry not in owners]
     if any(sign in entry for entry in below for sign in "*?["):

@@ -50,7 +50,7 @@ def empty_tree(top: int) -> None:
 
 
 def _open_up(parent: int, name: str, *, proc: bool = LINUX) -> None:
-    """A link that takes the directory's place at this moment is not followed."""
+    """Makes a directory readable and writable. Does not follow a link that replaces it meanwhile."""
     if not (sys.platform == "linux" and proc):
         os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
         return

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-MOST_LINKS = 40  # as the kernel has it
+MOST_LINKS = 40  # the kernel's limit
 
 
 def inside(root: str, path: str) -> str | None:
-    """The path without links that `path` leads to when `root` is `/`; None when nothing is there.
+    """Resolves the links in `path` as if `root` were `/`. Returns None when nothing is there.
 
-    No link leads out of `root`. Nobody may change the tree meanwhile.
+    No link leads out of `root`. The tree must not change meanwhile.
     """
     waiting = [part for part in reversed(path.split("/")) if part not in ("", ".")]
     at = ""
@@ -24,7 +24,7 @@ def inside(root: str, path: str) -> str | None:
             target = os.readlink(f"{root}{at}/{part}")
         except FileNotFoundError:
             return None
-        except OSError:  # no link
+        except OSError:  # not a link
             at = f"{at}/{part}"
             continue
         links += 1
@@ -37,7 +37,7 @@ def inside(root: str, path: str) -> str | None:
 
 
 def read_inside(root: str, path: str, most: int) -> bytes | None:
-    """The first `most` bytes of an ordinary file there; None when there is none that can be read."""
+    """The first `most` bytes of the regular file at `path` in `root`; None when there is no such file to read."""
     import stat
 
     found = inside(root, path)

@@ -1,9 +1,10 @@
 """A section of the configuration: named, typed, documented fields, checked when they are read.
 
 Why not msgspec or dataclasses: every `sandbox run` imports this, and importing either takes longer than building the
-sandbox. Also, errors name the exact path of a mistake and suggest a fix, which is most of a validator. A field's
-annotation must be one of: str, int, float, bool, `X | None`, list[X],
-dict[str, X], or another Section. (Modules that define sections therefore do not postpone annotations.)
+sandbox. Also, errors name the exact path of a mistake and suggest a fix, which is most of a validator.
+
+A field's annotation must be one of: str, int, float, bool, `X | None`, list[X], dict[str, X], or another Section.
+(Modules that define sections therefore do not postpone annotations.)
 """
 
 from sandbox.errors import ConfigError, Message, message_of
@@ -64,9 +65,12 @@ def field(
     secret: bool = False,
     shown: "Callable[[Any], Any] | None" = None,
 ) -> "Any":
-    """Declares a field. `parse` turns the user's spelling ("512m") into the value, by name ("units.size") if it is in
-    this package: it is loaded when there is something to read. `key` is its name in files; a `secret` one is never
-    shown, another as `shown` makes it."""
+    """Declares a field.
+
+    `parse` converts what the user wrote ("512m") to the value. It is a function, or the name of one in this package
+    ("units.size"), which is then imported on first use. `key` is the field's name in files. A `secret` value is never
+    shown; `shown` converts any other value for display.
+    """
     return Field(default, doc, choices, parse, key, example, secret, shown)
 
 
@@ -107,9 +111,7 @@ class Section:
 
     @classmethod
     def read(cls, data: "Mapping[str, object]", path: str = "") -> "Self":
-        """Builds the section from a file's or caller's data. Raises ConfigError with the path of the
-        mistake.
-        """
+        """Builds the section from a file's or caller's data. Raises ConfigError with the path of the mistake."""
         if not isinstance(data, dict):
             raise ConfigError("must be a mapping, not {kind}", kind=_named(data), path=path)
         values = {}
@@ -249,7 +251,7 @@ def _fitting(kind: "Any", value: object, path: str) -> "Any":
     if isinstance(kind, type) and issubclass(kind, Section):
         return value.copy() if isinstance(value, kind) else kind.read(value, path)  # type: ignore[arg-type]
     if kind is object:
-        return owned(value)  # checked by its user
+        return owned(value)  # checked where it is used
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

@@ -1,4 +1,4 @@
-"""What a configuration may name as directories in a home: no path that leads out of it."""
+"""Checks directories of a home that a configuration names: no path may lead out of the home."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def plain_name(text: str) -> bool:
 
 
 def state_name(value: Any) -> str:
-    """A name that is one directory's. Raises ValueError."""
+    """A name that a single directory can have. Raises ValueError."""
     if not isinstance(value, str) or not plain_name(value):
         raise ValueError(Message("{value!r} is not a name of letters, digits, `-`, `_` and `.`", value=value))
     return value
@@ -34,7 +34,7 @@ def home_directory(value: Any) -> str | None:
 
 
 def state_paths(value: Any) -> list[str]:
-    """Directories relative to the home; a `~/` before them is left out. Raises ValueError."""
+    """Directories relative to the home; a leading `~/` is removed. Raises ValueError."""
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise ValueError(Message("must be a list of directories, not {value!r}", value=value))
     return [home_path(one) for one in value]
@@ -46,7 +46,7 @@ def project_names(value: Any) -> list[str]:
         raise ValueError(Message("must be a list of directories, not {value!r}", value=value))
     names = [one.rstrip("/") for one in value]
     for name in names:
-        # The repository is the project's own: what is committed must arrive there.
+        # The repository stays in the project: commits must arrive there.
         if not (name.startswith(".") and plain_name(name[1:])) or name.lower() == ".git":
             raise ValueError(Message("{name!r} is not a dot directory of the project, such as `.tool`", name=name))
     return names

@@ -2,7 +2,7 @@
 
 The agent can write the project, so the project's file must never allow more than the layers below it (built-in, user)
 do. Each rule takes the current and the wanted value and returns the value to use and, if something was ignored, why.
-Only the user may change a setting without a rule here, so that a new setting is closed by default.
+A setting without a rule here is the user's alone to change, so a new setting is closed by default.
 
     safe(x)      a switch with a safe side: only towards it
     fewer        an allow-list: only what the current one covers
@@ -96,7 +96,7 @@ def _host_covered(item: str, current: list[str], config: Config, project: str) -
         return True
     raw, (host, port) = item.startswith("tcp:"), _host_and_port(item.removeprefix("tcp:"))
     if ":" in host and not host.endswith("]"):
-        return False  # a spelling of its own (a bare IPv6 address) gives what no wildcard gave
+        return False  # a bare IPv6 address, which no wildcard allows
     for allowed in current:
         if raw and not allowed.startswith("tcp:"):
             continue  # `tcp:` exempts a port from inspection
@@ -116,17 +116,17 @@ def _host_and_port(entry: str) -> tuple[str, str]:
 
 
 def _path_covered(item: str, current: list[str], config: Config, project: str) -> bool:
-    """A listed path, or one below it on the way to which nothing is hidden: what is named itself is shown."""
+    """A listed path, or one below it with nothing hidden in between: a path that is listed itself would be shown."""
     path = absolute(item, project)
     tops = [absolute(top, project) for top in current]
     return path in tops or any(_open_way(top, path, config.filesystem, project) for top in tops)
 
 
 def _open_way(top: str, path: str, filesystem: Filesystem, project: str) -> bool:
-    """Whether all rules about `path`, below `top`, hold as well when `path` stands for itself.
+    """Whether `path` is below `top`, and the same rules apply to it when it is listed itself.
 
-    Patterns are about what lies below the path that was named, so none may be about a directory between the two; rules
-    with a slash and relative paths would mean other files; and a hidden directory is where programs keep secrets.
+    Patterns apply below the listed path, so none may match a directory between the two. Patterns with a slash and
+    relative paths would mean other files. Hidden directories are refused, because programs keep secrets there.
     """
     if not path.startswith(top.rstrip("/") + "/"):
         return False
@@ -160,13 +160,13 @@ def _variable_covered(item: str, current: list[str], config: Config, project: st
 
 
 def _variables_allowed(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
-    """Of the current list some. What would be passed anyway needs no entry, which would pass it with any value."""
+    """Some of the current list. A variable that is passed anyway gets no entry, which would pass secret values too."""
     extra = [name for name in wanted if name not in current and not _variable_covered(name, current, config, project)]
     return [name for name in wanted if name in current], _not_allowed(extra) if extra else None
 
 
 def _fewer_requests(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
-    """Of the current rules some, but of each host one at least: a host that no rule is about may be asked anything."""
+    """Some of the current rules, but at least one for each host: a host without rules accepts every request."""
     kept = [rule for rule in wanted if rule in current]
     hosts = {_host_of(rule) for rule in kept}
     needed = [rule for rule in current if _host_of(rule) not in hosts]
@@ -184,9 +184,7 @@ def _host_of(rule: str) -> str:
 
 
 def _variables_set(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
-    """New plain values only: none of the user's, no placeholder of a secret, nothing that a launcher
-    obeys.
-    """
+    """Only new variables with plain values: none that the user sets, no placeholder of a secret, no launch hook."""
     blocked = Names(config.environment.block)
     refused = [
         name
@@ -223,7 +221,7 @@ def _ordinary_user(current: Any, wanted: Any, config: Config, project: str) -> t
 def _narrower_root(current: Any, wanted: Any, config: Config, project: str) -> tuple[Any, str | None]:
     filesystem = config.filesystem
     lists = (filesystem.allow_read, filesystem.allow_write, filesystem.deny_read, filesystem.deny_write)
-    # Relative to the root: with another one they would mean other files.
+    # Relative entries are relative to the root: with another root they would mean other files.
     relative = any(not path.startswith(("/", "~")) for paths in lists for path in paths)
     top, path = absolute(current, project), absolute(wanted, project)
     if path != top and (relative or not _open_way(top, path, filesystem, project) or not os.path.isdir(path)):
@@ -331,7 +329,7 @@ RULES: dict[str, Rule] = {
     "vfs.direct_mounts": user_only,
     "vfs.mounts": user_only,
     "vfs.file_events": free,
-    # The signer reads the user's own file alone; a project can only do without it.
+    # The signer reads only the user's own file; a project can only disable it.
     "signing.enabled": safe(False),
     "signing.backend": user_only,
     "signing.keystore": user_only,

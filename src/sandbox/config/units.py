@@ -52,7 +52,7 @@ _WEI = {"": 0, "wei": 0, "gwei": 9, "ether": 18, "eth": 18}
 
 
 def wei(value: "Any") -> int:
-    """An amount in wei: a whole number, or text such as "0.1 ether" or "30 gwei". Exact: never by way of a float."""
+    """An amount in wei: a whole number, or text such as "0.1 ether" or "30 gwei". Exact: no float is involved."""
     problem = Message("must be an amount such as 0.1 ether, 30 gwei or a number of wei, not {value!r}", value=value)
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(problem)
@@ -66,7 +66,7 @@ def wei(value: "Any") -> int:
 
 
 def whole_wei(value: "Any") -> int:
-    """The same, which may be less than nothing: what an `int256` can be."""
+    """An amount as `wei` reads it, but it may be negative, as an `int256` may."""
     if isinstance(value, int) and not isinstance(value, bool):
         return -wei(-value) if value < 0 else wei(value)
     negative = isinstance(value, str) and value.strip().startswith("-")
@@ -108,7 +108,7 @@ LEAST_MEMORY = 8 * 2**20
 
 
 def memory(value: object) -> int:
-    """A size in which some program can start. Raises ValueError with the minimum."""
+    """A size in bytes that is enough for a program to start. Raises ValueError with the minimum."""
     given = size(value)
     if given < LEAST_MEMORY:
         raise ValueError(Message("{given} bytes are too few for a program to start; the minimum is 8m", given=given))

@@ -9,7 +9,7 @@ SECRET_NAMES = (
     "AWS_*", "GITHUB_*", "AZURE_*", "GOOGLE_APPLICATION_*", "*_PAT", "*_PASS", "*_AUTH", "*_DSN", "DATABASE_URL",
     "MONGO_URL", "REDIS_URL", "*_CONNECTION_STRING", "NETRC", "PGPASSFILE", "VAULT_*",
 )  # fmt: skip
-# The beginnings of values that are credentials whatever the variable is called.
+# Prefixes of values that are credentials, whatever the variable's name.
 SECRET_VALUES = (
     "sk-", "sk_live_", "rk_live_", "ghp_", "gho_", "ghs_", "ghu_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "xoxa-",
     "AKIA", "ASIA", "AIza", "npm_", "pypi-", "eyJhbGciOi", "-----BEGIN ", "hf_", "SG.", "dop_v1_",
@@ -25,7 +25,7 @@ HOST_POINTERS = (
     "CURL_CA_BUNDLE", "LESSHISTFILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "PIP_CERT", "GIT_SSL_CAINFO",
 )  # fmt: skip
 
-# Names that make a launcher run or load something, set for the host's own programs.
+# Variables that make a program load or run something when it starts; their values are meant for programs of the host.
 LAUNCH_HOOKS = (
     "LD_PRELOAD", "LD_AUDIT", "DYLD_*", "BASH_ENV", "ENV", "PROMPT_COMMAND", "BASH_FUNC_*", "PYTHONSTARTUP",
     "PYTHONINSPECT", "PYTHONBREAKPOINT", "NODE_OPTIONS", "PERL5OPT", "RUBYOPT", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS",
@@ -35,9 +35,7 @@ LAUNCH_HOOKS = (
 
 
 def glob(pattern: str, text: str) -> bool:
-    """Whether `text` matches: `*` any run, `?` one character. (`fnmatch` would cost an import of `re` and a
-    compile.)
-    """
+    """Whether `text` matches: `*` is any run, `?` one character. (`fnmatch` would import `re` and compile.)"""
     at = star = mark = 0
     place = -1
     while mark < len(text):
@@ -54,9 +52,7 @@ def glob(pattern: str, text: str) -> bool:
 
 
 class Names:
-    """Many name patterns, sorted by kind so that a variable costs a handful of C calls. Case does not
-    count.
-    """
+    """Many name patterns, sorted by kind so that checking a variable takes a handful of C calls. Ignores case."""
 
     __slots__ = ("exact", "starts", "ends", "others", "_heads", "_tails")
 

@@ -34,10 +34,10 @@ class Range:
 
 
 def parse_address(text: str) -> Address | None:
-    """The address that `text` spells in any form a resolver or C library takes, or None when it is a name.
+    """The address that `text` spells, in any form that a resolver or C library accepts; None if it is a name.
 
-    Brackets and zone are dropped; `127.1`, `0x7f000001`, `017700000001` and `2130706433` are 127.0.0.1, and
-    an IPv4 address inside `::ffff:0:0/96` is that IPv4 address, because the kernel dials it as such.
+    Brackets and zone are dropped. `127.1`, `0x7f000001`, `017700000001` and `2130706433` are 127.0.0.1. An IPv4
+    address inside `::ffff:0:0/96` is that IPv4 address, because the kernel connects to it as such.
     """
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -151,7 +151,7 @@ BLOCKED: tuple[Range, ...] = (
     Range("3fff::/20", Message("documentation")),
     Range("5f00::/16", Message("segment routing")),
     Range("fec0::/10", Message("site-local")),
-    # Only 2000::/3 is public. Some of the rest is in use, for networks of friends (200::/7).
+    # Only 2000::/3 is public. Some of the rest is in use by private overlay networks (200::/7).
     Range("::/3", Message("not public")),
     Range("4000::/2", Message("not public")),
     Range("8000::/1", Message("not public")),

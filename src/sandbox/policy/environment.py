@@ -57,7 +57,7 @@ class EnvFilter:
         return PASSED
 
     def filter(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """What a tenant gets of the user's environment, plus `set` as it is."""
+        """The part of the user's environment that a tenant gets, plus `set` unchanged."""
         kept = {name: value for name, value in environment.items() if self.check(name, value)}
         kept["PATH"] = fixed_path(kept.get("PATH", ""))
         for name in ("TMPDIR", "TMP", "TEMP"):
@@ -93,7 +93,7 @@ class EnvFilter:
 
 
 def secrets_of(environment: Mapping[str, str]) -> list[str]:
-    """The values that are secrets by their names or values."""
+    """The values that look like secrets, by their variable's name or by themselves."""
     return [
         value
         for name, value in environment.items()
@@ -102,7 +102,7 @@ def secrets_of(environment: Mapping[str, str]) -> list[str]:
 
 
 def _without(word: str, secrets: list[str]) -> str:
-    for secret in sorted(secrets, key=len, reverse=True):  # one may begin another
+    for secret in sorted(secrets, key=len, reverse=True):  # one secret may be the beginning of another
         word = word.replace(secret, "[redacted]")
     return word
 

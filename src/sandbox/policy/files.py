@@ -46,9 +46,7 @@ class FileGuard:
         self.deny_write = self._paths(filesystem.deny_write)
 
     def check(self, path: str, operation: str = "read") -> Decision:
-        """Whether `path` may be used for `operation` ("read" or "write"). Relative paths are the
-        project's.
-        """
+        """Whether `path` may be used for `operation` ("read" or "write"). Relative paths start at the project."""
         absolute = self._absolute(path)
         top = self._visible_under(absolute)
         if top is None:
@@ -80,8 +78,7 @@ class FileGuard:
     def blocked_by(self, absolute: str, top: str) -> str | None:
         """The blocked pattern that covers the path, or a directory above it up to `top`."""
         for relative in _steps(absolute, top):
-            # The name does not tell whether the last part is a directory; taking it for one is the
-            # strict way.
+            # A name does not say whether the last part is a directory; assuming that it is one is stricter.
             pattern = self.blocked.match(relative, True)
             if pattern is not None and not git_name(relative) and not self.allowed.match(relative, True):
                 return pattern
@@ -100,7 +97,7 @@ class FileGuard:
     def _writable(self, absolute: str, top: str) -> Decision:
         if narrowest(absolute, self.allow_write) is not None:
             return Decision(True, "allow-write", "Within {top}", top=narrowest(absolute, self.allow_write))
-        # What `allow_read` names within the project is read there in spite of a rule; it changes nothing for writing.
+        # An `allow_read` entry within the project makes a path readable despite a rule; it does not affect writing.
         if narrowest(top, [self.root]) is None:
             return Decision(False, "read-only-path", "{top} is read-only (filesystem.allow_read)", top=top)
         if self.read_only:
@@ -110,7 +107,7 @@ class FileGuard:
     def _elsewhere(self, absolute: str, operation: str) -> Decision:
         if self.show_host:
             return self._of_the_host(absolute, operation)
-        # A home directory below /tmp still is the host's.
+        # A home directory below /tmp still belongs to the host.
         if narrowest(absolute, OWN) is not None and narrowest(absolute, [self.home]) is None:
             return Decision(True, "own-scratch", "Belongs to the sandbox; contains no files of the host")
         top = narrowest(absolute, self.system)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sandbox.policy.addresses import Address
 
-# IDNA 2003 (Python's) and IDNA 2008 (browsers') turn these letters into different names.
+# IDNA 2003 (Python's) and IDNA 2008 (browsers') encode these letters differently, as different names.
 _DEVIATIONS = "ßς\u200c\u200d"
 _LABEL = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
@@ -141,8 +141,8 @@ class HostSet:
     """Entries prepared for lookup: names and suffixes by dictionary, networks in order."""
 
     def __init__(self, entries: Iterable[str], path: str = "", *, raw: bool = False, near_secret: bool = False) -> None:
-        """`raw`: whether entries may begin with `tcp:`, as those that allow something may. Raises ConfigError; with
-        `near_secret`, without the entry itself, which may be a secret in the wrong place."""
+        """`raw`: whether entries may begin with `tcp:`, as entries of an allow-list may. Raises ConfigError; with
+        `near_secret`, the error omits the entry itself, which may be a secret in the wrong place."""
         self._names: dict[str, list[HostPattern]] = {}
         self._networks: list[HostPattern] = []
         self.patterns: list[HostPattern] = []

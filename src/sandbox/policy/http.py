@@ -1,8 +1,9 @@
 """Rules for single requests: `METHOD host/path`. `*` matches a part of one path segment, `**` any number of segments.
 
-A path is compared decoded, so that `%61dmin` is `admin`. One that servers could read differently (dot
+Paths are compared after decoding, so that `%61dmin` is `admin`. A path that servers could read differently (dot
 segments, backslashes, control characters, a percent sign that begins no escape, an encoded slash that a denying rule
-would match as a real one) never slips past a rule. Allowing rules mind case, denying ones do not: some servers do not.
+would match as a real one) never slips past a rule. Allowing rules are case-sensitive. Denying rules ignore case,
+because some servers do.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ class HttpRule:
                 raise ConfigError("{text!r}: '**' must stand alone between slashes", text=text)
 
     def means(self, host: str, port: int | None) -> bool:
-        """Whether the rule is about `host` (canonical), on `port` or, when None, on some port."""
+        """Whether the rule applies to `host` (canonical) on `port`; None means on any port."""
         return any(port is None or one.port in (None, port) for one in self._hosts.matching(host))
 
     def covers(self, method: str, segments: Sequence[str]) -> bool:
-        """Whether a request with this method and these decoded path segments is meant."""
+        """Whether the rule matches a request with this method and these decoded path segments."""
         if self.methods is not None and method.upper() not in self.methods:
             return False
         return _like(self.segments, segments, "**", _segment_like)
 
     def denies(self, method: str, segments: Sequence[str]) -> bool:
-        """The same in any case, as servers may read a path."""
+        """The same, ignoring case, because servers may ignore it."""
         if self.methods is not None and method.upper() not in self.methods:
             return False
         folded = [one.casefold() for one in self.segments]
@@ -71,11 +72,11 @@ class HttpRules:
         return any(rule.means(host, None) for rule in (*self.allow, *self.deny))
 
     def allowing(self, host: str, port: int | None) -> list[HttpRule]:
-        """The allowing rules about `host`."""
+        """The allowing rules for `host`."""
         return [rule for rule in self.allow if rule.means(host, port)]
 
     def denial(self, method: str, host: str, port: int, target: str) -> tuple[str, str] | None:
-        """`(rule, reason)` when the request may not be made. `target` is its path, query included."""
+        """`(rule, reason)` if the request is denied, otherwise None. `target` is its path with the query."""
         allowing = self.allowing(host, port)
         denying = [rule for rule in self.deny if rule.means(host, port)]
         if not allowing and not denying:
@@ -84,7 +85,7 @@ class HttpRules:
             as_sent, as_split, as_decoded = _readings(target)
         except ValueError as problem:
             return "network.http", f"{problem}, so no rule can be applied to it"
-        # Most servers take `/admin/` for `/admin`.
+        # Most servers treat `/admin/` as `/admin`.
         without_final_slash = as_decoded if as_decoded[-1] else as_decoded[:-1]
         for rule in denying:
             if any(rule.denies(method, one) for one in (as_sent, as_decoded, without_final_slash)):
@@ -113,8 +114,9 @@ def _shown(target: str) -> str:
 
 
 def _readings(target: str) -> tuple[list[str], list[str], list[str]]:
-    """The path's segments: split before decoding, split after, and as the most lenient servers read them. Raises
-    ValueError when more readings exist."""
+    """The path's segments: split before decoding, split after, and as the most lenient servers read them.
+
+    Raises ValueError for a path that can be read in yet another way."""
     if "#" in target:
         raise ValueError("the request's target contains '#'")
     path = target.partition("?")[0]
@@ -129,8 +131,8 @@ def _readings(target: str) -> tuple[list[str], list[str], list[str]]:
         raise ValueError("the path contains a backslash or control character")
     if any(_decoded(one) != one for one in as_decoded):
         raise ValueError("the path is encoded twice")
-    # Servers commonly take `//` for `/`, and some (Tomcat) `admin;x=1` for `admin`; a rule must not depend on whether
-    # this one does.
+    # Servers commonly treat `//` as `/`, and some (Tomcat) treat `admin;x=1` as `admin`. A rule must not depend on
+    # which kind of server this is.
     plain = [one.partition(";")[0] for one in as_decoded]
     return as_sent, as_split, [one for at, one in enumerate(plain) if one or at == len(plain) - 1]
 
@@ -170,8 +172,8 @@ def _segment_like(pattern: str, segment: str) -> bool:
 
 
 def _like(pattern: Sequence[str], text: Sequence[str], star: str, fits: Callable[[str, str], bool]) -> bool:
-    """Wildcard matching that goes back to the last star only, so a hostile path costs no more than its length
-    times the pattern's. A final `**` also matches nothing at all: `/repos/**` means `/repos` too."""
+    """Wildcard matching that backtracks only to the last star, so a hostile path costs at most its length times the
+    pattern's. A final `**` also matches no segment at all: `/repos/**` includes `/repos`."""
     p = t = 0
     back, mark = -1, 0
     while t < len(text):

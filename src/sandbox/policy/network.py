@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sandbox.policy.addresses import Address, Range
 
 HOST_NAME = "host.sandbox.internal"
-SIGNER_NAME = "signer.sandbox.internal"  # the gate itself answers for it, or nobody
+SIGNER_NAME = "signer.sandbox.internal"  # answered by the gate itself if signing is enabled, otherwise refused
 
 
 class NetworkPolicy:
@@ -80,7 +80,7 @@ class NetworkPolicy:
         return Decision(False, rule, "{shown} is denied: {why}", shown=shown, why=why)
 
     def askable(self, host: str, port: int) -> bool:
-        """Whether nothing but the missing entry stands against a connection: then its owner may be asked.
+        """Whether a connection is refused only because no entry allows it: then the owner may be asked.
 
         Denied hosts, private addresses, ports of the host and, without `allow_git`, ssh are refused for other reasons.
         """
@@ -165,7 +165,7 @@ class NetworkPolicy:
 
     def dialled_directly(self, host: str, port: int) -> bool:
         """Whether connections to `host` do not go through the upstream proxy."""
-        return self._direct.denies(host, port) is not None  # an entry without a port is about all of them
+        return self._direct.denies(host, port) is not None  # `denies`: an entry without a port means every port
 
     def own_address(self, host: str, port: int, address: str) -> Decision:
         """Whether `host` may be dialled although it resolved to an address of this machine."""
@@ -181,7 +181,9 @@ class NetworkPolicy:
         )
 
     def _excepted(self, address: Address, port: int, found: Range) -> bool:
-        """Only an entry within the blocked range is an exception: `0.0.0.0/0` does not allow 10.0.0.1."""
+        """Whether an address in a blocked range is allowed all the same.
+
+        Only an entry within that range is an exception: `0.0.0.0/0` does not allow 10.0.0.1."""
         if found.always or not self._block_private:
             return not found.always
         if self.intranet and found.intranet:
@@ -210,8 +212,8 @@ class NetworkPolicy:
         return self._http.about(host) or self._secret_hosts.names(host) is not None
 
     def passes_raw(self, host: str, port: int) -> bool:
-        """Whether an entry such as `tcp:db.example.com:5432` exempts it from interception. Never for a host that a
-        request rule or a secret names."""
+        """Whether an entry such as `tcp:db.example.com:5432` exempts the connection from interception. Never true for a
+        host that a request rule or a secret names."""
         if self.intercepts_by_rule(host):
             return False
         return any(one.raw and one.port == port for one in self._allowed.matching(host))

@@ -1,7 +1,7 @@
-"""Command lines that bash would only take apart: they can be run without it, as make does, which saves its start.
+"""Command lines that bash would only split into words: they can run without it, as in make, which saves starting it.
 
-Only where nobody inside could tell the difference: one program with plain words after it, and variables that change
-nothing about how bash reads a line. What is not certain is left to bash.
+This is done only where nobody inside could tell the difference: for one program followed by plain words, without
+variables that change how bash reads a line. Everything else is left to bash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _WORD = rb"[A-Za-z0-9_@%+:,./=-]+"
 _PLAIN = re.compile(rb"[A-Za-z0-9_./+-]+(?: +" + _WORD + rb")*")
-#: `compgen -b -k` of bash 5.3, less `true` and `false`, which are the same as programs.
+#: `compgen -b -k` of bash 5.3, without `true` and `false`, which behave the same as programs.
 _BUILTINS = frozenset(
     b"""
     if then else elif fi case esac for select while until do done in function time coproc . : [ alias bg bind
@@ -28,7 +28,7 @@ _CHANGING = ("BASH_", "BASHOPTS", "SHELLOPTS", "POSIXLY_CORRECT")
 
 
 def without_shell(argv: Sequence[bytes], environment: Mapping[str, str], directory: str) -> list[bytes] | None:
-    """The program and its words that `bash -c line` would run in the end; None where only bash itself can tell."""
+    """The program and arguments that `bash -c line` would finally run; None where only bash itself can tell."""
     if len(argv) != 3 or argv[0] not in (b"/bin/bash", b"/usr/bin/bash") or argv[1] != b"-c":
         return None
     line = argv[2]
@@ -41,12 +41,12 @@ def without_shell(argv: Sequence[bytes], environment: Mapping[str, str], directo
         return None
     level = environment.get("SHLVL", "0")
     if environment.get("PWD", directory) != directory or not (level.isascii() and level.isdigit() and len(level) < 3):
-        return None  # bash would put them right
+        return None  # bash would correct them
     return words
 
 
 def with_defaults(pairs: list[bytes], directory: bytes) -> list[bytes]:
-    """Variables as bash would pass them on: it adds the directory, a level and the program's path (by the guest)."""
+    """Variables as bash would pass them: it adds the directory, a level and the program's path (the guest sets `_`)."""
     names = {pair.partition(b"=")[0] for pair in pairs}
     added = {b"PWD": directory, b"SHLVL": b"0", b"_": b""}
     return [*pairs, *(b"%s=%s" % (name, value) for name, value in added.items() if name not in names)]

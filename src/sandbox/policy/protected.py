@@ -8,8 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from sandbox.config.model import Filesystem
 
-# Programs on the host read these and run what they say: git, shells, editors, agents, direnv, and this one. Writing
-# them from inside would be a delayed escape. (srt refuses those of the first two lines.)
+# Programs on the host (git, shells, editors, agents, direnv, and this one) read these and run what they say. Writing
+# them from inside would be a delayed escape. (srt also refuses those in the first two lines.)
 PROTECTED = (
     ".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc", ".zprofile", ".profile", ".ripgreprc",
     ".mcp.json", ".vscode/", ".idea/", ".claude/", ".git/hooks/", ".git/config",
@@ -19,21 +19,21 @@ PROTECTED = (
     ".zed/", ".helix/", ".fleet/", ".devcontainer/", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc",
     ".dir-locals.el", ".dir-locals-2.el", ".gdbinit", ".lldbinit", ".pdbrc", ".Rprofile", ".irbrc", ".pryrc", ".rvmrc",
     "*.code-workspace", ".hg/hgrc", ".jj/repo/config.toml", ".devcontainer.json",
-    # mise runs what these say when a directory is entered, and trusts a path, whatever is in it.
+    # mise runs what these say when a directory is entered. It trusts them by path, whatever they contain.
     "mise.toml", "mise.local.toml", ".mise.toml", ".mise.local.toml", ".mise/",
-    # Where git finds the repository's config and hooks, when it is not where the repository is.
+    # These tell git where a repository's config and hooks are when they are elsewhere.
     ".git/commondir", ".git/modules/**/commondir", ".git/worktrees/*/commondir", ".git/worktrees/*/config.worktree",
 )  # fmt: skip
-# What coding agents act on in a project, beyond the above: settings that name programs, hooks, plugins. Each profile
-# says this of its program (`acts_on`), and `tests/profiles/test_acts_on.py` holds this list to the profiles: reading
-# them at every start would take too long.
+# Other files that coding agents act on in a project: settings that name programs, hooks, plugins. Each profile lists
+# them for its program (`acts_on`). Reading the profiles at every start would take too long, so
+# `tests/profiles/test_acts_on.py` checks that this list agrees with them.
 AGENTS = (
     ".aider.conf.yml", ".amp/", ".codex/", ".factory/", ".gemini/", ".github/hooks/", ".goose/", ".kiro/agents/",
     ".kiro/hooks/", ".kiro/settings/", ".opencode/", ".qwen/", "opencode.json*",
 )  # fmt: skip
-# The directories that these names begin with. Where one of them is itself the project, what is in it is no project's.
+# The directories that these names begin with. `layout/paths.py` checks whether the project is, or lies in, one of them.
 PROTECTED_TOPS = frozenset(name.partition("/")[0] for name in (*PROTECTED, *AGENTS) if "/" in name)
-# Of `.claude`, where the rest may be written (`show_host`, as in srt): what Claude Code runs, or obeys.
+# The parts of `.claude` that Claude Code runs or obeys. With `show_host`, the rest may be written, as in srt.
 CLAUDE = (
     ".claude/commands/", ".claude/agents/", ".claude/skills/", ".claude/hooks/", ".claude/plugins/",
     ".claude/settings.json", ".claude/settings.local.json",
@@ -56,7 +56,7 @@ def protected_patterns(show_host: bool = False, git_config: bool = False) -> Pat
 
 def _protected(show_host: bool, git_config: bool) -> list[str]:
     names = [name for name in PROTECTED if not (git_config and name == ".git/config")]
-    if show_host:  # an agent keeps its own state in a directory of that name, in the home, and srt lets it
+    if show_host:  # an agent keeps its own state in `.claude` in the home, and srt lets it
         return [name for name in names if name != ".claude/"] + list(CLAUDE)
     return [*names, *AGENTS]
 

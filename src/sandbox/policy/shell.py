@@ -20,8 +20,8 @@ class Unclear(Exception):
 
 
 class Command:
-    """One simple command: `words` (None for one that is not literal) and `raw`, the words as written; files it reads
-    and writes by redirection; whether it sets variables, and whether its input is in the text.
+    """One simple command: its `words` (None for a word that is not literal), the words as written (`raw`), the files
+    that it reads and writes by redirection, whether it sets variables, and whether the text contains its input (`fed`).
     """
 
     __slots__ = ("words", "raw", "reads", "writes", "assigns", "fed")
@@ -153,8 +153,7 @@ class _Parser:
             elif sign == "$" or sign == "`":
                 out, computed = self.dollar(out, computed)
             else:
-                # A glob or brace gives names that the text does not show, which is good enough for an
-                # argument.
+                # A glob or brace expands to names that the text does not show; an argument may do that.
                 computed = computed or sign in "*?[{"
                 out += sign
                 self.at += 1

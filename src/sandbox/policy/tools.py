@@ -31,8 +31,8 @@ _VARIANTS = {"MultiEdit": "Edit", "NotebookEdit": "Edit"}  # rules for Edit appl
 NETWORKERS = ("WebFetch", "WebSearch")
 _PATH_KEYS = ("file_path", "notebook_path", "path")
 
-# Shell commands that neither change files nor use the network. A mistake here cannot open anything: the list
-# decides whether the kernel makes the project read-only and disables the network.
+# Shell commands that neither change files nor use the network. A mistake here cannot open anything: the list only
+# decides whether the sandbox gets a read-only project and no network.
 READERS = frozenset((
     "ls", "cat", "head", "tail", "grep", "rg", "find", "fd", "wc", "pwd", "echo", "which", "tree", "stat", "file",
     "diff", "sort", "uniq", "cut", "jq", "date", "true", "test", "git diff", "git log", "git status", "git show",
@@ -127,7 +127,7 @@ class ToolGuard:
         return False
 
     def _restricted(self, tool: str) -> bool:
-        """Whether some list allows this shell for certain commands only."""
+        """Whether some list allows this shell only for certain commands."""
         return any(
             not any(one.names(tool, loosely=False) and not one.arguments for one in allowed) for allowed in self.allowed
         )
@@ -222,8 +222,8 @@ def _begins(words: list[str | None], argument: str) -> bool:
 
 
 def _may_begin(words: list[str | None], argument: str) -> bool:
-    """Whether the pattern may match the command. For refusing, so a word that is not literal may be any word, only the
-    last name of a path counts, and options may come before a subcommand (`git -C . push`).
+    """Whether the pattern may match the command. This is for refusing, so a word that is not literal may be any word,
+    only the last name of a program's path counts, and options may come before a subcommand (`git -C . push`).
     """
     wanted = _wanted(argument)
     if not words or not wanted or not _may_be((words[0] or "").rsplit("/", 1)[-1], wanted[0]):
@@ -257,7 +257,7 @@ def _wanted(argument: str) -> list[str]:
 
 
 def _reads(argument: str) -> bool:
-    """Whether a shell pattern covers reading commands only."""
+    """Whether a shell pattern covers only commands that read."""
     head, _, rest = argument.partition(":")
     words = [*head.split(), *rest.removesuffix("*").split()]
     return any(" ".join(words[:length]) in READERS for length in (1, 2))
@@ -278,8 +278,8 @@ def _listed(patterns: list[ToolPattern]) -> str:
 def project(guard: ToolGuard) -> tuple[bool, bool]:
     """What an agent's tools mean for its sandbox: (project read-only, no network).
 
-    A shell counts if a list names it. An agent that is allowed everything *but* Write and Edit should only read, so its
-    shell cannot write either.
+    A shell counts only if a list names it. An agent that is allowed everything *but* Write and Edit is meant to read
+    only, so its shell cannot write either.
     """
     shell = any(guard.may_use(tool) and guard.named(tool) and not guard.only_reads(tool) for tool in SHELL)
     writes = shell or any(guard.may_use(tool) for tool in WRITERS)

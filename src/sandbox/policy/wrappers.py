@@ -2,10 +2,10 @@
 
 Closed by default. A program is one of
 - a wrapper or a shell with known options: what it runs is read exactly;
-- one that is known to run none of its words (`DATA`): the words are ignored;
+- a program that is known not to run any of its words (`DATA`): the words are ignored;
 - anything else: it may run any of its words, so each of them counts as the beginning of a command.
-What cannot be determined raises `Unclear`. The tests check that a command is refused exactly if it would be refused
-without its wrappers, over wrappers, shells and quoting.
+What cannot be determined raises `Unclear`. The tests check, over wrappers, shells and quoting, that a command is
+refused exactly if it would be refused without its wrappers.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _after_options(name: str, words: Argv, options: _Options) -> Argv:
 
 
 def _option(name: str, word: str, options: _Options) -> int:
-    """How many words this option takes up."""
+    """The number of words that this option takes, itself included. Raises Unclear for an unknown one."""
     if word.startswith("--"):
         long, equals, _ = word[2:].partition("=")
         if long in options.long_flags and not equals:
@@ -207,7 +207,7 @@ def _find(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
             end = at + 1
             while end < len(words) and words[end] not in (";", "+"):
                 end += 1
-            # find replaces `{}` by a name, even in the command's name.
+            # find replaces `{}` with a file name, even in the name of the command.
             inner = [None if word is None or "{}" in word else word for word in words[at + 1 : end]]
             yield from _programs(inner, command, depth + 1)
             at = end
@@ -215,7 +215,7 @@ def _find(words: Argv, command: Command, depth: int) -> Iterator[Argv]:
 
 
 def _git_runs(words: Argv) -> bool:
-    """Whether some option of a git command names a program (`--exec`, `--upload-pack`, `-x`) or is not literal."""
+    """Whether an option of a git command names a program (`--exec`, `--upload-pack`, `--receive-pack`)."""
     return any(word is not None and word.startswith(("--exec", "--upload-pack", "--receive-pack")) for word in words)
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """A number of bytes to share out. A request that does not fit is refused, not queued: it might wait for a command
-    that itself waits to be cancelled."""
+    """A number of bytes to share. A request that does not fit is refused, not queued: a queued `cancel` might wait for
+    the very command that it is to cancel."""
 
     def __init__(self, limit: int = BYTES, shared: Budget | None = None) -> None:
-        """With `shared`, everything that is taken here is taken there as well."""
+        """Everything that is taken here is also taken from `shared`, if given."""
         self._left = limit
         self._shared = shared
         self._lock = Lock()
@@ -57,14 +57,14 @@ class Budget:
 
 
 class Hold:
-    """Bytes that somebody has taken."""
+    """Bytes taken from a budget."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._size = 0
 
     def grow(self, size: int) -> bool:
-        """Takes more. Returns False when there is no room; what was held before is still held."""
+        """Takes more bytes. Returns False when there is no room; bytes held before are still held."""
         if not self._budget.take(size):
             return False
         self._size += size

@@ -34,7 +34,7 @@ class Call:
         self.cancelled = False
         self.credit = Credit()
         self.inputs = Inputs()
-        self.before_input: Turn | None = None  # of a request about this one that has effect before input sent after it
+        self.before_input: Turn | None = None  # of a request that must take effect before input that was sent after it
         self._writer = writer
         self._free = free
         self._process: Process | None = None
@@ -47,9 +47,9 @@ class Call:
             self._writer.send({"jsonrpc": "2.0", "result": result, "id": self.id})
 
     def output(self, name: str, data: bytes) -> None:
-        """Sends output under `name`, in as many pieces as the client's credit makes of it; waits for credit."""
+        """Sends output under `name`, in pieces as the client's credit allows; waits for credit."""
         if self.id is UNSET:
-            return  # a notification has no reader, and so nobody who would grant credit
+            return  # nobody reads the output of a notification, so nobody would grant credit
         left = memoryview(data)
         while left and (size := self.credit.take(len(left))):
             self.piece({name: left[:size]})
@@ -74,13 +74,13 @@ class Call:
 
     @property
     def gone(self) -> bool:
-        """Whether the client has gone and nobody reads the answers."""
+        """Whether the client is gone, so that nobody reads the answers."""
         return self._writer.broken
 
     def runs(self, process: Process | None, on_cancel: Callable[[], object]) -> None:
         """From now on `signal` and `resize` reach `process`, and cancelling calls `on_cancel`.
 
-        The request has taken effect: the next one may begin.
+        The request has then taken effect, and the next one may begin.
         """
         self._process = process
         self._on_cancel = on_cancel
@@ -90,14 +90,14 @@ class Call:
             on_cancel()
 
     def process(self) -> Process:
-        """The command, as soon as it runs. Raises Fault when this request runs none."""
+        """The command; waits until it runs. Raises Fault when this request runs none."""
         self._started.wait()
         if self._process is None:
             raise Fault(errors.NO_SUCH_REQUEST, "{method} runs no command", method=self.method)
         return self._process
 
     def cancel(self) -> None:
-        """Kills the command, now or as soon as it runs. Any other request goes on, but nobody waits for it."""
+        """Kills the command, now or as soon as it runs. Any other request goes on, but later requests need not wait."""
         self.cancelled = True
         self.credit.close()
         if self._on_cancel is not None:
@@ -127,8 +127,8 @@ class Inputs:
         self._closed = False
 
     def put(self, data: bytes, end: bool, answer: Callable[[Exception | None], None], after: Turn | None) -> None:
-        """Queues input; calls `answer` when the command has been given it, which is not before `after` is over. Raises
-        Fault when too much is waiting."""
+        """Queues input. The command gets it once `after` is over; then `answer` is called. Raises Fault when too much
+        input is waiting."""
         with self._changed:
             if self._closed:
                 raise Fault(errors.NO_SUCH_REQUEST, "the command reads no more input")
@@ -139,7 +139,7 @@ class Inputs:
             self._changed.notify()
 
     def feed(self, write: Callable[[bytes], object], finish: Callable[[], object]) -> None:
-        """Passes on everything that comes, until the end of input was sent (then calls `finish`) or `close`."""
+        """Writes all queued input until the end of input (then calls `finish`) or `close`."""
         try:
             while (one := self._next()) is not None:
                 data, end, answer, after = one
@@ -160,7 +160,7 @@ class Inputs:
             self.close()
 
     def close(self) -> None:
-        """Takes no more; input that is still waiting is answered with an error."""
+        """Takes no more input; input that is still waiting is answered with an error."""
         with self._changed:
             self._closed = True
             left, self._queue = self._queue, deque()

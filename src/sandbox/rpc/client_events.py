@@ -1,4 +1,4 @@
-"""Events on their way to a client's handlers: in a thread of their own, so that a handler may call the sandbox."""
+"""Delivers events to a client's handlers in a separate thread, so that a handler may call the sandbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandbox.rpc.event_queue import EventQueue
 
 
 class ClientEvents:
-    """Calls handlers with one event after the other. Events are dropped until somebody has subscribed."""
+    """Calls handlers with one event after another. Drops events until somebody has subscribed."""
 
     def __init__(self) -> None:
         self._handlers = Events()

@@ -1,7 +1,7 @@
 """The methods with several answers: commands (exec, exec_stream, exec_pipe, exec_tty, connect) and `dial`.
 
-The `start_*` functions go from (sandbox, parameters) to something that runs; the rest joins that to a request: its
-output goes out as far as the client's credit reaches, `input` comes in, `cancel` ends it.
+The `start_*` functions take a sandbox and parameters, and start a command. The other functions connect it to a request:
+they send its output as far as the client's credit allows, pass `input` to it, and end it on `cancel`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PIECE = 2**16
 
 
 def start(sandbox: Sandbox, asked: m.Exec | m.ExecStream) -> LocalProcess:
-    """A command whose whole input is known, running. Raises CommandError."""
+    """Starts a command whose whole input is known. Raises CommandError."""
     process = sandbox._begin(asked.command, asked.directory, env=asked.env, input=asked.stdin, timeout=asked.timeout)
     try:
         process.wait_started()  # only then may the next request begin
@@ -39,12 +39,12 @@ def start(sandbox: Sandbox, asked: m.Exec | m.ExecStream) -> LocalProcess:
 
 
 def start_pipe(sandbox: Sandbox, asked: m.ExecPipe) -> Process:
-    """A command on pipes, running. Raises CommandError."""
+    """Starts a command on pipes. Raises CommandError."""
     return sandbox.spawn(asked.command, asked.directory, env=asked.env, timeout=asked.timeout, keep=asked.keep)
 
 
 def start_terminal(sandbox: Sandbox, asked: m.ExecTty) -> Process:
-    """A command on a terminal, running. Raises CommandError."""
+    """Starts a command on a terminal. Raises CommandError."""
     size = (asked.rows, asked.cols)
     return sandbox.spawn(
         asked.command, asked.directory, env=asked.env, timeout=asked.timeout, pty=size, keep=asked.keep
@@ -69,7 +69,7 @@ def exec(call: Call, sandbox: Sandbox, asked: m.Exec) -> dict[str, Any]:
 
 
 def exec_stream(call: Call, sandbox: Sandbox, asked: m.ExecStream) -> dict[str, Any]:
-    """`exec_stream`: an answer for each piece of output, a last one with the exit code."""
+    """`exec_stream`: an answer for each piece of output, and a last one with the exit code."""
     call.credit.start(asked.credit)
     with start(sandbox, asked) as process:
         call.runs(process, process.kill)
@@ -78,7 +78,7 @@ def exec_stream(call: Call, sandbox: Sandbox, asked: m.ExecStream) -> dict[str, 
 
 
 def exec_pipe(call: Call, sandbox: Sandbox, asked: m.ExecPipe) -> dict[str, Any]:
-    """`exec_pipe`: as `exec_stream`, with a first answer that it runs, and its stdin from `input`."""
+    """`exec_pipe`: as `exec_stream`, but a first answer says that it runs, and `input` is its stdin."""
     call.credit.start(asked.credit)
     return _talk(call, start_pipe(sandbox, asked), kept=asked.keep is not None)
 
@@ -96,7 +96,7 @@ def connect(call: Call, sandbox: Sandbox, asked: m.Connect) -> dict[str, Any]:
 
 
 def _talk(call: Call, process: Process, *, kept: bool) -> dict[str, Any]:
-    """Joins a running command to the request until it ends, or the client leaves a kept one."""
+    """Connects a running command to the request until it ends, or until the client leaves a kept one."""
     with process:
         call.runs(process, process.close if kept else process.kill)
         Thread(target=call.inputs.feed, args=(process.write, process.close_stdin), daemon=True).start()
@@ -127,7 +127,7 @@ def _finished(call: Call, process: Process) -> ExecResult:
 
 
 def ended(result: ExecResult) -> dict[str, Any]:
-    """What is said of every command that ended; `signal` and the marks only when they apply."""
+    """The last answer about a command. `signal`, `timed_out`, `out_of_memory` and `note` are there if they apply."""
     said: dict[str, Any] = {
         "exit_code": result.exit_code,
         "duration_ms": result.duration_ms,
@@ -146,14 +146,15 @@ def ended(result: ExecResult) -> dict[str, Any]:
     return said
 
 
-# -- a connection inwards
+# -- connections to ports inside
 
 
 def dial(call: Call, sandbox: Sandbox, asked: m.Dial) -> dict[str, Any]:
-    """`dial`: what the port sends is `data`, its end is `eof`; what `input` sends goes there. The last answer is `end`.
+    """`dial`: answers carry what the port sends (`data`) and its end (`eof`); `input` goes to the port. The last answer
+    is `end`.
 
-    Each direction ends by itself, as TCP has it: after `eof` the port still reads, after the end of input it still
-    sends.
+    Each direction ends separately, as in TCP: after `eof` the port can still read, and after the end of input it can
+    still send.
     """
     call.credit.start(asked.credit)
     with sandbox.dial(port=asked.port, address=asked.address) as line:
@@ -179,7 +180,7 @@ def dial(call: Call, sandbox: Sandbox, asked: m.Dial) -> dict[str, Any]:
 
 
 def _send_received(call: Call, line: socket.socket) -> bool:
-    """Sends what comes, and returns whether that was all of it; else nobody takes it any more."""
+    """Sends the client what the port sends. Returns True at its end, False when the client takes no more."""
     while not call.gone and (size := call.credit.take(_PIECE)):
         data = line.recv(size)
         if not data:
@@ -193,4 +194,4 @@ def _shut(line: socket.socket, how: int) -> None:
     try:
         line.shutdown(how)
     except OSError:
-        pass  # the other side was faster
+        pass  # the other side closed it first

@@ -61,17 +61,17 @@ _LARGE = 2**16
 
 
 class Kept(Protocol):
-    """What a connection is made of."""
+    """The object that owns a connection's descriptors, such as a socket."""
 
     def shutdown(self, how: int, /) -> None:
-        """Wakes whoever reads or writes: there is nothing more. Raises OSError when that is so already."""
+        """Ends reading and writing, and wakes threads that do either. Raises OSError when it has ended already."""
 
     def close(self) -> None:
-        """Gives it back."""
+        """Closes the descriptors."""
 
 
 class Connection:
-    """A connection to one server. `finish` closes what it was made of."""
+    """A connection to one server. `finish` ends it."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class Connection:
         self.events = ClientEvents()
         self.hook: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {"blocked": "this client has no hooks"}
         self.ended = False
-        self.on_end: Callable[[], object] = lambda: None  # called once, when it has ended, however that came
-        self.lost: type[SandboxClosed] = SandboxClosed  # what an end is that nobody here asked for
+        self.on_end: Callable[[], object] = lambda: None  # called once, when it has ended for any reason
+        self.lost: type[SandboxClosed] = SandboxClosed  # what to raise after an end that nobody here asked for
         self._source = source
         self._writer = Writer(sink)
         self._finish = finish
@@ -121,7 +121,7 @@ class Connection:
     @classmethod
     def to_socket(cls, entry: Entry) -> Self:
         """Connects to a running sandbox. Raises SandboxError when it cannot be reached."""
-        if not entry.running:  # a forked child of its owner may still hold the socket open, and never answer
+        if not entry.running:  # a forked child of its owner may still hold the socket open without answering
             raise SandboxError("{id} is {status}; only a running sandbox can be used", id=entry.id, status=entry.status)
         line = socket.socket(socket.AF_UNIX)
         try:
@@ -140,19 +140,19 @@ class Connection:
 
         return cls(line.fileno(), line.fileno(), finish, line)
 
-    # -- asking
+    # -- sending
 
     @overload
     def call(self, method: str, params: dict[str, Any]) -> Any: ...
     @overload
     def call(self, method: str, params: dict[str, Any], kind: type[T]) -> T: ...
     def call(self, method: str, params: dict[str, Any], kind: Any = Any) -> Any:
-        """One request, one answer, read as `kind`. Raises what the error stands for."""
+        """Sends a request and returns its one answer, decoded as `kind`. Raises the exception of an error response."""
         with self.stream(method, params) as stream:
             return stream.last(kind)
 
     def stream(self, method: str, params: dict[str, Any]) -> Stream:
-        """One request, many answers."""
+        """Sends a request with many answers. Raises SandboxClosed."""
         answers: SimpleQueue[_Answer | _Large | None] = SimpleQueue()
         with self._lock:
             if self.ended:
@@ -164,7 +164,7 @@ class Connection:
         return Stream(self, id, answers)
 
     def pipelined(self, requests: Iterable[tuple[str, dict[str, Any]]], ahead: int, kind: Any = Any) -> Iterator[Any]:
-        """The answers of many requests in order, `ahead` of them under way at a time."""
+        """The answers to many requests in order, with at most `ahead` requests unanswered at a time."""
         under_way: deque[Stream] = deque()
         try:
             for method, params in requests:
@@ -182,7 +182,7 @@ class Connection:
         return problem if self._finished or type(problem) is self.lost else self.lost(*problem.args)
 
     def forget(self, id: int) -> None:
-        """Nobody waits for that id any more."""
+        """Drops further answers to the request of that id."""
         with self._lock:
             self._waiting.pop(id, None)
 
@@ -191,7 +191,7 @@ class Connection:
         self._writer.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def abandon(self) -> None:
-        """The other side is known to be gone, though its end is still open: whoever waits for it gets an error.
+        """Called when the other side is known to be gone though its end is still open: waiting threads get an error.
         Idempotent."""
         if self._kept is not None:
             try:
@@ -205,17 +205,17 @@ class Connection:
             if self._finished:
                 return
             self._finished = True
-        self._writer.broken = True  # a hook's late answer is nobody's any more
+        self._writer.broken = True  # nobody needs a hook's late answer
         try:
             self._finish()
         except OSError:
-            pass  # the other side was faster
+            pass  # the other side closed it first
         self._writer.close()
         self._reader.join()
         if self._kept is not None:
             self._kept.close()
 
-    # -- hearing
+    # -- receiving
 
     def _read(self) -> None:
         decoder = msgspec.json.Decoder(_Answer)
@@ -227,7 +227,7 @@ class Connection:
                     continue
                 self._sort(decoder.decode(line))
             except msgspec.DecodeError:
-                break  # whoever speaks there does not speak JSON-RPC
+                break  # the other side does not speak JSON-RPC
         self.events.close()
         with self._lock:
             self.ended = True
@@ -282,13 +282,13 @@ class Stream:
         return msgspec.json.decode(self.next_raw(), type=Received)
 
     def next_raw(self, timeout: float | None = None) -> msgspec.Raw:
-        """The next answer, read by whoever knows what it is. Raises what an error stands for, and TimeoutError."""
+        """The next answer, for the caller to decode. Raises the exception of an error response, and TimeoutError."""
         answer = self._next(timeout)
         assert isinstance(answer, _Answer)
         return answer.result
 
     def last(self, kind: Any) -> Any:
-        """The next answer, which is the last one, as `kind`. Raises what an error stands for."""
+        """The next answer, which is the last one, as `kind`. Raises the exception of an error response."""
         answer = self._next()
         self.finished()
         return answer.result if isinstance(answer, _Large) else msgspec.json.decode(answer.result, type=kind)
@@ -307,15 +307,15 @@ class Stream:
         return answer
 
     def finished(self) -> None:
-        """The last answer has come."""
+        """Called when the last answer has arrived."""
         self._finished = True
         self._connection.forget(self.id)
 
     def close(self) -> None:
-        """Leaves: what the request still runs is cancelled."""
+        """Cancels the request if it is still running."""
         if not self._finished:
             self.finished()
-            self._answers.put(None)  # for whoever still waits here
+            self._answers.put(None)  # for a thread that still waits here
             self._connection.notify("cancel", {"request": self.id})
 
     def __enter__(self) -> Self:

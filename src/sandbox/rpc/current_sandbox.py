@@ -1,4 +1,4 @@
-"""The one sandbox that the connections of a server are about."""
+"""The one sandbox that all connections of a server use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CurrentSandbox:
     """A sandbox that `create` will make, or that exists already (a connection to its socket)."""
 
     def __init__(self, sandbox: Sandbox | None = None, sandboxes: Sandboxes | None = None) -> None:
-        """`sandboxes` is where `create` makes one; without it there must be a sandbox already."""
+        """`create` uses `sandboxes` to make one; without it, `sandbox` must be given."""
         self.budget: Budget = Budget(ALL_BYTES)
         self._sandbox = sandbox
         self._sandboxes = sandboxes
@@ -64,7 +64,7 @@ class CurrentSandbox:
             return self._sandbox
 
     def explained(self, problem: BaseException) -> BaseException:
-        """The same error; one that says that the sandbox has ended says why, too."""
+        """The same error, with the reason added if it says that the sandbox has ended."""
         if not isinstance(problem, SandboxClosed) or self._sandbox is None:
             return problem
         from sandbox.service import why_closed

@@ -1,6 +1,6 @@
 """Errors on the wire: the codes, and the way from an exception to an error response and back.
 
-docs/rpc.md has the same table of codes, and a test holds the two together.
+docs/rpc.md has the same table of codes, and a test keeps the two in step.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CLOSED = -32003  # the sandbox has ended
 COMMAND = -32004  # the command never ran
 FILE = -32005  # an operating-system error about a path inside
 DENIED = -32006  # a policy refused
-CONFIG = -32007  # the configuration makes no sense
+CONFIG = -32007  # the configuration is invalid
 CANCELLED = -32008
-BUSY = -32009  # too many requests, or too many bytes, at a time
+BUSY = -32009  # too many requests or too many bytes at once
 LINE_TOO_LONG = -32010
 NO_SUCH_REQUEST = -32011  # `input`, `signal`, `resize`, `cancel` of a request that is not running
-TOO_LARGE = -32012  # a file or an output that does not fit one message
+TOO_LARGE = -32012  # a file or an output that does not fit in one message
 OTHER = -32099
 
 
@@ -51,7 +51,8 @@ class Fault(Exception):
 def to_fault(problem: BaseException) -> Fault:
     """`problem` as an error response.
 
-    Our own errors keep their message. Of any other only the kind is sent: its message might hold a secret.
+    Our own errors keep their message. For any other, only the name of its class is sent: its message might hold a
+    secret.
     """
     if isinstance(problem, Fault):
         return problem
@@ -64,14 +65,14 @@ def to_fault(problem: BaseException) -> Fault:
 
 
 class _File(Fault):
-    """The operating system's words, which are in nobody's catalogue."""
+    """An error with the operating system's message, for which there is no translation."""
 
     def plain(self) -> dict[str, Any]:
         return {"code": self.code, "message": str(self), "data": self.data}
 
 
 class _Ours(Fault):
-    """An error of our own. Its text can be more than its message: the rule, or the place in a file."""
+    """One of our own errors. Its text can contain more than its message: the rule, or the place in a file."""
 
     def __init__(self, problem: errors.SandboxError) -> None:
         code, more = _told(problem)
@@ -86,7 +87,7 @@ class _Ours(Fault):
 
 
 def _told(problem: errors.SandboxError) -> tuple[int, dict[str, Any]]:
-    """Its code, and what `data` has besides the message."""
+    """The error's code, and what `data` contains besides the message."""
     match problem:
         case errors.ConfigError():
             where = {"path": problem.path, "file": problem.file, "line": problem.line}
@@ -109,7 +110,7 @@ def _said(problem: OSError) -> str:
     return f"{words}: {problem.filename}" if problem.filename is not None else words
 
 
-# -- the client's way back
+# -- for the client: from an error response to an exception
 
 _KINDS: dict[str, type[errors.SandboxError]] = {
     kind.__name__: kind
@@ -121,7 +122,7 @@ _KINDS: dict[str, type[errors.SandboxError]] = {
 
 
 class RpcError(errors.SandboxError):
-    """An error response without a counterpart among our own exceptions. `code` is in the table of docs/rpc.md."""
+    """An error response that matches none of our other exceptions. docs/rpc.md lists the values of `code`."""
 
     def __init__(self, code: int, message: str, /, data: Any = None) -> None:
         super().__init__(message)
@@ -154,7 +155,7 @@ def to_exception(error: dict[str, Any]) -> Exception:
 
 
 def _config_error(message: str, more: dict[str, Any]) -> errors.ConfigError:
-    if not isinstance(message, Message):  # from another version: all of it is in the text
+    if not isinstance(message, Message):  # from another version: the text contains everything
         problem = errors.ConfigError(message)
         problem.path = ""
         problem.at = more.get("path", "")

@@ -1,4 +1,4 @@
-"""Events on their way to somebody who may be slow: a bounded queue, and a thread that delivers what is in it."""
+"""Delivers events to a receiver that may be slow: a bounded queue, and a thread that empties it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ _WAITING = 4096
 
 
 class EventQueue:
-    """Calls `deliver` with one event after the other, in a thread of its own that starts with the first one.
+    """Calls `deliver` with one event after another, in its own thread, which starts with the first event.
 
-    When `deliver` is too slow, events are lost, and the next one that is delivered says how many. The sender is never
-    slowed down.
+    When `deliver` is too slow, events are lost, and an event says how many. The sender is never slowed down.
     """
 
     def __init__(self, deliver: Callable[[dict[str, Any]], object], name: str) -> None:
@@ -60,7 +59,7 @@ class EventQueue:
         return any(one["type"] in types for one in waiting)
 
     def close(self, patience: float = 0.0) -> None:
-        """Takes no more events. What is queued is still delivered; waits for that for `patience` seconds."""
+        """Takes no more events. Queued events are still delivered; waits at most `patience` seconds for that."""
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -1,8 +1,8 @@
 """Flow control: how much output a client is ready to take.
 
-A client names its window in the request (`credit`) and grants more as its own reader consumes (`more`). The server
-sends no byte beyond that and stops reading the command's output, so the command itself waits. Without a window only
-the connection's own back-pressure holds.
+A client sets its window in the request (`credit`) and grants more as its own reader consumes output (`more`). When the
+window is used up, the server stops reading the command's output, so the command itself waits. Without a window, only
+the connection's own back-pressure applies.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Credit:
             return taken
 
     def close(self) -> None:
-        """Wakes whoever waits: nothing more will be sent."""
+        """Wakes the threads that wait for credit: nothing more will be sent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -39,7 +39,7 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Changes(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A message as the client returns it. Absent means unchanged; what is present counts, an empty body too."""
+    """A message as the client returns it. An absent field means unchanged; an empty body replaces the body."""
 
     headers: list[tuple[str, str]] | None = None
     body: bytes | None = None
@@ -64,7 +64,7 @@ class _ResponseAnswer(_Answer, kw_only=True):
 
 
 class _AskAnswer(_Answer, kw_only=True):
-    answer: Literal["once", "sandbox", "always", "deny"] | None = None  # None: left to others
+    answer: Literal["once", "sandbox", "always", "deny"] | None = None  # None leaves the question to others
 
 
 class _Message(Protocol):
@@ -73,7 +73,7 @@ class _Message(Protocol):
 
 
 def remote_hooks(asked: object, ask: Ask) -> SimpleNamespace:
-    """An object with the hooks that the client says it has. Raises ConfigError for a name that is no hook's, Fault."""
+    """An object with the hooks that the client says it has. Raises ConfigError for an unknown name, and Fault."""
     if not isinstance(asked, dict):
         raise Fault(errors.INVALID_PARAMS, "hooks must be an object, not {kind}", kind=type(asked).__name__)
     hooks = SimpleNamespace()
@@ -175,7 +175,7 @@ def _shown(message: _Message, body: bool) -> dict[str, Any]:
 def _change(message: _Message, changed: _Changes) -> None:
     if changed.body is not None and changed.body != message.body:
         message.body = changed.body
-        # The length in the headers that the client returned is that of the body it was shown.
+        # The headers that the client returned still have the length of the old body.
         if changed.headers is not None:
             left_out = ("content-length", "transfer-encoding", "content-encoding")
             changed.headers = [pair for pair in changed.headers if pair[0].lower() not in left_out]
@@ -188,14 +188,14 @@ def _change(message: _Message, changed: _Changes) -> None:
 
 
 def named(hooks: object) -> dict[str, Any]:
-    """The hooks that an object has, as `create` takes them. Raises ConfigError for a method that looks like one."""
+    """An object's hooks, as `create` takes them. Raises ConfigError for a method whose name looks like a hook's."""
     from sandbox.hook_names import names_of
 
     return {name: {"body": True} if name in ("on_request", "on_response") else {} for name in names_of(hooks)}
 
 
 def answer(hooks: object, params: dict[str, Any]) -> dict[str, Any]:
-    """What the object answers to one question. Whatever it raises refuses, and its message is the reason."""
+    """The object's answer to one hook request. An exception refuses, and its message is the reason."""
     try:
         return _answer(hooks, params)
     except Exception as problem:  # noqa: BLE001 - a hook is the user's code

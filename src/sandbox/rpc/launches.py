@@ -1,8 +1,8 @@
 """Commands that a launcher (guest/launcher/) starts in a running sandbox, as if they were the launcher's own.
 
-A program that embeds us starts the launcher as it would start the command: a few milliseconds, without an interpreter.
-The protocol is in guest/launcher/protocol.md. No descriptor of the caller's reaches a tenant, but for an anonymous pipe
-as input: the launcher copies from and to pipes of the sandbox's own, which it gets from here.
+A program that embeds us starts the launcher as it would start the command. That takes a few milliseconds and needs no
+interpreter. The protocol is in guest/launcher/protocol.md. No descriptor of the caller reaches a tenant, except an
+anonymous pipe as input: the launcher copies from and to the sandbox's own pipes, which it gets from here.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from sandbox.sandbox import Sandbox
 
 NAME = "launch"
-_MOST = 256  # at a time; more wait
+_MOST = 256  # at once; more have to wait
 _PATIENCE = 1.0  # seconds: a busy machine may not run the thread that delivers for a tenth of one
 _NOT_RUNNABLE = 126
-_SPARE = 4  # threads that wait for the next one
+_SPARE = 4  # threads that wait for the next launcher
 _WORD = struct.Struct("=c3xi")
 
 
@@ -43,13 +43,13 @@ class Launches:
     """Serves the launchers of one sandbox until it ends."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        """Raises OSError when there can be no such socket."""
+        """Raises OSError when the socket cannot be created."""
         registration = sandbox._register()
         self.path = f"{registration.path}/{NAME}"
         self.sandbox = sandbox
         self.environments = Environments(sandbox)
-        self.told: WeakSet[EventQueue] = WeakSet()  # of clients that hear of refusals and then of a command's end
-        self.ending = Lock()  # held while a launcher hears of its command's end and everybody else does
+        self.told: WeakSet[EventQueue] = WeakSet()  # of clients that must get a command's refusals before its end
+        self.ending = Lock()  # held while a launcher, and then everybody else, is told of a command's end
         self._lock = Lock()
         self._threads = self._idle = 0
         self._closed = False
@@ -63,7 +63,7 @@ class Launches:
             self._start()
 
     def close(self) -> None:
-        """Starts nothing more. What runs ends with the sandbox. Idempotent."""
+        """Starts no more commands. Running ones end with the sandbox. Idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -76,13 +76,13 @@ class Launches:
         self._listener.close()
 
     def _start(self) -> None:
-        """One more thread that accepts; called under the lock."""
+        """Starts one more thread that accepts. The caller holds the lock."""
         self._threads += 1
         self._idle += 1
         Thread(target=self._accept, name="sandbox-launches", daemon=True).start()
 
     def _accept(self) -> None:
-        """Serves one connection after the other. While all threads serve, there is one more to accept the next."""
+        """Serves one connection after another. Starts a thread to accept the next one when no other thread is idle."""
         while True:
             try:
                 connection, _ = self._listener.accept()
@@ -97,7 +97,7 @@ class Launches:
                     if same_user(connection):
                         _Launch(self, connection).run()
             except Exception:  # noqa: BLE001 - whatever it was, the next launcher needs this thread
-                pass  # it has gone, or makes no sense, or the sandbox has ended: the closed connection says so
+                pass  # the launcher is gone or its request invalid, or the sandbox has ended: closing tells it
             with self._lock:
                 if self._idle >= _SPARE:
                     self._threads -= 1
@@ -132,7 +132,7 @@ class _Launch:
             self._close()
 
     def _tell_the_end(self, process: Process, more: Launched) -> None:
-        """To the launcher first: somebody waits for it, and may ask then what the command was refused."""
+        """Tells the launcher first: somebody waits for it, and may then ask what the command was refused."""
         result = process.result
         assert result is not None
         for queue in list(self._launches.told):
@@ -144,7 +144,7 @@ class _Launch:
                 more.announce()
 
     def _launched(self, asked: dict[str, Any]) -> Launched:
-        """Raises GuestError for a request that makes no sense."""
+        """Raises GuestError for an invalid request."""
         if asked["t"] != "launch":
             raise GuestError("a launcher asks for something unknown")
         pairs, environment = self._launches.environments.of(_string(asked, "env", nul=True))
@@ -158,10 +158,10 @@ class _Launch:
         )
 
     def _start(self, asked: dict[str, Any], fds: list[int], more: Launched) -> Process:
-        """Raises CommandError when it never ran, GuestError for a request that makes no sense."""
+        """Starts the command. Raises CommandError if it cannot run, GuestError for an invalid request."""
         if len(fds) != (asked.get("stdin") == "given"):
             raise GuestError("a launcher asks for something unknown")
-        with self._launches.ending:  # a command that was started after another one's end is announced after it
+        with self._launches.ending:  # another command's end is announced before the start of this one
             pass
         argv, directory = _strings(asked, "argv"), os.fsdecode(_string(asked, "cwd"))
         size = asked.get("pty")
@@ -169,7 +169,7 @@ class _Launch:
             pty = (_number(size, "rows", 65535), _number(size, "cols", 65535))
             process = self._sandbox._spawn(argv, directory, pty=pty, more=more)
             assert process.terminal is not None
-            master, process.terminal = process.terminal, None  # the launcher reads and writes it, not we
+            master, process.terminal = process.terminal, None  # the launcher reads and writes it; we do not
             self._mine.append(master)
             return self._hand_over(process, [master])
         theirs, ours = self._pipes(asked, fds)
@@ -204,7 +204,7 @@ class _Launch:
         return both
 
     def _hand_over(self, process: Process, fds: list[int]) -> Process:
-        """Ends the process when the launcher has gone. Raises OSError then."""
+        """Sends our ends to the launcher. If the launcher is gone, ends the process and raises OSError."""
         try:
             self._connection.sendmsg(
                 [_WORD.pack(b"S", len(fds))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))]
@@ -223,7 +223,9 @@ class _Launch:
         self._connection.sendall(_WORD.pack(letter, value) + more)
 
     def _until_the_end(self, process: Process) -> None:
-        """Passes signals on. When the launcher goes, the command goes. Raises SandboxClosed or GuestError."""
+        """Waits for the command and forwards signals. Kills it if the launcher goes.
+
+        Raises SandboxClosed or GuestError."""
         poll = select.poll()
         poll.register(process.fileno(), select.POLLIN)
         poll.register(self._connection, select.POLLIN)
@@ -236,7 +238,7 @@ class _Launch:
                 process.kill()
 
     def _pass_signal(self, process: Process) -> bool:
-        """False when the launcher has gone, or does not speak our language."""
+        """Forwards one signal. Returns False when the launcher is gone or does not follow the protocol."""
         try:
             word = self._connection.recv(_WORD.size, socket.MSG_WAITALL)
         except OSError:
@@ -250,10 +252,10 @@ class _Launch:
 
 
 class Environments:
-    """What a command gets of its launcher's variables: those that the rules let through, and the sandbox's own.
+    """A command's variables: those of its launcher that the rules let through, and the sandbox's own.
 
-    The sandbox's own are those that it did not take from its owner's variables as they are: the home, the placeholders
-    of secrets, where certificates lie. PATH is the launcher's, if that was changed for this command.
+    The sandbox's own are those that differ from its owner's variables: the home, the placeholders of secrets, the
+    paths of certificates. PATH is the launcher's, if it was changed for this command.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
@@ -265,11 +267,11 @@ class Environments:
             if at_start.get(name) != value or name in self._rules.set
         }
         self._path = os.environ.get("PATH")
-        # A program's commands mostly have the same.
+        # Most commands of a program have the same variables.
         self._last: tuple[bytes, tuple[list[bytes], dict[str, str]]] = b"", ([], {})
 
     def of(self, block: bytes) -> tuple[list[bytes], dict[str, str]]:
-        """For a launcher with these variables, each ended by a NUL: as the guest takes them, and by their names."""
+        """The command's variables, as the guest takes them and by name. In `block`, NUL ends each of the launcher's."""
         given, made = self._last
         if given != block or not given:
             made = self._made(block)

@@ -1,7 +1,7 @@
 """Lines in, lines out: the only place that touches the two descriptors of a connection.
 
-A line has at most `LINE_LIMIT` bytes. A longer one is an error, and reading goes on with the next line. Nothing beyond
-the limit is ever held in memory, nor anything for which the budget has no room.
+A line has at most `LINE_LIMIT` bytes. A longer one is an error, and reading goes on with the next line. Neither bytes
+beyond the limit nor bytes for which the budget has no room are ever held in memory.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ Line = bytes | bytearray
 def lines(
     source: int | Callable[[], bytes], limit: int = LINE_LIMIT, hold: Hold | None = None, wake: int | None = None
 ) -> Iterator[Line | TooLong | NoRoom]:
-    """Yields every line, without its end, until the other side closes or `wake` is readable. A last line without an end
-    counts. `source` is a descriptor, or returns the next piece, and b"" at the end.
+    """Yields every line, without its newline, until the other side closes or `wake` is readable. The last line needs no
+    newline. `source` is a descriptor, or a function that returns the next piece, and b"" at the end.
 
-    A line that takes several reads is charged to `hold`'s budget as it grows; that is given back when the next line is
-    asked for.
+    A line that takes several reads is charged to `hold`'s budget as it grows. The charge is released when the caller
+    asks for the next line.
     """
     line, size, refused = bytearray(), 0, False  # a refused line is counted, not held
     while piece := _read(source, wake) if isinstance(source, int) else source():
-        # Looking first saves a copy: most pieces of a large file have no line end in them.
+        # Looking first saves a copy: most pieces of a large file contain no newline.
         *ends, rest = piece.split(b"\n") if b"\n" in piece else (piece,)
         for end in ends:
             size += len(end)
@@ -90,14 +90,15 @@ def _read(descriptor: int, wake: int | None) -> bytes:
         _wait(descriptor, select.POLLIN)
         return _read(descriptor, wake)
     except OSError:
-        return b""  # a reset connection has ended
+        return b""  # for instance, the connection was reset
 
 
 class Writer:
-    """Sends whole lines, from any thread. When the other side has gone, sending does nothing."""
+    """Sends whole lines, from any thread. When the other side is gone, sending does nothing."""
 
     def __init__(self, sink: int | Callable[[memoryview], int]) -> None:
-        """`sink` is a descriptor, or takes a piece and returns how much of it: it raises OSError at the end."""
+        """`sink` is a descriptor, or a function that returns how many bytes of a piece it took, and raises OSError at
+        the end."""
         self._descriptor = sink if isinstance(sink, int) else -1
         self._put = partial(os.write, sink) if isinstance(sink, int) else sink
         self._lock = Lock()
@@ -132,8 +133,8 @@ class Writer:
             self._write(tail + b"}}\n")
 
     def close(self) -> None:
-        """Stops sending. Must be called before the descriptor is closed: its number may be reused at once, and a late
-        answer would go there. A thread that is sending must have been stopped before (by `shutdown`)."""
+        """Stops sending. Call this before closing the descriptor: its number may be reused at once, and a late answer
+        would go there. Stop a thread that is sending first (with `shutdown`)."""
         with self._lock:
             self.broken = True
 
@@ -148,7 +149,7 @@ class Writer:
         while view and not self.broken:
             try:
                 view = view[self._put(view) :]
-            except BlockingIOError:  # the other side made the pipe that we share non-blocking
+            except BlockingIOError:  # the other side made our shared pipe non-blocking
                 _wait(self._descriptor, select.POLLOUT)
             except OSError:
                 self.broken = True
@@ -156,7 +157,7 @@ class Writer:
 
 
 def _readable(value: Any) -> Any:
-    """The same with everything that is not UTF-8 replaced, because JSON cannot hold it."""
+    """The same value with everything replaced that is not UTF-8, because JSON cannot hold it."""
     if isinstance(value, str):
         return os.fsencode(value).decode("utf-8", "replace")
     if isinstance(value, dict):

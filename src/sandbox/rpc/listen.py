@@ -1,6 +1,6 @@
 """The socket in a sandbox's registry entry: the same JSON-RPC, for the same user only.
 
-Light to import, because every sandbox listens: the protocol itself is imported when somebody connects.
+Quick to import, because every sandbox listens: the protocol itself is imported when a client connects.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 import time
-from _thread import RLock  # `threading` is loaded when somebody connects
+from _thread import RLock  # `threading` is imported when a client connects
 from _weakref import ref
 
 from sandbox import sockets as socket
@@ -36,19 +36,19 @@ class Listener:
         self._current: CurrentSandbox | None = None
         self._connections: set[StandardSocket] = set()
         self._lock = RLock()
-        self._changed: Condition | None = None  # since the first connection
+        self._changed: Condition | None = None  # set by the first connection
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        if sys.platform == "linux":  # macOS refuses this; there only the entry's own mode (0700) protects that moment
-            os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that there is no moment in between
+        if sys.platform == "linux":  # macOS refuses this; until the chmod, only the entry's own mode (0700) protects it
+            os.fchmod(self._socket.fileno(), 0o600)  # before it has a name, so that it is never open to others
         self._socket.bind(path)
-        os.chmod(path, 0o600)  # for an umask that would lock out the owner too
+        os.chmod(path, 0o600)  # in case the umask locks out even the owner
         self._socket.listen(16)
         self._socket.setblocking(False)
         self._closed = False
         self._watch = Watch([self._socket], self._knock)
 
     def close(self) -> None:
-        """Accepts no more connections, and reads no more requests; those under way are still answered."""
+        """Accepts no more connections and reads no more requests; running requests are still answered."""
         with self._lock:
             self._closed = True
             self._watch.cancel()
@@ -75,7 +75,7 @@ class Listener:
                 self._changed.wait(left)
 
     def _accept(self) -> None:
-        """Lets in everybody who waits, and watches again."""
+        """Accepts every waiting connection, then watches the socket again."""
         from threading import Thread
 
         from sandbox.rpc.same_user import same_user
@@ -119,7 +119,7 @@ class Listener:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # the other side was faster
+                pass  # the other side closed it first
             session.writer.close()
             connection.close()
             with self._lock:

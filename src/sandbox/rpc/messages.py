@@ -266,7 +266,7 @@ def read_message(line: bytes | bytearray) -> tuple[Message, WriteFile | None]:
         try:
             large = _decode_large(line)
         except msgspec.ValidationError:
-            pass  # another method, or a mistake: the usual way tells
+            pass  # another method, or a mistake: the general decoder reports it
         else:
             return Message(jsonrpc="2.0", method="write_file", id=large.id), large.params
     return _decode(line), None

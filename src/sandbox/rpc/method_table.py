@@ -28,7 +28,7 @@ class RpcMethod:
     """How a method's parameters are read, and what it does.
 
     `inline`: runs in the thread that reads requests, so it must not block. `unordered`: does not wait for the requests
-    before it. `before_input`: has taken effect when the command named by `request` gets input that was sent later.
+    before it. `before_input`: takes effect before the command named by `request` gets any input that was sent later.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RpcMethod:
         self._decoder = msgspec.json.Decoder(params)
 
     def read(self, params: Raw) -> Any:
-        """Raises Fault when they are not what the method takes."""
+        """Decodes the parameters. Raises Fault when they are invalid."""
         try:
             return self._decoder.decode(b"{}" if bytes(memoryview(params)[:5]) == b"null" else params)
         except msgspec.ValidationError as problem:
@@ -164,7 +164,7 @@ def _send_content(session: Session, call: Call, content: methods.FileContent) ->
         )
     with session.budget.hold(content.length):
         data = content.read()
-        call.turn.done()  # a client that reads slowly holds up no other request
+        call.turn.done()  # a client that reads slowly must not delay other requests
         call.reply_content(data, {"size": content.size})
     return None
 

@@ -1,7 +1,7 @@
-"""What clients can ask of a sandbox: functions from (sandbox, parameters) to a result.
+"""What clients can ask of a sandbox: functions that take a sandbox and parameters, and return a result.
 
 They know nothing of connections, ids or JSON. A result is plain data (bytes where the protocol has base64), or a
-`FileContent`, which whoever serves it sends as suits the transport. docs/rpc.md describes each method; `table.py` says
+`FileContent`, which each server sends as suits its transport. docs/rpc.md describes each method; `method_table.py` says
 which functions JSON-RPC offers under which names.
 """
 
@@ -75,7 +75,7 @@ def pause(sandbox: Sandbox, _: m.Nothing) -> Result:
 
 
 def resume(sandbox: Sandbox, _: m.Nothing) -> Result:
-    """Has everything inside go on."""
+    """Lets everything inside continue."""
     sandbox.resume()
     return {}
 
@@ -86,12 +86,12 @@ def checkpoint(sandbox: Sandbox, asked: m.SaveAs) -> Result:
 
 
 def fork(sandbox: Sandbox, asked: m.Fork) -> Result:
-    """New sandboxes that go on from here; they end with this one."""
+    """Makes new sandboxes that continue from here; they end with this one."""
     return {"ids": sandbox._keep_forks(asked.n)}
 
 
 def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
-    """Changes settings of the `network` section, or replaces it by what srt settings say (`srt`)."""
+    """Changes settings of the `network` section, or replaces the section with srt settings (`srt`)."""
     if isinstance(changes, m.OnlyTighter):
         return tighten_network(sandbox, changes)
     if set(changes) == {"srt"}:
@@ -103,7 +103,7 @@ def update_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
 
 
 def tighten_network(sandbox: Sandbox, changes: dict[str, Any]) -> Result:
-    """The same for somebody who may only ask for less than what is in force."""
+    """The same for a client that may only tighten the policy in force."""
     from sandbox.config.restricted import tighter_network
 
     sandbox._change_network(lambda now: tighter_network(now.plain(), changes, sandbox.directory))
@@ -119,7 +119,7 @@ def allow_host(sandbox: Sandbox, asked: m.AllowHost) -> Result:
 
 
 def rules_hold(sandbox: Sandbox, _: m.Nothing) -> Result:
-    """Whether the path lists name the same files of the host as when the sandbox was started from srt settings."""
+    """Whether the path lists still name the same host files as when the sandbox was started from srt settings."""
     from sandbox.layout.named_paths import NamedPaths
 
     named = sandbox._companions.get(NamedPaths)
@@ -127,7 +127,7 @@ def rules_hold(sandbox: Sandbox, _: m.Nothing) -> Result:
 
 
 def launcher(sandbox: Sandbox, _: m.Nothing) -> Result:
-    """The program that starts a command in this sandbox as if it were its own, and the socket that it needs."""
+    """The launcher, a program that runs a command in this sandbox as if it were that command, and its socket."""
     from sandbox.guest.binary import launcher_binary
     from sandbox.rpc.launches import Launches
 
@@ -162,12 +162,12 @@ class FileContent:
         self.length = asked.length if asked.length is not None else max(0, self.size - asked.offset)
 
     def read(self) -> bytes:
-        """All of it at once. Raises OSError."""
+        """The whole part at once. Raises OSError."""
         parts = list(self.pieces())
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def pieces(self) -> Iterator[bytes]:
-        """The same as it comes. Raises OSError."""
+        """The same, piece by piece as it is read. Raises OSError."""
         if self._descriptor is None:
             yield from self._sandbox._read_at(self.path, self.offset, self.length)
             return
@@ -207,7 +207,7 @@ def write_file(sandbox: Sandbox, asked: m.WriteFile) -> Result:
 
 @contextmanager
 def _opened(sandbox: Sandbox, path: str, flags: int, mode: int = 0o644) -> Iterator[int | None]:
-    """A descriptor of the file; None where the host can have none, and pieces go through the guest."""
+    """A descriptor of the file; None where the host cannot open it, so that its data must go through the guest."""
     try:
         descriptor = sandbox._open_file(path, flags, mode)
     except OSError as problem:
@@ -277,7 +277,7 @@ def changes(sandbox: Sandbox, _: m.Nothing) -> Result:
 
 
 def _change(change: Change) -> Result:
-    """Its fields. `before` and `after` say what is there, not which inode it has."""
+    """A change as plain data. `before` and `after` describe what is there, without the inode."""
     plain: Result = {"path": change.path, "kind": change.kind}
     plain |= {"before": _state(change.before), "after": _state(change.after)}
     reasons = ("risk", "conflict", "impossible", "source")
@@ -316,7 +316,7 @@ def browser(sandbox: Sandbox, _: m.Nothing) -> Result:
 
 
 class Method:
-    """How the parameters are read, and the function."""
+    """The type of a method's parameters, and its function."""
 
     def __init__(self, params: Any, run: Callable[[Sandbox, Any], Result | FileContent]) -> None:
         self.params = params

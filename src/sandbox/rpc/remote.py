@@ -16,8 +16,8 @@ from sandbox.rpc.errors import RpcError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WINDOW = 2**19  # bytes of output that may be on their way to a reader, or wait for it
-_ENOUGH = WINDOW // 4  # credit is given back in pieces of this size: fewer messages, and the sender never runs out
+WINDOW = 2**19  # bytes of output that may be in transit to a reader, or waiting for it
+_ENOUGH = WINDOW // 4  # credit is granted in pieces of this size: fewer messages, and the sender never runs out
 _PIECE = 2**20
 
 
@@ -25,7 +25,7 @@ class RemoteProcess(ProcessView):
     """A command that runs in the other process's sandbox. Closing it kills the command, unless it is kept."""
 
     def __init__(self, connection: Connection, stream: Stream, *, tty: bool = False, announced: bool = True) -> None:
-        """With `announced`, the first answer says that it runs. Raises CommandError when it never will."""
+        """With `announced`, waits for a first answer that the command runs. Raises CommandError if it cannot run."""
         super().__init__(tty)
         self.joined = False
         self._connection = connection
@@ -101,7 +101,7 @@ class RemoteProcess(ProcessView):
             self._connection.notify("more", {"request": self._stream.id, "bytes": granted})
 
     def leave(self) -> None:
-        """Cancels: whoever reads here hears RpcError; a kept command lives on."""
+        """Cancels the request: readers get an RpcError. A kept command runs on."""
         self._connection.call("cancel", {"request": self._stream.id})
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class RemoteProcess(ProcessView):
 
 
 class Ended(msgspec.Struct):
-    """The last answer of a command; output is in it for `exec` alone."""
+    """The last answer about a command. Only the answer to `exec` contains output."""
 
     exit_code: int
     stdout: bytes = b""
@@ -135,5 +135,5 @@ class _Piece(msgspec.Struct):
 
 
 def result_of(ended: Ended) -> ExecResult:
-    """The same as `Sandbox` gives it."""
+    """The result as `Sandbox` returns it."""
     return ExecResult(**{name: getattr(ended, name) for name in Ended.__struct_fields__})

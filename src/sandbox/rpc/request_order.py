@@ -1,7 +1,7 @@
 """The order of one connection's requests: each begins when those before it have taken effect.
 
 A command has taken effect when it runs, any other request when it is done. So a long command delays no other request,
-and a file that was written before a command was requested is there when the command starts.
+and a command sees every file that an earlier request wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Turn:
 
 
 class RequestOrder:
-    """The queue. Each turn wakes only the next one, so waiting order cost nothing."""
+    """The queue. Each turn wakes only the next one, so waiting turns cost nothing."""
 
     def __init__(self) -> None:
         self._queue: deque[Turn] = deque()

@@ -14,7 +14,7 @@ _TIMEOUT = 30.0  # seconds
 
 
 class ReverseCalls:
-    """Sends the server's requests and passes on the answers. A missing answer is a refusal."""
+    """Sends the server's requests and returns the answers. A missing answer counts as a refusal."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -59,7 +59,7 @@ class ReverseCalls:
             answers.put(message)
 
     def close(self) -> None:
-        """The client has gone: wakes every thread that waits, with a refusal."""
+        """Called when the client is gone: every waiting thread gets a refusal."""
         with self._lock:
             self._closed = True
             for answers in self._waiting.values():

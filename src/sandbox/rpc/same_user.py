@@ -17,7 +17,9 @@ _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED = 0, 1, 76  # macOS: <sys/un.h>, and the si
 
 
 def same_user(connection: StandardSocket) -> bool:
-    """Asks the kernel. The directory's mode keeps others out as well, but somebody may change that."""
+    """Whether the other end runs as our user, according to the kernel. Raises OSError.
+
+    The directory's mode keeps others out as well, but somebody may change it."""
     return peer_user(connection) == os.geteuid()
 
 

@@ -1,4 +1,4 @@
-"""`sandbox --rpc`: one sandbox, driven over stdin and stdout, for as long as the client lives."""
+"""`sandbox --rpc`: one sandbox, driven over stdin and stdout, that lives as long as the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox.sandboxes import Sandboxes
 
 
 def serve(sandboxes: Sandboxes) -> int:
-    """Serves until the client closes stdin or the sandbox. `create` makes one of `sandboxes`."""
+    """Serves until the client closes stdin or the sandbox. `create` uses `sandboxes` to make one."""
     source, sink = _own_stdio()
     _raise_descriptor_limit()
     signal.signal(signal.SIGTERM, _end)
@@ -32,7 +32,7 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _own_stdio() -> tuple[int, int]:
-    """Keeps stdin and stdout for the protocol alone: no stray print breaks it, and no child reads from it."""
+    """Reserves stdin and stdout for the protocol: no stray print breaks it, and no child reads from it."""
     source, sink = os.dup(0), os.dup(1)
     widen(source)
     widen(sink)
@@ -44,6 +44,6 @@ def _own_stdio() -> tuple[int, int]:
 
 
 def _raise_descriptor_limit() -> None:
-    """A running command takes half a dozen descriptors here; a thousand of them are over the usual soft limit."""
+    """A running command takes half a dozen descriptors here; a thousand commands would exceed the usual soft limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,8 +1,8 @@
 """One connection: requests in, answers and events out.
 
 Every request has a thread of its own and begins when the requests before it have taken effect (`request_order.py`).
-Requests that only pass something on to a running one (`input`, `more`, `cancel`) are handled by the reading thread
-itself, in the order in which they were sent.
+The reading thread itself handles requests that only pass something to a running one (`input`, `more`, `cancel`), in the
+order in which they were sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _GRACE = 5.0  # seconds
 _LAST_EVENTS = 1.0  # seconds that the client has to read its last events
-_LAST_ANSWERS = 1.0  # seconds that requests have to answer that the sandbox was closed
+_LAST_ANSWERS = 1.0  # seconds that running requests have to report that the sandbox was closed
 
 
 class Session:
@@ -49,7 +49,7 @@ class Session:
         limit: int = LINE_LIMIT,
         check: Callable[[str, Any], Any] | None = None,
     ) -> None:
-        """`check(method, params)` raises Fault for what this client may not do, and returns the parameters to use."""
+        """`check(method, params)` returns the parameters to use. It raises Fault for what this client may not do."""
         self.current: CurrentSandbox = current
         self.budget = Budget(BYTES, current.budget)
         self.writer = Writer(sink)
@@ -62,7 +62,7 @@ class Session:
         self._running = 0
         self._idle = Condition()
         self._order = RequestOrder()
-        self._closing: Call | None = None  # the `close` that is under way
+        self._closing: Call | None = None  # the `close` request that is running
         self._closed = False
         self._wakes, self._waking = os.pipe()
         self._unwatch: Callable[[], None] | None = None
@@ -73,8 +73,8 @@ class Session:
     def run(self) -> None:
         """Serves until the other side closes its end, or `close` was requested and answered.
 
-        Requests that still run when the other side has sent its last line have a few seconds to finish, so that
-        `sandbox --rpc < requests > answers` works; none when nobody reads the answers any more.
+        Requests that are still running after the other side's last line have a few seconds to finish, so that
+        `sandbox --rpc < requests > answers` works. They have no time if nobody reads the answers any more.
         """
         try:
             for line in lines(self._source, self._limit, self.budget.hold(), self._wakes):
@@ -101,7 +101,7 @@ class Session:
                 os.close(self._wakes)
 
     def watch(self, sandbox: Sandbox) -> None:
-        """The client answers questions to the owner, until it leaves."""
+        """Registers that this client answers questions to the owner, until it leaves."""
         with self._idle:
             if self._unwatch is None:
                 self._unwatch = sandbox._asking().watch()
@@ -122,14 +122,14 @@ class Session:
         return found
 
     def finish(self, call: Call, grace: float) -> None:
-        """Ends the sandbox once the requests before `call` are answered, or the grace is over; then this connection.
+        """Waits at most `grace` seconds for earlier requests, then ends the sandbox and this connection.
 
         Meanwhile only messages that a running request needs are accepted (`input`, `signal`, a hook's answer).
         """
         self._await_others(grace)
         self.current.close()
         for other in self.calls():
-            other.credit.close()  # one that waits for credit or input has nothing to wait for any more
+            other.credit.close()  # nothing will come for a request that waits for credit or input
             other.inputs.close()
         self._await_others(_LAST_ANSWERS)
         call.reply({})
@@ -188,7 +188,7 @@ class Session:
             self._start(method, call, asked, held)
 
     def _before_input(self, asked: Any, call: Call) -> None:
-        """Input that is sent to the command that `asked` names from now on waits until `call` has taken effect."""
+        """Makes later input to the command that `asked` names wait until `call` has taken effect."""
         with self._idle:
             command = self._calls.get(asked.request)
         if command is not None:
@@ -203,7 +203,7 @@ class Session:
 
     def _admitted(self, message: Message, method: RpcMethod) -> Call:
         assert not isinstance(message.method, UnsetType)
-        # A hook of the client may itself use the sandbox: it must not wait for the request that waits for the hook.
+        # A client's hook may itself use the sandbox: its requests must not wait for the one that waits for the hook.
         unordered = method.unordered or self.hooks.waiting
         turn = self._order.unordered() if unordered else self._order.next_turn()
         call = Call(self.writer, message.id, message.method, turn, self._free)
@@ -267,7 +267,7 @@ class Session:
     def _await_running(self) -> None:
         until = time.monotonic() + _GRACE
         with self._idle:
-            # `close` has a grace of its own.
+            # `close` has its own grace period.
             while self._running and not self.writer.hung_up() and (self._closing or time.monotonic() < until):
                 self._idle.wait(timeout=0.1)  # nothing wakes us when the other side hangs up
 

@@ -2,8 +2,8 @@
 
     {"template": "{name} is running", "values": {"name": "vm-a1b2c3d4"}}
 
-A value is text, a number, true, false or null as it is, a list of such, a message as such an object again, and
-anything else `{"text": …, "repr": …}`: what the template can show of it.
+Text, numbers, true, false, null and lists of text are sent unchanged. A message is such an object again. Anything else
+is `{"text": …, "repr": …}`: what the template can show of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Shown(str):
 
 
 def pack(text: str) -> dict[str, Any]:
-    """What `data` carries of a message. Values that the template does not show stay here."""
+    """A message as `data` carries it. Values that the template does not show are not sent."""
     if not isinstance(text, Message):
         return {"template": text, "values": {}}
     named = _names(text.template) if text.values else set()
@@ -47,7 +47,7 @@ def pack(text: str) -> dict[str, Any]:
 
 
 def unpack(packed: Mapping[str, Any], depth: int = 0) -> Message | None:
-    """The message again; None when that is not one, as from another version."""
+    """The message that `pack` packed; None when `packed` is not one, for instance from another version."""
     template, values = packed.get("template"), packed.get("values")
     if not isinstance(template, str) or not isinstance(values, dict) or depth > _DEEPEST:
         return None

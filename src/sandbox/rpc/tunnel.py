@@ -14,7 +14,7 @@ _PIECE = 2**16
 
 
 def tunnel(connection: Connection, port: int, address: str) -> socket.socket:
-    """Connects, and returns our end; the other end is carried over the connection by two threads. Raises OSError."""
+    """Connects, and returns our end; two threads relay its data over the connection. Raises OSError, SandboxError."""
     stream = connection.stream("dial", {"port": port, "address": address, "credit": WINDOW})
     stream.next()
     ours, theirs = socket.socketpair()
@@ -27,7 +27,7 @@ def _from_inside(connection: Connection, stream: Stream, line: socket.socket) ->
     try:
         while not (received := stream.next_received()).end:
             if received.eof:
-                line.shutdown(socket.SHUT_WR)  # inside sends no more, but may still read
+                line.shutdown(socket.SHUT_WR)  # the program inside sends no more, but may still read
             elif received.data:
                 line.sendall(received.data)
                 connection.notify("more", {"request": stream.id, "bytes": len(received.data)})
@@ -44,8 +44,8 @@ def _to_inside(connection: Connection, stream: Stream, line: socket.socket) -> N
             connection.call("input", {"request": stream.id, "data": data})
         connection.call("input", {"request": stream.id, "end": True})
     except (SandboxError, OSError):
-        _shut(line)  # inside reads no more
-    # What comes from inside is still wanted, until our end is closed and not only its sending half.
+        _shut(line)  # the program inside reads no more
+    # Data from inside is still wanted until our end is closed completely, not only for sending.
     poll = select.poll()
     poll.register(line, 0)
     poll.poll()

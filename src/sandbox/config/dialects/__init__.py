@@ -29,7 +29,7 @@ def translate(source: Source) -> dict[str, Any]:
 
 
 def spelled(source: Source, path: str) -> str:
-    """One of our paths as the file spells it."""
+    """The path of a setting as the file spells it."""
     head, tail = path, ""
     while head:
         if head in source.spelled:
@@ -40,7 +40,7 @@ def spelled(source: Source, path: str) -> str:
 
 
 def from_client(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A client's parameters of `create` in our spelling, whether they are in its own or srt's. Raises ConfigError."""
+    """A client's parameters of `create`, in its own spelling or srt's, in ours. Raises ConfigError."""
     from sandbox.config.dialects import create
 
     if not looks_like_srt(asked):
@@ -61,7 +61,7 @@ def looks_like_srt(data: Mapping[str, Any]) -> bool:
     sections = [(name, data[name]) for name in ("filesystem", "network") if isinstance(data.get(name), dict)]
     keys = [f"{name}.{key}" for name, section in sections for key in section]
     if not any(key != key.lower() for key in keys):
-        return False  # theirs are in camel case
+        return False  # srt's keys are in camel case
     from sandbox.config.dialects.srt import TABLE
 
     return any(key in TABLE or any(known.startswith(f"{key}.") for known in TABLE) for key in keys)

@@ -56,8 +56,8 @@ TABLE: Mapping[str, Any] = {
     "network": _network,
     "binds": _binds,
     "workspaceRoot": "filesystem.root",
-    # The root is always read-only, every capability always dropped, tenants never more than the caller, the
-    # gate the only resolver, and names of containers ours.
+    # The root is always read-only, every capability is dropped, tenants have no more rights than the caller, the gate
+    # is the only resolver, and we choose the names of containers.
     "readOnlyRoot": ALWAYS,
     "capDrop": ALWAYS,
     "user": ALWAYS,

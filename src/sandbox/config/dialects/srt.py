@@ -1,8 +1,9 @@
-"""Settings of Anthropic's sandbox-runtime (`srt`), of its first versions and of today's.
+"""Settings of Anthropic's sandbox-runtime (`srt`), from its first versions to the current one.
 
-They mean what they mean there: everything can be read that `denyRead` does not name, nothing written that `allowWrite`
-does not, and the environment passes. `"strict": true`, our own key, is the closed home of `sandbox run` instead: only
-the system, the project and what is named is there, and variables that look like secrets are left out.
+They mean what they mean in srt: everything can be read except what `denyRead` names, nothing can be written except what
+`allowWrite` names, and environment variables are passed. Our own key `"strict": true` gives the closed home of
+`sandbox run` instead: only the system, the project and named paths exist, and variables that look like secrets are left
+out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _PROJECT = (".", "./", "./**", "**")
 _TMP = ("/tmp", "/private/tmp", "/var/tmp")
 _SIGNS = "*?["
-# srt lets these be written without being asked; those that do not exist are left out.
+# srt always allows writing these; those that do not exist are left out.
 ALWAYS_WRITABLE = ("/tmp/claude", "~/.npm/_logs", "~/.claude/debug")
 NO_FUNCTION = Message("a settings file cannot contain a function: use network.policy_script or hooks")
 SIGNING = Message("signing AWS requests is not supported")
@@ -41,7 +42,7 @@ def _all_domains(value: object) -> dict[str, Any]:
 
 
 def _paths(value: object) -> list[str]:
-    """A list of paths; `{path, literal: true}` is one in which no sign is a pattern's."""
+    """A list of paths. In `{path, literal: true}`, pattern characters stand for themselves."""
     if not isinstance(value, list):
         raise ConfigError("must be a list of paths")
     found = []
@@ -70,7 +71,7 @@ def _deny_write(value: object) -> dict[str, Any]:
 
 def _allow_write(value: object) -> dict[str, Any]:
     paths = [path.rstrip("/") or "/" for path in _paths(value)]
-    # What srt does not name cannot be written, not even the project.
+    # Only named paths can be written, as in srt: not even the project otherwise.
     return {
         "filesystem.read_only": not any(path in _PROJECT for path in paths),
         "filesystem.allow_write": [path for path in paths if path not in _PROJECT],
@@ -111,7 +112,7 @@ def _certificate(value: object) -> dict[str, Any]:
 
 
 def _key(value: object) -> dict[str, Any]:
-    # Whoever has it could show certificates to other tenants that trust the same authority.
+    # With the key, a tenant could impersonate hosts to other tenants that trust the same authority.
     return {"network.authority_key": _file_name(value), "filesystem.deny_read": [_file_name(value)]}
 
 
@@ -126,7 +127,7 @@ def _no_proxy(value: object) -> dict[str, Any]:
         raise ConfigError("must be a list of hosts, with commas between")
     found: list[str] = []
     for entry in filter(None, (one.strip().removeprefix("*").removeprefix(".") for one in value.split(","))):
-        # A name there is a suffix: the name itself, and all below it.
+        # In NO_PROXY, a name is a suffix: it means the name itself and every name below it.
         is_name = not entry.startswith("[") and "/" not in entry and any(letter.isalpha() for letter in entry)
         found += [entry, f"*.{entry}"] if is_name and entry.count(":") < 2 else [entry]
     return {"network.upstream_exceptions": ["*"] if "*" in value.split(",") else found}
@@ -134,7 +135,7 @@ def _no_proxy(value: object) -> dict[str, Any]:
 
 def _extra_certificates(value: object) -> dict[str, Any]:
     paths = [os.path.expanduser(path) for path in text_list(value)]
-    return {"network.ca_certificates": [path for path in paths if os.path.isfile(path)]}  # as there: others are skipped
+    return {"network.ca_certificates": [path for path in paths if os.path.isfile(path)]}  # srt skips others too
 
 
 def _excluded(value: object) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _opaque(value: object) -> dict[str, Any]:
 def _target(value: object) -> dict[str, Any]:
     if value not in ("refuse", "asSpelled", "normalize"):
         raise ConfigError("must be one of: {choices}", choices="refuse, asSpelled, normalize")
-    return {}  # it is about what a `filterRequest` is asked, and a settings file has none
+    return {}  # it affects only `filterRequest`, which a settings file cannot have
 
 
 def _safe_directories(value: object) -> dict[str, Any]:
@@ -260,7 +261,7 @@ def translate(data: Mapping[str, Any], *, strict: bool = False) -> Translated:
 
 
 def _from_environment(network: dict[str, Any], data: Mapping[str, Any]) -> None:
-    """As there: without `parentProxy`, the person's own proxy variables say how the host reaches the network."""
+    """As in srt: without `parentProxy`, the user's own proxy variables say how the host reaches the network."""
     asked = data.get("network") or {}
     if "upstream_proxy" in network or "parentProxy" in asked:
         return
@@ -275,7 +276,7 @@ def _from_environment(network: dict[str, Any], data: Mapping[str, Any]) -> None:
 
 
 def _open(ours: dict[str, Any]) -> None:
-    """srt's own meaning."""
+    """Gives the settings the meaning that they have in srt."""
     ours["user"] = "owner"
     filesystem = ours["filesystem"]
     filesystem |= {"show_host": True, "blocked_patterns": [], "allowed_patterns": [], "toolchains": False}
@@ -286,7 +287,7 @@ def _open(ours: dict[str, Any]) -> None:
 
 
 def _closed(filesystem: dict[str, Any]) -> None:
-    """Ours: /tmp is the sandbox's own, so naming it changes nothing; patterns hold for what appears later, too."""
+    """Gives them our meaning: /tmp is the sandbox's own, so naming it has no effect; patterns match new files too."""
     filesystem["allow_write"] = [path for path in filesystem.get("allow_write", []) if path not in _TMP]
     globs = [path for path in filesystem.get("deny_read", []) if any(sign in path for sign in _SIGNS)]
     if globs:
@@ -295,7 +296,7 @@ def _closed(filesystem: dict[str, Any]) -> None:
 
 
 def _exclude(network: dict[str, Any]) -> None:
-    """`tlsTerminate.excludeDomains`: of what is allowed, what is never inspected."""
+    """Applies `tlsTerminate.excludeDomains`: allowed hosts that are never inspected."""
     allowed = network.get("allowed_hosts", [])
     for excluded in network.pop("excluded", []):
         for host in allowed:

@@ -15,7 +15,7 @@ _NO_MATCH = ("warn", "deny", "error")
 
 
 def credential_files(value: object) -> dict[str, Any]:
-    """`credentials.files`: `deny`; and `mask`, which is done when the file is read (`network/credentials/masks.py`)."""
+    """`credentials.files`. Files to `mask` are masked when they are read (`network/credentials/masks.py`)."""
     paths, masked = [], []
     for entry in entries(value):
         _check(entry, "path")
@@ -27,7 +27,7 @@ def credential_files(value: object) -> dict[str, Any]:
 
 
 def credential_variables(value: object) -> dict[str, Any]:
-    """`credentials.envVars`: the same."""
+    """`credentials.envVars`: the same for variables."""
     blocked, masked = [], []
     for entry in entries(value):
         _check(entry, "name")
@@ -59,8 +59,8 @@ def _check(entry: dict[str, Any], subject: str) -> None:
 
 
 def python_pattern(pattern: str) -> str:
-    """A pattern as JavaScript writes it: its named groups."""
-    import re  # here and below: few settings have a pattern, and every `srt` loads this module
+    """A JavaScript pattern for Python: named groups are written differently."""
+    import re  # here and below, because few settings have a pattern and every run of `srt` imports this module
 
     return re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
 

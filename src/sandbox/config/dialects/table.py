@@ -21,14 +21,12 @@ if TYPE_CHECKING:
 
 
 def ALWAYS(_: object) -> dict[str, Any]:
-    """For settings that our isolation always has, and for those that would only weaken the other product's."""
+    """For settings that our isolation always applies, and for those that only weaken the other product's isolation."""
     return {}
 
 
 class Translated:
-    """`data` in our spelling, and for each of our paths the foreign one (so that errors name the user's
-    line).
-    """
+    """`data` in our spelling, and for each of our paths the foreign one, so that errors name the user's line."""
 
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}

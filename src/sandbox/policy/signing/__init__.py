@@ -1,1 +1,1 @@
-"""What may be signed. Pure: callers pass the time's windows, the hash function and decoded calls."""
+"""What may be signed. Pure: callers pass the counts per hour and day, the hash function and decoded calls."""

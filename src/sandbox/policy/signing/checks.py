@@ -2,8 +2,8 @@
 
     replay → chain → denied → allowed → value → selector → hourly → daily → spend → person
 
-Two rules about this file. Every check is a function of what is asked, the rules and the history, and of nothing else. A
-check either refuses or says nothing: none can allow what a later one would refuse.
+Two rules about this file. Every check depends only on the request, the rules and the history. A check can only refuse:
+none can allow what a later one would refuse.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Count:
-    """How many signatures there were in an hour and in a day, and what a day's may have cost."""
+    """The number of signatures in the hour and in the day, and the most that the day's may have cost."""
 
     __slots__ = ("hour", "day", "spent")
 
@@ -34,7 +34,7 @@ class Count:
 
 
 class History:
-    """What was signed before: of everybody, of this sandbox, for this destination. `used`: the id was, too."""
+    """What was signed before: by all sandboxes, by this one, for this destination. `used`: the id was used before."""
 
     __slots__ = ("used", "everything", "sandbox", "destination")
 
@@ -52,7 +52,7 @@ class History:
 
 
 class Asked:
-    """A request, with the arguments of its call where they could be decoded."""
+    """A request, and the arguments of its call if they could be decoded."""
 
     __slots__ = ("request", "arguments")
 
@@ -72,7 +72,7 @@ class Verdict:
 
 
 def judge(asked: Asked, rules: Rules, history: History) -> Verdict:
-    """Whether it may be signed."""
+    """Whether the request may be signed."""
     for rule, check in CHECKS:
         refused = check(asked, rules, history)
         if refused is not None:
@@ -83,7 +83,7 @@ def judge(asked: Asked, rules: Rules, history: History) -> Verdict:
 
 
 def stateless(asked: Asked, rules: Rules) -> Verdict:
-    """The same without a history: what whoever holds the key can check once more by itself."""
+    """The same without a history: the checks that the holder of the key can repeat on its own."""
     return judge(asked, rules, History())
 
 
@@ -151,7 +151,7 @@ def _limits(request: Request, rules: Rules) -> Iterator[tuple[str, Signing | Sig
 
 
 def _selector(asked: Asked, rules: Rules, history: History) -> Message | None:
-    """Data is a call of some function, whatever its length: without an entry for that function it is refused."""
+    """Any data is a call of a function, whatever its length. It is refused without an entry for that function."""
     request = asked.request
     if not isinstance(request, UnsignedTransaction):
         return None
@@ -159,7 +159,7 @@ def _selector(asked: Asked, rules: Rules, history: History) -> Message | None:
     if contract is not None and contract.any_call:
         return None
     if not request.data:
-        # A contract's own function for plain ether runs without data; an entry in allowed_addresses is about ether.
+        # Plain ether runs the contract's receive function; an entry in allowed_addresses permits sending ether.
         if contract is None or rules.any_address or request.to in rules.allowed:
             return None
         return Message("{address} may be called, but not be sent plain ether", address=request.to)
@@ -183,7 +183,7 @@ def _selector(asked: Asked, rules: Rules, history: History) -> Message | None:
 
 
 def _out_of_bounds(rule: SignedArgument, value: object) -> Message | None:
-    """Why a number is too small or too large; what is no number is both."""
+    """Why a number is too small or too large; None if it is neither. Anything but a number is out of bounds."""
     least = rule.min if rule.min is not None else 0 if rule.max is not None else None
     if least is not None and not (type(value) is int and value >= least):
         return Message("is less than {limit}", limit=least)
@@ -193,8 +193,8 @@ def _out_of_bounds(rule: SignedArgument, value: object) -> Message | None:
 
 
 def _is_allowed(kind: str, value: object, allowed: Sequence[str]) -> bool:
-    """Whether a decoded argument is one of those that the rules write. Hexadecimal digits, true and false may be in
-    either case; text in another case is another text."""
+    """Whether a decoded argument is one of the allowed values. Hexadecimal digits, true and false match in either case;
+    text must match exactly."""
     if isinstance(value, bytes):
         return f"0x{value.hex()}" in {one.lower() for one in allowed}
     if kind == "address" or isinstance(value, bool):

@@ -1,7 +1,7 @@
 """The fields of a request, read strictly: there is one spelling of every value, and everything has a bound.
 
-A request is written by whoever wants the money. What could be read in two ways (hex for decimal, "1e18", "+1",
-full-width digits, true for 1) is refused, so that the rules judge the number that is signed.
+Requests come from programs that may want to steal the money. A value that could be read in two ways (hex for decimal,
+"1e18", "+1", full-width digits, true for 1) is refused, so that the rules judge the number that is signed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     Keccak = Callable[[bytes], bytes]
 
-MOST_WEI = 2**128 - 1  # more than there is
-MOST_CHAIN = 2**53 - 1  # beyond, programs in JavaScript would disagree about the number
+MOST_WEI = 2**128 - 1  # more than exists
+MOST_CHAIN = 2**53 - 1  # JavaScript cannot represent larger numbers exactly
 MOST_NONCE = 2**64 - 2  # EIP-2681
 MOST_DATA = 24 * 1024
 _HEX = frozenset("0123456789abcdef")
@@ -29,7 +29,7 @@ class Malformed(ValueError):
 
 
 def decimal(field: str, value: object, most: int = MOST_WEI) -> int:
-    """A whole number in decimal digits, as text: the way that Ethereum's amounts travel in JSON."""
+    """A whole number in decimal digits, as text: the form that Ethereum's amounts have in JSON. Raises Malformed."""
     if not isinstance(value, str):
         raise Malformed(field, "must be text with decimal digits")
     if not value or len(value) > 39 or not value.isascii() or not value.isdigit() or (value[0] == "0" and value != "0"):
@@ -38,7 +38,7 @@ def decimal(field: str, value: object, most: int = MOST_WEI) -> int:
 
 
 def number(field: str, value: object, most: int) -> int:
-    """A JSON number that is whole and not negative."""
+    """A JSON number that is whole and not negative. Raises Malformed."""
     if type(value) is not int:  # neither True nor 1.0
         raise Malformed(field, "must be a whole number")
     return _bounded(field, value, most)

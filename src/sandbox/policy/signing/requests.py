@@ -1,4 +1,4 @@
-"""What can be asked for: a transaction, a text, typed data. Each is read from plain data and back to it, exactly."""
+"""Requests for signatures: a transaction, a text, typed data. Each converts from plain data and back, exactly."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class UnsignedTransaction:
 
     @property
     def destination(self) -> str:
-        """Whom it is for."""
+        """The address that it is for."""
         return self.to
 
     @property
     def cost(self) -> int:
-        """The most that it can take from the account."""
+        """The most wei that it can take from the account."""
         return self.value + self.gas * self.max_fee
 
     @classmethod
@@ -81,7 +81,7 @@ class UnsignedTransaction:
         return found
 
     def plain(self) -> dict[str, object]:
-        """The same shape again, in one spelling."""
+        """Plain data that `read` accepts, in one spelling."""
         fees: dict[str, object] = {"gasPrice": str(self.max_fee)}
         if self.priority_fee is not None:
             fees = {"maxFeePerGas": str(self.max_fee), "maxPriorityFeePerGas": str(self.priority_fee)}
@@ -109,7 +109,7 @@ class TextMessage:
 
     @property
     def text(self) -> str | None:
-        """What a person can read; None for bytes, a hash, nothing, or text with invisible parts."""
+        """The text, if a person can read it; None for bytes, a hash, an empty text, or text with invisible parts."""
         try:
             text = self.message.decode("utf-8")
         except UnicodeDecodeError:

@@ -32,14 +32,14 @@ class Function:
 
 
 class Contract:
-    """A destination's own rules. `any_call`: whatever its data is."""
+    """A destination's own rules. `any_call`: calls with any data are allowed."""
 
     __slots__ = ("limits", "functions", "any_call", "known")
 
     def __init__(self, limits: SignedContract) -> None:
         self.limits = limits
         self.functions: dict[bytes, Function] = {}  # what may be called
-        self.known: dict[bytes, Function] = {}  # what the ABI names besides: for people
+        self.known: dict[bytes, Function] = {}  # every function of the ABI, to show calls to people
         self.any_call = ANY in limits.functions
 
 
@@ -99,7 +99,7 @@ class Rules:
         return self.keccak(function.signature.encode())[:4]
 
     def function(self, destination: str, data: bytes) -> Function | None:
-        """What `data` calls, when it is known here: to decode it."""
+        """The function that `data` calls, if it is known, so that the caller can decode the arguments."""
         contract = self.contracts.get(destination)
         if contract is None or len(data) < 4:
             return None
@@ -136,7 +136,7 @@ def _parsed(text: str, path: str) -> Function:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are in no parentheses."""
+    """Splits at commas outside parentheses."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")

@@ -1,7 +1,7 @@
 """EIP-712 data, read so that what is shown is what is hashed.
 
-A verifier hashes only what the types declare. So data that the types leave out, or a domain whose own type leaves out
-the chain, would be shown to a person and judged by the rules, and not be in the signature: both are refused.
+A verifier hashes only what the types declare. Data that the types do not declare, or a chain that the domain's type
+does not declare, would be shown to a person and judged by the rules without being signed. Both are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DOMAIN_FIELDS = {
 }  # fmt: skip
 MOST_TYPES, MOST_FIELDS, MOST_VALUES, DEEPEST, LONGEST = 32, 64, 2048, 8, 8192
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
-# Names that some encoder takes for a basic type (`uint` for `uint256`): it would hash something else than is shown.
+# Names that some encoders treat as a basic type (`uint` as `uint256`): they would hash something other than is shown.
 _RESERVED = re.compile(r"(u?int|u?fixed|bytes?|bool|address|string|function|tuple|enum|mapping)[0-9x]*", re.ASCII)
 _ARRAY = re.compile(r"(.+)\[([1-9][0-9]{0,3})?\]", re.ASCII)
 _NUMBER = re.compile(r"(u?)int(8|16|24|32|40|48|56|64|72|80|88|96|104|112|120|128|136|144|152|160|168|176|184|192|200"
@@ -49,7 +49,7 @@ class TypedData:
 
     @property
     def destination(self) -> str:
-        """The contract that is to accept it."""
+        """The contract that the message is for."""
         return str(self.domain["verifyingContract"])
 
     @property
@@ -58,7 +58,7 @@ class TypedData:
 
     @classmethod
     def read(cls, given: Mapping[str, object], keccak: Keccak) -> TypedData:
-        """From what `eth_signTypedData_v4` is given. Raises Malformed."""
+        """Reads the parameter of `eth_signTypedData_v4`. Raises Malformed."""
         if set(given) != {"types", "primaryType", "domain", "message"}:
             raise Malformed("typed data", "must have exactly types, primaryType, domain and message")
         types = _types(given["types"])
@@ -143,7 +143,7 @@ class _Reader:
         self._count = 0
 
     def reached(self, primary: str) -> set[str]:
-        """The types that `primary` is made of. Raises Malformed for one that is not there."""
+        """The types that `primary` uses, itself included. Raises Malformed for a type that is not defined."""
         found: set[str] = set()
         waiting = [primary]
         while waiting:
