@@ -1,4 +1,4 @@
-"""How a project reaches an agent: which contents it lacks, those contents, and then the project made of them."""
+"""How a project reaches an agent: the client asks which contents are missing, sends them, and has the project made."""
 
 from __future__ import annotations
 
