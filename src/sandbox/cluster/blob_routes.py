@@ -1,4 +1,4 @@
-"""How a project reaches an agent: the client asks which contents are missing, sends them, and has the project made."""
+"""How a project reaches an agent: the client asks which content is missing, sends it, and has the project made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents of projects' files on a node, by their digest, and the directories that are made of them."""
+"""The content of projects' files on a node, by digest, and the directories that are made of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Blobs:
-    """A store below the agent's home. A content is checked against its digest, which is its name, before it is kept."""
+    """A store below the agent's home. Content is checked against its digest, which is its name, before it is kept."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -28,7 +28,7 @@ class Blobs:
         return [one for one in dict.fromkeys(digests) if not os.path.exists(self._path(one))]
 
     def add(self, digest: str, content: bytes) -> None:
-        """Keeps a content. Raises InvalidArgument when it does not have that digest."""
+        """Keeps the content of a file. Raises InvalidArgument when it does not have that digest."""
         if hashlib.sha256(content).hexdigest() != digest:
             raise InvalidArgument("the content is not that of its digest")
         beside = f"{self._path(digest)}.{os.urandom(8).hex()}"
@@ -37,7 +37,7 @@ class Blobs:
         os.rename(beside, self._path(digest))
 
     def build(self, root: str, entries: Sequence[Entry]) -> None:
-        """Makes a project of the contents here in the empty directory `root`. Raises InvalidArgument, NotFound."""
+        """Makes a project of stored content in the empty directory `root`. Raises InvalidArgument, NotFound."""
         links = {one.path for one in entries if one.kind == "symlink"}
         for one in entries:
             _check(one, links)

@@ -98,8 +98,8 @@ class Cluster:
         It reserves `cpus` (by default `limits.cpus`, else a tenth), `memory` in bytes (by default `limits.memory`), and
         further `resources` of Ray by name. While it waits, `on_wait` is called each second with the position in the
         queue. `project` is a directory here: the sandbox gets what a program in a sandbox around it could read, under
-        an overlay; see `bring_back`. Other paths are those of the machine, and without `filesystem.root` the sandbox has a
-        new, empty directory. With `checkpoints`, it goes on elsewhere from the last one when its machine is lost.
+        an overlay; see `bring_back`. Other paths are those of the machine, and without `filesystem.root` the sandbox
+        has a new, empty directory. With `checkpoints`, it goes on elsewhere from the last one when its machine is lost.
         Raises what `Sandbox` raises, and SandboxError when no machine has room in time.
         """
         if self._closed:

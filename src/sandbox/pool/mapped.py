@@ -1,4 +1,4 @@
-"""`Pool.map` under way: threads that take items, each item in a sandbox of its own."""
+"""A running `Pool.map`: threads that take items, each item in a sandbox of its own."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Mapped:
         return self.outcomes()
 
     def cancel(self) -> None:
-        """Ends every sandbox that is under way, and begins no further item. Idempotent; returns when nothing is left.
+        """Ends every sandbox in use, and begins no further item. Idempotent; returns when nothing is left.
 
         A function that closing its sandbox does not interrupt is waited for.
         """
