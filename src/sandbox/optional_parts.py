@@ -82,7 +82,7 @@ def keep_project_state(building: Building) -> None:
 
 
 def find_branch(building: Building, name: str) -> None:
-    """Finds or makes the sandbox's own branch: docs/branches.md."""
+    """Finds the sandbox's own branch, and marks it as in use: docs/branches.md."""
     from sandbox.branches.target import Target
 
     if building._kept_layer is not None:

@@ -217,7 +217,7 @@ class _Loop:
             return
         from threading import current_thread
 
-        self.wake()  # not closed by the thread itself, which may have ended before this
+        self.wake()  # the thread may have ended already, so it leaves closing this end to us
         if self._thread is not current_thread():
             self._thread.join(_PATIENCE)
         self._wake.close()
