@@ -110,7 +110,7 @@ def _drop_links(plan: Plan) -> None:
 
 
 def _hide_home(made: Layout, home: str, visible: Sequence[str], hiding: Sequence[str]) -> Sequence[str]:
-    """Gives the sandbox a home of its own even if a directory above the home is the project. Returns all hidden paths."""
+    """Gives the sandbox its own home even if the project contains the home. Returns all paths that are hidden."""
     if home in visible or not any(is_beneath(home, one) for one in visible):
         return hiding
     made.hidden = [home]
@@ -254,7 +254,7 @@ def _repository(plan: Plan, home: str) -> list[str]:
     for path in shown:
         plan.show(path, path, False)
         plan.environment["GIT_DISCOVERY_ACROSS_FILESYSTEM"] = "1"  # the project is a mount, the directory above is not
-        # Inside, its parent directory belongs to another user, so git would not trust it.
+        # Inside, its parent is a directory that we made, which git would not trust.
         plan.files = [
             (name, mode, content + b"[safe]\n\tdirectory = *\n") if name == "/etc/gitconfig" else (name, mode, content)
             for name, mode, content in plan.files

@@ -142,7 +142,7 @@ def writable_trees(
 
 
 def further_paths(plan: Plan, filesystem: Filesystem) -> list[str]:
-    """Adds the further paths to the plan; returns them as tenants see them. Raises ConfigError if one cannot be shown."""
+    """Adds the further paths to the plan; returns them as tenants see them. Raises ConfigError if one is impossible."""
     shown: list[str] = []
     home = os.path.realpath(os.path.expanduser("~"))  # if it is below the project, tenants see an empty one instead
     for key, paths, writable in (
