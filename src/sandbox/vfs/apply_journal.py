@@ -72,7 +72,7 @@ class Journal:
 
 
 def clear(journal: Journal, project: int) -> Sequence[Step]:
-    """Restores the project after an interrupted `apply`, and removes the stage. After a finished one it only does that.
+    """Restores the project after an interrupted `apply`, and removes the stage. After a finished one, only removes it.
 
     Returns the steps that were undone, because this has changed their ctimes.
     """

@@ -126,7 +126,7 @@ class Handle(ABC):
         raise failure(errno.EROFS)
 
     def sync(self) -> None:  # noqa: B027 - optional
-        """Returns when everything written is stored durably."""
+        """Makes what was written durable."""
 
     def flush(self) -> None:  # noqa: B027 - optional
         """A tenant closed one of its descriptors; called only when the provider sets `flushes`."""
