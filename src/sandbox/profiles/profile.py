@@ -1,4 +1,4 @@
-"""One profile, read from its file. Reading is strict: an unknown key is an error with a suggestion, as in the config."""
+"""One profile, read from its file. Strict: an unknown key is an error with a suggestion, as in the config."""
 
 from sandbox.config.model import PRESETS
 from sandbox.config.section import Section, field
