@@ -1,1 +1,1 @@
-"""`sandbox serve`: the HTTP API. It parses, calls and prints; lower layers decide what is allowed. See docs/server.md."""
+"""`sandbox serve`: the HTTP API. It parses, calls and prints; policy is decided in lower layers. See docs/server.md."""

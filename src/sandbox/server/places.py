@@ -36,7 +36,7 @@ class Places:
 
     @contextmanager
     def hold(self, count: int = 1) -> Iterator[None]:
-        """Reserves room for `count` more while they are being started. Raises Fault(BUSY) when there is none in time."""
+        """Reserves room for `count` more while they are being started. Raises Fault(BUSY) if there is none in time."""
         if self.most is None:
             yield
             return
