@@ -72,7 +72,7 @@ class Tail:
                     yield entry
 
     def _files_from(self, after: int) -> list[str]:
-        """The files to read. Older files are named for their first line, so those that end before `after` are skipped."""
+        """The files to read. Older files are named for their first line, so those wholly before `after` are skipped."""
         names = reading.files(self.directory)
         firsts = [int(os.path.basename(one)[6:-6]) if os.path.basename(one) != CURRENT else None for one in names]
         start = 0

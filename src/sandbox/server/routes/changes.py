@@ -1,4 +1,4 @@
-"""What sandboxes changed in overlay projects. After a sandbox has ended, its changes wait to be applied or discarded."""
+"""What sandboxes changed in overlay projects. Changes of an ended sandbox are kept until applied or discarded."""
 
 from __future__ import annotations
 

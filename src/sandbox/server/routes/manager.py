@@ -138,7 +138,7 @@ async def start_docker(server: Server) -> dict[str, Any]:
 
 @post("/api/sandbox/kill", opt={"verb": "panic"}, status_code=200)
 async def kill(server: Server, access: Access, data: Reason | None = None) -> dict[str, Any]:
-    """The kill switch: ends every sandbox of this user at once, voids the secrets' placeholders, and lets none start."""
+    """The kill switch: ends every sandbox of this user at once, voids the secrets' placeholders, lets none start."""
     reason = data.reason if data is not None else ""
     ended = await server.run(lambda: server.panic(f"HTTP ({access.name})", reason))
     return {"ended": ended, "pulled": True}
