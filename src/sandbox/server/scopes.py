@@ -48,7 +48,7 @@ class Access(msgspec.Struct, frozen=True):
         return verb in self.scopes and not (self.sandboxes and verb in NOT_PER_SANDBOX)
 
     def reaches(self, *names: str) -> bool:
-        """Whether it covers a sandbox with any of these ids or names. The empty name of an unnamed one never matches."""
+        """Whether it covers a sandbox with any of these ids or names. An empty name (an unnamed one) never matches."""
         return not self.sandboxes or any(one in self.sandboxes for one in names if one)
 
 

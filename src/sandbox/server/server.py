@@ -81,7 +81,7 @@ class Server:
         return not self.draining.is_set()
 
     def lease(self, token: str) -> None:
-        """Call before creating a sandbox with this token. A leased token is good for one. Raises Denied when used up."""
+        """Call before creating a sandbox with this token. A leased token is good for one. Raises Denied after that."""
         with self._leasing:
             if self.leases.get(token) == "":
                 self.leases[token] = "…"

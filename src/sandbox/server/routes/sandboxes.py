@@ -109,7 +109,7 @@ def _detail(server: Server, access: Access, id: str) -> Detailed:
 
 @delete("/v1/sandboxes/{id:str}", opt={"verb": "kill"}, status_code=200)
 async def kill(server: Server, access: Access, id: str) -> Done:
-    """Ends a running sandbox; returns when it is gone. The signer's own sandbox is refused: its owner ends the signer."""
+    """Ends a running sandbox; returns when it is gone. Refuses the signer's own sandbox: its owner ends the signer."""
 
     def end() -> None:
         entry = entry_of(server, access, id)
