@@ -1,4 +1,4 @@
-"""`filesystem.Filesystem`: listing, moving, removing and watching files in a sandbox. `transfer.py` has their content."""
+"""`filesystem.Filesystem`: listing, moving, removing and watching files in a sandbox. Content: see `transfer.py`."""
 
 from __future__ import annotations
 

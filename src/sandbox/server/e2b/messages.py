@@ -1,4 +1,4 @@
-"""The messages of E2B's daemon, as types. Names are in camel case on the wire; unknown fields are ignored, as in E2B."""
+"""The messages of E2B's daemon, as types. Names are camel case on the wire; unknown fields are ignored, as in E2B."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _attributes(reached: Reached, path: str, *, below: bool) -> list[list[Any]]:
 
 
 def _readable(pairs: list[list[bytes]]) -> dict[str, str]:
-    """The attributes as metadata. A program inside can set any attribute: those no upload could have set are left out."""
+    """The attributes as metadata. Programs inside can set any attribute: what no upload could have set is left out."""
     found = {name.decode("latin-1").removeprefix(PREFIX): value.decode("latin-1") for name, value in pairs}
     right = {key: value for key, value in found.items() if _KEY.fullmatch(key) and _VALUE.fullmatch(value)}
     return dict(sorted(right.items())[:MOST])

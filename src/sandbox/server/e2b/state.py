@@ -1,4 +1,4 @@
-"""What E2B's clients expect of a sandbox beyond what ours have: metadata, variables, contexts, watchers, an end time."""
+"""What E2B's clients expect of a sandbox and ours do not have: metadata, variables, contexts, watchers, an end time."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ async def _here(server: Server, access: Access, request: Asking, username: str) 
 
 
 async def _unpacked(request: Asking) -> AsyncIterator[bytes]:
-    """The body, unpacked in small steps, so that the caller counts what a small body unpacks to before it grows large."""
+    """The body, unpacked in small steps: the caller counts each one, so a small body cannot unpack to a huge one."""
     packed = request.headers.get("content-encoding", "identity").lower()
     if packed == "identity":
         async for piece in request.stream():
