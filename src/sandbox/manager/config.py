@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# A managed sandbox lives long, so mode `standard` bounds the open files per process. (`Sandbox` itself bounds processes.)
+# A managed sandbox lives long, so mode `standard` bounds open files per process. (`Sandbox` itself bounds processes.)
 STANDARD_OPEN_FILES = 16384
 
 

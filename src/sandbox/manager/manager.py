@@ -153,7 +153,7 @@ class SandboxManager:
             self._move("stopped", "stopped by force" if forced else "stopped")
 
     def change_mode(self, mode: str) -> None:
-        """Changes the mode and records that; a running sandbox is restarted. Raises ConfigError, and what `start` raises."""
+        """Changes the mode and records that; restarts a running sandbox. Raises ConfigError, and what `start` raises."""
         from sandbox.manager.config import with_mode
 
         with self._changed:
@@ -255,7 +255,7 @@ class SandboxManager:
     # -- watching
 
     def _watch(self) -> None:
-        """Until the sandbox is stopped: checks it, and recovers it while it is degraded, after longer and longer pauses."""
+        """Checks the sandbox until it is stopped. Recovers it while it is degraded, after longer and longer pauses."""
         pause = self.settings.interval
         while True:
             self._wake.wait(pause)

@@ -35,7 +35,7 @@ class Managers:
         return found
 
     def add(self, name: str, config: Mapping[str, Any]) -> SandboxManager:
-        """Makes a manager, replacing a stopped one. Raises SandboxError while one of that name runs, and ConfigError."""
+        """Makes a manager; replaces a stopped one. Raises SandboxError while one of that name runs, and ConfigError."""
         with self._lock:
             old = self._known.get(name)
             if old is not None and old.state not in (states.UNINITIALIZED, states.STOPPED):

@@ -6,8 +6,8 @@ import msgspec
 
 
 class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Times are in seconds. After `failures` failed checks in a row a sandbox is degraded; then it is recovered, with at
-    most `attempts` attempts."""
+    """Times are in seconds. After `failures` failed checks in a row a sandbox is degraded; at most `attempts` recoveries
+    follow."""
 
     interval: float = 15.0
     patience: float = 5.0
