@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _DEBIANS = "/usr/lib/chromium/chromium"  # run directly: Debian's wrapper script needs files in /etc
 _PROFILE = f"{programs.DIRECTORY}/profile"
-# It does nothing unasked: no first-run pages, no calls home, no desktop keyring. No QUIC, which the gate does not carry.
+# It does nothing unasked: no first-run pages, no calls home, no desktop keyring. No QUIC: the gate does not carry it.
 _FLAGS = (
     "--remote-debugging-pipe", f"--user-data-dir={_PROFILE}", "--no-first-run", "--no-default-browser-check",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps",
@@ -150,7 +150,7 @@ class Browser:
         environment = {} if sandbox.config.browser.headless else sandbox.desktop.start()
         programs.make_directory(sandbox)
         self._trust(sandbox, found.get("certutil"))
-        # Where tenants cannot make user namespaces, Chromium's own sandbox cannot either; our walls are still around it.
+        # Where tenants cannot make user namespaces, Chromium's own sandbox cannot work; our walls are still around it.
         self.own_sandbox = sandbox.exec(["unshare", "-U", "true"], timeout=10).exit_code == 0
         flags = [*_FLAGS, *([] if self.own_sandbox else ["--no-sandbox", "--test-type"])]
         if sandbox.config.browser.headless:

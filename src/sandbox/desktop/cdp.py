@@ -89,7 +89,7 @@ class Cdp:
         Thread(target=self._read, name="sandbox-cdp", daemon=True).start()
 
     def call(self, method: str, *, patience: float | None = None, **params: Any) -> dict[str, Any]:
-        """Sends a request of our own; returns its result. Raises SandboxError, also if it takes longer than `patience`."""
+        """Sends a request of our own; returns its result. Raises SandboxError, also after `patience` seconds."""
         with self._lock:
             self._number += 1
             number = self._number

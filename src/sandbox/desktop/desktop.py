@@ -266,7 +266,7 @@ class Desktop(DesktopMethods):
     # -- what works
 
     def _do_capabilities(self) -> Result:
-        """Tries to start the screen and the sound, since an installed program may still fail. The rest is only looked up."""
+        """Tries to start the screen and the sound: an installed program may still fail. The rest is only looked up."""
         found = self._tried(self._programs) or {}
         screen = found.get("Xvnc", found.get("Xvfb")) if self._tried(self._do_start) else None
         sound = found.get("pulseaudio") if self._tried(self._sounding) else None

@@ -1,4 +1,4 @@
-"""This machine's own screen, for a sandbox whose owner configured that (`desktop.display: host`) and says yes each time.
+"""This machine's own screen, for a sandbox whose owner set `desktop.display: host` and agrees each time.
 
 Nothing inside the walls can reach the display: the host's process is its client, and only what the caller of
 `sb.desktop` asks for happens there. But if the caller follows an agent, that agent sees and does what you could.

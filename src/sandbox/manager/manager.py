@@ -153,7 +153,7 @@ class SandboxManager:
             self._move("stopped", "stopped by force" if forced else "stopped")
 
     def change_mode(self, mode: str) -> None:
-        """Changes the mode and records that; restarts a running sandbox. Raises ConfigError, and what `start` raises."""
+        """Changes the mode and records that; restarts a running sandbox. Raises ConfigError and what `start` raises."""
         from sandbox.manager.config import with_mode
 
         with self._changed:

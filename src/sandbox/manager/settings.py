@@ -6,8 +6,8 @@ import msgspec
 
 
 class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Times are in seconds. After `failures` failed checks in a row a sandbox is degraded; at most `attempts` recoveries
-    follow."""
+    """Times are in seconds. A sandbox is degraded after `failures` failed checks in a row; then up to `attempts`
+    recoveries follow."""
 
     interval: float = 15.0
     patience: float = 5.0
