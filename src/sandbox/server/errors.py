@@ -62,8 +62,8 @@ _BY_ERRNO = {
 
 
 def told(problem: BaseException) -> tuple[int, Problem]:
-    """Status and body. For an exception that is not a SandboxError, only its type is sent: its message might hold a
-    secret."""
+    """Status and body. For an exception that is neither a SandboxError nor an OSError, only its type is sent: its
+    message might hold a secret."""
     if isinstance(problem, Refusal):
         return problem.status, Problem(problem.word, problem.message, field=problem.field, data=problem.data)
     if isinstance(problem, errors.Denied) and problem.rule == "kill-switch":

@@ -46,7 +46,7 @@ class Failed(Exception):
 
 
 def failure(problem: BaseException) -> Failed:
-    """Any exception as a Connect error. For an exception that is not a SandboxError, only its type is sent."""
+    """Any exception as a Connect error. For one that nobody expects, only its type is sent, as in `told`."""
     if isinstance(problem, Failed):
         return problem
     if isinstance(problem, msgspec.MsgspecError | InvalidArgument | CommandError):
