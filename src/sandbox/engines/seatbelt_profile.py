@@ -1,8 +1,8 @@
 """macOS: the same configuration as a Seatbelt profile, for `sandbox-exec`.
 
 Seatbelt has no namespaces: a tenant sees the machine's own paths, processes and loopback, and the profile says which of
-them it may touch. In a profile the last rule that matches wins, so general permissions come first and refusals after them.
-The only way out is the gate's port, which the usual proxy variables name.
+them it may touch. In a profile the last rule that matches wins, so general permissions come first and refusals after
+them. The only way out is the gate's port, which the usual proxy variables name.
 """
 
 from __future__ import annotations
