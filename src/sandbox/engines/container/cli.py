@@ -26,7 +26,7 @@ PLACES = (
     "/snap/bin",
     "/run/current-system/sw/bin",
 )
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # for programs that the command itself starts
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # for programs that the command starts
 PATIENCE = 60.0  # seconds for an answer; a pull gets more
 MOST = 8 * 2**20  # bytes of an answer
 _SAID = 2000  # characters of an error that are shown

@@ -45,8 +45,8 @@ def _import_nothing(cli: Cli) -> None:
 
 
 def bring(cli: Cli, asked: str) -> None:
-    """Copies the engine's image of that name into our store; the engine pulls it first if necessary. Does nothing for an
-    image that the store already has, or that neither the engine nor its registries know. Raises ImageError."""
+    """Copies the engine's image of that name into our store; the engine pulls it first if necessary. Does nothing for
+    an image that the store already has, or that neither the engine nor its registries know. Raises ImageError."""
     from sandbox.errors import NotFound
     from sandbox.images import keeping, store
     from sandbox.images.importing import import_path

@@ -82,8 +82,8 @@ def remove_container(cli: Cli, name: str) -> None:
 
 
 def sweep() -> list[str]:
-    """Removes this registry's containers whose owners are gone, and the shelves they left. Returns their names. Ignores an
-    engine that does not answer."""
+    """Removes this registry's containers whose owners are gone, and the shelves they left. Returns their names. Never
+    raises: an engine that does not answer is skipped."""
     removed: list[str] = []
     if not os.path.isdir(os.path.join(home(), SHELVES)):  # none was ever started from here
         return removed

@@ -1,8 +1,8 @@
 """The system call filter that the container starts with.
 
 The engines' own filter forbids mounting, and the guest must mount: it builds what the plan shows. So the guest starts
-with this filter, which refuses what neither it nor a tenant needs. Before any tenant exists the guest adds its own filter
-(guest/filter.c), which refuses all of this too, and mounts and namespaces as well.
+with this filter, which refuses what neither it nor a tenant needs. Before any tenant exists the guest adds its own
+filter (guest/filter.c), which refuses all of this too, and mounts and namespaces as well.
 """
 
 from __future__ import annotations
