@@ -131,8 +131,8 @@ class Process(CommandChannel):
         """Waits until the command has ended, at most `timeout` seconds. Returns its result.
 
         Output that nobody reads meanwhile is collected, so the command never blocks on a full pipe. Up to 10 MiB of
-        each stream is kept; the rest is cut, with a mark. The result has it, and `read` returns it too. Raises TimeoutError,
-        and the command continues. Raises CommandError when it could not be started.
+        each stream is kept; the rest is cut, with a mark. The result has it, and `read` returns it too. Raises
+        TimeoutError, and the command continues. Raises CommandError when it could not be started.
         """
         for _ in self._until_the_end(None if timeout is None else time.monotonic() + timeout, keep=True):
             pass

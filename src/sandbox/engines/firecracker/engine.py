@@ -96,7 +96,7 @@ def furnish(plan: Plan) -> None:
     """Adds to the plan what Firecracker needs besides its files: devices, a tap, and a directory for its sockets."""
     for device in (DEVICE, TUN):
         if os.path.exists(device):
-            plan.show(device, device, True, device=True)  # the file servers cannot open it, and there are no other tenants
+            plan.show(device, device, True, device=True)  # file servers cannot open it, and there are no other tenants
             plan.writable.append(device)
     plan.scratch.append((RUN, 0o700))
     plan.writable.append(RUN)

@@ -1,8 +1,8 @@
 """Templates on disk: checking that one is complete, making one at a time, and removing unused ones.
 
-For each file, the manifest has its identity (inode, size, and change time, which only the kernel sets) and a hash of its
-content. A file with the same identity is the one that was hashed. A file with another identity, as after the cache was
-copied, is hashed again.
+For each file, the manifest has its identity (inode, size, and change time, which only the kernel sets) and a hash of
+its content. A file with the same identity is the one that was hashed. A file with another identity, as after the cache
+was copied, is hashed again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _processor() -> list[str]:
 
 
 def keep(directory: str, names: tuple[str, ...], make: Callable[[str], None]) -> None:
-    """Makes sure that `directory` exists and is good. If not, `make` fills a new one, which replaces it when complete."""
+    """Makes sure that `directory` exists and is good. If not, `make` fills a new one, which then replaces it."""
     if is_good(directory, names):
         return
     place = os.path.dirname(directory)

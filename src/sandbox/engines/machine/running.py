@@ -106,7 +106,7 @@ class MachineStart(Started):
 
     @abstractmethod
     def prepare(self, plan: Plan) -> Callable[[LocalRunning], MachineRunning]:
-        """Finds the template, adds what the room must show to `plan`, and returns a function that starts the machine."""
+        """Finds the template, adds what the room must show to `plan`, and returns what will start the machine."""
 
     def build(self, plan: Plan) -> MachineRunning:
         limits, pids = plan.limits, plan.pids
