@@ -1,4 +1,4 @@
-"""What a restored sandbox starts from, and what is saved of a running sandbox for that."""
+"""What a restored sandbox starts from, and saving that from a running sandbox."""
 
 from __future__ import annotations
 

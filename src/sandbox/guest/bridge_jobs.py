@@ -248,7 +248,7 @@ class CommandJob(StreamJob):
         if self._line is not None:
             self._line_ready()  # first what was sent before this was written, such as a terminal's new size
             if self._line is None:
-                return  # nobody wants it any more
+                return  # nobody wants the input any more
         super()._feed(data)
 
     def _more(self, message: dict[str, Any]) -> None:

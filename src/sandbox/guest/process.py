@@ -197,7 +197,7 @@ class Process(CommandChannel):
         return ready
 
     def _piece(self, fd: int, name: str, keep: bool) -> bytes | None:
-        """Output that is there; None when another thread is reading it."""
+        """Output that can be read now; None when another thread is reading the stream."""
         kept = self._kept[name]
         if not kept.lock.acquire(blocking=False):
             return None

@@ -38,7 +38,7 @@ class Unpacker:
         self.skipped = 0
 
     def layer(self, tar: BinaryIO) -> None:
-        """Lays one layer (an open tar, not compressed) over what is there. Raises ImageError."""
+        """Unpacks one layer (an open tar, not compressed) over the earlier ones. Raises ImageError."""
         self._new = set()
         try:
             for member in members(tar):

@@ -12,7 +12,7 @@ _DIRECTORY, _FILE = 0o040755, 0o100644
 _PROGRAM = 0o100755
 
 
-# Run once before the machine is saved, so that clones have, and share, in memory what most commands need.
+# Run once before the machine is saved, so that clones have what most commands need in memory, and share it.
 WARM = (
     "true",
     "sh -c :",
