@@ -1,4 +1,4 @@
-"""No interpreter of ours starts with the project on `sys.path`: a `json.py` that a tenant left there would run outside."""
+"""No interpreter of ours starts with the project on `sys.path`: a `json.py` of a tenant's would run outside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def starts(tree: ast.AST) -> Iterator[tuple[int, list[object]]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.List | ast.Tuple) or not node.elts or isinstance(node.elts[0], ast.Constant):
             continue
-        words = [part.value if isinstance(part, ast.Constant) else None for part in node.elts]
+        words: list[object] = [part.value if isinstance(part, ast.Constant) else None for part in node.elts]
         first = ast.unparse(node.elts[0])
         if any(word in first for word in ("executable", "interpreter", "python")) and {"-m", "-c"} & set(words):
             yield node.lineno, words
