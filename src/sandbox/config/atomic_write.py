@@ -15,5 +15,6 @@ def write_whole(file: str, text: str, mode: int = 0o600) -> None:
             new.flush()
             os.replace(beside, file)
         except BaseException:
-            os.unlink(beside)
+            if os.path.lexists(beside):  # an interrupt can come right after the rename
+                os.unlink(beside)
             raise

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def _external(value: object) -> dict[str, Any]:
+def _external(value: object) -> Mapping[str, Any]:
     return {"network.allowed_hosts": ["*"]} if boolean(value) else NO_HOSTS
 
 
