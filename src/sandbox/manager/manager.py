@@ -141,8 +141,7 @@ class SandboxManager:
                 return
             waiting = self._state == states.STOPPING
             if not waiting:
-                before = self._state
-                self._turn("stop", "stopping")
+                before = self._turn("stop", "stopping")
             sandbox, self._sandbox = self._sandbox, None
         if waiting:
             with self._changed:
@@ -156,10 +155,7 @@ class SandboxManager:
             self._move("stopped", "stopped by force" if forced else "stopped")
 
     def change_mode(self, mode: str) -> None:
-        """Changes the mode and records that; restarts a running sandbox.
-
-        Raises ConfigError, WrongState while a sandbox is being built (in the old mode), and what `start` raises.
-        """
+        """Changes the mode and records that; restarts a running sandbox. Raises ConfigError and what `start` raises."""
         from sandbox.manager.config import with_mode
 
         with self._changed:
@@ -167,10 +163,10 @@ class SandboxManager:
             if self._state in (states.INITIALIZING, states.RECOVERING):
                 raise WrongState("change the mode", self._state)
             change = {"from": before, "to": mode}
-            self._record("sandbox_mode_transition", f"{before} -> {mode}", change, severity="warn")
+            _record(self, self._sandbox, "sandbox_mode_transition", f"{before} -> {mode}", change, severity="warn")
             self.config = config
             running = self._state in (states.READY, states.DEGRADED)
-        self._tell("mode", f"{before} -> {mode}", {"from": before, "to": mode})
+        self._tell("mode", f"{before} -> {mode}", change)
         if running and before != mode:
             self.stop()
             self.start()
@@ -324,38 +320,28 @@ class SandboxManager:
             self._move(step, detail)
 
     def _move(
-        self,
-        step: str,
-        detail: str,
-        metadata: Mapping[str, str | int] | None = None,
-        sandbox: Sandbox | None = None,
+        self, step: str, detail: str, more: Mapping[str, str | int] | None = None, sandbox: Sandbox | None = None
     ) -> None:
-        """Records a change of state and makes it; the caller holds the lock. Raises WrongState.
-
-        What cannot be recorded is not started: then it raises, and the state is as before.
-        """
+        """Records a change of state and makes it; the caller holds the lock. Raises what `_note` raises."""
         self._note(step, self._state, detail, sandbox or self._sandbox)
-        self._turn(step, detail, metadata)
+        self._turn(step, detail, more)
 
-    def _turn(self, step: str, detail: str, metadata: Mapping[str, str | int] | None = None) -> None:
+    def _turn(self, step: str, detail: str, metadata: Mapping[str, str | int] | None = None) -> str:
         before, self._state = self._state, states.after(self._state, step)
         self._changed.notify_all()
-        self._tell(
-            "state", f"{before} -> {self._state}: {detail}", {"from": before, "to": self._state, **(metadata or {})}
-        )
+        change: dict[str, str | int] = {"from": before, "to": self._state, **(metadata or {})}
+        self._tell("state", f"{before} -> {self._state}: {detail}", change)
+        return before
 
     def _note(self, step: str, before: str, detail: str, sandbox: Sandbox | None) -> None:
         """Writes a change of state to the record. Raises WrongState, and for STARTING steps what writing raises."""
-        state = states.after(before, step)
-        severity = "warn" if state == states.DEGRADED or step == "failed" else "info"
-        summary = f"manager {self.name}: {before} -> {state}: {detail}"
-        metadata = {"manager": self.name, "from": before, "to": state}
+        after = states.after(before, step)
         try:
-            self._record("sandbox_lifecycle", summary, metadata, severity=severity, sandbox=sandbox)
+            _record_step(self, step, before, after, detail, sandbox)
         except (SandboxError, OSError) as problem:
             if step in STARTING:
                 raise
-            self._tell("record", f"{before} -> {state} could not be recorded: {problem}")
+            self._tell("record", f"{before} -> {after} could not be recorded: {problem}")
 
     def _tell(self, type: str, detail: str, metadata: Mapping[str, str | int] | None = None) -> None:
         happened = Happened(timestamp(time.time()), type, detail, dict(metadata or {}))
@@ -368,25 +354,40 @@ class SandboxManager:
 
                 print(f"sandbox: a manager's listener raised {problem!r}", file=sys.stderr)
 
-    def _record(
-        self, type: str, summary: str, metadata: Mapping[str, str], *, severity: str, sandbox: Sandbox | None = None
-    ) -> None:
-        from sandbox.audit.record import Record
-        from sandbox.config.home import record_directory
-
-        sandbox = sandbox or self._sandbox
-        record = Record(record_directory(self.config), sandbox=sandbox.id if sandbox is not None else "")
-        try:
-            record.write(type, summary, severity=severity, metadata=metadata)
-        finally:
-            record.close()
-
     def __enter__(self) -> SandboxManager:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _record_step(
+    manager: SandboxManager, step: str, before: str, after: str, detail: str, sandbox: Sandbox | None
+) -> None:
+    severity = "warn" if after == states.DEGRADED or step == "failed" else "info"
+    summary = f"manager {manager.name}: {before} -> {after}: {detail}"
+    metadata = {"manager": manager.name, "from": before, "to": after}
+    _record(manager, sandbox, "sandbox_lifecycle", summary, metadata, severity=severity)
+
+
+def _record(
+    manager: SandboxManager,
+    sandbox: Sandbox | None,
+    type: str,
+    summary: str,
+    metadata: Mapping[str, str],
+    *,
+    severity: str,
+) -> None:
+    from sandbox.audit.record import Record
+    from sandbox.config.home import record_directory
+
+    record = Record(record_directory(manager.config), sandbox=sandbox.id if sandbox is not None else "")
+    try:
+        record.write(type, summary, severity=severity, metadata=metadata)
+    finally:
+        record.close()
 
 
 def _create(config: Config) -> Sandbox:
