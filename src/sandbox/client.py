@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sandbox.result import Listener
     from sandbox.sessions.session import CodeSession
 
+TAKES_NOTHING = "a sandbox that runs already takes neither a configuration nor hooks"
 MOST_AT_ONCE = 64 * 2**20  # bytes of each output that fit one answer
 
 
@@ -65,6 +66,8 @@ class Client(ClientFiles):
         `hooks` is an object as for `Sandbox`; its functions run in this process, in threads.
         Raises what `Sandbox` raises, and SandboxError when the server cannot be started.
         """
+        if connection is not None and not create and (config is not None or hooks is not None):
+            raise InvalidArgument(TAKES_NOTHING)
         asked = dict(config or {})
         if hooks is not None:
             from sandbox.rpc.hooks import named
@@ -350,7 +353,10 @@ class Client(ClientFiles):
                 self._connection.call("close", {"grace": grace})
             except SandboxClosed:
                 pass  # it has already ended
-        self._connection.close()
+            finally:
+                self._connection.close()
+        else:
+            self._connection.close()
 
     def __enter__(self) -> Self:
         return self
