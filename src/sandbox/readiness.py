@@ -150,7 +150,7 @@ class _Waiter:
         except (RuntimeError, OSError):  # no thread can be started, or nothing opened, at the moment
             time.sleep(_PAUSE)
             self._again(watch)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the other sandboxes need the thread
             _report()
         with self._lock:
             self._firing = False
@@ -178,7 +178,7 @@ class _Waiter:
                 one.due()
             except (RuntimeError, OSError):  # no thread can be started, or nothing opened, at the moment
                 return _PAUSE
-            except Exception:
+            except Exception:  # noqa: BLE001 - the other sandboxes need the thread
                 _report()
             self.remove_later(one)
         return None if next_at is None else max(0.0, next_at - time.monotonic())
