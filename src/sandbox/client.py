@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from sandbox.result import Listener
     from sandbox.sessions.session import CodeSession
 
-TAKES_NOTHING = "a sandbox that runs already takes neither a configuration nor hooks"
 MOST_AT_ONCE = 64 * 2**20  # bytes of each output that fit one answer
 
 
@@ -67,7 +66,7 @@ class Client(ClientFiles):
         Raises what `Sandbox` raises, and SandboxError when the server cannot be started.
         """
         if connection is not None and not create and (config is not None or hooks is not None):
-            raise InvalidArgument(TAKES_NOTHING)
+            raise InvalidArgument("a sandbox that runs already takes neither a configuration nor hooks")
         asked = dict(config or {})
         if hooks is not None:
             from sandbox.rpc.hooks import named

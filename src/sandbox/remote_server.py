@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from sandbox.client import TAKES_NOTHING, Client
+from sandbox.client import Client
 from sandbox.errors import InvalidArgument, SandboxError
 from sandbox.rpc.connection import Connection
 from sandbox.websocket import WebSocketClient
@@ -39,7 +39,7 @@ def remote(
     SandboxError when the server cannot be reached. InvalidArgument: a sandbox that runs takes no `config` or `hooks`.
     """
     if id is not None and (config is not None or hooks is not None):
-        raise InvalidArgument(TAKES_NOTHING)
+        raise InvalidArgument("a sandbox that runs already takes neither a configuration nor hooks")
     server = url.rstrip("/")
 
     def reach(id: str) -> Connection:
