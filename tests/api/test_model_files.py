@@ -135,3 +135,50 @@ def test_a_patch_whose_place_cannot_be_found_in_reasonable_time_is_refused(sb: A
     patch = "*** Begin Patch\n*** Update File: q\n@@\n" + " a\n" * 3000 + "-b\n+c\n*** End Patch\n"
     with pytest.raises(InvalidArgument, match="too much alike"):
         sb.apply_patch(patch)
+
+
+def test_a_patch_with_two_sections_for_one_file_is_refused(sb: Any) -> None:
+    sb.write_text("a", "one\ntwo\n")
+    sections = "*** Update File: a\n@@\n-one\n+ONE\n*** Update File: ./a\n@@\n-two\n+TWO\n"
+    with pytest.raises(InvalidArgument, match="twice"):
+        sb.apply_patch(f"*** Begin Patch\n{sections}*** End Patch\n")
+    assert sb.read_text("a") == "one\ntwo\n"
+
+
+def test_what_git_says_without_hunks_is_done(sb: Any) -> None:
+    sb.write_text("an old name", "one\n")
+    sb.write_text("empty", "")
+    sb.write_text("run me", "x\n")
+    sb.apply_patch(
+        "diff --git a/an old name b/a new name\nsimilarity index 100%\nrename from an old name\nrename to a new name\n"
+        "diff --git a/new one b/new one\nnew file mode 100644\nindex 0000000..e69de29\n"
+        "diff --git a/empty b/empty\ndeleted file mode 100644\nindex e69de29..0000000\n"
+        "diff --git a/run me b/run me\nold mode 100644\nnew mode 100755\n"
+    )
+    assert (sb.read_text("a new name"), sb.read_text("new one")) == ("one\n", "")
+    assert not sb.exists("an old name")
+    assert not sb.exists("empty")
+    assert sb.stat("run me").mode & 0o777 == 0o755
+
+
+def test_a_patch_that_copies_or_deletes_more_than_it_shows_changes_nothing(sb: Any) -> None:
+    sb.write_text("a", "one\ntwo\n")
+    copy = "diff --git a/a b/b\ncopy from a\ncopy to b\n--- a/a\n+++ b/b\n@@ -1,2 +1,2 @@\n one\n-two\n+TWO\n"
+    deleted = "diff --git a/a b/a\ndeleted file mode 100644\n"
+    for patch in (copy, deleted):
+        with pytest.raises(InvalidArgument):
+            sb.apply_patch(patch)
+    assert sb.read_text("a") == "one\ntwo\n"
+    assert not sb.exists("b")
+
+
+def test_many_hunks_are_no_way_to_more_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sandbox.patches import apply
+    from sandbox.patches.patch import FilePatch, Hunk
+
+    monkeypatch.setattr(apply, "EFFORT_MOST", 1000)
+    hunks = (Hunk(("a",) * 5 + ("b",), ("c",)),) * 3
+    text = ("a\n" * 90 + "b\n") * 3
+    assert apply._changed(text, FilePatch("update", "q", hunks[:1]), apply.Effort())
+    with pytest.raises(InvalidArgument, match="too much alike"):
+        apply._changed(text, FilePatch("update", "q", hunks), apply.Effort())

@@ -232,3 +232,18 @@ def test_the_program_that_runs_this_cannot_be_changed(place: Place, monkeypatch:
     monkeypatch.setattr(sys, "prefix", str(place.project / ".venv"))
     made = claude_agent._settings(place.options(), str(place.project), {})
     assert made["filesystem"]["deny_write"] == [str(place.project / ".venv")]
+
+
+def test_a_link_in_the_project_is_no_way_to_a_file_of_yours(tmp_path: Path) -> None:
+    from sandbox.integrations.claude_agent import _inline
+
+    (tmp_path / "mine").write_text('{"mine": 1}')
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "link.json").symlink_to(tmp_path / "mine")
+    (tmp_path / "project" / "own.json").write_text("{}")
+    project = str(tmp_path / "project")
+    for name in ("link.json", f"{project}/link.json"):
+        with pytest.raises(OSError):
+            _inline(name, project)
+    assert _inline("own.json", project) == "{}"
+    assert _inline(str(tmp_path / "mine"), project) == '{"mine": 1}'

@@ -201,3 +201,13 @@ def test_a_name_that_leads_elsewhere_is_refused(project: Path) -> None:
     command = [sys.executable, "-m", "sandbox.cli.main", "mcp", "--name", "../x", "wrap", "--", "true"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, input="")
     assert done.returncode == 125 and "is no name" in done.stderr
+
+
+def test_a_server_cannot_fill_the_disk_with_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sandbox.integrations import mcp_wrap
+
+    monkeypatch.setattr(mcp_wrap, "NAMES_MOST", 3)
+    known = KnownWords("many")
+    assert known.unknown({"tool 1": "x", "tool 2": "x"}) == set()
+    assert known.unknown({"tool 3": "x", "tool 4": "x"}) == {"tool 4"}
+    assert KnownWords("long").unknown({"tool " + "n" * 2000: "x"}) == {"tool " + "n" * 2000}

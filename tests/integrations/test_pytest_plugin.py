@@ -36,7 +36,7 @@ class TestMarks:
     def test_of_a_class(self, sandbox):
         assert sandbox.exec("echo $COLOUR $SIZE").stdout == "red small\\n"
 
-    @pytest.mark.sandbox({"environment": {"set": {"COLOUR": "green"}}})
+    @pytest.mark.sandbox(config={"environment": {"set": {"COLOUR": "green"}}})
     def test_the_nearest_wins(self, sandbox):
         assert sandbox.exec("echo $COLOUR").stdout == "green\\n"
 

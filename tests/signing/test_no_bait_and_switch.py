@@ -146,6 +146,18 @@ def test_a_rejected_or_expired_id_is_used(tmp_path: Path) -> None:
     assert bench.key.orders == []
 
 
+def test_a_request_whose_time_is_over_is_so_for_good_also_when_a_decision_is_refused(tmp_path: Path) -> None:
+    clock = SetClock()
+    bench = Bench(tmp_path, clock=clock)
+    bench.ask("late", **DEAR)
+    clock.passes(301)
+    for decide in (bench.service.approve, bench.service.reject):
+        with pytest.raises(NotFound):
+            decide("late", approver="owner")
+    with bench.ledger.transaction() as ledger:
+        assert ledger.expire() == []
+
+
 def test_a_clock_moved_back_opens_nothing(tmp_path: Path) -> None:
     clock = SetClock()
     bench = Bench(tmp_path, clock=clock)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import errno
 import json
 import os
 import shlex
@@ -26,6 +27,7 @@ from sandbox.config.dialects.table import translate
 from sandbox.config.layers import Resolved, resolve
 from sandbox.config.model import Tools
 from sandbox.policy.tools import ToolGuard
+from sandbox.project_scan.reading import Project
 from sandbox.sandbox import open_record
 
 #: What SandboxSettings may say besides `network`, and what it means behind walls that have no exceptions.
@@ -154,5 +156,12 @@ def _inline(settings: str | None, project: str) -> str | None:
     """Returns settings as text, because your file is not visible inside. Raises OSError."""
     if settings is None or settings.lstrip().startswith("{"):
         return settings
-    with open(os.path.join(project, settings), encoding="utf-8") as file:
-        return file.read()
+    path = os.path.abspath(os.path.join(project, settings))
+    within = os.path.relpath(path, os.path.abspath(project))
+    if within.split("/")[0] == "..":
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    with Project(project) as files:  # tenants write there: a link of theirs must not lead to a file of yours
+        if not files.has(within) or files.is_directory(within):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return files.text(within)

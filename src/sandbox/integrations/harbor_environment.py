@@ -19,6 +19,7 @@ from harbor.models.trial.config import ResourceMode
 
 from sandbox.aio import AsyncSandbox
 from sandbox.config import files
+from sandbox.config.network_presets import HOSTS
 from sandbox.errors import CommandError, SandboxClosed
 from sandbox.integrations.harbor_images import bring
 
@@ -104,7 +105,7 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
         memory = self._resource_limit_value("memory", auto_mode=ResourceMode.LIMIT)
         limits.update({"cpus": cpus} if cpus is not None else {})
         limits.update({"memory": f"{memory}m"} if memory is not None else {})
-        network = {**(given.get("network") or {}), **_network(self._network_policy)}
+        network = {**(given.get("network") or {}), **_network(self._network_policy, given.get("network") or {})}
         return {**given, "filesystem": place, "limits": limits, "network": network}
 
     async def stop(self, delete: bool) -> None:
@@ -117,7 +118,7 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
             project.cleanup()
 
     async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
-        await self._running.update_network(_network(network_policy))
+        await self._running.update_network(_network(network_policy, self._config.get("network") or {}))
 
     @property
     def _running(self) -> AsyncSandbox:
@@ -180,10 +181,15 @@ class SandboxEnvironment(BaseEnvironment):  # type: ignore[misc]
         os.execvp("sandbox", ["sandbox", "attach", self._running.id])
 
 
-def _network(policy: NetworkPolicy) -> dict[str, Any]:
-    """harbor's network policy, as our `network` section."""
+def _network(policy: NetworkPolicy, own: Mapping[str, Any]) -> dict[str, Any]:
+    """harbor's network policy, as our `network` section. Where `own`, the person's, names hosts, others stay closed."""
     hosts = list(policy.allowed_hosts) if policy.network_mode == NetworkMode.ALLOWLIST else []
-    return {"preset": "open" if policy.network_mode == NetworkMode.PUBLIC else "closed", "allowed_hosts": hosts}
+    if own.get("preset") == "open" or not own.keys() & {"preset", "allowed_hosts"}:
+        return {"preset": "open" if policy.network_mode == NetworkMode.PUBLIC else "closed", "allowed_hosts": hosts}
+    preset, mine = own.get("preset") or "closed", list(own.get("allowed_hosts") or [])
+    if policy.network_mode == NetworkMode.PUBLIC:
+        return {"preset": preset, "allowed_hosts": mine}
+    return {"preset": "closed", "allowed_hosts": [host for host in hosts if host in (*mine, *HOSTS[preset])]}
 
 
 def _read(config: Mapping[str, Any] | str | None) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from sandbox.config.home import home
 from sandbox.errors import InvalidArgument
 
 LINE_MOST = 32 * 2**20  # bytes of one message
-NAMES_MOST = 10_000
+NAMES_MOST = 10_000  # of one server, in all
+NAME_LONGEST = 1_000
 LISTS = {"tool": "tools", "prompt": "prompts"}  # what a model reads about a server, and the list that holds it
 CALLS = {"tools/call": "tool", "prompts/get": "prompt"}
 POLICY = "mcp-description-changed"
@@ -52,7 +53,8 @@ class KnownWords:
     def unknown(self, said: dict[str, str]) -> set[str]:
         """The names whose text is new or has changed. `said` maps each name to a hash of its text."""
         if self._first_session:
-            new = {name: found for name, found in list(said.items())[:NAMES_MOST] if name not in self._known}
+            fresh = [name for name in said if name not in self._known and len(name) <= NAME_LONGEST]
+            new = {name: said[name] for name in fresh[: max(0, NAMES_MOST - len(self._known))]}
             if new:
                 self._known |= new
                 self._save()

@@ -98,7 +98,7 @@ def sandbox_factory(
 
     Its project is a new directory in `tmp_path`, unless `filesystem.root` names one.
     """
-    marks = [mark.args[0] for mark in request.node.iter_markers(MARK) if mark.args]
+    marks = [_of_mark(*mark.args, **mark.kwargs) for mark in request.node.iter_markers(MARK)]
     with ExitStack() as all_of_them:
 
         def start(config: Mapping[str, Any] | None = None) -> Sandbox:
@@ -118,6 +118,11 @@ def sandbox_factory(
 def sandbox(sandbox_factory: Callable[..., Sandbox]) -> Sandbox:
     """A sandbox of this test's own, around an empty directory: `sandbox.exec(...)`, `sandbox.python()` …"""
     return sandbox_factory()
+
+
+def _of_mark(config: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """The argument of `@pytest.mark.sandbox`; any other one is a TypeError instead of a wall that is not there."""
+    return config or {}
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

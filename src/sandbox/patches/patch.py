@@ -25,3 +25,4 @@ class FilePatch:
     target: str | None = None
     mode: int | None = None
     ends_with_newline: bool | None = field(default=None)  # None: as it was
+    whole: bool = False  # a deletion whose hunks have all lines of the file

@@ -9,51 +9,77 @@ from sandbox.patches.patch import FilePatch, Hunk
 
 RANGES = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 NOTHING = "/dev/null"
+HEADERS = (
+    "rename from", "rename to", "copy from", "copy to", "new file mode", "deleted file mode", "new mode",
+)  # fmt: skip
 
 
 def read(text: str) -> list[FilePatch]:
     """The files that the patch names. Raises InvalidArgument."""
     lines = text.split("\n")
     patches: list[FilePatch] = []
-    renamed: dict[str, str] = {}
+    said: dict[str, str] | None = None  # what git says before a file's hunks, if it has said nothing else yet
     at = 0
     while at < len(lines):
         line = lines[at]
         if line.startswith("diff --git "):
-            renamed = {}
-        elif line.startswith(("rename from ", "rename to ", "new file mode ", "new mode ")):
-            key, _, value = line.rpartition(" ")
-            renamed[key] = value
-            if key == "rename to" and not any(one.startswith("--- ") for one in lines[at + 1 : at + 3]):
-                patches.append(FilePatch("update", renamed.get("rename from", ""), (), value))
+            patches += _without_hunks(said)
+            said = {"diff --git": line[len("diff --git ") :].rstrip("\r")}
         elif line.startswith(("Binary files ", "GIT binary patch")):
             raise InvalidArgument("the patch changes a binary file, which only git can do")
         elif line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
             hunks, end, newline = _hunks(lines, at + 2)
-            patches.append(_file(_name(line), _name(lines[at + 1]), hunks, newline, renamed))
+            patches.append(_file(_name(line), _name(lines[at + 1]), hunks, newline, said or {}))
+            said = None
             at = end
             continue
+        elif said is not None:
+            key = next((key for key in HEADERS if line.startswith(f"{key} ")), None)
+            if key in ("copy from", "copy to"):
+                raise InvalidArgument("the patch copies a file, which only git can do")
+            if key is not None:
+                said[key] = line[len(key) + 1 :].rstrip("\r")
         at += 1
+    patches += _without_hunks(said)
     if not patches:
         raise InvalidArgument("this is neither a unified diff nor a patch that begins with `*** Begin Patch`")
     return patches
 
 
-def _file(old: str, new: str, hunks: list[Hunk], newline: bool | None, renamed: dict[str, str]) -> FilePatch:
-    mode = renamed.get("new file mode") or renamed.get("new mode")
+def _without_hunks(said: dict[str, str] | None) -> list[FilePatch]:
+    """What git says about a file of which no line changes: it moves, is empty, or has other permissions."""
+    if said is None or not said.keys() & set(HEADERS):
+        return []
+    if "rename from" in said or "rename to" in said:
+        old, new = (_name(f"    {said.get(key, '')}", prefixed=False) for key in ("rename from", "rename to"))
+        return [_file(old, new, [], None, said)]
+    both = said["diff --git"]
+    middle = len(both) // 2
+    old, new = _name(f"    {both[:middle]}"), _name(f"    {both[middle + 1 :]}")
+    if old != new or both[middle : middle + 1] != " ":
+        raise InvalidArgument("a path in quotes is not supported: {name}", name=both[:200])
+    if "new file mode" in said:
+        old = NOTHING
+    elif "deleted file mode" in said:
+        new = NOTHING
+    return [_file(old, new, [], None, said)]
+
+
+def _file(old: str, new: str, hunks: list[Hunk], newline: bool | None, said: dict[str, str]) -> FilePatch:
+    mode = said.get("new file mode") or said.get("new mode")
     bits = int(mode[-3:], 8) if mode is not None and re.fullmatch(r"100[0-7]{3}", mode) else None
     if old == NOTHING:
         return FilePatch("add", new, tuple(hunks), None, bits, True if newline is None else newline)
     if new == NOTHING:
-        return FilePatch("delete", old, tuple(hunks))
+        return FilePatch("delete", old, tuple(hunks), whole=True)
     return FilePatch("update", old, tuple(hunks), new if new != old else None, bits, newline)
 
 
-def _name(line: str) -> str:
+def _name(line: str, prefixed: bool = True) -> str:
     name = line[4:].split("\t")[0].rstrip("\r")
     if name.startswith('"'):
         raise InvalidArgument("a path in quotes is not supported: {name}", name=name[:200])
-    return name if name == NOTHING or name[:2] not in ("a/", "b/") else name[2:]
+    return name if not prefixed or name == NOTHING or name[:2] not in ("a/", "b/") else name[2:]
 
 
 def _hunks(lines: list[str], at: int) -> tuple[list[Hunk], int, bool | None]:

@@ -57,9 +57,10 @@ class Project:
             fd = self._open(path)
         except OSError:
             return ""
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # open() raises for a directory, and leaves it open
+            os.close(fd)
+            return ""
         with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                return ""
             try:
                 data = file.read(min(most, self._left))
             except OSError:

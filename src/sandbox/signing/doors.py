@@ -10,7 +10,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
-from threading import BoundedSemaphore, Thread
+from threading import BoundedSemaphore, Event, Thread
 from typing import Any
 
 from sandbox.errors import Denied, NotFound, SandboxError
@@ -19,6 +19,7 @@ from sandbox.signing.service import SigningService
 
 MOST_AT_ONCE = 256
 IDLE = 600.0
+PAUSE = 0.1
 LONGEST_WAIT = 300.0
 
 Handle = Callable[[dict[str, Any], int], dict[str, Any]]
@@ -30,6 +31,7 @@ class Door:
     def __init__(self, listening: socket.socket, handle: Handle) -> None:
         self._listening = listening
         self._handle = handle
+        self._closed = Event()
         self._room = BoundedSemaphore(MOST_AT_ONCE)
         self._thread = Thread(target=self._accept, daemon=True)
         self._thread.start()
@@ -38,8 +40,10 @@ class Door:
         while True:
             try:
                 line, _ = self._listening.accept()
-            except OSError:
-                return  # closed
+            except OSError:  # closed, or no descriptor is left at the moment
+                if self._listening.fileno() < 0 or self._closed.wait(PAUSE):
+                    return
+                continue
             if not self._room.acquire(blocking=False):
                 line.close()
                 continue
@@ -78,6 +82,7 @@ class Door:
             return {"error": "failed", "message": type(problem).__name__}
 
     def close(self) -> None:
+        self._closed.set()
         # Closing alone does not wake a thread that waits in accept().
         try:
             self._listening.shutdown(socket.SHUT_RDWR)

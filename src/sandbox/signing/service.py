@@ -171,6 +171,7 @@ class SigningService:
 
     def approve(self, id: object, *, approver: str, hash: str | None = None) -> SigningResult:
         """Signs a pending request, if the policy still allows it. Raises NotFound, Denied."""
+        self._expire_for_good()
         with self._ledger.transaction() as ledger:
             row = self._waiting(ledger, id, approver, hash)
             request = read_request(row.kind, json.loads(row.payload or "null"), keccak)
@@ -194,6 +195,7 @@ class SigningService:
 
     def reject(self, id: object, *, approver: str, hash: str | None = None) -> SigningResult:
         """Refuses a pending request. Raises NotFound, Denied."""
+        self._expire_for_good()
         with self._ledger.transaction() as ledger:
             row = self._waiting(ledger, id, approver, hash)
             ledger.change(row.id, PENDING, state=REJECTED, decided_by=approver, payload=None)
@@ -212,6 +214,11 @@ class SigningService:
         if hash is not None and hash != row.hash:
             raise Denied("person", "the hash is not that of the request")
         return row
+
+    def _expire_for_good(self) -> None:
+        """In a transaction of its own: a decision that is refused undoes its own, and what was told would not be so."""
+        with self._ledger.transaction() as ledger:
+            self._expire(ledger)
 
     def _expire(self, ledger: Transaction) -> None:
         for row in ledger.expire():
