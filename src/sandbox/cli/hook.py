@@ -141,7 +141,7 @@ def _judge(arguments: Namespace) -> int:
 
 
 def _may_be_shell(tool: str, given: dict[str, Any]) -> bool:
-    """Whether it is a tool of Claude Code's own that takes a command and is unknown. MCP tools have "__" in the name."""
+    """Whether it is a tool of Claude Code's own, unknown here, with a command. MCP tools have "__" in their names."""
     return tool not in (*WRAPPED, *NAMERS) and "__" not in tool and isinstance(given.get("command"), str)
 
 
