@@ -215,8 +215,7 @@ class SigningService:
             raise Denied("person", "the hash is not that of the request")
         return row
 
-    def _expire_for_good(self) -> None:
-        """In a transaction of its own: a decision that is refused undoes its own, and what was told would not be so."""
+    def _expire_for_good(self) -> None:  # a decision that is refused undoes all of its own transaction
         with self._ledger.transaction() as ledger:
             self._expire(ledger)
 
