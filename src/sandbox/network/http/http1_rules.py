@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 MAX_LINE = 64 * 1024
 MAX_HEAD = 2 * MAX_LINE  # the longest request line, and as much again for fields
 
-_HOP_BY_HOP = frozenset(
-    (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate", b"te",
-     b"upgrade", b"transfer-encoding")
-)  # fmt: skip
+_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"transfer-encoding"))
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
 # A line feed without its carriage return, the reverse, NUL, a folded line, or a space before the colon.
 _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00|\r\n[ \t]|\r\n[^:\r\n]*[ \t]:")
