@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 FICLONE = 0x40049409  # _IOW(0x94, 9, int)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-DEPTH = 500  # nested directories
+DEPTH = 200  # nested directories; each takes two frames of Python's stack and two descriptors
+ENTRIES = 5_000_000  # files, directories and links of one copy
 
 
 class Trees:
@@ -27,20 +28,20 @@ class Trees:
     def __init__(self, most: int) -> None:
         self.size = 0
         self._most = most
+        self._entries = 0
 
     def copy(self, source: int, target: int) -> None:
         """Copies the content of the directory `source` into the directory `target`. Both are open. Raises OSError."""
-        _need_no_umask = os.umask(0)
-        try:
-            self._directory(source, target, os.fstat(source).st_dev, {}, 0)
-            _finish(target, os.fstat(source), source)
-        finally:
-            os.umask(_need_no_umask)
+        self._directory(source, target, os.fstat(source).st_dev, _Links(target), ())
+        _finish(target, os.fstat(source), source)
 
-    def _directory(self, source: int, to: int, device: int, links: dict[int, str], depth: int) -> None:
-        if depth > DEPTH:
+    def _directory(self, source: int, to: int, device: int, links: _Links, above: tuple[str, ...]) -> None:
+        if len(above) > DEPTH:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         for name in os.listdir(source):
+            self._entries += 1
+            if self._entries > ENTRIES:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
             try:
                 status = os.stat(name, dir_fd=source, follow_symlinks=False)
             except PermissionError:
@@ -48,16 +49,14 @@ class Trees:
             if status.st_dev != device:
                 continue  # something is mounted there
             if stat.S_ISDIR(status.st_mode):
-                self._subdirectory(name, source, to, status, links, depth)
-            elif status.st_nlink > 1 and status.st_ino in links:
-                os.link(links[status.st_ino], name, dst_dir_fd=to, follow_symlinks=False)
-            else:
+                self._subdirectory(name, source, to, status, links, above)
+            elif status.st_nlink == 1 or not links.made(status.st_ino, name, to):
                 self._entry(name, source, to, status)
                 if status.st_nlink > 1:
-                    links[status.st_ino] = f"{os.readlink(f'/proc/self/fd/{to}')}/{name}"
+                    links.remember(status.st_ino, (*above, name))
 
     def _subdirectory(
-        self, name: str, source: int, to: int, status: os.stat_result, links: dict[int, str], depth: int
+        self, name: str, source: int, to: int, status: os.stat_result, links: _Links, above: tuple[str, ...]
     ) -> None:
         try:
             os.mkdir(name, 0o700, dir_fd=to)
@@ -66,7 +65,7 @@ class Trees:
         inner_from = _opened(name, source, status, DIRECTORY)
         inner_to = os.open(name, DIRECTORY, dir_fd=to)
         try:
-            self._directory(inner_from, inner_to, status.st_dev, links, depth + 1)
+            self._directory(inner_from, inner_to, status.st_dev, links, (*above, name))
             _finish(inner_to, status, inner_from)
         finally:
             os.close(inner_from)
@@ -81,6 +80,7 @@ class Trees:
             os.utime(name, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=to, follow_symlinks=False)
         elif kind == stat.S_IFIFO or (kind == stat.S_IFCHR and status.st_rdev == 0):
             os.mknod(name, status.st_mode, 0, dir_fd=to)
+            _set_mode(name, to, status)  # the umask took some of it
         # Sockets and other devices are left out.
 
     def _file(self, name: str, source: int, to: int, status: os.stat_result) -> None:
@@ -96,6 +96,39 @@ class Trees:
         finally:
             os.close(old)
             os.close(new)
+
+
+class _Links:
+    """The copies of files that have several names, by the number of the original.
+
+    A copy is found again from the top, name by name: the tree may be in another mount namespace, where its path means
+    nothing here, and an open descriptor for each would be too many.
+    """
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._known: dict[int, tuple[str, ...]] = {}
+
+    def remember(self, number: int, path: tuple[str, ...]) -> None:
+        self._known[number] = path
+
+    def made(self, number: int, name: str, to: int) -> bool:
+        """Makes `name` in the directory `to` a link to the copy, if there is one that can be reached."""
+        path = self._known.get(number)
+        if path is None:
+            return False
+        parent = os.dup(self._top)
+        try:
+            for part in path[:-1]:
+                inner = os.open(part, os.O_PATH | DIRECTORY, dir_fd=parent)
+                os.close(parent)
+                parent = inner
+            os.link(path[-1], name, src_dir_fd=parent, dst_dir_fd=to, follow_symlinks=False)
+        except OSError:
+            return False  # its directory has its mode already, or is another mount, or it is a socket: no copy was made
+        finally:
+            os.close(parent)
+        return True
 
 
 @contextmanager
@@ -144,6 +177,14 @@ def _opened(name: str, parent: int, status: os.stat_result, flags: int) -> int:
                 os.chmod(path, stat.S_IMODE(status.st_mode))
         finally:
             os.close(handle)
+
+
+def _set_mode(name: str, parent: int, status: os.stat_result) -> None:
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(status.st_mode))
+    finally:
+        os.close(handle)
 
 
 def _finish(new: int, status: os.stat_result, old: int) -> None:

@@ -184,7 +184,9 @@ class Process(CommandChannel):
                 else:
                     self._feed(poll)
         for fd, name in streams.items():
-            while _ready(fd) and (data := self._piece(fd, name, keep)):
+            left = _MOST_LEFT  # what it left behind may go on writing for ever
+            while left > 0 and _ready(fd) and (data := self._piece(fd, name, keep)):
+                left -= len(data)
                 yield Chunk(name, data)
 
     def _poll(self, poll: select.poll, deadline: float | None) -> list[tuple[int, int]]:
@@ -246,6 +248,7 @@ class Process(CommandChannel):
                     os.close(fd)
 
 
+_MOST_LEFT = 2**21  # bytes of a command that has ended: the largest pipe (1 MiB), and what `bridge.py` holds
 _BOTH_WAYS = 2  # SHUT_RDWR: `socket` itself is not loaded here
 
 

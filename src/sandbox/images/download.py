@@ -85,7 +85,7 @@ def _complete(web: Web, wanted: Wanted, part: int, progress: Progress, sleep: Ca
             _append(web, wanted, part, progress)
             if _digest(part) == wanted.digest:
                 return
-            if wrong:
+            if wrong or not again:
                 raise _Wrong("what came as {digest} has another digest", digest=wanted.digest)
             wrong = True  # perhaps parts of two versions of the file: start over once
             os.ftruncate(part, 0)

@@ -30,6 +30,7 @@ from sandbox.guest.guest import Guest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     import subprocess
     from typing import BinaryIO
 
@@ -86,13 +87,14 @@ class ContainerStart(Started):
         try:
             with tempfile.TemporaryFile() as errors:
                 process = self._cli.start(self._words(plan, shelf, image), errors)
-                channel = _wait(shelf.listener, process, errors, self._cli.name)
-                guest, pid = Guest(channel), _peer(channel)
+                guest, pid = None, -1
                 try:
+                    guest = Guest(_wait(shelf.listener, process, errors, self._cli.name))
+                    pid = _peer(guest.report_socket())
                     group = self._set_up(plan, guest, pid)
                     _ended(process, errors, self._cli.name)
                 except BaseException:
-                    process.wait()
+                    _end(process)
                     remove(self._cli, NAME + plan.id, guest, pid)
                     raise
         finally:
@@ -221,13 +223,14 @@ class ContainerEngine(Engine):
         return [Finding(self.name, True, how), *build_one(self.start)]
 
 
-def remove(cli: Cli, name: str, guest: Guest, pid: int) -> None:
+def remove(cli: Cli, name: str, guest: Guest | None, pid: int) -> None:
     """Ends the guest, and makes the engine remove the container. Never raises."""
     try:
         ended = os.pidfd_open(pid)
     except OSError:
         ended = -1
-    guest.close()  # this makes the guest end everything
+    if guest is not None:
+        guest.close()  # this makes the guest end everything
     if ended >= 0:
         waiting = select.poll()
         waiting.register(ended, select.POLLIN)
@@ -266,7 +269,18 @@ def _ended(process: subprocess.Popen[bytes], errors: BinaryIO, name: str) -> Non
         raise WallError("{name} could not start the container: {said}", name=name, said=said(errors))
 
 
-def _peer(channel: socket.socket) -> int:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Waits for the engine's command, so that it starts nothing after the container was removed."""
+    import subprocess
+
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _peer(channel: _socket.socket) -> int:
     """The pid of the process that connected, in our own namespace, from the kernel. Raises WallError when it is not on
     this machine."""
     pid, uid, _ = unpack("iII", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
