@@ -83,7 +83,10 @@ class Covering:
         """Covers what a blocked link points to: that is the secret, whatever its name."""
         target = os.path.realpath(link)
         if self.visible(target) and target not in self.roots and os.path.exists(target):
-            info = os.stat(target)
+            try:
+                info = os.stat(target)
+            except OSError:
+                return  # it has gone meanwhile
             # Under the link's path: a tenant can remove the link, and that must not unblock its target.
             self.cover(target, stat.S_ISDIR(info.st_mode), f"{pattern} (by the link {link})", info, link)
 
