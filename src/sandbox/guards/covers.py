@@ -135,11 +135,11 @@ class Covering:
         the entry spells it, and its real path."""
         absolute = self._absolute(path)
         if any(sign in path for sign in "*?["):
-            import glob
+            from sandbox.config.glob_paths import matches
 
-            candidates = glob.glob(absolute, recursive=True, include_hidden=True)
+            candidates = matches(absolute, self.visible)
         else:
-            candidates = [absolute]
+            candidates = iter([absolute])
         for candidate in candidates:
             real = os.path.realpath(candidate)
             if self.visible(real) and os.path.exists(real):
